@@ -1,0 +1,82 @@
+"""What can go wrong, as one tree. The docstring of an error is the first line of its message.
+
+    MarketError
+    ├── Refused                 bytes or a request that break a rule; nothing was changed
+    │   ├── DocumentRefused     a graph document
+    │   ├── TensorsRefused      safetensors, npz or another tensor file
+    │   ├── PayloadRefused      a gradient's bytes
+    │   ├── JobRefused          a job specification
+    │   └── SignatureRefused    a signature, or what was signed
+    ├── IllegalTransition       a row asked to go where its table does not lead
+    ├── Conflict                the same thing was said before, differently
+    ├── NotFound                no such row or blob
+    └── RunnerFailed            the child process that computes
+        ├── RunnerCrashed
+        ├── RunnerTimeout
+        └── OutOfMemory
+"""
+
+
+class MarketError(Exception):
+    """Something went wrong in the market."""
+
+    def __init__(self, detail: str = "") -> None:
+        summary = (type(self).__doc__ or "").strip().rstrip(".")
+        super().__init__(f"{summary}: {detail}" if detail else summary)
+        self.detail = detail
+
+
+class Refused(MarketError):
+    """Refused."""
+
+
+class DocumentRefused(Refused):
+    """The graph document was refused."""
+
+
+class TensorsRefused(Refused):
+    """The tensor file was refused."""
+
+
+class PayloadRefused(Refused):
+    """The payload was refused."""
+
+
+class JobRefused(Refused):
+    """The job was refused."""
+
+    def __init__(self, field: str, detail: str) -> None:
+        super().__init__(f"{field}: {detail}")
+        self.field = field
+
+
+class SignatureRefused(Refused):
+    """The signature was refused."""
+
+
+class IllegalTransition(MarketError):
+    """There is no such step in this entity's life."""
+
+
+class Conflict(MarketError):
+    """It was said before, differently."""
+
+
+class NotFound(MarketError):
+    """There is no such thing."""
+
+
+class RunnerFailed(MarketError):
+    """The runner did not finish the step."""
+
+
+class RunnerCrashed(RunnerFailed):
+    """The runner's child process ended without an answer."""
+
+
+class RunnerTimeout(RunnerFailed):
+    """The step took longer than its limit."""
+
+
+class OutOfMemory(RunnerFailed):
+    """The step needed more memory than its limit."""

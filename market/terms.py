@@ -1,0 +1,78 @@
+"""The words of the market, as types: ids, digests, amounts, addresses, and the states in the order data flows."""
+
+from enum import StrEnum
+from typing import Final, NewType
+
+Address = NewType("Address", str)
+"""An Ethereum address with EIP-55 checksum, `0x` and 40 hex digits."""
+
+Digest = NewType("Digest", str)
+"""`blake3:` and 64 hex digits: the plain blake3 of a blob, or the Merkle root of a payload."""
+
+Hash = NewType("Hash", bytes)
+"""32 bytes: a secret, a salt, a seed, an EIP-712 digest, an instance."""
+
+Amount = NewType("Amount", int)
+"""Money in the token's smallest unit. Never a float."""
+
+Units = NewType("Units", int)
+"""Money in the job's unit, as the contract's uint64 ledger and every voucher count it."""
+
+JobId = NewType("JobId", str)
+TaskId = NewType("TaskId", str)
+ReplicaId = NewType("ReplicaId", str)
+
+GENESIS_ROUND: Final = 0
+
+
+class JobState(StrEnum):
+    DRAFT = "draft"
+    AWAITING_FUNDS = "awaiting_funds"
+    RUNNING = "running"
+    PAUSED = "paused"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class RoundState(StrEnum):
+    OPEN = "open"
+    MERGING = "merging"
+    CLOSED = "closed"
+
+
+class TaskState(StrEnum):
+    OPEN = "open"
+    COMMITTING = "committing"
+    REVEALING = "revealing"
+    QUORUM = "quorum"
+    SPLIT = "split"
+    UPLOADING = "uploading"
+    ACCEPTED = "accepted"
+    DIVERGED = "diverged"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    FINAL = "final"
+
+
+class ReplicaState(StrEnum):
+    LEASED = "leased"
+    COMMITTED = "committed"
+    REVEALED = "revealed"
+    AGREE = "agree"
+    PAYABLE = "payable"
+    DIVERGED = "diverged"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    ABANDONED = "abandoned"
+    ERROR = "error"
+    TOO_LATE = "too_late"
+    NOT_NEEDED = "not_needed"
+    WITHHELD = "withheld"
+    INCONCLUSIVE = "inconclusive"
+
+
+class BatchState(StrEnum):
+    PREPARED = "prepared"
+    SENT = "sent"
+    SETTLED = "settled"

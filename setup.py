@@ -1,0 +1,21 @@
+"""Names each top-level room `gradmarket.<room>` in the wheel; everything else stands in pyproject.toml."""
+
+from setuptools import find_packages, setup
+
+ROOMS = ("contracts", "market", "migrations", "requester", "runner", "worker")
+
+
+def packages() -> list[str]:
+    found = ["gradmarket"]
+    for room in ROOMS:
+        found.append(f"gradmarket.{room}")
+        found += [f"gradmarket.{room}.{name}" for name in find_packages(room, exclude=["node_modules*", "test*"])]
+    return found
+
+
+setup(
+    packages=packages(),
+    package_dir={"gradmarket": "gradmarket"} | {f"gradmarket.{room}": room for room in ROOMS},
+    package_data={"": ["*.json", "*.mako", "*.html", "*.css", "*.js", "py.typed"]},
+    exclude_package_data={"": ["node_modules/*"]},
+)
