@@ -1,0 +1,101 @@
+"""What requester and worker say to each other under signature.
+
+    Offer        requester   what a task is and what it pays; its EIP-712 digest is the task's name on the wire
+    Commitment   worker      a sealed payload root
+    Wave         requester   the wave is closed: its secret, and the set of commitments it closed over
+    Verdict      requester   what became of a replica; `accepted` is a promise to pay on upload
+    Voucher      requester   cumulative pay, redeemable on-chain
+    Release      worker      gives back what is reserved beyond what it earned
+
+The members of a struct are in the order of its TYPE; `instance` (the chain's history) comes first in every one and is
+taken from the domain. Money is in the job's units.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar
+
+from gradmarket.market.terms import Address, Hash, Units
+
+
+class Outcome(IntEnum):
+    ACCEPTED = 1
+    REJECTED = 2
+    INCONCLUSIVE = 3
+    LATE = 4
+    DIVERGED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """`anchor` is the end of the hash chain whose links open the waves one by one (rules.secrets)."""
+
+    TYPE: ClassVar[str] = (
+        "Offer(bytes32 instance,uint256 job,bytes32 spec,uint64 round,uint64 task,uint64 attempt,"
+        "bytes32 parameters,bytes32 seed,uint64 price,bytes32 anchor,uint64 leaseSeconds,uint64 waveSeconds,"
+        "uint64 uploadSeconds)"
+    )
+    job: int
+    spec: Hash
+    round: int
+    task: int
+    attempt: int
+    parameters: Hash
+    seed: Hash
+    price: Units
+    anchor: Hash
+    lease_seconds: int
+    wave_seconds: int
+    upload_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    TYPE: ClassVar[str] = "Commitment(bytes32 instance,bytes32 offer,address worker,bytes32 sealed)"
+    offer: Hash
+    worker: Address
+    sealed: Hash
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """`commitments` is the digest of the sorted set that the wave closed over (rules.secrets.digest_of)."""
+
+    TYPE: ClassVar[str] = "Wave(bytes32 instance,bytes32 offer,uint64 wave,bytes32 secret,bytes32 commitments)"
+    offer: Hash
+    wave: int
+    secret: Hash
+    commitments: Hash
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`root` is the quorum's payload root, or zeros where there was no quorum."""
+
+    TYPE: ClassVar[str] = (
+        "Verdict(bytes32 instance,bytes32 offer,address worker,uint64 outcome,bytes32 root,uint64 price)"
+    )
+    offer: Hash
+    worker: Address
+    outcome: int
+    root: Hash
+    price: Units
+
+
+@dataclass(frozen=True, slots=True)
+class Voucher:
+    TYPE: ClassVar[str] = "Voucher(bytes32 instance,uint256 job,address worker,uint64 cumulative)"
+    job: int
+    worker: Address
+    cumulative: Units
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Lowers a reservation to `reserved`; `nonce` is the contract's for this job and worker."""
+
+    TYPE: ClassVar[str] = "Release(bytes32 instance,uint256 job,address worker,uint64 reserved,uint64 nonce)"
+    job: int
+    worker: Address
+    reserved: Units
+    nonce: int

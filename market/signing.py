@@ -1,0 +1,120 @@
+"""EIP-712: the bytes that requester and worker sign, and who signed them.
+
+Every signed struct of the market has only 32-byte members, so `hashStruct` is one keccak over words (EIP-712,
+"Definition of encodeData"). The domain is the contract's own: name, version, chain id and verifying contract.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import ClassVar, Final, Protocol
+
+from eth_keys.datatypes import PrivateKey, Signature
+from eth_keys.exceptions import BadSignature, ValidationError
+from eth_utils.address import to_checksum_address
+from eth_utils.crypto import keccak
+
+from gradmarket.market.errors import SignatureRefused
+from gradmarket.market.terms import Address, Hash
+
+NAME: Final = "GradMarket"
+VERSION: Final = "1"
+_HALF_ORDER: Final = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
+_DOMAIN_TYPE: Final = "EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Where a signature counts: one contract on one chain, and one `instance` of that chain's history."""
+
+    chain_id: int
+    contract: Address
+    instance: Hash
+
+    @property
+    def separator(self) -> Hash:
+        return _separator(self.chain_id, self.contract)
+
+
+@cache
+def _separator(chain_id: int, contract: Address) -> Hash:
+    words = (keccak(text=_DOMAIN_TYPE), keccak(text=NAME), keccak(text=VERSION), word(chain_id), word(contract))
+    return Hash(keccak(b"".join(words)))
+
+
+class Struct(Protocol):
+    """A frozen dataclass whose `TYPE` is its EIP-712 type string, members in field order after `instance`."""
+
+    TYPE: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, object]]
+
+
+def word(value: int | str | bytes) -> bytes:
+    """An integer, a 0x address or up to 32 bytes as one 32-byte word (EIP-712 encodeData of static types)."""
+    if isinstance(value, int):
+        return value.to_bytes(32, "big")
+    if isinstance(value, str):
+        return bytes.fromhex(value.removeprefix("0x")).rjust(32, b"\0")
+    if len(value) != 32:
+        raise SignatureRefused(f"a bytes32 member has {len(value)} bytes")
+    return value
+
+
+@cache
+def _type_hash(type_string: str) -> bytes:
+    return keccak(text=type_string)
+
+
+def digest(domain: Domain, struct: Struct) -> Hash:
+    """The 32 bytes that are signed: keccak(0x1901 | domain separator | hashStruct), EIP-712."""
+    members = b"".join(word(getattr(struct, field.name)) for field in fields(struct))  # type: ignore[arg-type]
+    body = keccak(_type_hash(struct.TYPE) + domain.instance + members)
+    return Hash(keccak(b"\x19\x01" + domain.separator + body))
+
+
+def sign(key: PrivateKey, message: Hash) -> bytes:
+    """65 bytes r | s | v with v 27 or 28 and s in the lower half, as OpenZeppelin's ECDSA accepts."""
+    signature = key.sign_msg_hash(message)
+    return signature.to_bytes()[:64] + bytes([27 + signature.v])
+
+
+def recover(message: Hash, signature: bytes) -> Address:
+    """The signer of `message`; raises SignatureRefused on a short, malleable or impossible signature."""
+    if len(signature) != 65:
+        raise SignatureRefused(f"{len(signature)} bytes instead of 65")
+    if int.from_bytes(signature[32:64], "big") > _HALF_ORDER:
+        raise SignatureRefused("s is in the upper half (malleable)")
+    if signature[64] not in (27, 28):
+        raise SignatureRefused("v is neither 27 nor 28")
+    try:
+        parsed = Signature(signature[:64] + bytes([signature[64] - 27]))
+        return Address(parsed.recover_public_key_from_msg_hash(message).to_checksum_address())
+    except (BadSignature, ValidationError) as error:
+        raise SignatureRefused(str(error)) from error
+
+
+def check(domain: Domain, struct: Struct, signature: bytes, signer: Address) -> None:
+    """Raises SignatureRefused unless `signer` signed `struct` for this domain."""
+    found = recover(digest(domain, struct), signature)
+    if found != signer:
+        raise SignatureRefused(f"signed by {found} instead of {signer}")
+
+
+def address_of(key: PrivateKey) -> Address:
+    return Address(key.public_key.to_checksum_address())
+
+
+def checksum(address: str) -> Address:
+    """The EIP-55 form; raises SignatureRefused on what is no address."""
+    try:
+        return Address(to_checksum_address(address))
+    except ValueError as error:
+        raise SignatureRefused(f"no address: {address[:50]}") from error
+
+
+Signer = Callable[[Hash], bytes]
+"""Signs a 32-byte digest; the key itself stays where it is."""
+
+
+def signer_of(key: PrivateKey) -> Signer:
+    return lambda message: sign(key, message)
