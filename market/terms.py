@@ -42,11 +42,11 @@ class RoundState(StrEnum):
 
 
 class TaskState(StrEnum):
+    """open: its wave wants workers; committing: all are at work; revealing: the wave is closed and its secret open."""
+
     OPEN = "open"
     COMMITTING = "committing"
     REVEALING = "revealing"
-    QUORUM = "quorum"
-    SPLIT = "split"
     UPLOADING = "uploading"
     ACCEPTED = "accepted"
     DIVERGED = "diverged"

@@ -1,0 +1,1 @@
+"""The requester's service: publishes jobs, draws workers, judges, pays and merges."""

@@ -1,0 +1,277 @@
+"""What is bought: the job as its requester posts it, and the publication that workers compute from.
+
+Unknown fields are refused. Amounts are decimal strings in the token's smallest unit, digests `blake3:<hex>`.
+"""
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from blake3 import blake3
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, field_validator, model_validator
+
+from gradmarket.market.errors import JobRefused
+from gradmarket.market.terms import Amount, Digest
+
+
+def _amount(value: Any) -> Amount:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("an amount is a decimal string in the token's smallest unit")
+    if isinstance(value, str) and not (value.isascii() and value.isdigit() and len(value) <= 78):
+        raise ValueError("an amount is a decimal string in the token's smallest unit")
+    if int(value) < 0:
+        raise ValueError("an amount is not negative")
+    return Amount(int(value))
+
+
+def _aware(value: datetime) -> datetime:
+    if value.tzinfo is None:
+        raise ValueError("a time has a zone, e.g. 2026-12-01T00:00:00Z")
+    return value.astimezone(UTC)
+
+
+AmountField = Annotated[
+    Amount,
+    Field(json_schema_extra={"type": "string", "pattern": "^[0-9]{1,78}$", "examples": ["1000000000000000000"]}),
+    PlainSerializer(str, return_type=str),
+]
+DigestField = Annotated[Digest, Field(pattern=r"^blake3:[0-9a-f]{64}$")]
+Time = Annotated[datetime, AfterValidator(_aware)]
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class Part(BaseModel):
+    """A frozen piece of the specification that refuses unknown fields, NaN and infinity."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+
+
+class ReadyModel(Part):
+    """A ready architecture by name; it goes through the same emission as a model of one's own."""
+
+    architecture: Name
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+class DocumentModel(Part):
+    """A graph document and its initial parameters (safetensors), uploaded before."""
+
+    document: DigestField
+    parameters: DigestField
+    evaluation: DigestField | None = None
+
+
+class ReadyData(Part):
+    ready: Literal["digits"]
+
+
+class LinkedData(Part):
+    manifest: DigestField
+
+
+class Evaluation(Part):
+    """Held-out rows, never leased for training."""
+
+    partition: str = "test"
+    metric: Literal["accuracy", "loss"] = "accuracy"
+    every: Count = 1
+
+
+class GradientStep(Part):
+    """One task computes the mean gradient over `rows` rows, `microbatch` at a time."""
+
+    kind: Literal["gradient"] = "gradient"
+    rows: Count
+    microbatch: Count | None = None
+
+
+class Schedule(Part):
+    name: Literal["constant", "linear", "cosine"] = "constant"
+    warmup: int = Field(default=0, ge=0, le=1_000_000)
+
+
+class Optimizer(BaseModel):
+    """`name` is a file of gradient/optimizers; the other fields are that optimizer's settings."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+    name: Name = "sgd"
+    lr: float = Field(gt=0, le=1e6)
+    schedule: Schedule = Schedule()
+    clip: float | None = Field(default=None, gt=0)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class Aggregator(Part):
+    name: Name = "mean"
+
+
+class Link(Part):
+    codec: Name = "fp32"
+
+
+class Replication(Part):
+    """`replicas` first; more only on disagreement, up to `max_replicas`."""
+
+    name: Literal["fixed"] = "fixed"
+    replicas: int = Field(default=3, ge=1, le=15)
+    max_replicas: int = Field(default=5, ge=1, le=31)
+
+    @model_validator(mode="after")
+    def _room(self) -> "Replication":
+        if self.max_replicas < self.replicas:
+            raise ValueError("max_replicas is less than replicas")
+        return self
+
+
+class Verifier(Part):
+    name: Literal["exact"] = "exact"
+
+
+class Deadlines(Part):
+    """Seconds, but for `end`. A worker that is silent longer loses its lease, its say or its upload."""
+
+    lease_s: int = Field(default=120, ge=1, le=86_400)
+    wave_s: int = Field(default=30, ge=1, le=86_400)
+    upload_s: int = Field(default=60, ge=1, le=86_400)
+    end: Time | None = None
+
+
+class StopAtMetric(Part):
+    metric: Literal["accuracy", "loss"]
+    at: float
+
+
+class StopAtSpent(Part):
+    spent: AmountField
+
+    @field_validator("spent", mode="before")
+    @classmethod
+    def _spent(cls, value: Any) -> Amount:
+        return _amount(value)
+
+
+class StopAtDate(Part):
+    date: Time
+
+
+Separation = Literal["operator", "payout", "network"]
+
+
+class JobSpec(Part):
+    """A training job. Workers see the model and the data."""
+
+    name: str = Field(min_length=1, max_length=200)
+    model: ReadyModel | DocumentModel
+    data: ReadyData | LinkedData
+    evaluation: Evaluation | None = None
+    step: GradientStep
+    precision: Literal["fp32"] = "fp32"
+    optimizer: Optimizer
+    aggregator: Aggregator = Aggregator()
+    uplink: Link = Link()
+    downlink: Link = Link()
+    rounds: Count
+    tasks_per_round: int = Field(default=1, ge=1, le=10_000)
+    min_tasks: Count | None = None
+    staleness: Literal[0] = 0
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    replication: Replication = Replication()
+    verifier: Verifier = Verifier()
+    separation: tuple[Separation, ...] = ("payout",)
+    norm_bound: float = Field(default=1000.0, gt=0, le=1e9)
+    price: AmountField
+    budget: AmountField | None = None
+    deadlines: Deadlines = Deadlines()
+    stop: tuple[StopAtMetric | StopAtSpent | StopAtDate, ...] = ()
+
+    @field_validator("price", "budget", mode="before")
+    @classmethod
+    def _money(cls, value: Any) -> Amount | None:
+        return None if value is None else _amount(value)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "JobSpec":
+        if self.price == 0:
+            raise ValueError("price: a gradient costs more than nothing")
+        if self.min_tasks is not None and self.min_tasks > self.tasks_per_round:
+            raise ValueError("min_tasks: more than tasks_per_round")
+        if self.downlink.codec != "fp32":
+            raise ValueError("downlink.codec: only fp32 is offered")
+        if any(isinstance(rule, StopAtMetric) for rule in self.stop) and self.evaluation is None:
+            raise ValueError("stop: a metric is watched only where evaluation names a partition")
+        return self
+
+    @property
+    def tasks_needed(self) -> int:
+        """Accepted tasks that close a round."""
+        return self.min_tasks or self.tasks_per_round
+
+    @property
+    def most_expensive(self) -> Amount:
+        """Every replica of every task is asked for and agrees: the cost that no run can exceed."""
+        return Amount(self.rounds * self.tasks_per_round * self.replication.max_replicas * self.price)
+
+
+class Partition(Part):
+    """A linked piece of the dataset: `link` is an absolute address or a path under the requester's own."""
+
+    name: str = Field(min_length=1, max_length=200)
+    link: str = Field(min_length=1, max_length=2000)
+    digest: DigestField
+    bytes: int = Field(ge=1, le=2**40)
+    rows: Count
+    format: Literal["safetensors"] = "safetensors"
+
+
+class Manifest(Part):
+    """The dataset: partitions whose tensors carry the names of the document's data inputs."""
+
+    partitions: tuple[Partition, ...] = Field(min_length=1, max_length=100_000)
+
+    @model_validator(mode="after")
+    def _names(self) -> "Manifest":
+        names = [partition.name for partition in self.partitions]
+        if len(set(names)) != len(names):
+            raise ValueError("two partitions have one name")
+        return self
+
+    def named(self, name: str) -> Partition:
+        for partition in self.partitions:
+            if partition.name == name:
+                return partition
+        raise JobRefused("evaluation.partition", f"the manifest has no partition {name!r}")
+
+
+class Publication(Part):
+    """What a job's workers compute from, all by digest. The offer's `spec` is this publication's digest."""
+
+    spec: JobSpec
+    document: DigestField
+    evaluation: DigestField | None
+    parameters: DigestField
+    manifest: DigestField
+
+    @property
+    def digest(self) -> Digest:
+        return Digest("blake3:" + blake3(canonical(self.model_dump(mode="json"))).hexdigest())
+
+
+def canonical(value: Any) -> bytes:
+    """JSON with sorted keys and no spaces: one value, one sequence of bytes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def training(manifest: Manifest, spec: JobSpec) -> tuple[Partition, ...]:
+    """The partitions that tasks draw rows from: all but the held-out one."""
+    held_out = spec.evaluation.partition if spec.evaluation else None
+    return tuple(partition for partition in manifest.partitions if partition.name != held_out)
+
+
+def partition_of(manifest: Manifest, spec: JobSpec, round_number: int, task_index: int) -> Partition:
+    """Tasks take the training partitions in turn, so that each has its share whoever works how fast."""
+    partitions = training(manifest, spec)
+    return partitions[(round_number * spec.tasks_per_round + task_index) % len(partitions)]

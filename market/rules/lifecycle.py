@@ -1,0 +1,80 @@
+"""The legal transitions of every entity. Anything else raises. Every state has an exit for "nobody answers"."""
+
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from gradmarket.market.errors import IllegalTransition
+from gradmarket.market.terms import BatchState, JobState, ReplicaState, RoundState, TaskState
+
+State = TypeVar("State", bound=StrEnum)
+
+_J, _T, _R, _B = JobState, TaskState, ReplicaState, BatchState
+
+JOB: Final = {
+    _J.DRAFT: {_J.AWAITING_FUNDS, _J.FAILED, _J.CANCELLED},
+    _J.AWAITING_FUNDS: {_J.RUNNING, _J.CANCELLED, _J.FAILED},
+    _J.RUNNING: {_J.PAUSED, _J.FINISHED, _J.CANCELLED, _J.FAILED},
+    _J.PAUSED: {_J.RUNNING, _J.FINISHED, _J.CANCELLED, _J.FAILED},
+    _J.FINISHED: set[JobState](),
+    _J.CANCELLED: set[JobState](),
+    _J.FAILED: set[JobState](),
+}
+
+ROUND: Final = {
+    RoundState.OPEN: {RoundState.MERGING},
+    RoundState.MERGING: {RoundState.CLOSED},
+    RoundState.CLOSED: set[RoundState](),
+}
+
+TASK: Final = {
+    _T.OPEN: {_T.COMMITTING, _T.REVEALING, _T.CANCELLED},
+    _T.COMMITTING: {_T.OPEN, _T.REVEALING, _T.CANCELLED},
+    _T.REVEALING: {_T.OPEN, _T.UPLOADING, _T.FAILED},
+    _T.UPLOADING: {_T.ACCEPTED, _T.DIVERGED, _T.FAILED},
+    _T.ACCEPTED: {_T.FINAL},
+    _T.DIVERGED: {_T.FINAL},
+    _T.FAILED: set[TaskState](),
+    _T.CANCELLED: set[TaskState](),
+    _T.FINAL: set[TaskState](),
+}
+
+_LEFT_A_LEASE: Final = {_R.EXPIRED, _R.ABANDONED, _R.ERROR, _R.NOT_NEEDED, _R.TOO_LATE}
+
+REPLICA: Final = {
+    _R.LEASED: {_R.COMMITTED, *_LEFT_A_LEASE},
+    _R.COMMITTED: {_R.REVEALED, _R.WITHHELD, _R.REJECTED},
+    _R.REVEALED: {_R.AGREE, _R.REJECTED, _R.INCONCLUSIVE},
+    _R.AGREE: {_R.PAYABLE, _R.DIVERGED, _R.WITHHELD, _R.REJECTED, _R.INCONCLUSIVE},
+    **{state: set[ReplicaState]() for state in _LEFT_A_LEASE},
+    _R.PAYABLE: set[ReplicaState](),
+    _R.DIVERGED: set[ReplicaState](),
+    _R.REJECTED: set[ReplicaState](),
+    _R.WITHHELD: set[ReplicaState](),
+    _R.INCONCLUSIVE: set[ReplicaState](),
+}
+
+BATCH: Final = {
+    _B.PREPARED: {_B.SENT, _B.SETTLED},
+    _B.SENT: {_B.SETTLED, _B.PREPARED},
+    _B.SETTLED: {_B.PREPARED},
+}
+
+TABLES: Final = {JobState: JOB, RoundState: ROUND, TaskState: TASK, ReplicaState: REPLICA, BatchState: BATCH}
+
+PAID: Final = frozenset({_R.PAYABLE, _R.DIVERGED})
+"""Replicas that earned the task's price."""
+
+IN_FLIGHT: Final = frozenset({_R.LEASED, _R.COMMITTED, _R.REVEALED, _R.AGREE})
+"""Replicas whose price is still to be earned, or not."""
+
+
+def step(old: State, new: State) -> State:
+    """`new`, if `old` may become it; raises IllegalTransition otherwise."""
+    if new not in TABLES[type(old)][old]:  # type: ignore[index]
+        raise IllegalTransition(f"{type(old).__name__} {old} -> {new}")
+    return new
+
+
+def over(state: StrEnum) -> bool:
+    """Whether nothing can follow."""
+    return not TABLES[type(state)][state]  # type: ignore[index]

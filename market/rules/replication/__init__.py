@@ -1,0 +1,1 @@
+"""How many replicas a task gets, and when to ask for another. One policy a file."""

@@ -1,0 +1,1 @@
+"""What a ballot is and which ballots agree. One verifier a file."""

@@ -1,0 +1,19 @@
+"""`exact`: workers of one determinism class agree where their payload roots are equal."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from gradmarket.market.terms import Digest, ReplicaId
+
+
+def groups(ballots: Mapping[ReplicaId, Digest | None]) -> list[frozenset[ReplicaId]]:
+    """The groups of agreeing replicas, the largest first; who revealed nothing is in none.
+
+    Equality is transitive, so groups never chain. The order depends on neither arrival nor ids.
+    """
+    found: defaultdict[Digest, set[ReplicaId]] = defaultdict(set)
+    for replica, root in ballots.items():
+        if root is not None:
+            found[root].add(replica)
+    ranked = sorted(found.items(), key=lambda group: (-len(group[1]), group[0]))
+    return [frozenset(members) for _, members in ranked]

@@ -1,0 +1,31 @@
+"""A claim is a compare-and-set: one statement moves the row, or tells that somebody else did."""
+
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import update
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from gradmarket.market.rules import lifecycle
+from gradmarket.requester.store.tables import Batch, Job, Replica, Round, Task
+
+Row = Job | Round | Task | Replica | Batch
+
+
+def move(session: Session, row: Row, new: StrEnum, **values: Any) -> bool:
+    """Moves `row` from the state it was read in to `new`, with `values`; False where it is no longer there.
+
+    Raises IllegalTransition where the entity's table has no such step.
+    """
+    lifecycle.step(type(new)(row.state), new)
+    table = type(row)
+    same = [column == getattr(row, column.key) for column in _key(table)]
+    statement = update(table).where(*same, table.state == row.state).values(state=new.value, **values)
+    moved = session.execute(statement.execution_options(synchronize_session=False)).rowcount == 1  # type: ignore[attr-defined]
+    if moved:
+        session.refresh(row)
+    return moved
+
+
+def _key(table: type[Row]) -> list[InstrumentedAttribute[Any]]:
+    return [getattr(table, column.key) for column in table.__mapper__.primary_key if column.key is not None]
