@@ -10,9 +10,10 @@ from functools import cache
 from typing import ClassVar, Final, Protocol
 
 from eth_keys.datatypes import PrivateKey, Signature
-from eth_keys.exceptions import BadSignature, ValidationError
+from eth_keys.exceptions import BadSignature
 from eth_utils.address import to_checksum_address
 from eth_utils.crypto import keccak
+from eth_utils.exceptions import ValidationError
 
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.terms import Address, Hash

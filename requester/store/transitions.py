@@ -1,9 +1,9 @@
 """A claim is a compare-and-set: one statement moves the row, or tells that somebody else did."""
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import update
+from sqlalchemy import CursorResult, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from gradmarket.market.rules import lifecycle
@@ -21,7 +21,8 @@ def move(session: Session, row: Row, new: StrEnum, **values: Any) -> bool:
     table = type(row)
     same = [column == getattr(row, column.key) for column in _key(table)]
     statement = update(table).where(*same, table.state == row.state).values(state=new.value, **values)
-    moved = session.execute(statement.execution_options(synchronize_session=False)).rowcount == 1  # type: ignore[attr-defined]
+    result = cast(CursorResult[Any], session.execute(statement.execution_options(synchronize_session=False)))
+    moved = result.rowcount == 1
     if moved:
         session.refresh(row)
     return moved

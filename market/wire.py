@@ -1,0 +1,239 @@
+"""Requests and answers between worker and requester, as JSON. Hashes and signatures are `0x…`, money is in units.
+
+One request a task in the steady state: a poll carries finished commitments and reveals in, and brings leases, opened
+waves, wanted uploads, verdicts and vouchers back. The answer is a function of the rows: whatever the worker does not
+say it knows is told again, so neither side loses anything by dying.
+"""
+
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+from gradmarket.market.job import DigestField
+from gradmarket.market.messages import Commitment, Offer, Verdict, Voucher, Wave
+from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
+
+MAX_WAIT_S: Final = 30.0
+NO_ROOT: Final = Hash(bytes(32))
+
+
+def _bytes(value: Any) -> Any:
+    if isinstance(value, str):
+        if not value.startswith("0x"):
+            raise ValueError("hexadecimal starts with 0x")
+        return bytes.fromhex(value[2:])
+    return value
+
+
+def _hex(value: bytes) -> str:
+    return "0x" + value.hex()
+
+
+def _hex_bytes(length: int) -> tuple[Any, ...]:
+    schema: dict[str, Any] = {"type": "string", "pattern": f"^0x[0-9a-f]{{{2 * length}}}$"}
+    return (
+        BeforeValidator(_bytes),
+        Field(min_length=length, max_length=length, json_schema_extra=schema),
+        PlainSerializer(_hex, return_type=str),
+    )
+
+
+HashField = Annotated[Hash, *_hex_bytes(32)]
+SignatureField = Annotated[bytes, *_hex_bytes(65)]
+AddressField = Annotated[Address, Field(pattern=r"^0x[0-9a-fA-F]{40}$")]
+UnitsField = Annotated[Units, Field(ge=0, lt=2**63)]
+Id = Annotated[str, Field(pattern=r"^[a-z0-9-]{1,64}$")]
+
+
+class Wire(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class OfferFields(Wire):
+    job: int
+    spec: HashField
+    round: int
+    task: int
+    attempt: int
+    parameters: HashField
+    seed: HashField
+    price: UnitsField
+    anchor: HashField
+    lease_seconds: int
+    wave_seconds: int
+    upload_seconds: int
+
+    def struct(self) -> Offer:
+        return Offer(**dict(self))
+
+
+class Lease(Wire):
+    """`seconds` are left to commit; `fence` accompanies everything said about this replica."""
+
+    replica: ReplicaId
+    task: TaskId
+    job: JobId
+    fence: int
+    seconds: float
+    offer: OfferFields
+    signature: SignatureField
+
+
+class WaveOpened(Wire):
+    """The wave is closed over `commitments` (worker, sealed) and its secret is open: reveal now."""
+
+    replica: ReplicaId
+    wave: int
+    secret: HashField
+    commitments: tuple[tuple[AddressField, HashField], ...]
+    signature: SignatureField
+
+    def struct(self, offer: Hash, commitments: Hash) -> Wave:
+        return Wave(offer, self.wave, self.secret, commitments)
+
+
+class UploadWanted(Wire):
+    replica: ReplicaId
+    seconds: float
+
+
+class VerdictTold(Wire):
+    """What became of a replica. `signature` is none where nothing was judged (a lease that lapsed, say)."""
+
+    replica: ReplicaId
+    state: ReplicaState
+    outcome: int | None
+    root: DigestField | None
+    price: UnitsField
+    reason: str
+    signature: SignatureField | None
+
+    def struct(self, offer: Hash, worker: Address) -> Verdict:
+        return Verdict(offer, worker, self.outcome or 0, hash_of(self.root) if self.root else NO_ROOT, self.price)
+
+
+class VoucherTold(Wire):
+    job: JobId
+    chain_job: int
+    cumulative: UnitsField
+    signature: SignatureField
+
+    def struct(self, worker: Address) -> Voucher:
+        return Voucher(self.chain_job, worker, self.cumulative)
+
+
+class CommitmentMade(Wire):
+    replica: ReplicaId
+    fence: int
+    sealed: HashField
+    signature: SignatureField
+    compute_seconds: float = Field(default=0.0, ge=0, le=1e6)
+
+    def struct(self, offer: Hash, worker: Address) -> Commitment:
+        return Commitment(offer, worker, self.sealed)
+
+
+class Reveal(Wire):
+    replica: ReplicaId
+    fence: int
+    salt: HashField
+    root: DigestField
+
+
+class GivenUp(Wire):
+    """A lease that the worker gives back: it declines the task, or its runner failed."""
+
+    replica: ReplicaId
+    fence: int
+    failed: bool = False
+    reason: str = Field(default="", max_length=500)
+
+
+class PollRequest(Wire):
+    """`capacity`: further leases wanted. `known`: the replica states that the worker has heard of."""
+
+    determinism_class: str = Field(default="", max_length=200)
+    capacity: int = Field(default=0, ge=0, le=64)
+    commitments: tuple[CommitmentMade, ...] = Field(default=(), max_length=256)
+    reveals: tuple[Reveal, ...] = Field(default=(), max_length=256)
+    given_up: tuple[GivenUp, ...] = Field(default=(), max_length=256)
+    known: dict[ReplicaId, ReplicaState] = Field(default_factory=dict, max_length=1024)
+    vouchers_for: tuple[JobId, ...] = Field(default=(), max_length=64)
+    """Tell the newest voucher of these jobs again."""
+    leaving: bool = False
+    wait_s: float = Field(default=20.0, ge=0, le=MAX_WAIT_S)
+
+
+class Refusal(Wire):
+    """One item of the poll was refused; the others stand."""
+
+    replica: ReplicaId
+    code: str
+    detail: str
+
+
+class PollAnswer(Wire):
+    leases: tuple[Lease, ...] = ()
+    waves: tuple[WaveOpened, ...] = ()
+    uploads: tuple[UploadWanted, ...] = ()
+    verdicts: tuple[VerdictTold, ...] = ()
+    vouchers: tuple[VoucherTold, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    waiting: str = ""
+    """Why there is no lease for it."""
+
+
+class UploadAnswer(Wire):
+    """The payload was taken: what became of the replica, and the voucher that pays it."""
+
+    verdict: VerdictTold
+    voucher: VoucherTold | None
+
+
+class SignInNonce(Wire):
+    nonce: str
+    domain: str
+    uri: str
+    chain_id: int
+    expires_at: str
+
+
+class SignIn(Wire):
+    """An EIP-4361 message and its signature; the payout address stands in the message's statement."""
+
+    message: str = Field(max_length=4000)
+    signature: SignatureField
+
+
+class Session(Wire):
+    token: str
+    address: AddressField
+    payout: AddressField
+    expires_at: str
+
+
+class ChainFacts(Wire):
+    """Where the money is. `rpc` is told for a local chain only: elsewhere a worker brings its own."""
+
+    chain_id: int
+    genesis: HashField
+    contract: AddressField
+    token: AddressField
+    instance: HashField
+    signer: AddressField
+    symbol: str
+    decimals: int
+    unit: str
+    rpc: str | None
+
+
+STATEMENT: Final = "Work for gradmarket. Pay out to {payout}."
+
+
+def hash_of(digest: Digest) -> Hash:
+    """The 32 bytes of `blake3:<hex>`."""
+    return Hash(bytes.fromhex(digest.removeprefix("blake3:")))
+
+
+def digest_of(value: Hash) -> Digest:
+    return Digest("blake3:" + value.hex())
