@@ -1,0 +1,81 @@
+"""The compiled contracts as they are committed, and the hash by which a deployment is recognised."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from eth_utils.crypto import keccak
+
+from gradmarket.market.errors import NotFound
+from gradmarket.market.terms import Hash
+
+FOLDER: Final = Path(__file__).resolve().parent / "artifacts"
+
+
+@dataclass(frozen=True, slots=True)
+class ImmutableReference:
+    """Bytes of the deployed code that the constructor fills in."""
+
+    start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """`abi` is Solidity's JSON ABI; `sources` maps each compiled file to the sha256 of its bytes, in hex."""
+
+    name: str
+    abi: tuple[Mapping[str, Any], ...]
+    bytecode: bytes
+    deployed_bytecode: bytes
+    immutable_references: tuple[ImmutableReference, ...]
+    sources: Mapping[str, str]
+    sources_sha256: str
+    compiler: Mapping[str, Any]
+
+    @property
+    def code_hash(self) -> Hash:
+        """What `masked_code_hash` gives for a true deployment's code."""
+        return masked_code_hash(self.deployed_bytecode, self.immutable_references)
+
+    def matches(self, code: bytes) -> bool:
+        """Whether `code`, read from a chain, is this contract's, whatever its constructor was given."""
+        same_length = len(code) == len(self.deployed_bytecode)
+        return same_length and masked_code_hash(code, self.immutable_references) == self.code_hash
+
+
+def masked_code_hash(code: bytes, references: Sequence[ImmutableReference]) -> Hash:
+    """keccak256 of deployed code with every immutable zeroed."""
+    masked = bytearray(code)
+    for reference in references:
+        masked[reference.start : reference.start + reference.length] = bytes(reference.length)
+    return Hash(keccak(bytes(masked)))
+
+
+@cache
+def load(name: str) -> Artifact:
+    """The committed artifact of `GradMarket` or `GradToken`; raises NotFound for any other name."""
+    path = FOLDER / f"{name}.json"
+    if not path.is_file():
+        raise NotFound(f"artifact {name}")
+    return parse(json.loads(path.read_text(encoding="utf-8")))
+
+
+def parse(raw: Mapping[str, Any]) -> Artifact:
+    return Artifact(
+        name=raw["name"],
+        abi=tuple(raw["abi"]),
+        bytecode=_code(raw["bytecode"]),
+        deployed_bytecode=_code(raw["deployedBytecode"]),
+        immutable_references=tuple(ImmutableReference(**reference) for reference in raw["immutableReferences"]),
+        sources=raw["sources"],
+        sources_sha256=raw["sources_sha256"],
+        compiler=raw["compiler"],
+    )
+
+
+def _code(text: str) -> bytes:
+    return bytes.fromhex(text.removeprefix("0x"))

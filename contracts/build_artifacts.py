@@ -1,0 +1,68 @@
+"""Compiles the contracts and writes artifacts/*.json: `python -m gradmarket.contracts.build_artifacts`.
+
+What is written depends on the sources and the settings alone, so that a test can compile again and compare.
+"""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from gradmarket.contracts import toolchain
+from gradmarket.contracts.artifact import FOLDER
+
+NAMES: Final = ("GradMarket", "GradToken")
+
+
+def main() -> None:
+    compile_sources()
+    FOLDER.mkdir(exist_ok=True)
+    for name in NAMES:
+        (FOLDER / f"{name}.json").write_text(render(build(name)), encoding="utf-8")
+
+
+def compile_sources() -> None:
+    """Runs forge over src/ and test/; raises CalledProcessError when something does not compile."""
+    command = [str(toolchain.find("forge")), "build", "--quiet"]
+    subprocess.run(command, cwd=toolchain.HERE, env=toolchain.environment(), check=True)
+
+
+def build(name: str) -> dict[str, Any]:
+    """The artifact of one contract, from forge's output."""
+    output = json.loads((toolchain.HERE / "out" / f"{name}.sol" / f"{name}.json").read_text(encoding="utf-8"))
+    sources = {path: _sha256(toolchain.HERE / path) for path in sorted(output["metadata"]["sources"])}
+    return {
+        "name": name,
+        "abi": output["abi"],
+        "bytecode": output["bytecode"]["object"],
+        "deployedBytecode": output["deployedBytecode"]["object"],
+        "immutableReferences": _references(output["deployedBytecode"]["immutableReferences"]),
+        "sources": sources,
+        "sources_sha256": sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest(),
+        "compiler": _compiler(output["metadata"]),
+    }
+
+
+def render(artifact: Mapping[str, Any]) -> str:
+    return json.dumps(artifact, indent=1) + "\n"
+
+
+def _references(by_id: Mapping[str, list[dict[str, int]]]) -> list[dict[str, int]]:
+    """In order of place: the compiler's ids change with what else is compiled."""
+    return sorted((reference for group in by_id.values() for reference in group), key=lambda found: found["start"])
+
+
+def _compiler(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    settings = metadata["settings"]
+    chosen = {key: settings[key] for key in ("evmVersion", "optimizer", "remappings")}
+    return {"solc": metadata["compiler"]["version"], "viaIR": bool(settings.get("viaIR")), **chosen}
+
+
+def _sha256(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+pragma solidity ^0.8.30;
+
+import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
+import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
+import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
+import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
+import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
+import {IGradMarket} from "./interfaces/IGradMarket.sol";
+
+/// @title What the other parts share: the rows, who may act and until when, and how tokens come in.
+abstract contract Ledger is IGradMarket, EIP712, ReentrancyGuardTransient {
+    using SafeERC20 for IERC20;
+
+    IERC20 public immutable override token;
+    bytes32 public immutable override INSTANCE;
+    uint48 public immutable override minWindow;
+
+    uint256 public override jobCount;
+    mapping(uint256 jobId => Job) internal _jobs;
+    mapping(uint256 jobId => mapping(address worker => Account)) internal _accounts;
+
+    constructor(IERC20 token_, uint48 minWindow_, bytes32 salt) EIP712("GradMarket", "1") {
+        token = token_;
+        minWindow = minWindow_;
+        INSTANCE = keccak256(abi.encode(salt, blockhash(block.number - 1), block.timestamp));
+    }
+
+    function job(uint256 jobId) external view override returns (Job memory) {
+        return _job(jobId);
+    }
+
+    function account(uint256 jobId, address worker) external view override returns (Account memory) {
+        return _accounts[jobId][worker];
+    }
+
+    function _job(uint256 jobId) internal view returns (Job storage found) {
+        found = _jobs[jobId];
+        if (found.requester == address(0)) revert NoSuchJob(jobId);
+    }
+
+    function _jobOfRequester(uint256 jobId) internal view returns (Job storage found) {
+        found = _job(jobId);
+        if (msg.sender != found.requester) revert NotRequester();
+    }
+
+    function _jobOfSender(uint256 jobId) internal view returns (Job storage found) {
+        found = _job(jobId);
+        if (msg.sender != found.requester && msg.sender != found.sender) revert NotSender();
+    }
+
+    function _until(uint256 last) internal view {
+        if (block.timestamp > last) revert TooLate(last);
+    }
+
+    function _after(uint256 last) internal view {
+        if (block.timestamp <= last) revert TooEarly(last + 1);
+    }
+
+    /// @dev min(max(settled, vouchered), reserved)
+    function _credited(Account memory a) internal pure returns (uint64) {
+        uint64 earned = a.settled > a.vouchered ? a.settled : a.vouchered;
+        return earned < a.reserved ? earned : a.reserved;
+    }
+
+    /// @dev Pulls `amount` of the token's smallest unit from the caller and tells what arrived, at most `amount`.
+    function _pull(uint256 amount) internal returns (uint256 arrived) {
+        uint256 before = token.balanceOf(address(this));
+        token.safeTransferFrom(msg.sender, address(this), amount);
+        arrived = token.balanceOf(address(this)) - before;
+        if (arrived > amount) arrived = amount;
+    }
+
+    /// @dev ECDSA alone: 65 bytes, low s, and no question to code at the signer's address. Zero: no signature.
+    function _signerOf(bytes32 structHash, bytes calldata signature) internal view returns (address signer) {
+        (signer,,) = ECDSA.tryRecoverCalldata(_hashTypedDataV4(structHash), signature);
+    }
+}

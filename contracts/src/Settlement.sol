@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+pragma solidity ^0.8.30;
+
+import {Ledger} from "./Ledger.sol";
+import {MerkleRoot} from "./libraries/MerkleRoot.sol";
+import {Packed} from "./libraries/Packed.sol";
+
+/// @title Batches.
+abstract contract Settlement is Ledger {
+    /// @dev what a batch adds up to while its groups are read
+    struct Tally {
+        uint256 count;
+        uint64 total;
+        uint64 credited;
+        bytes32[] leaves;
+    }
+
+    mapping(uint256 jobId => mapping(uint64 batch => bytes32)) public override batchRoot;
+
+    function settlePacked(uint256 jobId, uint64 batch, bytes calldata data) external override {
+        Job storage j = _jobForBatch(jobId, batch);
+        Tally memory tally = _creditGroups(jobId, batch, data);
+        (j.credited, j.batches) = (j.credited + tally.credited, batch + 1);
+        bytes32 root = MerkleRoot.fold(tally.leaves, tally.count);
+        batchRoot[jobId][batch] = root;
+        emit BatchSettled(jobId, batch, root, tally.total);
+    }
+
+    function _jobForBatch(uint256 jobId, uint64 batch) internal view returns (Job storage j) {
+        j = _jobOfSender(jobId);
+        _until(j.claimUntil);
+        if (batch != j.batches) revert WrongBatch(j.batches);
+    }
+
+    /// @return newlyCredited by how much the worker's credit grew; less than `sum` where a voucher came first, or where
+    /// the reservation ends
+    function _credit(uint256 jobId, address worker, uint64 sum) internal returns (uint64 newlyCredited) {
+        Account storage stored = _accounts[jobId][worker];
+        Account memory a = stored;
+        uint64 before = _credited(a);
+        a.settled += sum;
+        stored.settled = a.settled;
+        return _credited(a) - before;
+    }
+
+    function _creditGroups(uint256 jobId, uint64 batch, bytes calldata data) private returns (Tally memory tally) {
+        if (data.length == 0) revert Malformed();
+        tally.leaves = new bytes32[](data.length / 32);
+        for (uint256 at; at < data.length;) {
+            at = _creditGroup(jobId, batch, data, at, tally);
+        }
+    }
+
+    function _creditGroup(uint256 jobId, uint64 batch, bytes calldata data, uint256 at, Tally memory tally)
+        private
+        returns (uint256 end)
+    {
+        address worker;
+        uint64 price;
+        uint64 count;
+        (worker, price, count, end) = Packed.group(data, at);
+        bytes calldata digests = data[at + Packed.HEADER:end];
+        emit GradientsAccepted(jobId, worker, batch, price, digests);
+        MerkleRoot.addLeaves(tally.leaves, tally.count, bytes32(data[at:at + 26]), digests);
+        tally.count += count;
+        tally.total += price * count;
+        tally.credited += _credit(jobId, worker, price * count);
+    }
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+pragma solidity ^0.8.30;
+
+/// @title Batches: the requester credits many workers at once.
+/// @notice Batches carry consecutive numbers, so each counts exactly once whatever became of its transaction. They only
+/// credit: no payee can make one fail, not even by releasing its reservation.
+interface ISettlement {
+    /// @notice the batch to send is `expected`
+    error WrongBatch(uint64 expected);
+
+    /// @param price of each, in units
+    /// @param digests of the accepted gradients, 32 bytes each
+    event GradientsAccepted(
+        uint256 indexed jobId, address indexed worker, uint64 indexed batch, uint64 price, bytes digests
+    );
+    /// @param root Merkle root over the batch's records
+    /// @param total sum of the prices, in units
+    event BatchSettled(uint256 indexed jobId, uint64 indexed batch, bytes32 root, uint64 total);
+
+    /// @notice Credits workers for gradients, by the requester or its sender, until claimUntil.
+    /// @param batch the job's next batch number
+    /// @param data a run of groups: worker (20 bytes) | price in units (6) | count (2) | count digests (32 each)
+    /// @dev The stored root is over leaves keccak256(worker | price | digest), in order, in pairs sorted as in
+    /// OpenZeppelin's MerkleProof; a last node without a partner moves up as it is. A leaf's preimage has 58 bytes and
+    /// a node's 64, so no node passes for a leaf.
+    function settlePacked(uint256 jobId, uint64 batch, bytes calldata data) external;
+
+    /// @notice Root of a batch of `settlePacked`; 0 if there was none.
+    function batchRoot(uint256 jobId, uint64 batch) external view returns (bytes32);
+}

