@@ -1,7 +1,8 @@
-"""What one replica answers: named float32 tensors in one canonical order.
+"""What one replica answers: named float32 tensors in one canonical order, as one sequence of bytes.
 
-The order is the loss, then the gradient of every trainable parameter in document order, then the new value of every float
-buffer. Read as one flat vector in C order they are cut into shards of SHARD_ELEMENTS, and each shard is packed by the codec.
+The order is the loss, then the gradient of every trainable parameter in document order, then the new value of every
+float buffer. Read as one flat vector in C order they are cut into shards of SHARD_ELEMENTS; each shard is packed by the
+codec, and the packed shards follow each other with nothing between. The Merkle root of these bytes names the payload.
 """
 
 import math
@@ -10,10 +11,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
 
-from gradmarket.market.errors import PayloadRefused
+import numpy as np
+from blake3 import blake3
 
-KIND_ORDER: Final = ("loss", "gradient", "buffer")
+from gradmarket.market.errors import PayloadRefused
+from gradmarket.market.gradient.arrays import Bytes, Tensors, Vector
+from gradmarket.market.gradient.codecs import Codec
+
 Kind = Literal["loss", "gradient", "buffer"]
+KIND_ORDER: Final = ("loss", "gradient", "buffer")
 
 SHARD_ELEMENTS: Final = 2**20
 """Elements of a shard; the last one of a payload may be shorter."""
@@ -21,7 +27,7 @@ SHARD_ELEMENTS: Final = 2**20
 
 @dataclass(frozen=True)
 class Entry:
-    """One tensor of a payload: a `loss` or `gradient` or new `buffer` value, float32 of this shape."""
+    """One tensor of a payload: the `loss`, a `gradient` or a `buffer`'s new value, float32 of this shape."""
 
     name: str
     shape: tuple[int, ...]
@@ -58,6 +64,79 @@ class Layout:
         """Elements of the flat vector."""
         return sum(entry.size for entry in self.entries)
 
+    @cached_property
+    def gradient(self) -> slice:
+        """Where the gradients lie in the flat vector: after the loss, before the buffers."""
+        return slice(1, 1 + sum(entry.size for entry in self.of("gradient")))
+
+    @cached_property
+    def shards(self) -> tuple[slice, ...]:
+        """Where each shard lies in the flat vector."""
+        starts = range(0, self.size, SHARD_ELEMENTS)
+        return tuple(slice(start, min(start + SHARD_ELEMENTS, self.size)) for start in starts)
+
     def of(self, kind: Kind) -> Iterator[Entry]:
         """The entries of one kind, in order."""
         return (entry for entry in self.entries if entry.kind == kind)
+
+
+def flatten(layout: Layout, tensors: Tensors) -> Vector:
+    """The flat vector, a copy. Raises PayloadRefused where names, a dtype or a shape differ from the layout's."""
+    names = {entry.name for entry in layout.entries}
+    if names != tensors.keys():
+        raise PayloadRefused(f"names differ from the layout's: {sorted(names ^ tensors.keys())[:5]}")
+    for entry in layout.entries:
+        found = tensors[entry.name]
+        if found.dtype != np.float32 or found.shape != entry.shape:
+            raise PayloadRefused(f"{entry.name} is {found.dtype}{found.shape}, not float32{entry.shape}")
+    return np.concatenate([tensors[entry.name].reshape(-1) for entry in layout.entries])
+
+
+def unflatten(layout: Layout, vector: Vector) -> dict[str, Vector]:
+    """The named tensors of a flat float32 vector, as views of it. Raises PayloadRefused on another size."""
+    if vector.shape != (layout.size,):
+        raise PayloadRefused(f"the vector has shape {vector.shape}, not ({layout.size},)")
+    tensors, start = {}, 0
+    for entry in layout.entries:
+        tensors[entry.name] = vector[start : start + entry.size].reshape(entry.shape)
+        start += entry.size
+    return tensors
+
+
+def payload_bytes(layout: Layout, codec: Codec) -> int:
+    """The exact length of every payload of this layout: an upload of another length is refused unread."""
+    return sum(codec.packed_bytes(part.stop - part.start) for part in layout.shards)
+
+
+def encode(layout: Layout, tensors: Tensors, codec: Codec, seed: bytes) -> bytes:
+    """The canonical bytes of one answer; `seed` is the task's. Raises PayloadRefused as `flatten` does."""
+    vector = flatten(layout, tensors)
+    return b"".join(codec.pack(vector[part], _shard_seed(seed, index)) for index, part in enumerate(layout.shards))
+
+
+def read_shard(layout: Layout, data: Bytes, index: int, codec: Codec, seed: bytes) -> Vector:
+    """Shard `index` of a payload, flat float32, maybe a read-only view of `data`; the other shards are not touched.
+
+    Raises PayloadRefused where the payload has not the layout's length or the codec refuses the shard.
+    """
+    view = memoryview(data).cast("B")
+    if len(view) != payload_bytes(layout, codec):
+        raise PayloadRefused(f"it has {len(view)} bytes, not {payload_bytes(layout, codec)}")
+    start = index * codec.packed_bytes(SHARD_ELEMENTS)
+    count = layout.shards[index].stop - layout.shards[index].start
+    return codec.unpack(view[start : start + codec.packed_bytes(count)], count, _shard_seed(seed, index))
+
+
+def decode(layout: Layout, data: Bytes, codec: Codec, seed: bytes) -> Iterator[tuple[int, Vector]]:
+    """Every shard with its index, one at a time, so memory is a shard's. Raises PayloadRefused as `read_shard` does."""
+    return ((index, read_shard(layout, data, index, codec, seed)) for index in range(len(layout.shards)))
+
+
+def decode_tensors(layout: Layout, data: Bytes, codec: Codec, seed: bytes) -> dict[str, Vector]:
+    """The named tensors of a payload. Raises PayloadRefused as `read_shard` does."""
+    shards = [shard for _, shard in decode(layout, data, codec, seed)]
+    return unflatten(layout, np.concatenate(shards))
+
+
+def _shard_seed(seed: bytes, index: int) -> bytes:
+    return blake3(seed + index.to_bytes(8, "little"), derive_key_context="gradmarket.payload.shard").digest()

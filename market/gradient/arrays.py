@@ -1,0 +1,33 @@
+"""The arrays that travel, and how they are walked: always in the same pieces, whatever the machine.
+
+Every sum and product in this folder is an elementwise IEEE 754 operation of numpy or Python, never a dot product or
+np.sum: those differ in their last bits between vector widths.
+"""
+
+import mmap
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float32]
+"""Flat float32."""
+
+Tensors = Mapping[str, NDArray[np.float32]]
+"""Named float32 arrays of any shape."""
+
+Arrays = Mapping[str, NDArray[Any]]
+"""Named arrays of any dtype, as safetensors can hold them."""
+
+Bytes = bytes | bytearray | memoryview | mmap.mmap
+"""Bytes that can be read in place; a file that does not fit into memory is mapped."""
+
+CHUNK: Final = 2**15
+"""Elements worked on at a time: small enough for a core's cache, large enough to hide the cost of a call. The
+norm's bits depend on it, so it is part of the protocol."""
+
+
+def chunks(size: int) -> Iterator[slice]:
+    """[0, size) in steps of CHUNK."""
+    return (slice(start, min(start + CHUNK, size)) for start in range(0, size, CHUNK))

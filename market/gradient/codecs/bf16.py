@@ -1,0 +1,52 @@
+"""bfloat16, little-endian: the upper half of a float32, rounded to nearest, ties to even; 2 bytes an element.
+
+What is closer to 2^128 than to the largest bfloat16 becomes infinite, as IEEE 754 says; a NaN stays one (quiet).
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradmarket.market.errors import PayloadRefused
+from gradmarket.market.gradient.arrays import Vector, chunks
+
+MAGNITUDE: Final = np.uint32(0x7FFFFFFF)
+INFINITE: Final = np.uint32(0x7F800000)
+QUIET: Final = np.uint32(0x00400000)
+HALF: Final = np.uint32(0x7FFF)
+ONE: Final = np.uint32(1)
+UPPER: Final = np.uint32(16)
+
+
+def packed_bytes(count: int) -> int:
+    return 2 * count
+
+
+def _rounded(bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """The upper halves. Adding just under half a step, and one more where the upper half is odd, carries into it."""
+    upper = bits >> UPPER
+    upper &= ONE
+    upper += HALF
+    upper += bits
+    magnitude = bits & MAGNITUDE
+    if magnitude.max(initial=0) > INFINITE:
+        upper = np.where(magnitude > INFINITE, bits | QUIET, upper)
+    upper >>= UPPER
+    return upper
+
+
+def pack(shard: Vector, seed: bytes) -> bytes:  # noqa: ARG001
+    bits = shard.view(np.uint32)
+    halves = np.empty(shard.size, "<u2")
+    for part in chunks(shard.size):
+        halves[part] = _rounded(bits[part])
+    return halves.tobytes()
+
+
+def unpack(data: memoryview, count: int, seed: bytes) -> Vector:  # noqa: ARG001
+    if len(data) != packed_bytes(count):
+        raise PayloadRefused(f"a shard of {count} elements has {packed_bytes(count)} bytes, not {len(data)}")
+    bits = np.frombuffer(data, "<u2").astype(np.uint32)
+    bits <<= UPPER
+    return bits.view(np.float32)

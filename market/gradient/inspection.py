@@ -1,0 +1,102 @@
+"""Whether an answer that is well-formed can be used at all.
+
+The job's norm bound holds for the gradients together. The loss and the buffers are no part of that norm (a running
+variance may be far larger than any gradient); each of them only has to stay within VALUE_BOUND. An answer beyond
+either, agreed on by its quorum, is diverged: paid, not used, and the job pauses with the reason.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from gradmarket.market.gradient.arrays import Vector
+from gradmarket.market.gradient.norm import square_sums
+from gradmarket.market.gradient.payload import Layout
+
+VALUE_BOUND: Final = 2.0**40
+"""Of the absolute value of the loss and of every element of a buffer."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a shard whose elements share a bound; `gradient` tells whether it counts in the norm."""
+
+    part: slice
+    gradient: bool
+
+
+def sections(layout: Layout, index: int) -> tuple[Section, ...]:
+    """Shard `index` cut where gradients begin and end, positions counted from the shard's start."""
+    shard, gradient = layout.shards[index], layout.gradient
+    edges = sorted({shard.start, *_inside(shard, gradient.start), *_inside(shard, gradient.stop), shard.stop})
+    spans = pairwise(edges)
+    return tuple(
+        Section(slice(start - shard.start, stop - shard.start), gradient.start <= start < gradient.stop)
+        for start, stop in spans
+    )
+
+
+def _inside(shard: slice, edge: int) -> tuple[int, ...]:
+    return (edge,) if shard.start < edge < shard.stop else ()
+
+
+class Divergence(StrEnum):
+    NOT_FINITE = "not_finite"
+    NORM_OVER_BOUND = "norm_over_bound"
+    VALUE_OVER_BOUND = "value_over_bound"
+
+
+@dataclass(frozen=True)
+class Diverged:
+    """Why an answer cannot be used; `norm` is the gradients' and may be infinite or NaN."""
+
+    reason: Divergence
+    norm: float
+
+    def __str__(self) -> str:
+        return f"{self.reason} (gradient norm {self.norm:g})"
+
+
+@dataclass(frozen=True)
+class Usable:
+    """The answer can be merged; `norm` is the gradients' L2 norm and `loss` the mean loss over the task's rows."""
+
+    norm: float
+    loss: float
+
+
+def inspect(layout: Layout, shards: Iterable[tuple[int, Vector]], norm_bound: float) -> Usable | Diverged:
+    """The verdict on a decoded payload, read shard by shard; the same on every machine (see `norm`).
+
+    shards: as `payload.decode` yields them, all of them, in any order. norm_bound: the largest L2 norm of the
+    gradients.
+    """
+    squares: list[float] = []
+    largest, loss = 0.0, math.nan
+    for index, shard in shards:
+        for section in sections(layout, index):
+            if section.gradient:
+                squares.extend(square_sums(shard[section.part]))
+            else:
+                largest = _larger(largest, float(np.abs(shard[section.part]).max()))
+        loss = float(shard[0]) if index == 0 else loss
+    norm = math.sqrt(math.fsum(squares))
+    reason = _divergence(norm, norm_bound, largest)
+    return Diverged(reason, norm) if reason else Usable(norm, loss)
+
+
+def _larger(first: float, second: float) -> float:
+    return math.nan if math.isnan(first) or math.isnan(second) else max(first, second)
+
+
+def _divergence(norm: float, norm_bound: float, largest_value: float) -> Divergence | None:
+    if not (math.isfinite(norm) and math.isfinite(largest_value)):
+        return Divergence.NOT_FINITE
+    if norm > norm_bound:
+        return Divergence.NORM_OVER_BOUND
+    return Divergence.VALUE_OVER_BOUND if largest_value > VALUE_BOUND else None

@@ -1,0 +1,33 @@
+"""The L2 norm, the same bits on every machine.
+
+float32 squares are exact in float64. Within a chunk of CHUNK squares, padded with zeros, halves are added elementwise
+until one number is left; the chunks' numbers are added by math.fsum, which rounds the exact sum once. No step depends
+on vector width, threads or the order in which chunks were seen.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from gradmarket.market.gradient.arrays import CHUNK, Vector, chunks
+
+
+def square_sums(vector: Vector) -> Iterator[float]:
+    """The sum of squares of each chunk of a flat float32 vector; NaN or infinite where an element is."""
+    squares = np.empty(CHUNK)
+    for part in chunks(vector.size):
+        count = part.stop - part.start
+        np.copyto(squares[:count], vector[part])
+        squares[count:] = 0.0
+        np.multiply(squares, squares, out=squares)
+        half = CHUNK // 2
+        while half:
+            np.add(squares[:half], squares[half : 2 * half], out=squares[:half])
+            half //= 2
+        yield float(squares[0])
+
+
+def norm(vectors: Iterable[Vector]) -> float:
+    """The L2 norm of all the vectors' elements together; NaN or infinite where an element is."""
+    return math.sqrt(math.fsum(part for vector in vectors for part in square_sums(vector)))

@@ -1,0 +1,31 @@
+"""How the learning rate goes over the rounds, the same bits on every machine."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from gradmarket.market.errors import JobRefused
+from gradmarket.market.gradient.arithmetic import half_cosine
+
+SHAPES: Final[Mapping[str, Callable[[float], float]]] = {
+    "constant": lambda progress: 1.0,  # noqa: ARG005
+    "linear": lambda progress: 1.0 - progress,
+    "cosine": half_cosine,
+}
+"""The share of the full rate at progress 0 to 1 after the warm-up."""
+
+
+def rate(schedule: str, lr: float, round_number: int, rounds: int, warmup: int = 0) -> float:
+    """The learning rate of a round, counted from 0.
+
+    During `warmup` rounds it grows in equal steps, lr / warmup first; from there it follows the schedule, with full
+    lr in the first round after the warm-up and what the schedule gives at (rounds - 1 - warmup) / (rounds - warmup)
+    in the last: never 0, so no round is bought for nothing. Raises JobRefused on an unknown schedule or a round
+    outside the job.
+    """
+    if schedule not in SHAPES:
+        raise JobRefused("optimizer.schedule.name", f"no {schedule[:80]!r} here; there is {', '.join(SHAPES)}")
+    if not 0 <= round_number < rounds:
+        raise JobRefused("rounds", f"{round_number} is not one of {rounds} rounds")
+    if round_number < warmup:
+        return lr * ((round_number + 1) / warmup)
+    return lr * SHAPES[schedule]((round_number - warmup) / (rounds - warmup))
