@@ -72,11 +72,12 @@ class Accumulator:
         """float32, the sum over the count. Raises PayloadRefused where nothing was added."""
         if self.count == 0:
             raise PayloadRefused("nothing was added")
-        total = self._sums[-1].copy()
-        for sums in self._sums[-2::-1]:
-            total += sums
-        total /= self.count
-        mean: Vector = total.astype(np.float32)
+        mean = np.empty(self.size, np.float32)
+        for part in chunks(self.size):
+            total = self._sums[-1][part]
+            for sums in self._sums[-2::-1]:
+                total = total + sums[part]
+            mean[part] = total / self.count
         return mean
 
     def __add__(self, other: Self) -> Self:

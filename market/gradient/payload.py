@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from io import BytesIO
 from typing import Final, Literal
 
 import numpy as np
@@ -80,8 +81,8 @@ class Layout:
         return (entry for entry in self.entries if entry.kind == kind)
 
 
-def flatten(layout: Layout, tensors: Tensors) -> Vector:
-    """The flat vector, a copy. Raises PayloadRefused where names, a dtype or a shape differ from the layout's."""
+def check(layout: Layout, tensors: Tensors) -> None:
+    """Raises PayloadRefused where names, a dtype or a shape differ from the layout's."""
     names = {entry.name for entry in layout.entries}
     if names != tensors.keys():
         raise PayloadRefused(f"names differ from the layout's: {sorted(names ^ tensors.keys())[:5]}")
@@ -89,6 +90,11 @@ def flatten(layout: Layout, tensors: Tensors) -> Vector:
         found = tensors[entry.name]
         if found.dtype != np.float32 or found.shape != entry.shape:
             raise PayloadRefused(f"{entry.name} is {found.dtype}{found.shape}, not float32{entry.shape}")
+
+
+def flatten(layout: Layout, tensors: Tensors) -> Vector:
+    """The flat vector, a copy. Raises PayloadRefused as `check` does."""
+    check(layout, tensors)
     return np.concatenate([tensors[entry.name].reshape(-1) for entry in layout.entries])
 
 
@@ -109,9 +115,27 @@ def payload_bytes(layout: Layout, codec: Codec) -> int:
 
 
 def encode(layout: Layout, tensors: Tensors, codec: Codec, seed: bytes) -> bytes:
-    """The canonical bytes of one answer; `seed` is the task's. Raises PayloadRefused as `flatten` does."""
-    vector = flatten(layout, tensors)
-    return b"".join(codec.pack(vector[part], _shard_seed(seed, index)) for index, part in enumerate(layout.shards))
+    """The canonical bytes of one answer; `seed` is the task's. Raises PayloadRefused as `check` does."""
+    check(layout, tensors)
+    packed = BytesIO()
+    for index, shard in enumerate(_cut(layout, tensors)):
+        packed.write(codec.pack(shard, _shard_seed(seed, index)))
+    return packed.getvalue()
+
+
+def _cut(layout: Layout, tensors: Tensors) -> Iterator[Vector]:
+    """The shards one after the other, all in one buffer: a large fresh vector would cost more than packing it."""
+    shard, filled = np.empty(min(SHARD_ELEMENTS, layout.size), np.float32), 0
+    for entry in layout.entries:
+        rest = tensors[entry.name].reshape(-1)
+        while rest.size:
+            piece, rest = np.split(rest, [shard.size - filled])
+            shard[filled : filled + piece.size] = piece
+            filled = (filled + piece.size) % shard.size
+            if filled == 0:
+                yield shard
+    if filled:
+        yield shard[:filled]
 
 
 def read_shard(layout: Layout, data: Bytes, index: int, codec: Codec, seed: bytes) -> Vector:
