@@ -1,19 +1,19 @@
 """What can go wrong, as one tree. The docstring of an error is the first line of its message.
 
-    MarketError
-    ├── Refused                 bytes or a request that break a rule; nothing was changed
-    │   ├── DocumentRefused     a graph document
-    │   ├── TensorsRefused      safetensors, npz or another tensor file
-    │   ├── PayloadRefused      a gradient's bytes
-    │   ├── JobRefused          a job specification
-    │   └── SignatureRefused    a signature, or what was signed
-    ├── IllegalTransition       a row asked to go where its table does not lead
-    ├── Conflict                the same thing was said before, differently
-    ├── NotFound                no such row or blob
-    └── RunnerFailed            the child process that computes
-        ├── RunnerCrashed
-        ├── RunnerTimeout
-        └── OutOfMemory
+MarketError
+├── Refused                 bytes or a request that break a rule; nothing was changed
+│   ├── DocumentRefused     a graph document
+│   ├── TensorsRefused      safetensors, npz or another tensor file
+│   ├── PayloadRefused      a gradient's bytes
+│   ├── JobRefused          a job specification
+│   └── SignatureRefused    a signature, or what was signed
+├── IllegalTransition       a row asked to go where its table does not lead
+├── Conflict                the same thing was said before, differently
+├── NotFound                no such row or blob
+└── RunnerFailed            the child process that computes
+    ├── RunnerCrashed
+    ├── RunnerTimeout
+    └── OutOfMemory
 """
 
 

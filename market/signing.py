@@ -5,9 +5,9 @@ Every signed struct of the market has only 32-byte members, so `hashStruct` is o
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from functools import cache
-from typing import ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from eth_keys.datatypes import PrivateKey, Signature
 from eth_keys.exceptions import BadSignature
@@ -47,7 +47,7 @@ class Struct(Protocol):
     """A frozen dataclass whose `TYPE` is its EIP-712 type string, members in field order after `instance`."""
 
     TYPE: ClassVar[str]
-    __dataclass_fields__: ClassVar[dict[str, object]]
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
 
 def word(value: int | str | bytes) -> bytes:
@@ -68,7 +68,7 @@ def _type_hash(type_string: str) -> bytes:
 
 def digest(domain: Domain, struct: Struct) -> Hash:
     """The 32 bytes that are signed: keccak(0x1901 | domain separator | hashStruct), EIP-712."""
-    members = b"".join(word(getattr(struct, field.name)) for field in fields(struct))  # type: ignore[arg-type]
+    members = b"".join(word(getattr(struct, field.name)) for field in fields(struct))
     body = keccak(_type_hash(struct.TYPE) + domain.instance + members)
     return Hash(keccak(b"\x19\x01" + domain.separator + body))
 

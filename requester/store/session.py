@@ -54,3 +54,14 @@ def reading(sessions: Sessions) -> Iterator[Session]:
     with sessions() as session:
         session.connection(execution_options={"reading": True})
         yield session
+
+
+def ring(session: Session, *topics: str) -> None:
+    """Asks for a ring after this transaction's commit, never before it."""
+    session.info.setdefault("rings", set()).update(topics)
+
+
+def rings(session: Session) -> set[str]:
+    """What the transaction rang for; asked once, after the commit."""
+    asked: set[str] = session.info.pop("rings", set())
+    return asked

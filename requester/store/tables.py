@@ -88,6 +88,8 @@ class Task(Base):
     """When the state's deadline ends: the wave's commitments, its reveals, or the upload."""
     root: Mapped[str | None]
     uploader: Mapped[str | None]
+    payload: Mapped[str | None]
+    """Digest of the accepted payload's blob; its Merkle root is `root`."""
     payload_bytes: Mapped[int | None]
     used: Mapped[bool] = mapped_column(default=False)
     reason: Mapped[str] = mapped_column(default="")
@@ -139,12 +141,12 @@ class Replica(Base):
     outcome: Mapped[int | None]
     verdict_signature: Mapped[bytes | None]
     reason: Mapped[str] = mapped_column(default="")
-    told: Mapped[str | None]
-    """The state that the worker last said it knows."""
+    heard: Mapped[bool] = mapped_column(default=False)
+    """The worker said that it knows how this replica ended."""
 
     __table_args__ = (
         UniqueConstraint("task_id", "worker"),
-        Index("replicas_of_worker", "worker", "told"),
+        Index("replicas_of_worker", "worker", "heard"),
         Index("replicas_by_state", "state", "lease_until"),
         Index("replicas_of_job", "job_id", "state"),
     )

@@ -1,0 +1,30 @@
+"""When a job stops: after its rounds, at a metric, a sum or a date."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from gradmarket.market.job import JobSpec, StopAtDate, StopAtMetric, StopAtSpent
+
+
+def overdue(spec: JobSpec, now: datetime) -> bool:
+    """Whether a date that ends the job has come."""
+    dates = [rule.date for rule in spec.stop if isinstance(rule, StopAtDate)]
+    if spec.deadlines.end is not None:
+        dates.append(spec.deadlines.end)
+    return any(date <= now for date in dates)
+
+
+def reached(spec: JobSpec, round_number: int, metrics: Mapping[str, float], spent: int) -> str:
+    """Why the job is over after `round_number` with these metrics and `spent` smallest token units; empty: it is not."""
+    for rule in spec.stop:
+        if isinstance(rule, StopAtMetric) and _passed(rule, metrics.get(rule.metric)):
+            return f"{rule.metric} reached {metrics[rule.metric]:.6g}"
+        if isinstance(rule, StopAtSpent) and spent >= rule.spent:
+            return f"{spent} were spent"
+    return "all rounds are done" if round_number + 1 >= spec.rounds else ""
+
+
+def _passed(rule: StopAtMetric, value: float | None) -> bool:
+    if value is None:
+        return False
+    return value <= rule.at if rule.metric == "loss" else value >= rule.at

@@ -1,0 +1,73 @@
+"""A bell wakes stages and long polls. A lost ring loses nothing: the rows are the queue, and every listener sweeps."""
+
+import asyncio
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+
+class Bell:
+    """In one process: `ring(topic)` wakes whoever listens to it, threads and coroutines alike."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
+
+    def ring(self, topics: Iterable[str]) -> None:
+        with self._lock:
+            wakes = {wake for topic in topics for wake in self._listeners.get(topic, ())}
+        for wake in wakes:
+            wake()
+
+    @contextmanager
+    def _listening(self, topics: Iterable[str], wake: Callable[[], None]) -> Iterator[None]:
+        chosen = tuple(topics)
+        with self._lock:
+            for topic in chosen:
+                self._listeners[topic].add(wake)
+        try:
+            yield
+        finally:
+            with self._lock:
+                for topic in chosen:
+                    self._listeners[topic].discard(wake)
+                    if not self._listeners[topic]:
+                        del self._listeners[topic]
+
+    @contextmanager
+    def listen(self, topics: Iterable[str]) -> Iterator[threading.Event]:
+        """For a thread: the event is set at every ring from here on; clear it before looking at the rows."""
+        rung = threading.Event()
+        with self._listening(topics, rung.set):
+            yield rung
+
+    @contextmanager
+    def listen_async(self, topics: Iterable[str]) -> Iterator[asyncio.Event]:
+        """For a coroutine, likewise."""
+        rung = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def wake() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(rung.set)
+
+        with self._listening(topics, wake):
+            yield rung
+
+
+async def rung_within(rung: asyncio.Event, seconds: float) -> bool:
+    """Whether the bell rang before `seconds` were over."""
+    try:
+        await asyncio.wait_for(rung.wait(), max(0.0, seconds))
+    except TimeoutError:
+        return False
+    return True
+
+
+def job_topic(job_id: str) -> str:
+    return f"job:{job_id}"
+
+
+def worker_topic(address: str) -> str:
+    return f"worker:{address}"

@@ -1,0 +1,1 @@
+"""Where bytes lie, by their digest. One store a file."""

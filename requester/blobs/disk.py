@@ -1,0 +1,126 @@
+"""Blobs as files: written beside, synced, then renamed, so that a name is never half a blob."""
+
+import mmap
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from blake3 import blake3
+
+from gradmarket.market.errors import Conflict, NotFound
+from gradmarket.market.gradient.arrays import Bytes
+from gradmarket.market.terms import Digest
+
+
+class Incoming:
+    """A blob on its way: `write` chunks, then `keep`; what is not kept is deleted."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._hasher = blake3()
+        self.length = 0
+
+    def write(self, chunk: bytes) -> None:
+        self._file.write(chunk)
+        self._hasher.update(chunk)
+        self.length += len(chunk)
+
+    @property
+    def digest(self) -> Digest:
+        return Digest("blake3:" + self._hasher.hexdigest())
+
+    @contextmanager
+    def mapped(self) -> Iterator[Bytes]:
+        """What was written so far, without a copy in memory."""
+        self._file.flush()
+        with mapped(Path(self._file.name)) as data:
+            yield data
+
+    def settle(self, place: Path) -> None:
+        """Durable under its final name."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        os.rename(self._file.name, place)
+
+
+class DiskBlobs:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._incoming = root / "incoming"
+        self._incoming.mkdir(parents=True, exist_ok=True)
+        for left in self._incoming.iterdir():
+            left.unlink(missing_ok=True)
+
+    def path(self, digest: Digest) -> Path:
+        """Where the blob lies; raises NotFound where it does not."""
+        path = self._place(digest)
+        if not path.is_file():
+            raise NotFound(f"no blob {digest}")
+        return path
+
+    def has(self, digest: Digest) -> bool:
+        return self._place(digest).is_file()
+
+    def read(self, digest: Digest) -> bytes:
+        return self.path(digest).read_bytes()
+
+    def put(self, data: bytes) -> Digest:
+        with self.receive() as incoming:
+            incoming.write(data)
+            return self.keep(incoming)
+
+    @contextmanager
+    def receive(self) -> Iterator[Incoming]:
+        """A place to write to; `keep` it within the block, or it is gone."""
+        path = self._incoming / secrets.token_hex(16)
+        with path.open("xb") as file:
+            incoming = Incoming(file)
+            try:
+                yield incoming
+            finally:
+                path.unlink(missing_ok=True)
+
+    def keep(self, incoming: Incoming, expected: Digest | None = None) -> Digest:
+        """Makes the blob durable under its digest; raises Conflict where that is not the expected one."""
+        if expected is not None and incoming.digest != expected:
+            raise Conflict(f"the bytes are {incoming.digest}, not {expected}")
+        place = self._place(incoming.digest)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        incoming.settle(place)
+        _sync_directory(place.parent)
+        return incoming.digest
+
+    @contextmanager
+    def mapped(self, digest: Digest) -> Iterator[Bytes]:
+        with mapped(self.path(digest)) as data:
+            yield data
+
+    def drop(self, digest: Digest) -> None:
+        self._place(digest).unlink(missing_ok=True)
+
+    def _place(self, digest: Digest) -> Path:
+        name = digest.removeprefix("blake3:")
+        if len(name) != 64 or not set(name) <= set("0123456789abcdef"):
+            raise NotFound(f"no digest: {digest[:80]}")
+        return self._root / name[:2] / name
+
+
+@contextmanager
+def mapped(path: Path) -> Iterator[Bytes]:
+    """A file's bytes as they lie in the page cache."""
+    if path.stat().st_size == 0:
+        yield b""
+        return
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        yield data
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,49 @@
+"""What a stage works with. The composition root (wiring) makes one; nothing is looked up from anywhere else."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from gradmarket.market.messages import Voucher
+from gradmarket.market.signing import Domain, Signer, Struct, digest
+from gradmarket.market.terms import Address
+from gradmarket.requester.bell import Bell
+from gradmarket.requester.blobs.disk import DiskBlobs
+from gradmarket.requester.settings import Settings
+from gradmarket.requester.store.session import Sessions, begin, reading, rings
+from gradmarket.requester.store.tables import Account, Job
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Context:
+    settings: Settings
+    sessions: Sessions
+    blobs: DiskBlobs
+    bell: Bell
+    clock: Clock
+    domain: Domain
+    signer: Signer
+    signer_address: Address
+
+    @contextmanager
+    def begin(self) -> Iterator[Session]:
+        """One writing transaction; what it rang for is rung after the commit."""
+        with begin(self.sessions) as session:
+            yield session
+        self.bell.ring(rings(session))
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        with reading(self.sessions) as session:
+            yield session
+
+    def sign(self, struct: Struct) -> bytes:
+        return self.signer(digest(self.domain, struct))
+
+    def voucher(self, job: Job, account: Account) -> bytes:
+        """Signs all that the worker has earned in the job."""
+        return self.sign(Voucher(job.chain_job or 0, Address(account.worker), account.earned))  # type: ignore[arg-type]

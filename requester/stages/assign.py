@@ -1,0 +1,131 @@
+"""Open tasks meet asking workers: a replayable random draw among those who may, never first come first served."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlalchemy import exists, select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.rules import assignment
+from gradmarket.market.rules.assignment import Candidate
+from gradmarket.market.rules.replication import fixed
+from gradmarket.market.rules.secrets import tagged
+from gradmarket.market.terms import Address, Hash, JobState, ReplicaState, TaskState, Units
+from gradmarket.requester.bell import worker_topic
+from gradmarket.requester.context import Context
+from gradmarket.requester.store import jobs, progress, workers
+from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.tables import Job, Replica, Task, Worker
+from gradmarket.requester.store.transitions import move
+
+TOPIC = "assign"
+TASKS_AT_ONCE = 64
+HOLDS_A_PLACE = (ReplicaState.LEASED, ReplicaState.COMMITTED)
+
+
+def ready(session: Session, now: float) -> Sequence[str]:
+    """Running jobs with an open task, while anybody asks."""
+    asks = exists().where(Worker.asking_until > now, Worker.capacity > 0)
+    wants = exists().where(Task.job_id == Job.id, Task.state == TaskState.OPEN)
+    return session.scalars(select(Job.id).where(Job.state == JobState.RUNNING, wants, asks)).all()
+
+
+def run(context: Context, job_id: str) -> float | None:
+    now = context.clock()
+    with context.begin() as session:
+        job = session.get_one(Job, job_id)
+        if job.state != JobState.RUNNING:
+            return None
+        alive = workers.live(session, now)
+        if not _settle_class(job, alive):
+            return None
+        asking = [worker for worker in alive if worker.asking_until > now and worker.capacity > 0]
+        pool = {c.party.worker: c for c in workers.candidates(session, job, asking)}
+        idle = _idle(session, job, alive, pool)
+        waits = [_fill(context, session, job, task, pool, idle, now) for task in _open(session, job_id)]
+    return min((wait for wait in waits if wait is not None), default=None)
+
+
+def _open(session: Session, job_id: str) -> Sequence[Task]:
+    wanted = select(Task).where(Task.job_id == job_id, Task.state == TaskState.OPEN)
+    return session.scalars(wanted.order_by(Task.round, Task.index).limit(TASKS_AT_ONCE)).all()
+
+
+def _settle_class(job: Job, alive: Sequence[Worker]) -> bool:
+    """Whether the job has a determinism class to vote in; it takes the one with the most separate live workers."""
+    spec = jobs.spec(job)
+    present = [(w.determinism_class, workers.party(w)) for w in alive if w.determinism_class]
+    leading = assignment.leading_class(present, spec.separation)
+    own = [pair for pair in present if pair[0] == job.determinism_class]
+    _, still = assignment.leading_class(own, spec.separation) or ("", 0)
+    enough = spec.replication.replicas
+    if still < fixed.quorum(enough) and leading is not None and leading[1] >= enough:
+        job.determinism_class = leading[0]
+    return job.determinism_class is not None
+
+
+def _idle(session: Session, job: Job, alive: Sequence[Worker], pool: dict[Address, Candidate]) -> int:
+    """Live workers of the class that hold nothing, whether they ask just now or not."""
+    busy = workers.in_flight(session, job.id)
+    return sum(
+        worker.determinism_class == job.determinism_class and (worker.address in pool or worker.address not in busy)
+        for worker in alive
+    )
+
+
+def _fill(
+    context: Context, session: Session, job: Job, task: Task, pool: dict[Address, Candidate], idle: int, now: float
+) -> float | None:
+    """Draws workers for the task's open places; or how long its window still waits for others to ask."""
+    replicas = session.scalars(select(Replica).where(Replica.task_id == task.id)).all()
+    places = task.wave_size - sum(r.wave == task.wave and r.state in HOLDS_A_PLACE for r in replicas)
+    opening = progress.opening_for(session, job, task, context.settings.max_strikes)
+    able = [candidate for candidate in pool.values() if assignment.why_not(candidate, opening) is None]
+    if places > 0 and not able:
+        return None
+    if places > 0 and (wait := _window(task, len(able), idle, now)) > 0:
+        return wait
+    seed = tagged("draw", Hash(task.secret), task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
+    drawn = assignment.draw(seed, able, opening, places)
+    for candidate in drawn:
+        _lease(session, task, candidate, jobs.spec(job).deadlines.lease_s, now)
+        pool[candidate.party.worker] = replace(
+            candidate,
+            capacity=candidate.capacity - 1,
+            uncommitted=Units(candidate.uncommitted - job.price),
+        )
+    if len(drawn) == places:
+        move(session, task, TaskState.COMMITTING, window_opened=None)
+    return None
+
+
+def _window(task: Task, able: int, idle: int, now: float) -> float:
+    """Seconds that the draw still waits: until every live idle worker asks, or the window is over."""
+    if able >= idle:
+        return 0.0
+    if task.window_opened is None:
+        task.window_opened = now
+    return max(0.0, task.window_opened + assignment.window_s(idle) - now)
+
+
+def _lease(session: Session, task: Task, candidate: Candidate, seconds: int, now: float) -> None:
+    worker = session.get_one(Worker, candidate.party.worker)
+    worker.capacity -= 1
+    worker.fence += 1
+    session.add(
+        Replica(
+            id=f"{task.id}-{worker.fence}-{worker.address[2:10].lower()}",
+            task_id=task.id,
+            job_id=task.job_id,
+            worker=worker.address,
+            payout=worker.payout,
+            operator=worker.operator,
+            network=worker.network,
+            state=ReplicaState.LEASED,
+            wave=task.wave,
+            fence=worker.fence,
+            leased_at=now,
+            lease_until=now + seconds,
+        )
+    )
+    ring(session, worker_topic(worker.address))

@@ -1,0 +1,68 @@
+"""A wave closes when all in it have committed, or at its deadline: its secret opens over the set of commitments."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.messages import Wave as SignedWave
+from gradmarket.market.rules import secrets
+from gradmarket.market.terms import Address, Hash, ReplicaState, TaskState
+from gradmarket.requester.bell import worker_topic
+from gradmarket.requester.context import Context
+from gradmarket.requester.stages.ending import dismiss
+from gradmarket.requester.store import jobs
+from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.tables import Job, Replica, Task, Wave
+from gradmarket.requester.store.transitions import move
+
+TOPIC = "close"
+GATHERING = (TaskState.OPEN, TaskState.COMMITTING)
+
+
+def ready(session: Session, now: float) -> Sequence[str]:
+    """Gathering tasks with a commitment whose deadline has come, or whose wave is complete."""
+    committed = (
+        select(func.count())
+        .where(Replica.task_id == Task.id, Replica.wave == Task.wave, Replica.state == ReplicaState.COMMITTED)
+        .scalar_subquery()
+    )
+    due = (Task.due_at <= now) | (committed >= Task.wave_size)
+    wanted = select(Task.id).where(Task.state.in_(GATHERING), Task.due_at.is_not(None), due)
+    return session.scalars(wanted.order_by(Task.due_at).limit(256)).all()
+
+
+def run(context: Context, task_id: str) -> None:
+    now = context.clock()
+    with context.begin() as session:
+        task = session.get_one(Task, task_id)
+        if task.state not in GATHERING or task.due_at is None:
+            return
+        in_wave = select(Replica).where(Replica.task_id == task_id, Replica.wave == task.wave)
+        members = session.scalars(in_wave.where(Replica.state == ReplicaState.COMMITTED)).all()
+        if not members or (len(members) < task.wave_size and task.due_at > now):
+            return
+        _open_secret(context, session, task, members, now)
+
+
+def _open_secret(context: Context, session: Session, task: Task, members: Sequence[Replica], now: float) -> None:
+    job = session.get_one(Job, task.job_id)
+    links = secrets.links(Hash(task.secret), jobs.spec(job).replication.max_replicas)
+    sealed = [(Address(replica.worker), Hash(replica.sealed or b"")) for replica in members]
+    commitments = secrets.digest_of(sealed)
+    secret = links[task.wave]
+    signed = SignedWave(Hash(task.offer_digest), task.wave, secret, commitments)
+    session.add(
+        Wave(
+            task_id=task.id,
+            number=task.wave,
+            secret=secret,
+            commitments=commitments,
+            seed=secrets.wave_seed(secret, commitments),
+            signature=context.sign(signed),
+            closed_at=now,
+        )
+    )
+    move(session, task, TaskState.REVEALING, due_at=now + task.offer["upload_seconds"])
+    dismiss(session, task, ReplicaState.TOO_LATE, "the wave closed before it committed")
+    ring(session, *(worker_topic(replica.worker) for replica in members))

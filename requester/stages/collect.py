@@ -1,0 +1,101 @@
+"""What workers say by poll: commitments, reveals, leases given back. Each is taken or refused by itself."""
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from gradmarket.market import signing
+from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.rules import secrets
+from gradmarket.market.terms import Address, Hash, ReplicaState, TaskState
+from gradmarket.market.wire import CommitmentMade, GivenUp, Reveal, hash_of
+from gradmarket.requester.context import Context
+from gradmarket.requester.stages.ending import strike
+from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.tables import Replica, Task
+from gradmarket.requester.store.transitions import move
+
+
+class TooLate(Refused):
+    """The time for it is over."""
+
+
+class TooEarly(Refused):
+    """The time for it has not come."""
+
+
+def held(session: Session, worker: Address, replica_id: str, fence: int) -> tuple[Replica, Task]:
+    """The worker's own replica; raises NotFound for another's, TooLate behind its fence."""
+    replica = session.get(Replica, replica_id)
+    if replica is None or replica.worker != worker:
+        raise NotFound(f"you hold no replica {replica_id[:80]}")
+    if replica.fence != fence:
+        raise TooLate("this lease has been given anew: the fence is another")
+    return replica, session.get_one(Task, replica.task_id)
+
+
+def commit(context: Context, session: Session, worker: Address, said: CommitmentMade) -> None:
+    """LEASED -> COMMITTED. The same commitment again is no error, another one is a Conflict."""
+    replica, task = held(session, worker, said.replica, said.fence)
+    if replica.sealed is not None:
+        if replica.sealed != said.sealed:
+            raise Conflict("another commitment was made for this replica")
+        return
+    now = context.clock()
+    if replica.state != ReplicaState.LEASED or now > replica.lease_until:
+        raise TooLate(f"the lease is over ({replica.state})")
+    struct = said.struct(Hash(task.offer_digest), worker)
+    signing.check(context.domain, struct, said.signature, worker)
+    move(
+        session,
+        replica,
+        ReplicaState.COMMITTED,
+        sealed=said.sealed,
+        signature=said.signature,
+        committed_at=now,
+        compute_seconds=said.compute_seconds,
+    )
+    if task.due_at is None:
+        task.due_at = now + task.offer["wave_seconds"]
+    ring(session, "close")
+
+
+def reveal(session: Session, worker: Address, said: Reveal) -> None:
+    """COMMITTED -> REVEALED, where salt and root open the seal; else REJECTED with that as the evidence."""
+    replica, task = held(session, worker, said.replica, said.fence)
+    if replica.salt is not None:
+        if (replica.salt, replica.root) != (said.salt, said.root):
+            raise Conflict("something else was revealed for this replica")
+        return
+    if replica.state == ReplicaState.COMMITTED and task.state != TaskState.REVEALING:
+        raise TooEarly("the wave is not closed")
+    if replica.state != ReplicaState.COMMITTED:
+        raise TooLate(f"the replica is {replica.state}")
+    opened = secrets.seal(Hash(task.offer_digest), worker, said.salt, hash_of(said.root)) == replica.sealed
+    if opened:
+        move(session, replica, ReplicaState.REVEALED, salt=said.salt, root=said.root)
+    else:
+        move(session, replica, ReplicaState.REJECTED, reason="salt and root do not open the commitment")
+    if not _waiting_for(session, task):
+        ring(session, "judge")
+
+
+def _waiting_for(session: Session, task: Task) -> int:
+    committed = select(func.count()).where(Replica.task_id == task.id, Replica.state == ReplicaState.COMMITTED)
+    return session.scalar(committed) or 0
+
+
+def give_up(session: Session, worker: Address, said: GivenUp) -> None:
+    """LEASED -> ABANDONED or ERROR; its place is open again. It costs a strike, or declining would choose siblings."""
+    replica, _ = held(session, worker, said.replica, said.fence)
+    if replica.state != ReplicaState.LEASED:
+        return
+    move(session, replica, ReplicaState.ERROR if said.failed else ReplicaState.ABANDONED, reason=said.reason)
+    strike(session, worker)
+    reopen(session, session.get_one(Task, replica.task_id))
+
+
+def reopen(session: Session, task: Task) -> None:
+    """A place in the task's wave is free."""
+    if task.state == TaskState.COMMITTING:
+        move(session, task, TaskState.OPEN)
+    ring(session, "assign", "close")

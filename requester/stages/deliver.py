@@ -1,0 +1,125 @@
+"""A payload comes in: bytes -> blob -> one row that says accepted and earned. A crash between loses nothing."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.errors import Conflict, NotFound, PayloadRefused
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.inspection import Diverged, Usable, inspect
+from gradmarket.market.gradient.payload import Layout, decode, payload_bytes
+from gradmarket.market.job import JobSpec
+from gradmarket.market.messages import Outcome
+from gradmarket.market.terms import Address, Digest, JobState, ReplicaState, TaskState
+from gradmarket.market.wire import hash_of
+from gradmarket.requester.blobs.disk import Incoming
+from gradmarket.requester.context import Context
+from gradmarket.requester.stages import judge, verdicts
+from gradmarket.requester.stages.collect import TooLate, held
+from gradmarket.requester.store import jobs, money
+from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.facts import layout_of
+from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.tables import Job, Replica, Task
+from gradmarket.requester.store.transitions import move
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the door may take in, known before a byte is read: exactly `length` bytes under `root`."""
+
+    replica: str
+    task: str
+    root: Digest
+    length: int
+    seed: bytes
+    spec: JobSpec
+    layout: Layout
+
+
+def wanted(context: Context, worker: Address, replica_id: str, fence: int) -> Wanted:
+    """Raises NotFound, TooLate or Conflict where nothing is wanted of this replica."""
+    with context.reading() as session:
+        replica, task = held(session, worker, replica_id, fence)
+        paid = replica.state in (ReplicaState.PAYABLE, ReplicaState.DIVERGED)
+        if replica.state != ReplicaState.AGREE and not paid:
+            raise TooLate(f"the replica is {replica.state}")
+        if task.state == TaskState.UPLOADING and task.uploader != replica.id:
+            raise Conflict("another replica was asked for this payload")
+        job = session.get_one(Job, task.job_id)
+        spec, layout = jobs.spec(job), layout_of(job)
+        return Wanted(
+            replica=replica.id,
+            task=task.id,
+            root=Digest(task.root or ""),
+            length=payload_bytes(layout, codec(spec.uplink.codec)),
+            seed=bytes.fromhex(task.offer["seed"][2:]),
+            spec=spec,
+            layout=layout,
+        )
+
+
+def take(context: Context, want: Wanted, incoming: Incoming, root: Digest) -> None:
+    """Keeps the payload and pays; raises Conflict where the bytes are not the committed ones.
+
+    The same bytes again change nothing. A payload that its whole quorum made malformed is rejected with the evidence.
+    """
+    if root != want.root:
+        raise Conflict(f"the bytes' root is {root}; committed was {want.root}")
+    found = _look(want, incoming)
+    digest = context.blobs.keep(incoming)
+    now = context.clock()
+    with context.begin() as session:
+        task = session.get_one(Task, want.task)
+        if task.state != TaskState.UPLOADING:
+            return
+        agreeing = session.scalars(
+            select(Replica).where(Replica.task_id == task.id, Replica.state == ReplicaState.AGREE)
+        ).all()
+        if want.replica not in {replica.id for replica in agreeing}:
+            raise NotFound("the replica is no longer asked")
+        job = session.get_one(Job, task.job_id)
+        if isinstance(found, PayloadRefused):
+            _reject(context, session, task, list(agreeing), str(found), now)
+            return
+        reason = str(found) if isinstance(found, Diverged) else ""
+        _accept(context, session, job, task, list(agreeing), reason, now)
+        task.payload, task.payload_bytes = digest, incoming.length
+
+
+def _look(want: Wanted, incoming: Incoming) -> Usable | Diverged | PayloadRefused:
+    try:
+        with incoming.mapped() as data:
+            shards = decode(want.layout, data, codec(want.spec.uplink.codec), want.seed)
+            return inspect(want.layout, shards, want.spec.norm_bound)
+    except PayloadRefused as error:
+        return error
+
+
+def _accept(
+    context: Context, session: Session, job: Job, task: Task, agreeing: list[Replica], diverged: str, now: float
+) -> None:
+    """ACCEPTED (or DIVERGED) and EARNED for every agreeing replica, with vouchers, in this one transaction."""
+    root = hash_of(Digest(task.root or ""))
+    state = TaskState.DIVERGED if diverged else TaskState.ACCEPTED
+    move(session, task, state, due_at=None, reason=diverged, ended_at=now)
+    for replica in sorted(agreeing, key=lambda replica: replica.id):
+        if diverged:
+            verdicts.sign(context, session, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, task.root, diverged)
+        else:
+            move(session, replica, ReplicaState.PAYABLE)
+        account = money.earn(session, job, task, replica, root, now)
+        account.voucher_signature = context.voucher(job, account)
+        verdicts.wake(session, replica)
+    tell(session, job.id, task.state, now, task=task.id, round=task.round, paid=[r.worker for r in agreeing])
+    if diverged and job.state == JobState.RUNNING:
+        move(session, job, JobState.PAUSED, reason=f"a gradient diverged in round {task.round}: {diverged}")
+        tell(session, job.id, "paused", now, reason=job.reason)
+    ring(session, "aggregate", "settle")
+
+
+def _reject(context: Context, session: Session, task: Task, agreeing: list[Replica], reason: str, now: float) -> None:
+    for replica in agreeing:
+        verdicts.sign(context, session, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, task.root, reason)
+    judge.fail(context, session, task, reason, now)

@@ -1,0 +1,56 @@
+"""How a job ends: what nobody has committed to is called off; what is committed is still judged and paid."""
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from gradmarket.requester.bell import worker_topic
+from gradmarket.requester.context import Context
+from gradmarket.requester.stages import verdicts
+from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
+from gradmarket.requester.store.transitions import move
+
+
+def end(context: Context, session: Session, job: Job, state: JobState, reason: str) -> bool:
+    """Moves the job to an end and calls off its open work; False where it has ended already."""
+    now = context.clock()
+    if not move(session, job, state, reason=reason, ended_at=now):
+        return False
+    call_off(context, session, job.id)
+    tell(session, job.id, state.value, now, reason=reason)
+    ring(session, "settle", *(worker_topic(address) for address in _workers(session, job.id)))
+    return True
+
+
+def call_off(context: Context, session: Session, job_id: str, round_number: int | None = None) -> None:
+    """Cancels gathering tasks (of one round, or all) that no commitment waits in; the others close as they are."""
+    gathering = select(Task).where(Task.job_id == job_id, Task.state.in_([TaskState.OPEN, TaskState.COMMITTING]))
+    if round_number is not None:
+        gathering = gathering.where(Task.round == round_number)
+    for task in session.scalars(gathering).all():
+        dismiss(session, task)
+        waiting = select(func.count()).where(Replica.task_id == task.id, Replica.state == ReplicaState.COMMITTED)
+        task.wave_size = session.scalar(waiting) or 0
+        if task.wave_size == 0:
+            verdicts.inconclusive(context, session, task, "no longer needed")
+            move(session, task, TaskState.CANCELLED, ended_at=context.clock(), reason="no longer needed")
+    ring(session, "close")
+
+
+def dismiss(session: Session, task: Task, state: ReplicaState = ReplicaState.NOT_NEEDED, reason: str = "") -> None:
+    """Ends the leases on a task that nobody waits for any more."""
+    leased = select(Replica).where(Replica.task_id == task.id, Replica.state == ReplicaState.LEASED)
+    for replica in session.scalars(leased):
+        move(session, replica, state, reason=reason)
+        ring(session, worker_topic(replica.worker))
+
+
+def strike(session: Session, address: str) -> None:
+    """Counts an answer that a worker owed and did not give."""
+    session.execute(update(Worker).where(Worker.address == address).values(strikes=Worker.strikes + 1))
+
+
+def _workers(session: Session, job_id: str) -> list[str]:
+    return list(session.scalars(select(Account.worker).where(Account.job_id == job_id)))

@@ -1,0 +1,178 @@
+"""One poll: what the worker says is taken in, and what it does not know yet is told. The door is requester/api/work."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.errors import Conflict, MarketError, NotFound
+from gradmarket.market.rules import lifecycle
+from gradmarket.market.terms import Address, JobId, ReplicaId, ReplicaState, TaskId, TaskState
+from gradmarket.market.wire import (
+    Lease,
+    OfferFields,
+    PollAnswer,
+    PollRequest,
+    Refusal,
+    UploadWanted,
+    VerdictTold,
+    VoucherTold,
+    WaveOpened,
+)
+from gradmarket.requester.context import Context
+from gradmarket.requester.stages import collect
+from gradmarket.requester.store import money, progress
+from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.tables import Account, Job, Replica, Task, Wave, Worker
+
+TOLD_WHY = (ReplicaState.AGREE, ReplicaState.PAYABLE, ReplicaState.DIVERGED)
+
+
+def hear(context: Context, address: Address, said: PollRequest) -> tuple[Refusal, ...]:
+    """Takes in what the worker says; an item that is refused leaves the others standing."""
+    now = context.clock()
+    with context.begin() as session:
+        worker = session.get_one(Worker, address)
+        worker.seen_at, worker.determinism_class = now, said.determinism_class
+        worker.capacity = 0 if said.leaving else said.capacity
+        worker.asking_until = now + said.wait_s if worker.capacity else 0.0
+        refusals = [
+            *_each(session, said.commitments, lambda item: collect.commit(context, session, address, item)),
+            *_each(session, said.reveals, lambda item: collect.reveal(session, address, item)),
+            *_each(session, said.given_up, lambda item: collect.give_up(session, address, item)),
+        ]
+        _heard(session, address, said)
+        if said.leaving:
+            for account in session.scalars(select(Account).where(Account.worker == address)):
+                account.leaving = True
+        if worker.capacity:
+            _open_accounts(session, address)
+            ring(session, "assign")
+    return tuple(refusals)
+
+
+def _each(session: Session, items: Sequence[Any], take: Callable[[Any], None]) -> list[Refusal]:
+    refusals = []
+    for item in items:
+        try:
+            with session.begin_nested():
+                take(item)
+        except MarketError as error:
+            refusals.append(Refusal(replica=item.replica, code=_code(error), detail=str(error)))
+    return refusals
+
+
+def _code(error: MarketError) -> str:
+    codes = {collect.TooLate: "too_late", collect.TooEarly: "too_early", Conflict: "conflict", NotFound: "not_found"}
+    return codes.get(type(error), "refused")
+
+
+def _heard(session: Session, address: Address, said: PollRequest) -> None:
+    for replica in _open_to(session, address):
+        state = ReplicaState(replica.state)
+        if lifecycle.over(state) and said.known.get(ReplicaId(replica.id)) == state:
+            replica.heard = True
+
+
+def _open_accounts(session: Session, address: Address) -> None:
+    """A worker that asks for work has an account in every running job: money is reserved into it ahead of the work."""
+    for job in progress.running(session):
+        account = session.get(Account, (job.id, address))
+        if account is None or account.leaving:
+            money.account(session, job.id, address).leaving = False
+            ring(session, "settle")
+
+
+def _open_to(session: Session, address: Address) -> Sequence[Replica]:
+    return session.scalars(select(Replica).where(Replica.worker == address, Replica.heard.is_(False))).all()
+
+
+def answer(context: Context, address: Address, said: PollRequest, final: bool = False) -> PollAnswer:
+    """What the rows hold that the worker does not know; `final` adds why there is no lease."""
+    now = context.clock()
+    leases, waves, uploads, verdicts = [], [], [], []
+    jobs_paid = dict.fromkeys(said.vouchers_for)
+    with context.reading() as session:
+        for replica in _open_to(session, address):
+            task = session.get_one(Task, replica.task_id)
+            state = ReplicaState(replica.state)
+            if state == ReplicaState.COMMITTED and task.state == TaskState.REVEALING:
+                waves.append(_wave(session, replica, task))
+            if state == ReplicaState.AGREE and task.uploader == replica.id:
+                uploads.append(UploadWanted(replica=ReplicaId(replica.id), seconds=(task.due_at or now) - now))
+            if said.known.get(ReplicaId(replica.id)) == state:
+                continue
+            if state == ReplicaState.LEASED:
+                leases.append(_lease(replica, task, now))
+            elif state == ReplicaState.AGREE or lifecycle.over(state):
+                verdicts.append(verdict(replica, task))
+                if state in lifecycle.PAID:
+                    jobs_paid[JobId(task.job_id)] = None
+        vouchers = [told for job_id in jobs_paid if (told := voucher(session, job_id, address))]
+        waiting = progress.why_no_lease(session, address, context.settings.max_strikes, now) if final else ""
+    return PollAnswer(
+        leases=tuple(leases),
+        waves=tuple(waves),
+        uploads=tuple(uploads),
+        verdicts=tuple(verdicts),
+        vouchers=tuple(vouchers),
+        waiting=waiting,
+    )
+
+
+def news(told: PollAnswer) -> bool:
+    """Whether it is worth answering now."""
+    return bool(told.leases or told.waves or told.uploads or told.verdicts or told.vouchers)
+
+
+def _lease(replica: Replica, task: Task, now: float) -> Lease:
+    return Lease(
+        replica=ReplicaId(replica.id),
+        task=TaskId(task.id),
+        job=JobId(task.job_id),
+        fence=replica.fence,
+        seconds=replica.lease_until - now,
+        offer=OfferFields.model_validate(task.offer),
+        signature=task.offer_signature,
+    )
+
+
+def _wave(session: Session, replica: Replica, task: Task) -> WaveOpened:
+    wave = session.get_one(Wave, (task.id, task.wave))
+    members = select(Replica.worker, Replica.sealed).where(
+        Replica.task_id == task.id, Replica.wave == task.wave, Replica.sealed.is_not(None)
+    )
+    return WaveOpened(
+        replica=ReplicaId(replica.id),
+        wave=wave.number,
+        secret=wave.secret,  # type: ignore[arg-type]
+        commitments=tuple(sorted((worker, sealed) for worker, sealed in session.execute(members))),
+        signature=wave.signature,
+    )
+
+
+def verdict(replica: Replica, task: Task) -> VerdictTold:
+    accepted = replica.state in TOLD_WHY
+    return VerdictTold(
+        replica=ReplicaId(replica.id),
+        state=ReplicaState(replica.state),
+        outcome=replica.outcome,
+        root=task.root if replica.verdict_signature and replica.state != ReplicaState.INCONCLUSIVE else None,  # type: ignore[arg-type]
+        price=task.offer["price"] if accepted else 0,
+        reason=replica.reason,
+        signature=replica.verdict_signature,
+    )
+
+
+def voucher(session: Session, job_id: str, address: str) -> VoucherTold | None:
+    """The newest voucher of the worker in the job, where it has earned anything."""
+    account = session.get(Account, (job_id, address))
+    if account is None or account.voucher_signature is None:
+        return None
+    return VoucherTold(
+        job=JobId(job_id),
+        chain_job=session.get_one(Job, job_id).chain_job or 0,
+        cumulative=account.earned,  # type: ignore[arg-type]
+        signature=account.voucher_signature,
+    )

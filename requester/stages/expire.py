@@ -1,0 +1,63 @@
+"""Every state's exit for silence: leases that lapse, and payloads that were promised and not brought."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.rules import voting
+from gradmarket.market.terms import Hash, ReplicaId, ReplicaState, TaskState
+from gradmarket.requester.bell import worker_topic
+from gradmarket.requester.context import Context
+from gradmarket.requester.stages import judge
+from gradmarket.requester.stages.collect import reopen
+from gradmarket.requester.stages.ending import strike
+from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.tables import Replica, Task, Wave
+from gradmarket.requester.store.transitions import move
+
+TOPIC = "expire"
+
+
+def ready(session: Session, now: float) -> Sequence[str]:
+    """Tasks with a lapsed lease, or whose upload is overdue."""
+    lapsed = select(Replica.task_id).where(Replica.state == ReplicaState.LEASED, Replica.lease_until < now)
+    overdue = select(Task.id).where(Task.state == TaskState.UPLOADING, Task.due_at < now)
+    return session.scalars(lapsed.union(overdue).limit(256)).all()
+
+
+def run(context: Context, task_id: str) -> None:
+    now = context.clock()
+    with context.begin() as session:
+        task = session.get_one(Task, task_id)
+        lapsed = select(Replica).where(
+            Replica.task_id == task_id, Replica.state == ReplicaState.LEASED, Replica.lease_until < now
+        )
+        for replica in session.scalars(lapsed).all():
+            move(session, replica, ReplicaState.EXPIRED, reason="the lease lapsed without a commitment")
+            strike(session, replica.worker)
+            reopen(session, task)
+            ring(session, worker_topic(replica.worker))
+        if task.state == TaskState.UPLOADING and (task.due_at or now) < now:
+            _ask_next(context, session, task, now)
+
+
+def _ask_next(context: Context, session: Session, task: Task, now: float) -> None:
+    """The uploader withheld: the next agreeing replica is asked; when all have, the task is tried again."""
+    agreeing = session.scalars(
+        select(Replica).where(Replica.task_id == task.id, Replica.state == ReplicaState.AGREE)
+    ).all()
+    for replica in agreeing:
+        if replica.id == task.uploader:
+            move(session, replica, ReplicaState.WITHHELD, reason="it did not bring the payload it had agreed on")
+            strike(session, replica.worker)
+            tell(session, task.job_id, "withheld", now, task=task.id, worker=replica.worker)
+            ring(session, worker_topic(replica.worker))
+    left = {ReplicaId(replica.id): replica for replica in agreeing if replica.state == ReplicaState.AGREE}
+    if not left:
+        judge.fail(context, session, task, "every agreeing worker withheld the payload", now)
+        return
+    seed = Hash(session.get_one(Wave, (task.id, task.wave)).seed)
+    order = voting.upload_order(seed, {id_: replica.worker for id_, replica in left.items()})
+    judge.ask(session, task, left[order[0]], now)

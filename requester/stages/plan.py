@@ -1,0 +1,141 @@
+"""Running jobs without an open round get their next one, or end. A round is a pure function of its job."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.job import Publication
+from gradmarket.market.messages import Offer
+from gradmarket.market.rules import secrets, stopping
+from gradmarket.market.rules.replication import fixed
+from gradmarket.market.signing import digest
+from gradmarket.market.terms import Digest, JobState, RoundState, TaskState, Units
+from gradmarket.market.wire import OfferFields, hash_of
+from gradmarket.requester.context import Context
+from gradmarket.requester.stages.ending import end
+from gradmarket.requester.store import jobs
+from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.tables import Job, Round, Task
+from gradmarket.requester.store.transitions import move
+
+TOPIC = "plan"
+
+
+def ready(session: Session, now: float) -> Sequence[str]:
+    return [
+        job.id
+        for job in session.scalars(select(Job).where(Job.state == JobState.RUNNING))
+        if not jobs.has_open_round(session, job.id) or stopping.overdue(jobs.spec(job), _time(now))
+    ]
+
+
+def run(context: Context, job_id: str) -> None:
+    now = context.clock()
+    with context.begin() as session:
+        job = session.get_one(Job, job_id)
+        if job.state != JobState.RUNNING:
+            return
+        spec = jobs.spec(job)
+        if stopping.overdue(spec, _time(now)):
+            end(context, session, job, JobState.FINISHED, "its date has come")
+            return
+        if jobs.has_open_round(session, job_id):
+            return
+        latest = jobs.latest_round(session, job_id)
+        reason = latest and stopping.reached(
+            spec, latest.number, latest.metrics or {}, jobs.earned(session, job_id) * int(job.unit)
+        )
+        if reason:
+            end(context, session, job, JobState.FINISHED, reason)
+        elif _affordable(session, job):
+            _open(context, session, job, latest, now)
+        else:
+            move(session, job, JobState.PAUSED, reason="the escrow does not cover another round: fund the job")
+            tell(session, job_id, "paused", now, reason=job.reason)
+
+
+def _affordable(session: Session, job: Job) -> bool:
+    """Whether what is deposited and not yet earned pays one more round whose every task takes just its quorum."""
+    spec = jobs.spec(job)
+    least = spec.tasks_needed * fixed.quorum(spec.replication.replicas) * job.price
+    return job.deposited - jobs.earned(session, job.id) >= least
+
+
+def _open(context: Context, session: Session, job: Job, latest: Round | None, now: float) -> None:
+    publication = Publication.model_validate(job.publication)
+    number = 0 if latest is None else latest.number + 1
+    parameters = publication.parameters if latest is None else Digest(latest.updated or "")
+    memory = (job.facts or {})["memory"] if latest is None else latest.optimizer_state
+    row = Round(
+        job_id=job.id,
+        number=number,
+        state=RoundState.OPEN,
+        parameters=parameters,
+        optimizer_state=memory,
+        opened_at=now,
+    )
+    session.add(row)
+    session.flush()
+    for index in range(publication.spec.tasks_per_round):
+        session.add(task(context, job, row, index, 0, now))
+    tell(session, job.id, "round_opened", now, round=number, parameters=parameters)
+    ring(session, "assign")
+
+
+def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: float) -> Task:
+    """A task with its signed offer; its seeds come from the job's seed and indices alone."""
+    spec = jobs.spec(job)
+    place = (row.number, index, attempt)
+    secret = secrets.tagged("secret", job.secret, *(part.to_bytes(8, "big") for part in place))
+    offer = Offer(
+        job=job.chain_job or 0,
+        spec=hash_of(Digest(job.spec_digest or "")),
+        round=row.number,
+        task=index,
+        attempt=attempt,
+        parameters=hash_of(Digest(row.parameters)),
+        seed=secrets.task_seed(spec.seed, row.number, index),
+        price=Units(job.price),
+        anchor=secrets.anchor(secret, spec.replication.max_replicas),
+        lease_seconds=spec.deadlines.lease_s,
+        wave_seconds=spec.deadlines.wave_s,
+        upload_seconds=spec.deadlines.upload_s,
+    )
+    return Task(
+        id=f"{job.id}-{row.number}-{index}-{attempt}",
+        job_id=job.id,
+        round=row.number,
+        index=index,
+        attempt=attempt,
+        state=TaskState.OPEN,
+        offer=OfferFields(**asdict(offer)).model_dump(mode="json"),
+        offer_digest=digest(context.domain, offer),
+        offer_signature=context.sign(offer),
+        secret=secret,
+        wave_size=fixed.first_wave(spec.replication.replicas, spec.replication.max_replicas),
+        created_at=now,
+    )
+
+
+def reissue(context: Context, session: Session, job: Job, failed: Task, now: float) -> None:
+    """Another attempt at a task that gave no verdict; after too many the job pauses with the reason."""
+    if job.state not in (JobState.RUNNING, JobState.PAUSED):
+        return
+    row = session.get_one(Round, (job.id, failed.round))
+    if row.state != RoundState.OPEN:
+        return
+    attempt = failed.attempt + 1
+    if attempt >= context.settings.max_attempts and job.state == JobState.RUNNING:
+        move(session, job, JobState.PAUSED, reason=f"task {failed.index} of round {failed.round}: {failed.reason}")
+        tell(session, job.id, "paused", now, reason=job.reason)
+    session.add(task(context, job, row, failed.index, attempt, now))
+    tell(session, job.id, "task_reissued", now, round=failed.round, task=failed.index, attempt=attempt)
+    ring(session, "assign")
+
+
+def _time(now: float) -> datetime:
+    return datetime.fromtimestamp(now, UTC)

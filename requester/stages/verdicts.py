@@ -1,0 +1,43 @@
+"""A verdict is signed and stored in the transaction that decides it."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.messages import Outcome, Verdict
+from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, Units
+from gradmarket.market.wire import NO_ROOT, hash_of
+from gradmarket.requester.bell import worker_topic
+from gradmarket.requester.context import Context
+from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.tables import Replica, Task
+from gradmarket.requester.store.transitions import move
+
+
+def sign(
+    context: Context,
+    session: Session,
+    task: Task,
+    replica: Replica,
+    state: ReplicaState,
+    outcome: Outcome,
+    root: str | None,
+    reason: str = "",
+) -> None:
+    """Moves the replica to `state` with a signed verdict on it, and wakes its worker."""
+    price = Units(task.offer["price"] if outcome in (Outcome.ACCEPTED, Outcome.DIVERGED) else 0)
+    agreed = hash_of(Digest(root)) if root else NO_ROOT
+    verdict = Verdict(Hash(task.offer_digest), Address(replica.worker), int(outcome), agreed, price)
+    values = {"outcome": int(outcome), "verdict_signature": context.sign(verdict), "reason": reason}
+    move(session, replica, state, **values)
+    wake(session, replica)
+
+
+def wake(session: Session, replica: Replica) -> None:
+    ring(session, worker_topic(replica.worker))
+
+
+def inconclusive(context: Context, session: Session, task: Task, reason: str) -> None:
+    """Nobody is to blame and nobody is paid: the replicas that revealed are told so."""
+    undecided = (ReplicaState.REVEALED, ReplicaState.AGREE)
+    for replica in session.scalars(select(Replica).where(Replica.task_id == task.id, Replica.state.in_(undecided))):
+        sign(context, session, task, replica, ReplicaState.INCONCLUSIVE, Outcome.INCONCLUSIVE, None, reason)

@@ -1,0 +1,44 @@
+"""What publishing found out about a job's document, kept with the job so that nothing is computed twice."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from gradmarket.market.gradient.payload import Entry, Layout
+from gradmarket.market.terms import Digest
+from gradmarket.requester.store.tables import Job
+
+
+class EntryFacts(BaseModel):
+    name: str
+    shape: tuple[int, ...]
+    kind: Literal["loss", "gradient", "buffer"]
+
+
+class Facts(BaseModel):
+    """`flops` and `peak_bytes`: of one task; `memory`: the blob of the optimizer's state before the first round."""
+
+    model_config = ConfigDict(frozen=True)
+
+    layout: tuple[EntryFacts, ...]
+    counters: tuple[str, ...]
+    flops: int
+    peak_bytes: int
+    memory: Digest
+    workers_see: str
+
+
+def facts_of(job: Job) -> Facts:
+    return Facts.model_validate(job.facts)
+
+
+def layout_of(job: Job) -> Layout:
+    return Layout(tuple(Entry(entry.name, entry.shape, entry.kind) for entry in facts_of(job).layout))
+
+
+def layout_facts(layout: Layout) -> tuple[EntryFacts, ...]:
+    return tuple(EntryFacts(name=e.name, shape=e.shape, kind=e.kind) for e in layout.entries)
+
+
+def as_json(facts: Facts) -> dict[str, Any]:
+    return facts.model_dump(mode="json")

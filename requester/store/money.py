@@ -1,0 +1,38 @@
+"""EARNED: one row for every replica that earned, and the account's sum, in one transaction."""
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from gradmarket.requester.store.tables import Account, Earned, Job, Replica, Task
+
+
+def earn(session: Session, job: Job, task: Task, replica: Replica, root: bytes, now: float) -> Account:
+    """Writes that `replica` earned the job's price for the payload `root`; the account as it is then.
+
+    The table's unique key refuses a second row for the same replica.
+    """
+    session.add(
+        Earned(
+            job_id=job.id,
+            task_id=task.id,
+            replica_id=replica.id,
+            worker=replica.worker,
+            units=job.price,
+            digest=root,
+            at=now,
+        )
+    )
+    session.flush()
+    mine = (Account.job_id == job.id, Account.worker == replica.worker)
+    session.execute(update(Account).where(*mine).values(earned=Account.earned + job.price))
+    return session.scalars(select(Account).where(*mine).execution_options(populate_existing=True)).one()
+
+
+def account(session: Session, job_id: str, worker: str) -> Account:
+    """The worker's account in the job, opened where there is none."""
+    found = session.get(Account, (job_id, worker))
+    if found is None:
+        found = Account(job_id=job_id, worker=worker, earned=0, reserved=0, settled=0, withdrawn=0, leaving=False)
+        session.add(found)
+        session.flush()
+    return found

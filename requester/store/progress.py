@@ -1,0 +1,78 @@
+"""Why a job does not get on, and why a worker gets nothing: said in words that name the remedy."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.rules import assignment
+from gradmarket.market.rules.assignment import Opening, Reason
+from gradmarket.market.terms import JobState, TaskState, Units
+from gradmarket.requester.store import jobs, workers
+from gradmarket.requester.store.tables import Job, Replica, Task, Worker
+
+
+def running(session: Session) -> Sequence[Job]:
+    return session.scalars(select(Job).where(Job.state == JobState.RUNNING)).all()
+
+
+def why_waiting(session: Session, job: Job, max_strikes: int, now: float) -> str:
+    """Empty while the job gets on (or has ended without a reason)."""
+    if job.state != JobState.RUNNING:
+        return job.reason
+    open_task = session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
+    if open_task is None:
+        return ""
+    spec, alive = jobs.spec(job), workers.live(session, now)
+    present = [(w.determinism_class, workers.party(w)) for w in alive if w.determinism_class]
+    leading = assignment.leading_class(present, spec.separation)
+    have = leading[1] if leading else 0
+    if have < spec.replication.replicas:
+        return f"needs {spec.replication.replicas} separate workers of one determinism class, has {have}"
+    opening = opening_for(session, job, open_task, max_strikes)
+    reasons = [assignment.why_not(candidate, opening) for candidate in workers.candidates(session, job, alive)]
+    able = [reason for reason in reasons if reason in (None, Reason.AT_CAPACITY)]
+    return "" if able else _commonest([reason for reason in reasons if reason])
+
+
+def _commonest(reasons: list[Reason]) -> str:
+    reason = max(set(reasons), key=lambda reason: (reasons.count(reason), reason))
+    return f"an open task has no worker that may take it; {reasons.count(reason)} of {len(reasons)}: {reason}"
+
+
+def opening_for(session: Session, job: Job, task: Task, max_strikes: int) -> Opening:
+    """What a candidate for the task's open places is held against."""
+    replicas = session.scalars(select(Replica).where(Replica.task_id == task.id)).all()
+    return Opening(
+        tried=frozenset(workers.party(replica).worker for replica in replicas),
+        parties=tuple(workers.party(replica) for replica in replicas),
+        determinism_class=job.determinism_class or "",
+        price=Units(job.price),
+        separation=jobs.spec(job).separation,
+        max_strikes=max_strikes,
+    )
+
+
+def why_no_lease(session: Session, address: str, max_strikes: int, now: float) -> str:
+    """The reason for one worker: no job runs, no task is open, or what stands against it."""
+    worker = session.get_one(Worker, address)
+    found = running(session)
+    if not found:
+        return "no job is running"
+    for job in found:
+        task = session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
+        if task is None:
+            continue
+        stuck = why_waiting(session, job, max_strikes, now)
+        if job.determinism_class is None and stuck:
+            return f"{job.name}: {stuck}"
+        (candidate,) = workers.candidates(session, job, [worker])
+        reason = assignment.why_not(candidate, opening_for(session, job, task, max_strikes))
+        return f"{job.name}: {reason or 'others were drawn'}"
+    return "no task is open just now"
+
+
+def counts(session: Session, job_id: str) -> dict[str, int]:
+    """Replicas of the job by state."""
+    grouped = select(Replica.state, func.count()).where(Replica.job_id == job_id).group_by(Replica.state)
+    return dict(session.execute(grouped).tuples().all())

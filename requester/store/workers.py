@@ -1,0 +1,64 @@
+"""Queries about who works: who is there, who asks, and what each is good for in a job."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.rules.assignment import Candidate, Party
+from gradmarket.market.rules.lifecycle import IN_FLIGHT
+from gradmarket.market.rules.payment import Standing
+from gradmarket.market.terms import Address, Units
+from gradmarket.requester.store.tables import Account, Job, Replica, Worker
+
+LIVE_S: Final = 45.0
+"""A worker that was not heard of for longer is gone: a long poll takes 30 s at most."""
+
+
+def party(row: Worker | Replica) -> Party:
+    address = row.address if isinstance(row, Worker) else row.worker
+    return Party(Address(address), row.operator, Address(row.payout), row.network)
+
+
+def live(session: Session, now: float) -> Sequence[Worker]:
+    return session.scalars(select(Worker).where(Worker.seen_at > now - LIVE_S)).all()
+
+
+def in_flight(session: Session, job_id: str) -> dict[str, int]:
+    """Open replicas by worker."""
+    open_replicas = (
+        select(Replica.worker, func.count())
+        .where(Replica.job_id == job_id, Replica.state.in_(IN_FLIGHT))
+        .group_by(Replica.worker)
+    )
+    return dict(session.execute(open_replicas).tuples().all())
+
+
+def standings(session: Session, job: Job) -> dict[str, Standing]:
+    """Every worker's money in the job."""
+    open_replicas = in_flight(session, job.id)
+    accounts = session.scalars(select(Account).where(Account.job_id == job.id))
+    return {
+        account.worker: Standing(
+            Units(account.reserved),
+            Units(account.earned),
+            Units(open_replicas.get(account.worker, 0) * job.price),
+        )
+        for account in accounts
+    }
+
+
+def candidates(session: Session, job: Job, workers: Sequence[Worker]) -> list[Candidate]:
+    money = standings(session, job)
+    nothing = Standing(Units(0), Units(0), Units(0))
+    return [
+        Candidate(
+            party(worker),
+            worker.determinism_class,
+            money.get(worker.address, nothing).uncommitted,
+            worker.capacity,
+            worker.strikes,
+        )
+        for worker in workers
+    ]
