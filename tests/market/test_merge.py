@@ -1,0 +1,180 @@
+"""From accepted bytes to the next model: any order, any revocation, the same bits; nothing unusable gets in."""
+
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from gradient_cases import LOSS, bits, layouts, tensors_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradmarket.market.errors import PayloadRefused
+from gradmarket.market.gradient import payload
+from gradmarket.market.gradient.aggregators import aggregator
+from gradmarket.market.gradient.arrays import Vector
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.inspection import VALUE_BOUND
+from gradmarket.market.gradient.merge import Answer, Model, Move, Recipe, apply, begin, merge
+from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.payload import Entry, Layout, encode
+
+MEAN, FP32, SGD, ADAMW = aggregator("mean"), codec("fp32"), optimizer("sgd"), optimizer("adamw")
+LAYOUT = Layout(
+    (LOSS, Entry("weight", (5, 4), "gradient"), Entry("bias", (7,), "gradient"), Entry("mean", (6,), "buffer"))
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_shards() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(payload, "SHARD_ELEMENTS", 8)
+        yield
+
+
+def recipe(layout: Layout = LAYOUT, addends: int = 8, codec_name: str = "fp32") -> Recipe:
+    return Recipe(layout, codec(codec_name), MEAN, MEAN.Settings(), 100.0, addends)
+
+
+def answer(tensors: dict[str, Vector], layout: Layout = LAYOUT, codec_name: str = "fp32") -> Answer:
+    return Answer(encode(layout, tensors, codec(codec_name), b"task"), b"task")
+
+
+def answers(count: int, layout: Layout = LAYOUT, codec_name: str = "fp32") -> list[Answer]:
+    return [answer(tensors_of(layout, seed), layout, codec_name) for seed in range(count)]
+
+
+def everything(tensors: dict[str, Vector]) -> dict[str, bytes]:
+    return {name: bits(values) for name, values in tensors.items()}
+
+
+@given(layouts(), st.permutations(range(6)), st.sampled_from(["fp32", "bf16"]))
+def test_any_order_of_answers_gives_the_same_bits(layout: Layout, order: list[int], name: str) -> None:
+    given_answers = answers(6, layout, name)
+    first = merge(recipe(layout, 8, name), given_answers)
+    second = merge(recipe(layout, 8, name), [given_answers[index] for index in order])
+    assert everything(first) == everything(second)
+
+
+@given(layouts(), st.integers(1, 8))
+def test_the_merge_is_the_mean_of_every_tensor(layout: Layout, count: int) -> None:
+    merged = merge(recipe(layout), answers(count, layout))
+    drawn = [tensors_of(layout, seed) for seed in range(count)]
+    assert list(merged) == [entry.name for entry in layout.entries]
+    for entry in layout.entries:
+        exact = np.mean([tensors[entry.name].astype(np.float64) for tensors in drawn], axis=0)
+        np.testing.assert_allclose(merged[entry.name], exact, rtol=1e-6, atol=1e-9)
+        assert merged[entry.name].shape == entry.shape
+
+
+def test_one_answer_is_its_own_mean() -> None:
+    """Values on the grid of the sum come back unchanged, to the bit."""
+    tensors = {entry.name: np.full(entry.shape, 0.3, np.float32) for entry in LAYOUT.entries}
+    assert everything(merge(recipe(), [answer(tensors)])) == everything(tensors)
+
+
+def test_large_statistics_do_not_coarsen_and_are_not_coarsened() -> None:
+    tensors = tensors_of(LAYOUT, 0)
+    large = {**tensors, "mean": np.full(6, VALUE_BOUND, np.float32), "loss": np.array(1e-6, np.float32)}
+    merged = merge(recipe(), [answer(large), answer(large)])
+    assert bits(merged["mean"]) == bits(large["mean"])
+    assert merged["loss"] == np.float32(1e-6)
+    np.testing.assert_allclose(merged["weight"], tensors["weight"], rtol=2e-7)
+
+
+@pytest.mark.parametrize("name", ["loss", "weight", "mean"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1e30])
+def test_a_diverged_answer_is_never_merged(name: str, value: float) -> None:
+    spoilt = tensors_of(LAYOUT, 1)
+    spoilt[name].reshape(-1)[-1] = value
+    with pytest.raises(PayloadRefused):
+        merge(recipe(), [*answers(1), answer(spoilt)])
+
+
+@pytest.mark.parametrize("count", [0, 9])
+def test_too_few_and_too_many_answers(count: int) -> None:
+    with pytest.raises(PayloadRefused, match="1 to 8 answers"):
+        merge(recipe(), answers(count))
+
+
+def test_a_cut_off_answer_is_refused() -> None:
+    whole = answers(2)
+    with pytest.raises(PayloadRefused, match="bytes, not"):
+        merge(recipe(), [whole[0], replace(whole[1], data=whole[1].data[:-1])])
+
+
+def test_memory_is_a_model_and_shards_however_many_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payload, "SHARD_ELEMENTS", 2**15)
+    layout = Layout((LOSS, Entry("weight", (2**20,), "gradient")))
+    many = answers(2, layout) * 8
+    tracemalloc.start()
+    merge(recipe(layout, 16), many)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * layout.size + 64 * 2**15
+
+
+MODEL = {
+    "weight": tensors_of(LAYOUT, 50)["weight"],
+    "bias": tensors_of(LAYOUT, 50)["bias"],
+    "mean": np.zeros(6, np.float32),
+    "batches": np.array(4, np.int64),
+    "positions": np.arange(3),
+    "frozen": np.ones(2, np.float32),
+}
+
+
+def after(move: Move, counters: tuple[str, ...] = ("batches",), lr: float = 0.5) -> tuple[Model, dict[str, Vector]]:
+    merged = merge(recipe(), answers(3))
+    return apply(LAYOUT, begin(LAYOUT, MODEL, move), merged, move, lr, counters), merged
+
+
+def test_parameters_move_buffers_follow_counters_count_and_the_rest_stays() -> None:
+    before = everything(MODEL)
+    model, merged = after(Move(SGD, SGD.Settings()))
+    assert set(model.tensors) == set(MODEL)
+    assert bits(model.tensors["weight"]) == bits(MODEL["weight"] - merged["weight"] * np.float32(0.5))
+    assert bits(model.tensors["mean"]) == bits(merged["mean"])
+    assert model.tensors["batches"] == 5
+    assert model.tensors["batches"].dtype == np.int64
+    assert model.tensors["positions"] is MODEL["positions"]
+    assert model.tensors["frozen"] is MODEL["frozen"]
+    assert everything(MODEL) == before
+
+
+def test_the_clip_is_before_the_optimizer_and_not_on_buffers() -> None:
+    model, merged = after(Move(SGD, SGD.Settings(), clip=0.25), lr=1.0)
+    moved = [MODEL[name] - model.tensors[name] for name in ("weight", "bias")]
+    assert np.sqrt(sum(np.square(change).sum() for change in moved)) == pytest.approx(0.25, rel=1e-5)
+    assert bits(model.tensors["mean"]) == bits(merged["mean"])
+
+
+def test_a_run_is_a_function_of_the_accepted_answers() -> None:
+    def run(order: int) -> Model:
+        move = Move(ADAMW, ADAMW.Settings(), clip=1.0)
+        model = begin(LAYOUT, MODEL, move)
+        for _ in range(4):
+            model = apply(LAYOUT, model, merge(recipe(), answers(5)[::order]), move, 0.01, ("batches",))
+        return model
+
+    first, second = run(1), run(-1)
+    assert everything(first.tensors) == everything(second.tensors)
+    assert everything(first.memory) == everything(second.memory)
+    assert first.memory["steps"] == 4
+    assert first.tensors["batches"] == 8
+
+
+@pytest.mark.parametrize("counters", [("weight",), ("nothing",)])
+def test_only_integers_count(counters: tuple[str, ...]) -> None:
+    with pytest.raises(PayloadRefused, match="no integer"):
+        after(Move(SGD, SGD.Settings()), counters)
+
+
+@pytest.mark.parametrize("name", ["weight", "mean"])
+def test_a_model_unlike_the_layout_does_not_begin(name: str) -> None:
+    for tensors in ({**MODEL, name: MODEL[name].astype(np.float64)}, {**MODEL, name: MODEL[name][:-1]}):
+        with pytest.raises(PayloadRefused, match=f"no {name}"):
+            begin(LAYOUT, tensors, Move(SGD, SGD.Settings()))
+    with pytest.raises(PayloadRefused, match=f"no {name}"):
+        begin(LAYOUT, {other: MODEL[other] for other in MODEL if other != name}, Move(SGD, SGD.Settings()))

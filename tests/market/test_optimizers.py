@@ -1,0 +1,175 @@
+"""Each optimizer against torch's, its decay groups, and the clip before it."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from gradmarket.market.errors import PayloadRefused
+from gradmarket.market.gradient.arrays import CHUNK, Vector
+from gradmarket.market.gradient.clipping import clip
+from gradmarket.market.gradient.norm import norm
+from gradmarket.market.gradient.optimizers import optimizer
+
+SHAPES = {"layer.weight": (9, 5), "layer.bias": (9,), "scale": ()}
+SGD, ADAMW = optimizer("sgd"), optimizer("adamw")
+
+
+def drawn(seed: int, scale: float = 1.0) -> dict[str, Vector]:
+    generator = np.random.default_rng(seed)
+    return {name: np.asarray(scale * generator.standard_normal(shape), np.float32) for name, shape in SHAPES.items()}
+
+
+def ours(name: str, settings: dict[str, object], rates: list[float]) -> dict[str, Vector]:
+    rule = optimizer(name)
+    chosen = rule.Settings(**settings)
+    parameters = drawn(0)
+    memory = rule.start(parameters, chosen)
+    for step, lr in enumerate(rates):
+        parameters, memory = rule.step(parameters, drawn(step + 1), memory, lr, chosen)
+    return parameters
+
+
+def theirs(kind: type[torch.optim.Optimizer], settings: dict[str, object], rates: list[float]) -> dict[str, Vector]:
+    parameters = {name: torch.nn.Parameter(torch.from_numpy(values.copy())) for name, values in drawn(0).items()}
+    rule = kind(parameters.values(), lr=rates[0], **settings)
+    for step, lr in enumerate(rates):
+        rule.param_groups[0]["lr"] = lr
+        for name, values in drawn(step + 1).items():
+            parameters[name].grad = torch.from_numpy(values)
+        rule.step()
+    return {name: parameter.detach().numpy() for name, parameter in parameters.items()}
+
+
+SGD_CASES = [
+    {},
+    {"weight_decay": 0.1},
+    {"momentum": 0.9},
+    {"momentum": 0.9, "weight_decay": 0.01},
+    {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
+]
+ADAMW_CASES = [
+    ({}, {}),
+    (
+        {"beta1": 0.8, "beta2": 0.95, "epsilon": 1e-3, "weight_decay": 0.2},
+        {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.2},
+    ),
+]
+RATES = [0.1 / (step + 1) for step in range(20)]
+
+
+def assert_close(found: dict[str, Vector], expected: dict[str, Vector]) -> None:
+    for name in SHAPES:
+        np.testing.assert_allclose(found[name], expected[name], rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("settings", SGD_CASES, ids=str)
+def test_sgd_is_torchs(settings: dict[str, object]) -> None:
+    assert_close(ours("sgd", settings, RATES), theirs(torch.optim.SGD, settings, RATES))
+
+
+@pytest.mark.parametrize(("settings", "torchs"), ADAMW_CASES, ids=["defaults", "all set"])
+def test_adamw_is_torchs(settings: dict[str, object], torchs: dict[str, object]) -> None:
+    assert_close(ours("adamw", settings, RATES), theirs(torch.optim.AdamW, torchs, RATES))
+
+
+def test_adamw_to_the_bit_in_scalars() -> None:
+    """One element followed in numpy scalars, which no vector unit touches: the arrays give the same bits."""
+    f32, settings = np.float32, ADAMW.Settings()
+    parameter, first, second = f32(0.7), f32(0), f32(0)
+    arrays = {"p": np.full(3, 0.7, f32)}
+    memory = ADAMW.start(arrays, settings)
+    for step, slope in enumerate(map(f32, (0.3, -1.7, 2e-5)), 1):
+        arrays, memory = ADAMW.step(arrays, {"p": np.full(3, slope, f32)}, memory, 0.05, settings)
+        first = first + (slope - first) * f32(1 - 0.9)
+        second = second * f32(0.999) + slope * slope * f32(1 - 0.999)
+        spread = f32(math.sqrt(1 - math.prod([0.999] * step)))
+        change = first / (np.sqrt(second) / spread + f32(1e-8)) * f32(0.05 / (1 - math.prod([0.9] * step)))
+        parameter = parameter * f32(1 - 0.05 * 0.01) - change
+        assert arrays["p"].tobytes() == np.full(3, parameter).tobytes()
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_the_first_matching_group_sets_the_decay(name: str) -> None:
+    rule = optimizer(name)
+    groups = [{"pattern": "*.bias", "weight_decay": 0.0}, {"pattern": "layer.*", "weight_decay": 0.5}]
+    settings = rule.Settings(weight_decay=0.25, groups=groups)
+    assert [settings.decay(parameter) for parameter in SHAPES] == [0.5, 0.0, 0.25]
+    start = drawn(0)
+    still = {parameter: np.zeros_like(values) for parameter, values in start.items()}
+    moved, _ = rule.step(start, still, rule.start(start, settings), 0.5, settings)
+    for parameter, share in zip(SHAPES, (0.75, 1.0, 0.875), strict=True):
+        np.testing.assert_array_equal(moved[parameter], start[parameter] * np.float32(share))
+
+
+def test_patterns_mind_the_case() -> None:
+    settings = SGD.Settings(groups=[{"pattern": "*.BIAS", "weight_decay": 0.5}])
+    assert settings.decay("layer.bias") == 0.0
+
+
+REFUSED = [
+    ("sgd", {"momentum": 1.0}),
+    ("sgd", {"nesterov": True}),
+    ("sgd", {"betas": [0.9, 0.99]}),
+    ("sgd", {"weight_decay": -0.1}),
+    ("sgd", {"momentum": math.nan}),
+    ("sgd", {"groups": [{"pattern": "*"}]}),
+    ("sgd", {"groups": [{"pattern": "*", "weight_decay": 0.1, "lr": 1.0}]}),
+    ("adamw", {"beta1": 1.0}),
+    ("adamw", {"beta2": -0.1}),
+    ("adamw", {"epsilon": 0.0}),
+    ("adamw", {"momentum": 0.9}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), REFUSED, ids=str)
+def test_other_settings_are_refused(name: str, settings: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        optimizer(name).Settings(**settings)
+
+
+def test_adamw_refuses_a_memory_without_its_count() -> None:
+    parameters, settings = drawn(0), ADAMW.Settings()
+    memory = ADAMW.start(parameters, settings)
+    for steps in (None, np.zeros(1, np.int64), np.zeros((), np.float32)):
+        broken = {**memory, "steps": steps} if steps is not None else {k: v for k, v in memory.items() if k != "steps"}
+        with pytest.raises(PayloadRefused, match="steps"):
+            ADAMW.step(parameters, drawn(1), broken, 0.1, settings)
+
+
+def test_a_tensor_longer_than_a_chunk_moves_as_its_pieces_do() -> None:
+    generator = np.random.default_rng(1)
+    whole, slope = (generator.standard_normal(2 * CHUNK + 5).astype(np.float32) for _ in range(2))
+    settings = ADAMW.Settings()
+
+    def moved(parameter: Vector, gradient: Vector) -> Vector:
+        return ADAMW.step({"p": parameter}, {"p": gradient}, ADAMW.start({"p": parameter}, settings), 0.1, settings)[0][
+            "p"
+        ]
+
+    pieces = [moved(whole[cut], slope[cut]) for cut in (slice(0, 7), slice(7, CHUNK + 100), slice(CHUNK + 100, None))]
+    assert moved(whole, slope).tobytes() == np.concatenate(pieces).tobytes()
+
+
+@given(st.integers(0, 2**32), st.floats(1e-3, 1e3), st.floats(1e-2, 1e4))
+def test_a_clipped_gradient_has_the_limits_length_or_its_own(seed: int, limit: float, scale: float) -> None:
+    gradient = drawn(seed, scale)
+    length = norm(values.reshape(-1) for values in gradient.values())
+    clipped = clip(gradient, limit)
+    found = norm(values.reshape(-1) for values in clipped.values())
+    if length <= limit:
+        assert all(clipped[name] is gradient[name] for name in gradient)
+    else:
+        assert found == pytest.approx(limit, rel=1e-6)
+        assert all(values.dtype == np.float32 and values.shape == SHAPES[name] for name, values in clipped.items())
+
+
+def test_a_clip_keeps_the_direction() -> None:
+    gradient = drawn(4)
+    clipped = clip(gradient, 0.5)
+    ratios = np.concatenate([(clipped[name] / gradient[name]).reshape(-1) for name in gradient])
+    np.testing.assert_allclose(ratios, ratios[0], rtol=1e-6)
