@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from gradmarket.contracts import toolchain
@@ -17,21 +18,26 @@ NAMES: Final = ("GradMarket", "GradToken")
 
 
 def main() -> None:
-    compile_sources()
     FOLDER.mkdir(exist_ok=True)
-    for name in NAMES:
-        (FOLDER / f"{name}.json").write_text(render(build(name)), encoding="utf-8")
+    for name, artifact in build_all().items():
+        (FOLDER / f"{name}.json").write_text(render(artifact), encoding="utf-8")
 
 
-def compile_sources() -> None:
-    """Runs forge over src/ and test/; raises CalledProcessError when something does not compile."""
-    command = [str(toolchain.find("forge")), "build", "--quiet"]
+def build_all() -> dict[str, dict[str, Any]]:
+    """Compiles src/ from nothing; raises CalledProcessError when something does not compile."""
+    with TemporaryDirectory() as folder:
+        _compile(Path(folder))
+        return {name: _artifact(Path(folder), name) for name in NAMES}
+
+
+def _compile(out: Path) -> None:
+    places = ["--out", str(out), "--cache-path", str(out / "cache")]
+    command = [str(toolchain.find("forge")), "build", "src", "--quiet", *places]
     subprocess.run(command, cwd=toolchain.HERE, env=toolchain.environment(), check=True)
 
 
-def build(name: str) -> dict[str, Any]:
-    """The artifact of one contract, from forge's output."""
-    output = json.loads((toolchain.HERE / "out" / f"{name}.sol" / f"{name}.json").read_text(encoding="utf-8"))
+def _artifact(out: Path, name: str) -> dict[str, Any]:
+    output = json.loads((out / f"{name}.sol" / f"{name}.json").read_text(encoding="utf-8"))
     sources = {path: _sha256(toolchain.HERE / path) for path in sorted(output["metadata"]["sources"])}
     return {
         "name": name,

@@ -46,22 +46,22 @@ abstract contract Settlement is Ledger {
     function _creditGroups(uint256 jobId, uint64 batch, bytes calldata data) private returns (Tally memory tally) {
         if (data.length == 0) revert Malformed();
         tally.leaves = new bytes32[](data.length / 32);
-        for (uint256 at; at < data.length;) {
-            at = _creditGroup(jobId, batch, data, at, tally);
+        for (uint256 position; position < data.length;) {
+            position = _creditGroup(jobId, batch, data, position, tally);
         }
     }
 
-    function _creditGroup(uint256 jobId, uint64 batch, bytes calldata data, uint256 at, Tally memory tally)
+    function _creditGroup(uint256 jobId, uint64 batch, bytes calldata data, uint256 position, Tally memory tally)
         private
         returns (uint256 end)
     {
         address worker;
         uint64 price;
         uint64 count;
-        (worker, price, count, end) = Packed.group(data, at);
-        bytes calldata digests = data[at + Packed.HEADER:end];
+        (worker, price, count, end) = Packed.group(data, position);
+        bytes calldata digests = data[position + Packed.HEADER:end];
         emit GradientsAccepted(jobId, worker, batch, price, digests);
-        MerkleRoot.addLeaves(tally.leaves, tally.count, bytes32(data[at:at + 26]), digests);
+        MerkleRoot.addLeaves(tally.leaves, tally.count, bytes32(data[position:position + 26]), digests);
         tally.count += count;
         tally.total += price * count;
         tally.credited += _credit(jobId, worker, price * count);

@@ -22,18 +22,18 @@ library Packed {
         amount = uint64(word >> 32);
     }
 
-    /// @notice The group at `at`: who, how much each, and where its digests end.
-    function group(bytes calldata data, uint256 at)
+    /// @notice The group at `position`: who, how much each, and where its digests end.
+    function group(bytes calldata data, uint256 position)
         internal
         pure
         returns (address worker, uint64 price, uint64 count, uint256 end)
     {
         // a header cut short reads what lies behind it; then its digests end past the data, which is refused
-        uint256 word = _word(data, at);
+        uint256 word = _word(data, position);
         worker = _worker(word);
         price = uint48(word >> 48);
         count = uint16(word >> 32);
-        end = at + HEADER + uint256(count) * 32;
+        end = position + HEADER + uint256(count) * 32;
         if (count == 0 || end > data.length) revert IEscrow.Malformed();
     }
 
@@ -42,9 +42,9 @@ library Packed {
         if (worker == address(0)) revert IEscrow.Malformed();
     }
 
-    function _word(bytes calldata data, uint256 at) private pure returns (uint256 word) {
+    function _word(bytes calldata data, uint256 position) private pure returns (uint256 word) {
         assembly ("memory-safe") {
-            word := calldataload(add(data.offset, at))
+            word := calldataload(add(data.offset, position))
         }
     }
 }

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+pragma solidity ^0.8.30;
+
+import {Fixture} from "./Fixture.sol";
+import {vm} from "./Vm.sol";
+
+/// @dev What each move costs, as a transaction of its own; forge compares with snapshots/ and fails on a difference.
+contract GasTest is Fixture {
+    uint256 private jobId;
+
+    function setUp() public override {
+        super.setUp();
+        token.mint(ana, 1);
+        jobId = open();
+    }
+
+    /// @dev gas of the move as a transaction: 21,000, calldata at the price of EIP-7623, and execution from cold
+    function measure(string memory name, address sender, bytes memory data) private returns (uint256) {
+        vm.prank(sender);
+        (bool done,) = address(market).call(data);
+        vm.assertTrue(done);
+        return vm.snapshotGasLastCall("gas", name);
+    }
+
+    function reservations(uint256 workers) private pure returns (bytes memory data) {
+        for (uint256 i; i < workers; ++i) {
+            data = bytes.concat(data, abi.encodePacked(worker(i), uint64(10_000)));
+        }
+    }
+
+    function worker(uint256 i) private pure returns (address) {
+        return address(bytes20(keccak256(abi.encode("worker", i))));
+    }
+
+    function batch(uint256 gradients, uint256 workers) private pure returns (bytes memory data) {
+        for (uint256 i; i < workers; ++i) {
+            data = bytes.concat(data, group(worker(i), 10, uint16(gradients / workers)));
+        }
+    }
+
+    function settled(uint256 gradients, uint256 workers, string memory name) private returns (uint256) {
+        vm.startPrank(requester);
+        market.reserve(jobId, reservations(workers));
+        market.settlePacked(jobId, 0, batch(workers, workers));
+        vm.stopPrank();
+        bytes memory data = abi.encodeCall(market.settlePacked, (jobId, 1, batch(gradients, workers)));
+        return measure(name, requester, data);
+    }
+
+    /// forge-config: default.isolate = true
+    function test_SettlePacked1000x8IsAtMost1310AGradient() external {
+        vm.assertLe(settled(1000, 8, "settlePacked 1000x8") / 1000, 1310);
+    }
+
+    /// forge-config: default.isolate = true
+    function test_SettlePacked100x8() external {
+        settled(96, 8, "settlePacked 96x8");
+    }
+
+    /// forge-config: default.isolate = true
+    function test_Reserve8() external {
+        measure("reserve 8 new", requester, abi.encodeCall(market.reserve, (jobId, reservations(8))));
+        measure("reserve 8 again", requester, abi.encodeCall(market.reserve, (jobId, reservations(8))));
+    }
+
+    /// forge-config: default.isolate = true
+    function test_RedeemIsAtMost75ForEachOf1000() external {
+        reserve(jobId, ana, 10_000);
+        bytes memory data = abi.encodeCall(market.redeem, (jobId, ana, 1000, voucher(jobId, ana, 1000)));
+        vm.assertLe(measure("redeem", stranger, data) / 1000, 75);
+    }
+
+    /// forge-config: default.isolate = true
+    function test_OpenReleaseRefund() external {
+        measure("openJob", requester, abi.encodeCall(market.openJob, (terms())));
+        reserve(jobId, ana, 10_000);
+        measure("release", ana, abi.encodeCall(market.release, (jobId, 0)));
+        vm.warp(CLAIM_UNTIL + 1);
+        measure("refund", requester, abi.encodeCall(market.refund, (jobId)));
+    }
+}

@@ -1,0 +1,30 @@
+"""forge's own tests: units, fuzz, invariants; and the gas of each move, which may not grow."""
+
+import json
+import subprocess
+from typing import Any
+
+from gradmarket.contracts import toolchain
+
+
+def _forge(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(toolchain.find("forge")), "test", *arguments]
+    environment = toolchain.environment() | {"NO_COLOR": "1"}
+    return subprocess.run(command, cwd=toolchain.HERE, env=environment, capture_output=True, text=True, check=False)
+
+
+def _failures(output: str) -> list[str]:
+    suites: dict[str, Any] = json.loads(output[output.index("{") :])
+    return [
+        f"{suite}.{test}: {result['reason']}"
+        for suite, outcome in suites.items()
+        for test, result in outcome["test_results"].items()
+        if result["status"] != "Success"
+    ]
+
+
+def test_forge_passes_and_no_move_costs_other_gas() -> None:
+    result = _forge("--json", "--gas-snapshot-check", "true", "--gas-snapshot-emit", "false")
+    assert "Failed to match snapshots" not in result.stdout, result.stdout[-2000:]
+    assert _failures(result.stdout) == []
+    assert result.returncode == 0, result.stderr[-2000:]

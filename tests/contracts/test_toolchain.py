@@ -1,0 +1,40 @@
+"""Programs are found on the PATH first, then where the installer puts them; a missing one is named with its fix."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gradmarket.contracts import toolchain
+
+
+def _program(folder: Path, name: str) -> Path:
+    path = folder / name
+    path.write_text("#!/bin/sh\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def test_the_path_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = _program(tmp_path, "anvil")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert toolchain.find("anvil") == mine
+
+
+@pytest.mark.parametrize("tool", ["anvil", "cast", "forge", "node", "npm"])
+def test_each_program_is_found_off_the_path(tool: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert toolchain.find(tool).is_file()
+
+
+def test_a_missing_program_is_named_with_its_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(toolchain.ToolMissing, match=r"chisel.*make install"):
+        toolchain.find("chisel")
+
+
+def test_the_environment_runs_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    environment = toolchain.environment()
+    answer = subprocess.run(["node", "--version"], env=environment, capture_output=True, text=True, check=True)
+    assert answer.stdout.startswith("v")
