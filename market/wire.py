@@ -160,6 +160,10 @@ class PollRequest(Wire):
     known: dict[ReplicaId, ReplicaState] = Field(default_factory=dict, max_length=1024)
     vouchers_for: tuple[JobId, ...] = Field(default=(), max_length=64)
     """Tell the newest voucher of these jobs again."""
+    jobs: tuple[JobId, ...] = Field(default=(), max_length=64)
+    """Only leases of these jobs; none named: of any."""
+    min_price: UnitsField = Units(0)
+    """Only leases that pay at least this for a gradient."""
     leaving: bool = False
     wait_s: float = Field(default=20.0, ge=0, le=MAX_WAIT_S)
 

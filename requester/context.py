@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import Domain, Signer, Struct, digest
 from gradmarket.market.terms import Address
+from gradmarket.market.wire import ChainFacts
 from gradmarket.requester.bell import Bell
 from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.settings import Settings
@@ -28,6 +29,12 @@ class Context:
     domain: Domain
     signer: Signer
     signer_address: Address
+    public_url: str
+    chain_facts: ChainFacts
+    on_sign_in: Callable[[Address], None]
+    """Gas for a new worker, on a local chain."""
+    chain_trouble: Callable[[], str]
+    """Why the chain cannot be used; empty where it can."""
 
     @contextmanager
     def begin(self) -> Iterator[Session]:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from gradmarket.market.rules.secrets import tagged
-from gradmarket.market.terms import Address, Hash, Units
+from gradmarket.market.terms import Address, Hash, JobId, Units
 
 WINDOW_PER_WORKER_S: Final = 0.005
 WINDOW_MAX_S: Final = 0.050
@@ -27,6 +27,8 @@ class Reason(StrEnum):
     """Honest disagreement about bits that passes for cheating."""
     NO_RESERVATION = "no money is reserved for it"
     """Work that the escrow does not cover."""
+    OTHER_TERMS = "it asks for another job or a higher price"
+    """Leases that would only be declined."""
     AT_CAPACITY = "it holds as many leases as it may"
     """Hoarding leases to stall siblings."""
     SUSPENDED = "it left too many leases or uploads unanswered"
@@ -52,12 +54,16 @@ class Candidate:
     uncommitted: Units
     capacity: int
     strikes: int
+    least_price: Units
+    jobs: frozenset[JobId]
+    """None named: any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
     """A task's wave that wants workers."""
 
+    job: JobId
     tried: frozenset[Address]
     parties: tuple[Party, ...]
     determinism_class: str
@@ -83,6 +89,8 @@ def why_not(candidate: Candidate, opening: Opening) -> Reason | None:
         return Reason.ALREADY_TRIED
     if any(together(candidate.party, party, opening.separation) for party in opening.parties):
         return Reason.NOT_SEPARATED
+    if candidate.least_price > opening.price or (candidate.jobs and opening.job not in candidate.jobs):
+        return Reason.OTHER_TERMS
     if candidate.uncommitted < opening.price:
         return Reason.NO_RESERVATION
     if candidate.capacity < 1:

@@ -15,7 +15,7 @@ def overdue(spec: JobSpec, now: datetime) -> bool:
 
 
 def reached(spec: JobSpec, round_number: int, metrics: Mapping[str, float], spent: int) -> str:
-    """Why the job is over after `round_number` with these metrics and `spent` smallest token units; empty: it is not."""
+    """Why the job is over after this round with these metrics and `spent` smallest token units; empty: it is not."""
     for rule in spec.stop:
         if isinstance(rule, StopAtMetric) and _passed(rule, metrics.get(rule.metric)):
             return f"{rule.metric} reached {metrics[rule.metric]:.6g}"

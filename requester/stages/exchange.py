@@ -35,6 +35,7 @@ def hear(context: Context, address: Address, said: PollRequest) -> tuple[Refusal
     with context.begin() as session:
         worker = session.get_one(Worker, address)
         worker.seen_at, worker.determinism_class = now, said.determinism_class
+        worker.jobs, worker.least_price = list(said.jobs), said.min_price
         worker.capacity = 0 if said.leaving else said.capacity
         worker.asking_until = now + said.wait_s if worker.capacity else 0.0
         refusals = [
@@ -146,7 +147,7 @@ def _wave(session: Session, replica: Replica, task: Task) -> WaveOpened:
     return WaveOpened(
         replica=ReplicaId(replica.id),
         wave=wave.number,
-        secret=wave.secret,  # type: ignore[arg-type]
+        secret=wave.secret,
         commitments=tuple(sorted((worker, sealed) for worker, sealed in session.execute(members))),
         signature=wave.signature,
     )
@@ -158,7 +159,7 @@ def verdict(replica: Replica, task: Task) -> VerdictTold:
         replica=ReplicaId(replica.id),
         state=ReplicaState(replica.state),
         outcome=replica.outcome,
-        root=task.root if replica.verdict_signature and replica.state != ReplicaState.INCONCLUSIVE else None,  # type: ignore[arg-type]
+        root=task.root if replica.verdict_signature and replica.state != ReplicaState.INCONCLUSIVE else None,
         price=task.offer["price"] if accepted else 0,
         reason=replica.reason,
         signature=replica.verdict_signature,
@@ -173,6 +174,6 @@ def voucher(session: Session, job_id: str, address: str) -> VoucherTold | None:
     return VoucherTold(
         job=JobId(job_id),
         chain_job=session.get_one(Job, job_id).chain_job or 0,
-        cumulative=account.earned,  # type: ignore[arg-type]
+        cumulative=account.earned,
         signature=account.voucher_signature,
     )

@@ -25,7 +25,6 @@ class Facts(BaseModel):
     flops: int
     peak_bytes: int
     memory: Digest
-    workers_see: str
 
 
 def facts_of(job: Job) -> Facts:

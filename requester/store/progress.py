@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import Opening, Reason
-from gradmarket.market.terms import JobState, TaskState, Units
+from gradmarket.market.terms import JobId, JobState, TaskState, Units
 from gradmarket.requester.store import jobs, workers
 from gradmarket.requester.store.tables import Job, Replica, Task, Worker
 
@@ -44,6 +44,7 @@ def opening_for(session: Session, job: Job, task: Task, max_strikes: int) -> Ope
     """What a candidate for the task's open places is held against."""
     replicas = session.scalars(select(Replica).where(Replica.task_id == task.id)).all()
     return Opening(
+        job=JobId(job.id),
         tried=frozenset(workers.party(replica).worker for replica in replicas),
         parties=tuple(workers.party(replica) for replica in replicas),
         determinism_class=job.determinism_class or "",
@@ -65,14 +66,16 @@ def why_no_lease(session: Session, address: str, max_strikes: int, now: float) -
             continue
         stuck = why_waiting(session, job, max_strikes, now)
         if job.determinism_class is None and stuck:
-            return f"{job.name}: {stuck}"
+            return f"{jobs.spec(job).name}: {stuck}"
         (candidate,) = workers.candidates(session, job, [worker])
         reason = assignment.why_not(candidate, opening_for(session, job, task, max_strikes))
-        return f"{job.name}: {reason or 'others were drawn'}"
+        return f"{jobs.spec(job).name}: {reason or 'others were drawn'}"
     return "no task is open just now"
 
 
-def counts(session: Session, job_id: str) -> dict[str, int]:
-    """Replicas of the job by state."""
+def counts(session: Session, job_id: str, worker: str | None = None) -> dict[str, int]:
+    """Replicas of the job by state, of one worker or of all."""
     grouped = select(Replica.state, func.count()).where(Replica.job_id == job_id).group_by(Replica.state)
+    if worker is not None:
+        grouped = grouped.where(Replica.worker == worker)
     return dict(session.execute(grouped).tuples().all())

@@ -163,6 +163,9 @@ class Worker(Base):
     capacity: Mapped[int] = mapped_column(default=0)
     """Further leases it asks for now; each lease takes one."""
     asking_until: Mapped[float] = mapped_column(default=0.0)
+    jobs: Mapped[list[Any]] = mapped_column(JSON, default=list)
+    """It works for these jobs only; for any where none is named."""
+    least_price: Mapped[int] = mapped_column(default=0)
     seen_at: Mapped[float]
     joined_at: Mapped[float]
     strikes: Mapped[int] = mapped_column(default=0)

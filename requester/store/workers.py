@@ -59,6 +59,8 @@ def candidates(session: Session, job: Job, workers: Sequence[Worker]) -> list[Ca
             money.get(worker.address, nothing).uncommitted,
             worker.capacity,
             worker.strikes,
+            Units(worker.least_price),
+            frozenset(worker.jobs),
         )
         for worker in workers
     ]

@@ -1,0 +1,1 @@
+"""The HTTP doors: they check who knocks, hand the work to stages and store, and decide nothing."""

@@ -1,0 +1,137 @@
+"""Who knocks: a bearer token is a requester's API token or a worker's session (EIP-4361, "Sign-In with Ethereum")."""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Depends, HTTPException, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from siwe import SiweMessage, VerificationError
+
+from gradmarket.market import signing
+from gradmarket.market.errors import SignatureRefused
+from gradmarket.market.terms import Address
+from gradmarket.market.wire import STATEMENT, Session, SignIn, SignInNonce
+from gradmarket.requester.api.state import Here, here
+from gradmarket.requester.context import Context
+from gradmarket.requester.store import identities
+
+router = APIRouter(prefix="/v1", tags=["session"])
+
+REQUESTER: Final = "requester"
+WORKER: Final = "worker"
+_PAYOUT = re.compile(re.escape(STATEMENT).replace(re.escape("{payout}"), "(0x[0-9a-fA-F]{40})") + r"\Z")
+_bearer = HTTPBearer(auto_error=False, description="A requester's API token, or a worker's session token.")
+
+
+@dataclass(frozen=True)
+class Identity:
+    role: str
+    subject: str
+
+
+def _identity(
+    context: Annotated[Context, Depends(here)],
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
+) -> Identity:
+    if credentials is not None:
+        with context.reading() as session:
+            token = identities.find(session, credentials.credentials, context.clock())
+            if token is not None:
+                return Identity(token.role, token.subject)
+    detail = "send `Authorization: Bearer <token>`: a requester's API token, or a worker's from POST /v1/session"
+    raise HTTPException(401, detail, {"WWW-Authenticate": "Bearer"})
+
+
+def _requester(identity: Annotated[Identity, Depends(_identity)]) -> Identity:
+    if identity.role != REQUESTER:
+        raise HTTPException(403, "this is the requester's: send its API token")
+    return identity
+
+
+def _worker(identity: Annotated[Identity, Depends(_identity)]) -> Address:
+    if identity.role != WORKER:
+        raise HTTPException(403, "this is a worker's: sign in with POST /v1/session")
+    return Address(identity.subject)
+
+
+Anyone = Annotated[Identity, Depends(_identity)]
+Requester = Annotated[Identity, Depends(_requester)]
+Worker = Annotated[Address, Depends(_worker)]
+
+
+@router.get("/session/nonce", summary="A nonce to sign in with, good once")
+def nonce(context: Here) -> SignInNonce:
+    url = context.public_url
+    with context.begin() as session:
+        made = identities.new_nonce(session, context.clock())
+        return SignInNonce(
+            nonce=made.value,
+            domain=urlsplit(url).netloc,
+            uri=url,
+            chain_id=context.domain.chain_id,
+            expires_at=_time(made.until),
+        )
+
+
+@router.post("/session", status_code=201, summary="Sign in with a wallet (EIP-4361)")
+def sign_in(context: Here, request: Request, said: SignIn) -> Session:
+    now = context.clock()
+    message = _checked(context, said, now)
+    payout = payout_of(message)
+    address = signing.checksum(str(message.address))
+    with context.begin() as session:
+        if not identities.use_nonce(session, message.nonce, now):
+            raise SignatureRefused("the nonce is unknown, used or too old: ask for another")
+        identities.sign_in(session, address, payout, network_of(caller(request, context)), now)
+        until = now + context.settings.session_s
+        token = identities.issue(session, WORKER, address, until)
+    context.on_sign_in(address)
+    return Session(token=token, address=address, payout=payout, expires_at=_time(until))
+
+
+def _checked(context: Context, said: SignIn, now: float) -> SiweMessage:
+    """The message, if its wallet signed it for this service and chain; raises SignatureRefused otherwise."""
+    url = context.public_url
+    try:
+        message = SiweMessage.from_message(said.message)
+        message.verify(said.signature, domain=urlsplit(url).netloc, timestamp=datetime.fromtimestamp(now, UTC))
+    except (VerificationError, ValueError) as error:
+        raise SignatureRefused(f"EIP-4361: {type(error).__name__} {error}") from error
+    if str(message.uri).rstrip("/") != url.rstrip("/") or message.chain_id != context.domain.chain_id:
+        raise SignatureRefused(f"EIP-4361: sign for {url} on chain {context.domain.chain_id}")
+    return message
+
+
+def payout_of(message: SiweMessage) -> Address:
+    found = _PAYOUT.match(message.statement or "")
+    if not found:
+        raise SignatureRefused(f"the statement is not {STATEMENT!r}")
+    return signing.checksum(found[1])
+
+
+def caller(request: Request, context: Context) -> str:
+    """The caller's address; a forwarded one is believed from the named proxies alone."""
+    host = request.client.host if request.client else ""
+    forwarded = request.headers.get("x-forwarded-for", "")
+    if forwarded and host in context.settings.trusted_proxies:
+        return forwarded.rsplit(",", 1)[-1].strip()
+    return host
+
+
+def network_of(host: str) -> str | None:
+    """The /24 or /48 prefix that separation tells apart; none for loopback and what is no address."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    if address.is_loopback:
+        return None
+    return str(ipaddress.ip_network((address, 24 if address.version == 4 else 48), strict=False))
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

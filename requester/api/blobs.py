@@ -1,0 +1,38 @@
+"""Bytes by their digest: immutable, so any cache may keep them; whole or by range."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Path, Request, Response
+from fastapi.responses import FileResponse
+from starlette.concurrency import run_in_threadpool
+
+from gradmarket.market.errors import Conflict
+from gradmarket.market.terms import Digest
+from gradmarket.requester.api.auth import Anyone, Requester
+from gradmarket.requester.api.state import Here
+
+router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
+
+DigestPath = Annotated[str, Path(pattern=r"^blake3:[0-9a-f]{64}$")]
+
+
+@router.get("/{digest}", response_class=FileResponse, summary="The bytes; Range resumes a broken download")
+@router.head("/{digest}", response_class=FileResponse, summary="Whether the bytes are there, and how many")
+def get(context: Here, _who: Anyone, digest: DigestPath) -> Response:
+    headers = {"ETag": f'"{digest}"', "Cache-Control": "private, max-age=31536000, immutable"}
+    return FileResponse(context.blobs.path(Digest(digest)), 200, headers, "application/octet-stream")
+
+
+@router.put("/{digest}", status_code=201, summary="Upload bytes under their digest")
+async def put(context: Here, _who: Requester, request: Request, digest: DigestPath) -> Response:
+    limit = context.settings.max_blob_bytes
+    with context.blobs.receive() as incoming:
+        async for chunk in request.stream():
+            if incoming.length + len(chunk) > limit:
+                raise HTTPException(413, f"a blob has at most {limit} bytes")
+            incoming.write(chunk)
+        try:
+            await run_in_threadpool(context.blobs.keep, incoming, Digest(digest))
+        except Conflict as error:
+            raise HTTPException(422, str(error)) from error
+    return Response(status_code=201, headers={"Location": f"/v1/blobs/{digest}"})

@@ -1,0 +1,13 @@
+"""Where the money is: what a worker checks against the chain with its own eyes."""
+
+from fastapi import APIRouter
+
+from gradmarket.market.wire import ChainFacts
+from gradmarket.requester.api.state import Here
+
+router = APIRouter(prefix="/v1", tags=["service"])
+
+
+@router.get("/chain", summary="Chain, contract, token, and the signer of offers and vouchers")
+def chain(context: Here) -> ChainFacts:
+    return context.chain_facts

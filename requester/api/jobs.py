@@ -1,0 +1,203 @@
+"""Post a job, watch it, stop it, and read everything about it."""
+
+import secrets
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+from fastapi.responses import FileResponse, JSONResponse
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.errors import NotFound
+from gradmarket.market.job import JobSpec
+from gradmarket.market.terms import Digest, JobState
+from gradmarket.requester.api.auth import Requester
+from gradmarket.requester.api.idempotency import Key, once
+from gradmarket.requester.api.pages import Cursor, Limit, page
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.api.views import (
+    JobView,
+    JobWorkerView,
+    Page,
+    RoundView,
+    TaskEvidence,
+    TaskView,
+    VerdictView,
+    evidence,
+    job_view,
+    job_worker_view,
+    round_view,
+    task_view,
+    verdict_view,
+)
+from gradmarket.requester.context import Context
+from gradmarket.requester.stages.ending import end
+from gradmarket.requester.stages.publish import admit
+from gradmarket.requester.stages.resume import resume_job
+from gradmarket.requester.store import jobs, progress
+from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.tables import Account, Job, Replica, Round, Task, Wave, Worker
+from gradmarket.requester.store.transitions import move
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+JobPath = Annotated[str, Path(max_length=64)]
+
+
+def found(session: Session, job_id: str) -> Job:
+    job = session.get(Job, job_id)
+    if job is None:
+        raise NotFound(f"no job {job_id[:80]}")
+    return job
+
+
+def view(context: Context, session: Session, job: Job) -> JobView:
+    reason = progress.why_waiting(session, job, context.settings.max_strikes, context.clock())
+    newest = jobs.latest_closed(session, job.id)
+    states = progress.counts(session, job.id)
+    return job_view(job, jobs.spec(job), newest, jobs.earned(session, job.id), states, reason)
+
+
+@router.post("", status_code=201, response_model=JobView, summary="Post a job; workers will see its model and data")
+def submit(context: Here, identity: Requester, spec: JobSpec, key: Key = None) -> JSONResponse:
+    admitted = admit(context, spec)
+
+    def act(session: Session) -> tuple[int, JobView, str]:
+        job = Job(
+            id=secrets.token_hex(8),
+            state=JobState.DRAFT,
+            reason="being published",
+            spec=spec.model_dump(mode="json"),
+            token=identity.subject,
+            secret=secrets.token_bytes(32),
+            unit=str(admitted.unit),
+            price=admitted.price,
+            budget=admitted.budget,
+            deposited=0,
+            refunded=0,
+            created_at=context.clock(),
+            compute_seconds=0.0,
+        )
+        session.add(job)
+        session.flush()
+        tell(session, job.id, "submitted", context.clock(), name=spec.name)
+        ring(session, "publish")
+        return 201, view(context, session, job), f"/v1/jobs/{job.id}"
+
+    return once(context, identity.subject, key, {"submit": spec.model_dump(mode="json")}, act)
+
+
+@router.get("", summary="All jobs, oldest first")
+def listed(
+    context: Here,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+    state: Annotated[JobState | None, Query(description="Only jobs in this state")] = None,
+) -> Page[JobView]:
+    rows = select(Job) if state is None else select(Job).where(Job.state == state)
+    with context.reading() as session:
+        return page(session, rows, [Job.created_at, Job.id], lambda job: view(context, session, job), cursor, limit)
+
+
+@router.get("/{job_id}", summary="One job, and why it does not get on")
+def shown(context: Here, job_id: JobPath) -> JobView:
+    with context.reading() as session:
+        return view(context, session, found(session, job_id))
+
+
+@router.post("/{job_id}/cancel", response_model=JobView, summary="End a job; what is not owed comes back")
+def cancel(context: Here, identity: Requester, job_id: JobPath, key: Key = None) -> JSONResponse:
+    def act(session: Session) -> tuple[int, JobView, None]:
+        job = found(session, job_id)
+        if job.state != JobState.CANCELLED:
+            end(context, session, job, JobState.CANCELLED, "cancelled by its requester")
+        return 200, view(context, session, job), None
+
+    return once(context, identity.subject, key, {"cancel": job_id}, act)
+
+
+@router.post("/{job_id}/pause", response_model=JobView, summary="Give out no more leases")
+def pause(context: Here, identity: Requester, job_id: JobPath, key: Key = None) -> JSONResponse:
+    def act(session: Session) -> tuple[int, JobView, None]:
+        job = found(session, job_id)
+        if job.state != JobState.PAUSED:
+            move(session, job, JobState.PAUSED, reason="paused by its requester")
+            tell(session, job_id, "paused", context.clock(), reason=job.reason)
+        return 200, view(context, session, job), None
+
+    return once(context, identity.subject, key, {"pause": job_id}, act)
+
+
+@router.post("/{job_id}/resume", response_model=JobView, summary="Go on after a pause")
+def resume(context: Here, identity: Requester, job_id: JobPath, key: Key = None) -> JSONResponse:
+    def act(session: Session) -> tuple[int, JobView, None]:
+        job = found(session, job_id)
+        resume_job(context, session, job)
+        return 200, view(context, session, job), None
+
+    return once(context, identity.subject, key, {"resume": job_id}, act)
+
+
+@router.get("/{job_id}/rounds")
+def rounds(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[RoundView]:
+    with context.reading() as session:
+        rows = select(Round).where(Round.job_id == found(session, job_id).id)
+        return page(session, rows, [Round.number], round_view, cursor, limit)
+
+
+@router.get("/{job_id}/tasks")
+def tasks(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[TaskView]:
+    with context.reading() as session:
+        rows = select(Task).where(Task.job_id == found(session, job_id).id)
+        return page(session, rows, [Task.round, Task.index, Task.attempt], task_view, cursor, limit)
+
+
+@router.get("/{job_id}/tasks/{task_id}", summary="All that a verdict rests on")
+def task(context: Here, job_id: JobPath, task_id: JobPath) -> TaskEvidence:
+    with context.reading() as session:
+        row = session.get(Task, task_id)
+        if row is None or row.job_id != job_id:
+            raise NotFound(f"no task {task_id[:80]} in job {job_id[:80]}")
+        waves = session.scalars(select(Wave).where(Wave.task_id == task_id).order_by(Wave.number)).all()
+        replicas = session.scalars(select(Replica).where(Replica.task_id == task_id).order_by(Replica.id)).all()
+        return evidence(row, list(waves), list(replicas))
+
+
+@router.get("/{job_id}/verdicts")
+def verdicts(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[VerdictView]:
+    with context.reading() as session:
+        rows = select(Replica).where(Replica.job_id == found(session, job_id).id, Replica.outcome.is_not(None))
+        return page(session, rows, [Replica.id], verdict_view, cursor, limit)
+
+
+@router.get("/{job_id}/workers")
+def workers(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[JobWorkerView]:
+    with context.reading() as session:
+        job = found(session, job_id)
+
+        def line(account: Account) -> JobWorkerView:
+            worker = session.get_one(Worker, account.worker)
+            return job_worker_view(account, worker, job.unit, progress.counts(session, job_id, account.worker))
+
+        rows = select(Account).where(Account.job_id == job_id)
+        return page(session, rows, [Account.worker], line, cursor, limit)
+
+
+@router.get(
+    "/{job_id}/parameters", response_class=FileResponse, summary="The newest parameters, or those after a round"
+)
+def parameters(
+    context: Here, job_id: JobPath, after: Annotated[int | None, Query(alias="round", ge=0)] = None
+) -> Response:
+    with context.reading() as session:
+        job = found(session, job_id)
+        row = jobs.latest_closed(session, job_id) if after is None else session.get(Round, (job_id, after))
+        digest = row.updated if row is not None else None
+        if digest is None and after is None:
+            digest = (job.publication or {}).get("parameters")
+    if digest is None or not context.blobs.has(Digest(digest)):
+        raise NotFound(f"no parameters after round {after} of job {job_id[:80]} (only every tenth round is kept)")
+    name = f"{job_id}-{'newest' if after is None else after}.safetensors"
+    headers = {"ETag": f'"{digest}"'}
+    return FileResponse(context.blobs.path(Digest(digest)), 200, headers, "application/octet-stream", filename=name)

@@ -1,0 +1,51 @@
+"""Lists by cursor: the cursor is the last item's key, so nothing is skipped or told twice while rows come in."""
+
+import base64
+import json
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
+
+from fastapi import HTTPException, Query
+from sqlalchemy import Select, tuple_
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from gradmarket.requester.api.views import Page
+
+Row = TypeVar("Row")
+View = TypeVar("View")
+Limit = Annotated[int, Query(ge=1, le=500, description="Items on a page")]
+Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the page before")]
+
+
+def page(
+    session: Session,
+    rows: Select[Row],
+    keys: Sequence[InstrumentedAttribute[Any]],
+    view: Callable[[Row], View],
+    cursor: str | None,
+    limit: int,
+) -> Page[View]:
+    """The next `limit` rows in the order of `keys`, which together are unique among them."""
+    if cursor is not None:
+        rows = rows.where(tuple_(*keys) > tuple_(*_decode(cursor, len(keys))))
+    found = session.scalars(rows.order_by(*keys).limit(limit + 1)).all()
+    shown = found[:limit]
+    more = _encode([getattr(shown[-1], key.key) for key in keys]) if len(found) > limit else None
+    return Page(items=[view(row) for row in shown], next=more)
+
+
+def _encode(values: list[Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
+
+
+def _decode(cursor: str, length: int) -> list[Any]:
+    try:
+        values = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except ValueError:
+        values = None
+    sound = isinstance(values, list) and len(values) == length
+    if not sound or not all(
+        type(v) in (int, float, str) and (not isinstance(v, int) or abs(v) < 2**63) for v in values
+    ):
+        raise HTTPException(422, "cursor: not one of ours; begin without it")
+    return list(values)

@@ -1,0 +1,150 @@
+"""Who earned what, and how far it has come on its way to the chain."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Path
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.errors import NotFound
+from gradmarket.market.terms import ReplicaState
+from gradmarket.market.wire import VoucherTold
+from gradmarket.requester.api import auth
+from gradmarket.requester.api.jobs import JobPath, found
+from gradmarket.requester.api.pages import Cursor, Limit, page
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.api.views import (
+    EarningsView,
+    Page,
+    PaymentView,
+    Stats,
+    WorkerView,
+    amount,
+    payment_view,
+    settlement_view,
+    time,
+)
+from gradmarket.requester.stages import exchange
+from gradmarket.requester.store import progress
+from gradmarket.requester.store.tables import Account, Batch, Earned, Job, Replica, Round, Task, Transaction, Worker
+
+router = APIRouter(prefix="/v1", tags=["payments"])
+
+Address = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
+
+
+def _batch(session: Session, batch_id: int | None) -> tuple[Batch | None, Transaction | None]:
+    batch = session.get(Batch, batch_id) if batch_id is not None else None
+    sent = batch is not None and batch.transaction_id is not None
+    return batch, session.get(Transaction, batch.transaction_id) if batch and sent else None
+
+
+@router.get("/jobs/{job_id}/payments", summary="One line for every gradient that earned")
+def payments(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[PaymentView]:
+    with context.reading() as session:
+        job = found(session, job_id)
+        rows = select(Earned).where(Earned.job_id == job_id)
+
+        def line(row: Earned) -> PaymentView:
+            return payment_view(row, *_batch(session, row.batch_id), job.unit)
+
+        return page(session, rows, [Earned.id], line, cursor, limit)
+
+
+@router.get("/jobs/{job_id}/stats", summary="Counts of rounds, tasks, replicas, bytes and settlements")
+def stats(context: Here, job_id: JobPath) -> Stats:
+    with context.reading() as session:
+        job = found(session, job_id)
+        states = progress.counts(session, job_id)
+        uploaded = session.execute(
+            select(func.count(Task.payload_bytes), func.coalesce(func.sum(Task.payload_bytes), 0)).where(
+                Task.job_id == job_id
+            )
+        ).one()
+        first = session.scalar(select(func.min(Earned.at)).where(Earned.job_id == job_id))
+        batches = session.scalars(select(Batch).where(Batch.job_id == job_id).order_by(Batch.number)).all()
+        accepted = select(func.count()).select_from(Task).where(Task.job_id == job_id, Task.payload.is_not(None))
+        computed = select(func.sum(Replica.compute_seconds)).where(Replica.job_id == job_id)
+        return Stats(
+            rounds=session.scalar(select(func.count()).select_from(Round).where(Round.job_id == job_id)) or 0,
+            tasks=session.scalar(accepted) or 0,
+            accepted=states.get(ReplicaState.PAYABLE, 0) + states.get(ReplicaState.DIVERGED, 0),
+            rejected=states.get(ReplicaState.REJECTED, 0),
+            replicas=states,
+            uploads=uploaded[0],
+            payload_bytes=uploaded[1],
+            compute_seconds=session.scalar(computed) or 0.0,
+            first_accepted_seconds=None if first is None else first - job.created_at,
+            settlements=[settlement_view(*_settled(session, batch), job.unit) for batch in batches],
+        )
+
+
+def _settled(session: Session, batch: Batch) -> tuple[Batch, Transaction | None]:
+    return batch, _batch(session, batch.id)[1]
+
+
+def _known(session: Session, address: str) -> Worker:
+    worker = session.scalar(select(Worker).where(func.lower(Worker.address) == address.lower()))
+    if worker is None:
+        raise NotFound(f"no worker {address} has signed in")
+    return worker
+
+
+@router.get("/workers/{address}", tags=["workers"], summary="What is known of a worker")
+def worker(context: Here, address: Address) -> WorkerView:
+    with context.reading() as session:
+        row = _known(session, address)
+        states = select(Replica.state, func.count()).where(Replica.worker == row.address).group_by(Replica.state)
+        return WorkerView(
+            address=row.address,
+            payout=row.payout,
+            determinism_class=row.determinism_class,
+            seen_at=time(row.seen_at),
+            joined_at=time(row.joined_at),
+            strikes=row.strikes,
+            replicas=dict(session.execute(states).tuples().all()),
+        )
+
+
+def _own(address: str, caller: str) -> None:
+    if address.lower() != caller.lower():
+        raise HTTPException(403, "these are another worker's: sign in as it")
+
+
+@router.get("/workers/{address}/earnings", tags=["workers"], summary="What you earned, by job")
+def earnings(
+    context: Here, caller: auth.Worker, address: Address, cursor: Cursor = None, limit: Limit = 100
+) -> Page[EarningsView]:
+    _own(address, caller)
+    with context.reading() as session:
+
+        def line(account: Account) -> EarningsView:
+            job = session.get_one(Job, account.job_id)
+            return EarningsView(
+                job=job.id,
+                chain_job=job.chain_job,
+                earned=amount(account.earned, job.unit),
+                reserved=amount(account.reserved, job.unit),
+                settled=amount(account.settled, job.unit),
+                withdrawn=amount(account.withdrawn, job.unit),
+            )
+
+        rows = select(Account).where(Account.worker == caller)
+        return page(session, rows, [Account.job_id], line, cursor, limit)
+
+
+@router.get("/workers/{address}/vouchers", tags=["workers"], summary="Your newest voucher of every job")
+def vouchers(
+    context: Here, caller: auth.Worker, address: Address, cursor: Cursor = None, limit: Limit = 100
+) -> Page[VoucherTold]:
+    _own(address, caller)
+    with context.reading() as session:
+        rows = select(Account).where(Account.worker == caller, Account.voucher_signature.is_not(None))
+
+        def line(account: Account) -> VoucherTold:
+            told = exchange.voucher(session, account.job_id, caller)
+            if told is None:
+                raise NotFound("the voucher is gone")
+            return told
+
+        return page(session, rows, [Account.job_id], line, cursor, limit)

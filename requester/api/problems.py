@@ -1,0 +1,78 @@
+"""Errors as RFC 9457 problem details that say what to do."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException
+
+from gradmarket.market.errors import Conflict, IllegalTransition, JobRefused, MarketError, NotFound, Refused
+from gradmarket.requester.stages.collect import TooEarly, TooLate
+
+MEDIA_TYPE = "application/problem+json"
+
+STATUS: Sequence[tuple[type[MarketError], HTTPStatus]] = (
+    (TooLate, HTTPStatus.GONE),
+    (TooEarly, HTTPStatus.CONFLICT),
+    (Conflict, HTTPStatus.CONFLICT),
+    (IllegalTransition, HTTPStatus.CONFLICT),
+    (NotFound, HTTPStatus.NOT_FOUND),
+    (Refused, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (MarketError, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+
+
+class Problem(BaseModel):
+    """RFC 9457; `errors` names the fields where there are any."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str = ""
+    errors: list[dict[str, str]] = []
+
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    "default": {"model": Problem, "description": "A problem (RFC 9457)", "content": {MEDIA_TYPE: {}}}
+}
+
+
+def response(status: int, detail: str, headers: dict[str, str] | None = None, **more: Any) -> JSONResponse:
+    problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, **more)
+    return JSONResponse(problem.model_dump(exclude_defaults=True), status, headers, MEDIA_TYPE)
+
+
+async def _market(_request: Request, error: Exception) -> JSONResponse:
+    status = next(status for kind, status in STATUS if isinstance(error, kind))
+    errors = [{"field": error.field, "detail": error.detail}] if isinstance(error, JobRefused) else []
+    return response(status, str(error), errors=errors)
+
+
+async def _validation(_request: Request, error: Exception) -> JSONResponse:
+    found = error.errors() if isinstance(error, RequestValidationError) else []
+    errors = [{"field": _field(entry["loc"]), "detail": str(entry["msg"])} for entry in found]
+    detail = "; ".join(f"{entry['field']}: {entry['detail']}" for entry in errors)
+    return response(HTTPStatus.UNPROCESSABLE_ENTITY, detail[:2000], errors=errors)
+
+
+def _field(location: Sequence[Any]) -> str:
+    return ".".join(str(part) for part in location if part not in ("body", "query", "path", "header"))
+
+
+async def _http(_request: Request, error: Exception) -> JSONResponse:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    detail = str(error.detail) if isinstance(error, HTTPException) else ""
+    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else None
+    return response(status, detail, headers)
+
+
+def install(app: FastAPI) -> None:
+    app.add_exception_handler(MarketError, _market)
+    app.add_exception_handler(RequestValidationError, _validation)
+    app.add_exception_handler(HTTPException, _http)

@@ -1,0 +1,69 @@
+"""The worker's doors: one long poll that carries everything, and one upload."""
+
+from fastapi import APIRouter, HTTPException, Query, Request
+from starlette.concurrency import run_in_threadpool
+
+from gradmarket.market.gradient.merkle import RootHasher
+from gradmarket.market.terms import Address
+from gradmarket.market.wire import PollAnswer, PollRequest, UploadAnswer
+from gradmarket.requester.api.auth import Worker
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.bell import rung_within, worker_topic
+from gradmarket.requester.blobs.disk import Incoming
+from gradmarket.requester.context import Context
+from gradmarket.requester.stages import deliver, exchange
+from gradmarket.requester.store.tables import Replica, Task
+
+router = APIRouter(prefix="/v1/work", tags=["work"])
+
+
+@router.post("/poll", summary="Say what is done, hear what is new; waits up to wait_s for news")
+async def poll(context: Here, worker: Worker, said: PollRequest) -> PollAnswer:
+    with context.bell.listen_async([worker_topic(worker)]) as rung:
+        refusals = await run_in_threadpool(exchange.hear, context, worker, said)
+        end = context.clock() + (0.0 if refusals else said.wait_s)
+        while True:
+            rung.clear()
+            told = await run_in_threadpool(exchange.answer, context, worker, said)
+            if exchange.news(told):
+                break
+            if not await rung_within(rung, min(end - context.clock(), context.settings.sweep_s * 5)) and (
+                context.clock() >= end
+            ):
+                told = await run_in_threadpool(exchange.answer, context, worker, said, True)
+                break
+    return told.model_copy(update={"refusals": refusals})
+
+
+@router.put("/payloads/{replica}", summary="Upload the payload that was asked for; the answer carries the voucher")
+async def upload(
+    context: Here, worker: Worker, request: Request, replica: str, fence: int = Query(ge=0)
+) -> UploadAnswer:
+    want = await run_in_threadpool(deliver.wanted, context, worker, replica, fence)
+    length = request.headers.get("content-length")
+    if length is not None and int(length) != want.length:
+        raise HTTPException(413, f"a payload of this job has {want.length} bytes, not {length}")
+    with context.blobs.receive() as incoming:
+        hasher = RootHasher()
+        await _receive(request, incoming, hasher, want.length)
+        await run_in_threadpool(deliver.take, context, want, incoming, hasher.digest())
+    return await run_in_threadpool(_told, context, worker, want)
+
+
+async def _receive(request: Request, incoming: Incoming, hasher: RootHasher, length: int) -> None:
+    async for chunk in request.stream():
+        if incoming.length + len(chunk) > length:
+            raise HTTPException(413, f"a payload of this job has {length} bytes")
+        hasher.update(chunk)
+        incoming.write(chunk)
+    if incoming.length != length:
+        raise HTTPException(400, f"{incoming.length} bytes came of {length}: send them again")
+
+
+def _told(context: Context, worker: Address, want: deliver.Wanted) -> UploadAnswer:
+    with context.reading() as session:
+        replica = session.get_one(Replica, want.replica)
+        task = session.get_one(Task, want.task)
+        return UploadAnswer(
+            verdict=exchange.verdict(replica, task), voucher=exchange.voucher(session, task.job_id, worker)
+        )

@@ -1,0 +1,67 @@
+"""Drives the stages in threads of this process: each wakes by its bell, and sweeps where no bell rang."""
+
+import threading
+from collections.abc import Sequence
+
+import structlog
+
+from gradmarket.requester.context import Context
+from gradmarket.requester.stages.stage import Stage
+
+log = structlog.get_logger("gradmarket.engine")
+
+
+class Engine:
+    """`with Engine(context, stages):` runs them until the end of the block; a stage that fails is tried again."""
+
+    def __init__(self, context: Context, stages: Sequence[Stage]) -> None:
+        self._context = context
+        self._stopping = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._drive, args=(stage,), name=f"stage-{stage.TOPIC}") for stage in stages
+        ]
+
+    def __enter__(self) -> "Engine":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._stopping.set()
+        self._context.bell.ring([thread.name.removeprefix("stage-") for thread in self._threads])
+        for thread in self._threads:
+            thread.join()
+
+    def _drive(self, stage: Stage) -> None:
+        sweep = self._context.settings.sweep_s
+        with self._context.bell.listen([stage.TOPIC]) as rung:
+            while not self._stopping.is_set():
+                rung.clear()
+                wait, moved = sweep_once(self._context, stage)
+                if not moved and not self._stopping.is_set():
+                    rung.wait(min(wait, sweep))
+
+
+def sweep_once(context: Context, stage: Stage) -> tuple[float, bool]:
+    """Runs what is ready; how long it may wait, and whether anything was run that did not ask to wait."""
+    wait, moved = float("inf"), False
+    for row_id in _ready(context, stage):
+        try:
+            again = stage.run(context, row_id)
+        except Exception:  # a stage must outlive any one row; the row stays ready and is tried again
+            log.exception("stage failed", stage=stage.TOPIC, row=row_id)
+            again = context.settings.sweep_s
+        if again is None:
+            moved = True
+        else:
+            wait = min(wait, again)
+    return wait, moved
+
+
+def _ready(context: Context, stage: Stage) -> Sequence[str]:
+    try:
+        with context.reading() as session:
+            return stage.ready(session, context.clock())
+    except Exception:
+        log.exception("stage cannot look", stage=stage.TOPIC)
+        return ()

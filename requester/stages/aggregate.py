@@ -1,0 +1,166 @@
+"""A round whose tasks are accepted becomes an update: folded from the blobs, applied, evaluated, and closed."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.gradient.aggregators import aggregator
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.merge import Answer, Model, Recipe, apply, merge
+from gradmarket.market.gradient.schedules import rate
+from gradmarket.market.job import JobSpec, Manifest, Publication
+from gradmarket.market.model import tensors
+from gradmarket.market.terms import Digest, JobState, RoundState, TaskState
+from gradmarket.requester.context import Context
+from gradmarket.requester.stages.ending import call_off
+from gradmarket.requester.stages.publish import move_of
+from gradmarket.requester.store import jobs
+from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.facts import facts_of, layout_of
+from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.tables import Job, Round, Task
+from gradmarket.requester.store.transitions import move
+
+TOPIC = "aggregate"
+KEPT_NEWEST = 3
+"""Rounds whose parameters are kept besides every tenth: who is late may still need them."""
+
+
+def ready(session: Session, now: float) -> Sequence[str]:
+    """Open rounds with enough accepted tasks, and rounds whose merge a crash interrupted."""
+    accepted = (
+        select(func.count())
+        .where(Task.job_id == Round.job_id, Task.round == Round.number, Task.state == TaskState.ACCEPTED)
+        .scalar_subquery()
+    )
+    running = select(Round, Job, accepted).join(Job, Job.id == Round.job_id)
+    unfinished = running.where(Round.state != RoundState.CLOSED, Job.state == JobState.RUNNING)
+    return [job.id for row, job, count in session.execute(unfinished) if _complete(row, job, count)]
+
+
+def _complete(row: Round, job: Job, accepted: int) -> bool:
+    return row.state == RoundState.MERGING or accepted >= jobs.spec(job).tasks_needed
+
+
+def run(context: Context, job_id: str) -> None:
+    work = _close_for_merging(context, job_id)
+    if work is None:
+        return
+    model, loss = _merged(context, work)
+    data = tensors.pack(model.tensors)
+    updated, memory = context.blobs.put(data), context.blobs.put(tensors.pack(model.memory))
+    metrics = _evaluated(context, work, data)
+    now = context.clock()
+    with context.begin() as session:
+        row = session.get_one(Round, (job_id, work.number))
+        if row.state != RoundState.MERGING:
+            return
+        move(
+            session,
+            row,
+            RoundState.CLOSED,
+            updated=updated,
+            optimizer_state=memory,
+            loss=loss,
+            metrics=metrics,
+            closed_at=now,
+        )
+        for task in session.scalars(_used(job_id, work.number)):
+            move(session, task, TaskState.FINAL, used=True)
+        body = {"round": work.number, "loss": loss, "metrics": metrics, "parameters": updated}
+        tell(session, job_id, "round_closed", now, **body)
+        ring(session, "plan")
+    _forget(context, job_id, work.number)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one merge needs, read in one transaction; `answers` are (payload blob, task seed)."""
+
+    number: int
+    spec: JobSpec
+    publication: Publication
+    recipe: Recipe
+    counters: tuple[str, ...]
+    parameters: Digest
+    memory: Digest
+    answers: tuple[tuple[Digest, bytes], ...]
+
+
+def _close_for_merging(context: Context, job_id: str) -> Work | None:
+    """OPEN -> MERGING fixes which tasks are used: those that come later are paid and not used."""
+    with context.begin() as session:
+        job, row = session.get_one(Job, job_id), jobs.latest_round(session, job_id)
+        if row is None or row.state == RoundState.CLOSED or job.state != JobState.RUNNING:
+            return None
+        if row.state == RoundState.OPEN:
+            accepted = select(Task).where(
+                Task.job_id == job_id, Task.round == row.number, Task.state == TaskState.ACCEPTED
+            )
+            chosen = session.scalars(accepted).all()
+            if len(chosen) < jobs.spec(job).tasks_needed:
+                return None
+            for task in chosen:
+                task.used = True
+            move(session, row, RoundState.MERGING)
+            call_off(context, session, job_id, row.number)
+        used = session.scalars(_used(job_id, row.number)).all()
+        spec, facts = jobs.spec(job), facts_of(job)
+        return Work(
+            number=row.number,
+            spec=spec,
+            publication=Publication.model_validate(job.publication),
+            recipe=recipe(spec, job),
+            counters=facts.counters,
+            parameters=Digest(row.parameters),
+            memory=Digest(row.optimizer_state),
+            answers=tuple((Digest(task.payload or ""), bytes.fromhex(task.offer["seed"][2:])) for task in used),
+        )
+
+
+def _used(job_id: str, number: int):  # type: ignore[no-untyped-def]
+    return select(Task).where(Task.job_id == job_id, Task.round == number, Task.used).order_by(Task.index)
+
+
+def recipe(spec: JobSpec, job: Job) -> Recipe:
+    rule = aggregator(spec.aggregator.name)
+    return Recipe(
+        layout_of(job), codec(spec.uplink.codec), rule, rule.Settings(), spec.norm_bound, spec.tasks_per_round
+    )
+
+
+def _merged(context: Context, work: Work) -> tuple[Model, float]:
+    """The model after the round, and the mean loss that its tasks measured before it."""
+    with ExitStack() as stack:
+        answers = [Answer(stack.enter_context(context.blobs.mapped(blob)), seed) for blob, seed in work.answers]
+        merged = merge(work.recipe, answers)
+    before = Model(tensors.unpack(context.blobs.read(work.parameters)), tensors.unpack(context.blobs.read(work.memory)))
+    schedule = work.spec.optimizer.schedule
+    lr = rate(schedule.name, work.spec.optimizer.lr, work.number, work.spec.rounds, schedule.warmup)
+    after = apply(work.recipe.layout, before, merged, move_of(work.spec), lr, work.counters)
+    return after, float(merged["loss"])
+
+
+def _evaluated(context: Context, work: Work, parameters: bytes) -> dict[str, float]:
+    wanted = work.spec.evaluation
+    due = wanted is not None and ((work.number + 1) % wanted.every == 0 or work.number + 1 == work.spec.rounds)
+    if wanted is None or not due:
+        return {}
+    manifest = Manifest.model_validate_json(context.blobs.read(work.publication.manifest))
+    partition = manifest.named(wanted.partition)
+    return context.modelling.evaluate(context.blobs, work.publication, parameters, partition)
+
+
+def _forget(context: Context, job_id: str, number: int) -> None:
+    """Drops what nobody needs any more: the merged payloads, and parameters that are neither new nor checkpoints."""
+    old = number - KEPT_NEWEST
+    with context.reading() as session:
+        dropped = [task.payload for task in session.scalars(_used(job_id, number)) if task.payload]
+        row = session.get(Round, (job_id, old))
+        if row is not None and (old + 1) % context.settings.keep_parameters_every and row.updated:
+            dropped += [row.updated, row.optimizer_state]
+    for digest in dropped:
+        context.blobs.drop(Digest(digest))

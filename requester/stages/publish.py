@@ -1,0 +1,155 @@
+"""A posted job becomes a publication: its document, parameters and data as blobs, by digest."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.market import plugins
+from gradmarket.market.errors import JobRefused, MarketError, Refused
+from gradmarket.market.gradient.aggregators import aggregator
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.merge import Move, begin
+from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.job import JobSpec, Manifest, Publication, ReadyData, ReadyModel, canonical, training
+from gradmarket.market.model import tensors
+from gradmarket.market.rules import payment
+from gradmarket.market.terms import Amount, Digest, JobState, Units
+from gradmarket.requester.context import Context
+from gradmarket.requester.modelling import Model
+from gradmarket.requester.readydata import digits
+from gradmarket.requester.store import jobs
+from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.facts import Facts, as_json, layout_facts
+from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.tables import Job
+from gradmarket.requester.store.transitions import move
+
+TOPIC = "publish"
+ARCHITECTURES = "gradmarket.market.model.architectures"
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """Money in units that a job's amounts come to."""
+
+    unit: Amount
+    price: Units
+    budget: Units
+
+
+def admit(context: Context, spec: JobSpec) -> Admitted:
+    """What can be said at once, before anything is computed. Raises JobRefused naming the field."""
+    _plugin("uplink.codec", lambda: codec(spec.uplink.codec))
+    _plugin("aggregator.name", lambda: aggregator(spec.aggregator.name))
+    move_of(spec)
+    if isinstance(spec.model, ReadyModel) and spec.model.architecture not in plugins.names(ARCHITECTURES):
+        known = ", ".join(plugins.names(ARCHITECTURES))
+        raise JobRefused("model.architecture", f"no {spec.model.architecture!r}; there is {known}")
+    unit = Amount(int(context.chain_facts.unit))
+    budget = spec.most_expensive if spec.budget is None else spec.budget
+    return Admitted(
+        unit,
+        payment.in_units("price", spec.price, unit, payment.MAX_PRICE),
+        payment.in_units("budget", budget, unit),
+    )
+
+
+def _plugin(field: str, load: object) -> None:
+    try:
+        load()  # type: ignore[operator]
+    except Refused as error:
+        raise JobRefused(field, error.detail) from error
+
+
+def move_of(spec: JobSpec) -> Move:
+    """How the job's model moves. Raises JobRefused where the optimizer or its settings are unknown."""
+    try:
+        rule = optimizer(spec.optimizer.name)
+        return Move(rule, rule.Settings(**spec.optimizer.settings), spec.optimizer.clip)
+    except Refused as error:
+        raise JobRefused("optimizer.name", error.detail) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(["optimizer", *(str(part) for part in first["loc"])])
+        raise JobRefused(field, first["msg"]) from error
+
+
+def ready(session: Session, now: float) -> Sequence[str]:
+    return session.scalars(select(Job.id).where(Job.state == JobState.DRAFT).order_by(Job.created_at)).all()
+
+
+def run(context: Context, job_id: str) -> None:
+    with context.reading() as session:
+        spec = jobs.spec(session.get_one(Job, job_id))
+    try:
+        publication, facts = _publish(context, spec)
+    except MarketError as error:
+        _refuse(context, job_id, str(error))
+        return
+    with context.begin() as session:
+        job = session.get_one(Job, job_id)
+        if job.state != JobState.DRAFT:
+            return
+        job.publication, job.spec_digest = publication.model_dump(mode="json"), publication.digest
+        job.facts = as_json(facts)
+        move(session, job, JobState.AWAITING_FUNDS, reason="waits for its deposit on-chain")
+        tell(session, job_id, "published", context.clock(), spec_digest=publication.digest)
+        ring(session, "fund")
+
+
+def _refuse(context: Context, job_id: str, reason: str) -> None:
+    now = context.clock()
+    with context.begin() as session:
+        job = session.get_one(Job, job_id)
+        if job.state == JobState.DRAFT:
+            move(session, job, JobState.FAILED, reason=reason, ended_at=now)
+            tell(session, job_id, "failed", now, reason=reason)
+
+
+def _publish(context: Context, spec: JobSpec) -> tuple[Publication, Facts]:
+    manifest = _data(context, spec)
+    model = _model(context, spec)
+    for partition in training(manifest, spec):
+        if spec.step.rows > partition.rows:
+            raise JobRefused("step.rows", f"partition {partition.name!r} has only {partition.rows}")
+    if spec.evaluation is not None:
+        manifest.named(spec.evaluation.partition)
+    memory = begin(model.layout, tensors.unpack(context.blobs.read(model.parameters)), move_of(spec)).memory
+    publication = Publication(
+        spec=spec,
+        document=model.document,
+        evaluation=model.evaluation,
+        parameters=model.parameters,
+        manifest=context.blobs.put(canonical(manifest.model_dump(mode="json"))),
+    )
+    facts = Facts(
+        layout=layout_facts(model.layout),
+        counters=model.counters,
+        flops=model.flops,
+        peak_bytes=model.peak_bytes,
+        memory=context.blobs.put(tensors.pack(memory)),
+    )
+    return publication, facts
+
+
+def _data(context: Context, spec: JobSpec) -> Manifest:
+    if isinstance(spec.data, ReadyData):
+        return digits.manifest(context.blobs)
+    return Manifest.model_validate_json(_uploaded(context, "data.manifest", spec.data.manifest))
+
+
+def _model(context: Context, spec: JobSpec) -> Model:
+    if isinstance(spec.model, ReadyModel):
+        return context.modelling.ready(context.blobs, spec)
+    for field, digest in (("model.document", spec.model.document), ("model.parameters", spec.model.parameters)):
+        _uploaded(context, field, digest)
+    return context.modelling.uploaded(context.blobs, spec, spec.model)
+
+
+def _uploaded(context: Context, field: str, digest: Digest) -> bytes:
+    if not context.blobs.has(digest):
+        raise JobRefused(field, f"upload it first: PUT /v1/blobs/{digest}")
+    return context.blobs.read(digest)

@@ -1,0 +1,56 @@
+"""Who may knock: bearer tokens by their hash, sign-in nonces, and workers as they signed in."""
+
+import secrets
+
+from blake3 import blake3
+from sqlalchemy import delete
+from sqlalchemy.orm import Session
+
+from gradmarket.market.terms import Address
+from gradmarket.requester.store.tables import Nonce, Token, Worker
+
+NONCE_S = 300
+
+
+def hash_of(token: str) -> bytes:
+    return blake3(token.encode()).digest()
+
+
+def issue(session: Session, role: str, subject: str, until: float | None) -> str:
+    token = secrets.token_urlsafe(32)
+    remember(session, token, role, subject, until)
+    return token
+
+
+def remember(session: Session, token: str, role: str, subject: str, until: float | None) -> None:
+    session.merge(Token(hash=hash_of(token), role=role, subject=subject, until=until))
+
+
+def find(session: Session, token: str, now: float) -> Token | None:
+    """The identity behind a token that has not run out."""
+    found = session.get(Token, hash_of(token))
+    return found if found is not None and (found.until is None or found.until > now) else None
+
+
+def new_nonce(session: Session, now: float) -> Nonce:
+    session.execute(delete(Nonce).where(Nonce.until < now))
+    nonce = Nonce(value=secrets.token_hex(16), until=now + NONCE_S)
+    session.add(nonce)
+    return nonce
+
+
+def use_nonce(session: Session, value: str, now: float) -> bool:
+    """Whether the nonce was issued, is young enough and was not used; it is used now."""
+    used = session.execute(delete(Nonce).where(Nonce.value == value, Nonce.until >= now).returning(Nonce.value))
+    return used.scalar() is not None
+
+
+def sign_in(session: Session, address: Address, payout: Address, network: str | None, now: float) -> Worker:
+    """The worker's row with what it signed now; its operator is the payout address that it answers to."""
+    worker = session.get(Worker, address)
+    if worker is None:
+        worker = Worker(address=address, joined_at=now, determinism_class="", capacity=0, asking_until=0.0)
+        worker.strikes, worker.fence, worker.jobs, worker.least_price = 0, 0, [], 0
+        session.add(worker)
+    worker.payout, worker.operator, worker.network, worker.seen_at = payout, payout, network, now
+    return worker
