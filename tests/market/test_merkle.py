@@ -109,6 +109,15 @@ def test_an_inner_node_does_not_pass_for_a_leaf() -> None:
     assert root(halves) != root(data)
 
 
+def test_a_tree_whose_leaves_have_other_lengths_proves_nothing() -> None:
+    """Its builder commits to a short chunk in the place of a whole one."""
+    short, length = b"short", 2 * LEAF_BYTES
+    sibling = blake3(content(LEAF_BYTES), derive_key_context="gradmarket.payload.leaf").digest()
+    top = reference([short, content(LEAF_BYTES)])
+    bound = blake3(length.to_bytes(8, "little") + top, derive_key_context="gradmarket.payload.root")
+    assert not verify(Digest("blake3:" + bound.hexdigest()), length, 0, short, [sibling])
+
+
 @given(st.integers(-(2**70), 2**70), st.integers(-(2**70), 2**70), st.lists(st.binary(max_size=40), max_size=70))
 def test_verify_never_raises(length: int, index: int, proof: list[bytes]) -> None:
     assert not verify(root(b"x"), length, index, b"y", proof)

@@ -109,6 +109,7 @@ def test_the_first_matching_group_sets_the_decay(name: str) -> None:
 def test_patterns_mind_the_case() -> None:
     settings = SGD.Settings(groups=[{"pattern": "*.BIAS", "weight_decay": 0.5}])
     assert settings.decay("layer.bias") == 0.0
+    assert settings.decay("layer.BIAS") == 0.5
 
 
 REFUSED = [
@@ -166,6 +167,12 @@ def test_a_clipped_gradient_has_the_limits_length_or_its_own(seed: int, limit: f
     else:
         assert found == pytest.approx(limit, rel=1e-6)
         assert all(values.dtype == np.float32 and values.shape == SHAPES[name] for name, values in clipped.items())
+
+
+def test_a_gradient_of_just_the_limit_is_left_alone() -> None:
+    gradient = drawn(4)
+    limit = norm(values.reshape(-1) for values in gradient.values())
+    assert all(values is gradient[name] for name, values in clip(gradient, limit).items())
 
 
 def test_a_clip_keeps_the_direction() -> None:
