@@ -1,0 +1,63 @@
+"""A round's arithmetic gives the same bits whatever vector instructions numpy may use."""
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numpy._core import _multiarray_umath as built
+
+from gradmarket.market.gradient.aggregators import aggregator
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.inspection import inspect
+from gradmarket.market.gradient.merge import Answer, Move, Recipe, apply, begin, merge
+from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.payload import Entry, Layout, decode, encode
+from gradmarket.market.gradient.schedules import rate
+
+PINNED = "71111a076fdf9dff889e227dea2e37a6"
+LAYOUT = Layout((Entry("loss", (), "loss"), Entry("weight", (300, 333), "gradient"), Entry("mean", (50,), "buffer")))
+MOVES = [("sgd", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}), ("adamw", {})]
+
+
+def values(seed: int) -> dict[str, np.ndarray]:
+    """From integers alone, so that the inputs have the same bits too."""
+    generator = np.random.Generator(np.random.PCG64(seed))
+    drawn = {entry.name: generator.integers(-(2**23), 2**23, entry.shape) for entry in LAYOUT.entries}
+    return {name: np.asarray(integers * 2.0**-26, np.float32) for name, integers in drawn.items()}
+
+
+def digest() -> str:
+    """Of everything that three rounds with each codec and optimizer leave behind."""
+    hasher = hashlib.blake2b(digest_size=16)
+    for name, settings in MOVES:
+        rule, mean, packer = optimizer(name), aggregator("mean"), codec("bf16")
+        move = Move(rule, rule.Settings(**settings), clip=0.7)
+        recipe, model = Recipe(LAYOUT, packer, mean, mean.Settings(), 1e3, 4), begin(LAYOUT, values(99), move)
+        for number in range(3):
+            blobs = [encode(LAYOUT, values(number * 4 + index), packer, b"") for index in range(4)]
+            verdicts = [inspect(LAYOUT, decode(LAYOUT, blob, packer, b""), 1e3) for blob in blobs]
+            merged = merge(recipe, [Answer(blob, b"") for blob in blobs])
+            model = apply(LAYOUT, model, merged, move, rate("cosine", 0.1, number, 3))
+            hasher.update(repr(verdicts).encode())
+        for arrays in (model.tensors, model.memory):
+            for key in sorted(arrays):
+                hasher.update(key.encode() + arrays[key].tobytes())
+    return hasher.hexdigest()
+
+
+def test_pinned() -> None:
+    assert digest() == PINNED
+
+
+@pytest.mark.skipif(not built.__cpu_dispatch__, reason="this numpy has one path only")
+def test_without_the_wide_instructions_too() -> None:
+    environment = {**os.environ, "NPY_DISABLE_CPU_FEATURES": " ".join(built.__cpu_dispatch__)}
+    answer = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == ["False", PINNED]
+
+
+if __name__ == "__main__":
+    print(any(built.__cpu_features__[feature] for feature in built.__cpu_dispatch__), digest())
