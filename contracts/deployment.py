@@ -1,0 +1,109 @@
+"""A deployment of token and market: made, written down, and recognised again."""
+
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from eth_keys.datatypes import PrivateKey
+from eth_utils.address import to_checksum_address
+from web3 import Web3
+from web3.contract import Contract
+
+from gradmarket.contracts.artifact import load
+from gradmarket.contracts.calls import construct
+from gradmarket.contracts.errors import ContractRefused, ForeignChain
+from gradmarket.contracts.rpc import node_errors
+from gradmarket.contracts.transactions import execute, mined
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import Address, Amount, Hash
+
+MIN_WINDOW_S: Final = 60
+TOKEN_SUPPLY: Final = Amount(10**9 * 10**18)
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """`genesis` is the hash of block 0, `instance` the contract's INSTANCE, `block` where the contract was made."""
+
+    chain_id: int
+    genesis: Hash
+    contract: Address
+    token: Address
+    instance: Hash
+    block: int
+
+    @property
+    def domain(self) -> Domain:
+        return Domain(self.chain_id, self.contract, self.instance)
+
+
+def deploy(web3: Web3, key: PrivateKey, min_window_s: int = MIN_WINDOW_S, decimals: int = 18) -> Deployment:
+    """Deploys the test token, whose minter and first owner is `key`, and a market for it."""
+    token, _ = _create(web3, key, "GradToken", "Gradient", "GRAD", decimals, TOKEN_SUPPLY)
+    contract, block = _create(web3, key, "GradMarket", token, min_window_s, secrets.token_bytes(32))
+    with node_errors():
+        instance = Hash(bytes(market_at(web3, contract).functions.INSTANCE().call()))
+        return Deployment(web3.eth.chain_id, genesis_of(web3), contract, token, instance, block)
+
+
+def verify(web3: Web3, deployment: Deployment) -> None:
+    """Raises ForeignChain, by name of what differs, unless this chain has exactly this deployment.
+
+    Code is compared with the committed artifact's, immutables masked. The instance tells a local chain that was
+    started anew from the one before, which had the same chain id and addresses.
+    """
+    with node_errors():
+        _same("chain id", deployment.chain_id, web3.eth.chain_id)
+        _same("genesis", deployment.genesis.hex(), genesis_of(web3).hex())
+        if not load("GradMarket").matches(bytes(web3.eth.get_code(to_checksum_address(deployment.contract)))):
+            raise ForeignChain("code", "the contract's", "other code, or none")
+        functions = market_at(web3, deployment.contract).functions
+        _same("instance", deployment.instance.hex(), bytes(functions.INSTANCE().call()).hex())
+        _same("token", deployment.token, functions.token().call())
+
+
+def genesis_of(web3: Web3) -> Hash:
+    with node_errors():
+        return Hash(bytes(web3.eth.get_block(0)["hash"]))
+
+
+def market_at(web3: Web3, address: Address) -> Contract:
+    return web3.eth.contract(to_checksum_address(address), abi=list(load("GradMarket").abi))
+
+
+def token_at(web3: Web3, address: Address) -> Contract:
+    return web3.eth.contract(to_checksum_address(address), abi=list(load("GradToken").abi))
+
+
+def write(deployment: Deployment, path: Path) -> None:
+    """The address book, as JSON; replaced in one step."""
+    fields = {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(deployment).items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".new")
+    draft.write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+    os.replace(draft, path)
+
+
+def read(path: Path) -> Deployment:
+    """Raises FileNotFoundError where nothing was written, ValueError where it is no address book."""
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        hashes = {name: Hash(bytes.fromhex(fields[name])) for name in ("genesis", "instance")}
+        return Deployment(**fields | hashes)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no address book") from error
+
+
+def _create(web3: Web3, key: PrivateKey, name: str, *arguments: object) -> tuple[Address, int]:
+    receipt = mined(execute(web3, key, construct(name, *arguments)))
+    if receipt.created is None:
+        raise ContractRefused("no contract was made")
+    return receipt.created, receipt.block
+
+
+def _same(field: str, expected: object, found: object) -> None:
+    if expected != found:
+        raise ForeignChain(field, expected, found)

@@ -1,0 +1,47 @@
+"""What can go wrong between this machine and a chain.
+
+MarketError
+└── ChainError
+    ├── ChainUnreachable    no answer; whether anything happened is unknown
+    ├── NodeRefused         the node answered that it will not (no gas money, fee too low)
+    ├── ContractRefused     the contract reverted, by the name of its error
+    ├── ForeignChain        not the deployment that was expected, by the name of what differs
+    └── LocalChainFailed    the local Anvil
+"""
+
+from collections.abc import Sequence
+
+from gradmarket.market.errors import MarketError
+
+
+class ChainError(MarketError):
+    """The chain."""
+
+
+class ChainUnreachable(ChainError):
+    """The chain's node does not answer."""
+
+
+class NodeRefused(ChainError):
+    """The chain's node refused."""
+
+
+class ContractRefused(ChainError):
+    """The contract refused."""
+
+    def __init__(self, name: str, arguments: Sequence[object] = ()) -> None:
+        super().__init__(f"{name}({', '.join(map(str, arguments))})")
+        self.name = name
+        self.arguments = tuple(arguments)
+
+
+class ForeignChain(ChainError):
+    """This is not the chain, contract or instance that was expected."""
+
+    def __init__(self, field: str, expected: object, found: object) -> None:
+        super().__init__(f"{field} is {found} instead of {expected}")
+        self.field = field
+
+
+class LocalChainFailed(ChainError):
+    """The local Anvil failed."""

@@ -1,0 +1,119 @@
+"""What the contract said in its events. Money is in the job's units."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from web3.contract import Contract
+from web3.contract.contract import ContractEvent
+from web3.logs import DISCARD
+
+from gradmarket.contracts.deployment import market_at
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.packing import Group
+from gradmarket.contracts.rpc import node_errors
+from gradmarket.contracts.transactions import Receipt
+from gradmarket.market.terms import Address, Hash, Units
+
+SPAN: Final = 5_000
+"""Blocks in one question: public nodes refuse long ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobOpened:
+    job: int
+    requester: Address
+    deposited: Units
+    spec_digest: Hash
+    expiry: int
+    claim_until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """`reserved` is the worker's new total."""
+
+    job: int
+    worker: Address
+    added: Units
+    reserved: Units
+
+
+@dataclass(frozen=True, slots=True)
+class Amounted:
+    """A deposit, a refund or a payment of `amount`; `worker` for payments only."""
+
+    job: int
+    amount: Units
+    worker: Address | None = None
+
+
+def opened(ledger: Ledger, receipt: Receipt) -> list[JobOpened]:
+    return [_opened(args) for args in _said(ledger, "JobOpened", receipt)]
+
+
+def reserved(ledger: Ledger, receipt: Receipt) -> list[Reserved]:
+    said = _said(ledger, "Reserved", receipt)
+    return [Reserved(args["jobId"], args["worker"], args["added"], args["reserved"]) for args in said]
+
+
+def deposited(ledger: Ledger, receipt: Receipt) -> list[Amounted]:
+    return [Amounted(args["jobId"], args["amount"]) for args in _said(ledger, "Deposited", receipt)]
+
+
+def refunded(ledger: Ledger, receipt: Receipt) -> list[Amounted]:
+    return [Amounted(args["jobId"], args["amount"]) for args in _said(ledger, "Refunded", receipt)]
+
+
+def paid(ledger: Ledger, receipt: Receipt) -> list[Amounted]:
+    return [Amounted(args["jobId"], args["amount"], args["worker"]) for args in _said(ledger, "Paid", receipt)]
+
+
+def all_paid(ledger: Ledger, job: int) -> list[Amounted]:
+    """Every payment of the job so far."""
+    logs = _asked(ledger, "Paid", {"jobId": job})
+    return [Amounted(job, args["amount"], args["worker"]) for args in logs]
+
+
+def find_opened(ledger: Ledger, requester: Address, spec_digest: Hash) -> JobOpened | None:
+    """The newest job that `requester` opened for this specification."""
+    found = [_opened(args) for args in _asked(ledger, "JobOpened", {"requester": requester})]
+    return next((job for job in reversed(found) if job.spec_digest == spec_digest), None)
+
+
+def settled_groups(ledger: Ledger, job: int, batch: int) -> list[Group]:
+    """What the chain says a batch credited; empty where it has no such batch."""
+    logs = _asked(ledger, "GradientsAccepted", {"jobId": job, "batch": batch})
+    return [Group(args["worker"], args["price"], _digests(args["digests"])) for args in logs]
+
+
+def _opened(args: Any) -> JobOpened:
+    terms = args["params"]
+    return JobOpened(
+        args["jobId"], args["requester"], args["deposited"], Hash(bytes(terms["specDigest"])),
+        terms["expiry"], terms["claimUntil"],
+    )  # fmt: skip
+
+
+def _digests(packed: bytes) -> tuple[Hash, ...]:
+    return tuple(Hash(packed[at : at + 32]) for at in range(0, len(packed), 32))
+
+
+def _said(ledger: Ledger, name: str, receipt: Receipt) -> Iterator[Any]:
+    for log in _event(ledger, name).process_receipt(receipt.raw, errors=DISCARD):
+        if log["address"] == ledger.deployment.contract:
+            yield log["args"]
+
+
+def _asked(ledger: Ledger, name: str, filters: dict[str, Any]) -> Iterable[Any]:
+    """Arguments of all such events since the deployment, in the chain's order."""
+    event, last = _event(ledger, name), ledger.block().number
+    for first in range(ledger.deployment.block, last + 1, SPAN):
+        with node_errors():
+            logs = event.get_logs(filters, from_block=first, to_block=min(last, first + SPAN - 1))
+        yield from (log["args"] for log in logs)
+
+
+def _event(ledger: Ledger, name: str) -> ContractEvent:
+    contract: Contract = market_at(ledger.web3, ledger.deployment.contract)
+    return contract.events[name]()

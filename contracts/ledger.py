@@ -1,0 +1,141 @@
+"""What the contract says now: a read-only view. Money is in the job's units, times are Unix seconds.
+
+Every method raises ChainUnreachable where the node does not answer, and ContractRefused (NoSuchJob) for a job that
+is not there.
+"""
+
+from dataclasses import dataclass
+
+from eth_utils.address import to_checksum_address
+from web3 import Web3
+
+from gradmarket.contracts.deployment import Deployment, market_at, token_at, verify
+from gradmarket.contracts.rpc import node_errors
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import Address, Amount, Hash, Units
+
+
+@dataclass(frozen=True, slots=True)
+class JobOnChain:
+    """The contract's Job, in its order. `batches` is the number of the next batch."""
+
+    requester: Address
+    expiry: int
+    claim_until: int
+    deposited: Units
+    reserved: Units
+    credited: Units
+    batches: int
+    unit: Amount
+    bond: Units
+    slash_window: int
+    contest_window: int
+    decision_window: int
+    sender: Address
+
+
+@dataclass(frozen=True, slots=True)
+class AccountOnChain:
+    """What a job owes one worker."""
+
+    reserved: Units
+    settled: Units
+    vouchered: Units
+    withdrawn: Units
+
+    @property
+    def credited(self) -> Units:
+        return min(max(self.settled, self.vouchered), self.reserved)
+
+    @property
+    def due(self) -> Units:
+        return Units(self.credited - self.withdrawn)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    number: int
+    time: int
+
+
+class Ledger:
+    def __init__(self, web3: Web3, deployment: Deployment) -> None:
+        self.web3 = web3
+        self.deployment = deployment
+        self._market = market_at(web3, deployment.contract).functions
+        self._token = token_at(web3, deployment.token).functions
+
+    def verify(self) -> None:
+        """Raises ForeignChain, by name of what differs, unless the chain has the expected deployment."""
+        verify(self.web3, self.deployment)
+
+    def domain(self) -> Domain:
+        return self.deployment.domain
+
+    def job(self, job_id: int) -> JobOnChain:
+        with node_errors():
+            return JobOnChain(*self._market.job(job_id).call())
+
+    def account(self, job_id: int, worker: Address) -> AccountOnChain:
+        with node_errors():
+            return AccountOnChain(*self._market.account(job_id, worker).call())
+
+    def free(self, job_id: int) -> Units:
+        """What the requester can take out now."""
+        with node_errors():
+            return Units(self._market.free(job_id).call())
+
+    def is_signer(self, job_id: int, signer: Address) -> bool:
+        with node_errors():
+            return bool(self._market.isSigner(job_id, signer).call())
+
+    def release_nonce(self, job_id: int, worker: Address) -> int:
+        with node_errors():
+            return int(self._market.releaseNonce(job_id, worker).call())
+
+    def payout_of(self, worker: Address) -> Address:
+        with node_errors():
+            return Address(self._market.payoutOf(worker).call())
+
+    def batch_root(self, job_id: int, batch: int) -> Hash:
+        """Zeros where there was no such batch."""
+        with node_errors():
+            return Hash(bytes(self._market.batchRoot(job_id, batch).call()))
+
+    def min_window(self) -> int:
+        """Least seconds between a job's expiry and its claimUntil."""
+        with node_errors():
+            return int(self._market.minWindow().call())
+
+    def balance(self, holder: Address) -> Amount:
+        """In the token's smallest unit."""
+        with node_errors():
+            return Amount(self._token.balanceOf(holder).call())
+
+    def allowance(self, owner: Address) -> Amount:
+        """What the contract may pull from `owner`, in the token's smallest unit."""
+        with node_errors():
+            return Amount(self._token.allowance(owner, self.deployment.contract).call())
+
+    def decimals(self) -> int:
+        with node_errors():
+            return int(self._token.decimals().call())
+
+    def symbol(self) -> str:
+        with node_errors():
+            return str(self._token.symbol().call())
+
+    def gas_money(self, holder: Address) -> int:
+        """In wei."""
+        with node_errors():
+            return self.web3.eth.get_balance(to_checksum_address(holder))
+
+    def nonce(self, sender: Address) -> int:
+        """Transactions of `sender` in mined blocks."""
+        with node_errors():
+            return self.web3.eth.get_transaction_count(to_checksum_address(sender), "latest")
+
+    def block(self) -> Block:
+        with node_errors():
+            latest = self.web3.eth.get_block("latest")
+        return Block(latest["number"], latest["timestamp"])

@@ -1,0 +1,184 @@
+"""A local chain: Anvil as a process of its own, which outlives whoever started it.
+
+A chain with a folder holds an exclusive lock on `anvil.lock` there, by a descriptor that Anvil inherits: the lock is
+held exactly as long as that Anvil lives, so no second one can start on its state, and its process is known by it.
+Anvil is quiet and writes to no pipe, so that nobody needs to drain one and the end of its parent does not end it.
+A chain without a folder ends with its parent.
+"""
+
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from eth_account import Account
+from eth_keys.datatypes import PrivateKey
+from web3 import Web3
+
+from gradmarket.contracts.errors import ChainUnreachable, LocalChainFailed
+from gradmarket.contracts.processes import gone, holds, listening_port
+from gradmarket.contracts.rpc import connect, request
+from gradmarket.contracts.toolchain import find
+
+CHAIN_ID: Final = 31337
+START_S: Final = 20.0
+STOP_S: Final = 20.0
+_MNEMONIC: Final = "test test test test test test test test test test test junk"
+_LOCK, _PID, _STATE, _LOG = "anvil.lock", "anvil.pid", "anvil-state.json", "anvil.log"
+
+_LAUNCH: Final = 'pid=$1 log=$2; shift 2; "$@" </dev/null >/dev/null 2>"$log" & echo $! | tee "$pid"'
+_LAUNCH_LEASHED: Final = """exec 3<&0; "$@" </dev/null >/dev/null 2>&1 3<&- & pid=$!; echo $pid
+{ cat <&3; kill $pid; } >/dev/null 2>&1 &"""
+"""Anvil ends when the pipe on standard input does, and that ends with who holds its other side."""
+
+
+def _development_keys() -> tuple[PrivateKey, ...]:
+    Account.enable_unaudited_hdwallet_features()
+    paths = (f"m/44'/60'/0'/0/{index}" for index in range(10))
+    return tuple(PrivateKey(bytes(Account.from_mnemonic(_MNEMONIC, account_path=path).key)) for path in paths)
+
+
+DEVELOPMENT_KEYS: Final = _development_keys()
+"""The keys of the ten accounts that Anvil funds; known to everybody."""
+
+
+class AlreadyRuns(LocalChainFailed):
+    """A local Anvil already runs there."""
+
+
+@dataclass(frozen=True)
+class LocalChain:
+    """A running Anvil; `directory` holds its state, or None where it is forgotten with the process."""
+
+    url: str
+    pid: int
+    directory: Path | None
+    leash: int | None = None
+    """Our side of the pipe that keeps a chain without a folder."""
+
+    @classmethod
+    def start(cls, directory: Path | None, port: int = 0, block_time: int | None = None) -> "LocalChain":
+        """Starts Anvil on 127.0.0.1, port 0 for any, a block per transaction or every `block_time` seconds.
+
+        Raises AlreadyRuns where one runs in the folder, LocalChainFailed where its state is damaged or the port taken.
+        """
+        command = _command(port, block_time)
+        if directory is None:
+            return _start_leashed(command)
+        directory.mkdir(parents=True, exist_ok=True)
+        with (directory / _LOCK).open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise AlreadyRuns(str(directory)) from error
+            return _start_on_state(directory, command, lock.fileno())
+
+    @classmethod
+    def reattach(cls, directory: Path) -> "LocalChain | None":
+        """The Anvil that runs on the folder's state, whoever started it; None where none does."""
+        pid = _recorded_pid(directory)
+        if pid is None or not holds(pid, directory / _LOCK):
+            return None
+        return _when_it_answers(pid, directory)
+
+    @classmethod
+    def open(cls, directory: Path, port: int = 0, block_time: int | None = None) -> "LocalChain":
+        """The folder's chain: the one that runs, or else started from its state. Two callers get the same one."""
+        until = time.monotonic() + START_S
+        while time.monotonic() < until:
+            running = cls.reattach(directory)
+            if running is not None:
+                return running
+            try:
+                return cls.start(directory, port, block_time)
+            except AlreadyRuns:
+                time.sleep(0.05)
+        raise LocalChainFailed(f"what holds {directory / _LOCK} is no Anvil of ours")
+
+    @property
+    def alive(self) -> bool:
+        return not gone(self.pid)
+
+    def connect(self) -> Web3:
+        return connect(self.url)
+
+    def stop(self) -> None:
+        """SIGTERM, on which Anvil writes its state, and the wait for its end. Raises LocalChainFailed if it stays."""
+        if not gone(self.pid):
+            os.kill(self.pid, signal.SIGTERM)
+        if not _until(lambda: gone(self.pid), STOP_S):
+            raise LocalChainFailed(f"process {self.pid} does not end")
+        if self.leash is not None:
+            os.close(self.leash)
+
+
+def fund_gas(web3: Web3, address: str, wei: int) -> None:
+    """Sets `address`'s gas balance; raises LocalChainFailed on any chain but a local Anvil's."""
+    if web3.eth.chain_id != CHAIN_ID:
+        raise LocalChainFailed("gas is given away only on a local chain")
+    request(web3, "anvil_setBalance", address, hex(wei))
+
+
+def _command(port: int, block_time: int | None) -> list[str]:
+    command = [str(find("anvil")), "--quiet", "--host", "127.0.0.1", "--port", str(port), "--mnemonic", _MNEMONIC]
+    command += ["--chain-id", str(CHAIN_ID), "--prune-history"]
+    return command + (["--block-time", str(block_time)] if block_time else [])
+
+
+def _start_on_state(directory: Path, command: list[str], lock: int) -> LocalChain:
+    state = ["--state", str(directory / _STATE), "--state-interval", "1"]
+    files = [str(directory / _PID), str(directory / _LOG)]
+    launch = ["/bin/sh", "-c", _LAUNCH, "sh", *files, *command, *state]
+    pid = int(subprocess.check_output(launch, pass_fds=(lock,), start_new_session=True, stdin=subprocess.DEVNULL))
+    return _when_it_answers(pid, directory)
+
+
+def _start_leashed(command: list[str]) -> LocalChain:
+    theirs, ours = os.pipe()
+    launch = ["/bin/sh", "-c", _LAUNCH_LEASHED, "sh", *command]
+    pid = int(subprocess.check_output(launch, stdin=theirs, start_new_session=True))
+    os.close(theirs)
+    return _when_it_answers(pid, None, ours)
+
+
+def _when_it_answers(pid: int, directory: Path | None, leash: int | None = None) -> LocalChain:
+    """Waits for the process's port and answer; raises LocalChainFailed with its last words where it ends instead."""
+    if not _until(lambda: gone(pid) or listening_port(pid) is not None, START_S) or gone(pid):
+        raise LocalChainFailed(f"Anvil does not start: {_last_words(directory)}")
+    chain = LocalChain(f"http://127.0.0.1:{listening_port(pid)}", pid, directory, leash)
+    if not _until(lambda: _answers(chain), START_S):
+        raise LocalChainFailed(f"Anvil (process {pid}) does not answer")
+    return chain
+
+
+def _answers(chain: LocalChain) -> bool:
+    try:
+        return bool(request(chain.connect(), "eth_chainId") == hex(CHAIN_ID))
+    except ChainUnreachable:
+        return False
+
+
+def _recorded_pid(directory: Path) -> int | None:
+    try:
+        return int((directory / _PID).read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _last_words(directory: Path | None) -> str:
+    log = directory / _LOG if directory else None
+    return log.read_text(errors="replace").strip()[-500:] if log and log.is_file() else "no word from it"
+
+
+def _until(condition: Callable[[], bool], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True

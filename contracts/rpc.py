@@ -1,0 +1,82 @@
+"""A connection to a chain's node, and its errors by our names."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Final
+
+from eth_abi.abi import decode
+from eth_abi.exceptions import DecodingError
+from eth_utils.abi import collapse_if_tuple
+from eth_utils.crypto import keccak
+from requests.exceptions import RequestException
+from web3 import HTTPProvider, Web3
+from web3.exceptions import BadFunctionCallOutput, ContractLogicError, Web3Exception, Web3RPCError
+from web3.types import RPCEndpoint
+
+from gradmarket.contracts.artifact import load
+from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, ForeignChain, NodeRefused
+
+LOCAL_CHAIN_IDS: Final = frozenset({31337, 1337})
+"""Chains that live on one machine: their money is worth nothing."""
+
+
+def connect(url: str, timeout_s: float = 10.0) -> Web3:
+    """Repeats nothing by itself: who calls knows whether it may be repeated."""
+    return Web3(HTTPProvider(url, request_kwargs={"timeout": timeout_s}, exception_retry_configuration=None))
+
+
+@contextmanager
+def node_errors() -> Iterator[None]:
+    """Raises ChainUnreachable, ContractRefused, ForeignChain or NodeRefused in place of what web3 raises."""
+    try:
+        yield
+    except (RequestException, ConnectionError, TimeoutError) as error:
+        raise ChainUnreachable(type(error).__name__) from error
+    except ContractLogicError as error:
+        raise refusal(error.data, str(error)) from error
+    except BadFunctionCallOutput as error:
+        raise ForeignChain("code", "a contract", "none") from error
+    except Web3RPCError as error:
+        raise NodeRefused(_message(error)) from error
+    except Web3Exception as error:
+        raise ChainUnreachable(str(error)) from error
+
+
+def request(web3: Web3, method: str, *parameters: Any) -> Any:
+    """One JSON-RPC call that web3 has no name for; the result as JSON."""
+    with node_errors():
+        answer = web3.provider.make_request(RPCEndpoint(method), list(parameters))
+    if "error" in answer:
+        raise NodeRefused(str(answer["error"]))
+    return answer.get("result")
+
+
+def refusal(data: Any, message: str = "") -> ContractRefused:
+    """Revert data (0x hex) by the name of the contract's or the token's error; `message` where it is none of them."""
+    raw = bytes.fromhex(data[2:]) if isinstance(data, str) and data.startswith("0x") else b""
+    known = _custom_errors().get(raw[:4])
+    if known is None:
+        return ContractRefused(message or "revert", (data,) if raw else ())
+    name, types = known
+    try:
+        return ContractRefused(name, decode(types, raw[4:]))
+    except DecodingError:
+        return ContractRefused(name, (data,))
+
+
+@cache
+def _custom_errors() -> dict[bytes, tuple[str, tuple[str, ...]]]:
+    """selector -> name and argument types, of every error that either contract declares."""
+    found = {}
+    for contract in ("GradMarket", "GradToken"):
+        for item in load(contract).abi:
+            if item["type"] == "error":
+                types = tuple(collapse_if_tuple(argument) for argument in item["inputs"])
+                found[keccak(text=f"{item['name']}({','.join(types)})")[:4]] = (item["name"], types)
+    return found
+
+
+def _message(error: Web3RPCError) -> str:
+    answer = error.rpc_response
+    return str(answer["error"]["message"]) if answer and "error" in answer else str(error)

@@ -1,0 +1,233 @@
+"""One transaction: its fees, its signature, its sending, and what became of it.
+
+What became of it is a value: mined, reverted, or unknown. Unknown is no failure: the transaction may be mined later,
+so nothing may be paid again on account of it.
+
+Fees are EIP-1559's. A replacement doubles both, and the first tip is odd: so the newest transaction of a nonce tells
+all earlier ones, any of which may be the one that is mined.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from eth_account import Account
+from eth_account.typed_transactions.typed_transaction import TypedTransaction
+from eth_keys.datatypes import PrivateKey
+from eth_utils.address import to_checksum_address
+from hexbytes import HexBytes
+from web3 import Web3
+from web3.exceptions import TransactionNotFound
+from web3.types import TxParams, TxReceipt
+
+from gradmarket.contracts.calls import Call
+from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, NodeRefused
+from gradmarket.contracts.rpc import node_errors
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Address
+
+MAX_GAS: Final = 2**24
+"""Of one transaction (EIP-7825)."""
+GAS_MARGIN: Final = 1.25
+POLL_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Fees:
+    """Wei per gas: the most that is paid, and the part of it for the block's builder."""
+
+    most: int
+    tip: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    raw: bytes
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """`cost` is gas times its price, in wei; `logs` as web3 has them; `created` a new contract's address."""
+
+    hash: str
+    block: int
+    gas: int
+    cost: int
+    created: Address | None
+    raw: TxReceipt
+
+
+@dataclass(frozen=True, slots=True)
+class Mined:
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Reverted:
+    """`name` is the contract's error where the node can still tell it."""
+
+    name: str
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    hash: str
+
+
+Outcome = Mined | Reverted | Unknown
+
+
+def execute(web3: Web3, key: PrivateKey, call: Call, timeout_s: float = 60.0) -> Outcome:
+    """Sends from an account that nobody else sends from now, and waits.
+
+    Raises ContractRefused without sending where the contract would revert, NodeRefused where there is no gas money,
+    ChainUnreachable only as long as nothing was sent.
+    """
+    sender = address_of(key)
+    gas = estimate(web3, sender, call)
+    with node_errors():
+        nonce = web3.eth.get_transaction_count(to_checksum_address(sender), "pending")
+    signed = sign(key, chain_id(web3), nonce, call, gas, fees(web3))
+    try:
+        send(web3, signed.raw)
+    except ChainUnreachable:
+        return Unknown(signed.hash)
+    return wait(web3, signed.hash, timeout_s)
+
+
+def mined(outcome: Outcome) -> Receipt:
+    """The receipt of a success; raises ContractRefused for a revert, ChainUnreachable while it is unknown."""
+    match outcome:
+        case Mined(receipt):
+            return receipt
+        case Reverted(name, _):
+            raise ContractRefused(name)
+        case Unknown(hash_):
+            raise ChainUnreachable(f"no word yet of {hash_}")
+
+
+def estimate(web3: Web3, sender: Address, call: Call) -> int:
+    """A gas limit with some margin; raises ContractRefused where the call would revert now."""
+    with node_errors():
+        return min(MAX_GAS, int(web3.eth.estimate_gas(_parameters(sender, call)) * GAS_MARGIN))
+
+
+def fees(web3: Web3) -> Fees:
+    """Covers the base fee's doubling; the tip is odd."""
+    with node_errors():
+        base = web3.eth.get_block("latest")["baseFeePerGas"]
+        tip = web3.eth.max_priority_fee | 1
+    return Fees(2 * base + tip, tip)
+
+
+def sign(key: PrivateKey, chain: int, nonce: int, call: Call, gas: int, price: Fees) -> Signed:
+    """An EIP-1559 transaction (type 2) without value."""
+    fields: dict[str, Any] = {"type": 2, "chainId": chain, "nonce": nonce, "gas": gas, "value": 0}
+    fields |= {"maxFeePerGas": price.most, "maxPriorityFeePerGas": price.tip, "data": call.data}
+    fields |= {"to": to_checksum_address(call.to)} if call.to else {}
+    return _signed(key, fields)
+
+
+def replacement(key: PrivateKey, raw: bytes) -> Signed:
+    """The same transaction at twice the fees."""
+    fields = _fields(raw)
+    return _signed(key, fields | {name: 2 * fields[name] for name in ("maxFeePerGas", "maxPriorityFeePerGas")})
+
+
+def attempts(key: PrivateKey, raw: bytes) -> Iterator[Signed]:
+    """This transaction and every one that it replaced, the newest first."""
+    fields = _fields(raw)
+    yield _signed(key, fields)
+    while fields["maxPriorityFeePerGas"] % 2 == 0:
+        fields |= {name: fields[name] // 2 for name in ("maxFeePerGas", "maxPriorityFeePerGas")}
+        yield _signed(key, fields)
+
+
+def send(web3: Web3, raw: bytes) -> None:
+    """Hands it to the node. That the node has it already, or its nonce mined, is no error: its outcome tells.
+
+    Raises NodeRefused, and ChainUnreachable after which it may or may not have arrived.
+    """
+    try:
+        with node_errors():
+            web3.eth.send_raw_transaction(HexBytes(raw))
+    except NodeRefused as error:
+        if not any(words in error.detail.lower() for words in ("already known", "already imported", "nonce too low")):
+            raise
+
+
+def wait(web3: Web3, hash_: str, timeout_s: float, confirmations: int = 1) -> Outcome:
+    until = time.monotonic() + timeout_s
+    while True:
+        found = outcome(web3, hash_, confirmations)
+        if not isinstance(found, Unknown) or time.monotonic() > until:
+            return found
+        time.sleep(POLL_S)
+
+
+def outcome(web3: Web3, hash_: str, confirmations: int = 1) -> Outcome:
+    """What became of it; 1 confirmation is the block it stands in. A node that does not answer leaves it unknown."""
+    try:
+        with node_errors():
+            found = web3.eth.get_transaction_receipt(HexBytes(hash_))
+            if web3.eth.block_number < found["blockNumber"] + confirmations - 1:
+                return Unknown(hash_)
+            return _outcome(web3, found)
+    except (TransactionNotFound, ChainUnreachable):
+        return Unknown(hash_)
+
+
+def chain_id(web3: Web3) -> int:
+    with node_errors():
+        return web3.eth.chain_id
+
+
+def _outcome(web3: Web3, found: TxReceipt) -> Outcome:
+    receipt = _receipt(found)
+    return Mined(receipt) if found["status"] == 1 else Reverted(_why(web3, receipt), receipt)
+
+
+def _receipt(found: TxReceipt) -> Receipt:
+    created = found["contractAddress"]
+    return Receipt(
+        hash=HexBytes(found["transactionHash"]).to_0x_hex(),
+        block=found["blockNumber"],
+        gas=found["gasUsed"],
+        cost=found["gasUsed"] * found["effectiveGasPrice"],
+        created=Address(to_checksum_address(created)) if created else None,
+        raw=found,
+    )
+
+
+def _why(web3: Web3, receipt: Receipt) -> str:
+    """Calls it again; what reverted then may not revert now."""
+    try:
+        with node_errors():
+            sent = web3.eth.get_transaction(HexBytes(receipt.hash))
+            web3.eth.call({"from": sent["from"], "to": sent["to"], "data": sent["input"]}, receipt.block)
+    except ContractRefused as error:
+        return error.name
+    except (NodeRefused, TransactionNotFound, ChainUnreachable):
+        return ""
+    return ""
+
+
+def _parameters(sender: Address, call: Call) -> TxParams:
+    parameters: TxParams = {"from": to_checksum_address(sender), "data": HexBytes(call.data)}
+    if call.to is not None:
+        parameters["to"] = to_checksum_address(call.to)
+    return parameters
+
+
+def _fields(raw: bytes) -> dict[str, Any]:
+    """A signed transaction's fields, without its signature."""
+    fields = TypedTransaction.from_bytes(HexBytes(raw)).as_dict()
+    return {name: value for name, value in fields.items() if name not in ("v", "r", "s", "accessList")}
+
+
+def _signed(key: PrivateKey, fields: dict[str, Any]) -> Signed:
+    signed = Account.sign_transaction(fields, key)
+    return Signed(bytes(signed.raw_transaction), signed.hash.to_0x_hex())
