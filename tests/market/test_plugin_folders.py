@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from gradmarket.market import plugins
 from gradmarket.market.errors import Refused
 

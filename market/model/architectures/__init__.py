@@ -1,0 +1,1 @@
+"""Ready architectures: one file each, `build(arguments, input_shape, classes) -> nn.Module`, for classification."""

@@ -1,0 +1,33 @@
+"""What the ready architectures share: checked arguments and activations."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import nn
+
+from gradmarket.market.errors import JobRefused
+
+Width = Annotated[int, Field(ge=1, le=65_536)]
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+Activation = Literal["relu", "gelu", "tanh", "silu"]
+ACTIVATIONS: Final[dict[str, type[nn.Module]]] = {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh, "silu": nn.SiLU}
+
+
+class Arguments(BaseModel):
+    """Frozen; refuses unknown fields and other types."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+Parsed = TypeVar("Parsed", bound=Arguments)
+
+
+def parsed(kind: type[Parsed], arguments: Mapping[str, Any]) -> Parsed:
+    """The arguments as this kind. Raises JobRefused, naming the field."""
+    try:
+        return kind.model_validate(dict(arguments))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(("model.arguments", *(str(part) for part in first["loc"])))
+        raise JobRefused(field, first["msg"]) from None

@@ -1,0 +1,57 @@
+"""A convolutional network: 3 x 3 convolutions with BatchNorm, each halved by pooling while there is room."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+from torch import nn
+
+from gradmarket.market.errors import JobRefused
+from gradmarket.market.model.architectures._arguments import (
+    ACTIVATIONS,
+    Activation,
+    Arguments,
+    Probability,
+    Width,
+    parsed,
+)
+
+
+class CnnArguments(Arguments):
+    """`channels` has the width of each convolution."""
+
+    channels: Annotated[list[Width], Field(min_length=1, max_length=64)] = [16, 32]
+    activation: Activation = "relu"
+    batch_norm: bool = True
+    dropout: Probability = 0.0
+
+
+def build(arguments: Mapping[str, Any], input_shape: Sequence[int], classes: int) -> nn.Module:
+    """float32[rows, channels, height, width] -> logits float32[rows, classes]. Raises JobRefused, naming the field.
+
+    An input of two dimensions is one channel.
+    """
+    settings = parsed(CnnArguments, arguments)
+    if len(input_shape) not in (2, 3):
+        raise JobRefused("model.architecture", f"cnn takes images, and the data has the shape {tuple(input_shape)}")
+    before, height, width = (1, *input_shape) if len(input_shape) == 2 else input_shape
+    layers: list[nn.Module] = [nn.Unflatten(1, (1, height))] if len(input_shape) == 2 else []
+    for channels in settings.channels:
+        layers += _block(settings, before, channels)
+        before = channels
+        if min(height, width) >= 2:
+            layers.append(nn.MaxPool2d(2))
+            height, width = height // 2, width // 2
+    return nn.Sequential(*layers, *_head(settings, before * height * width, classes))
+
+
+def _block(settings: CnnArguments, before: int, channels: int) -> list[nn.Module]:
+    activation = ACTIVATIONS[settings.activation]()
+    if settings.batch_norm:
+        return [nn.Conv2d(before, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels), activation]
+    return [nn.Conv2d(before, channels, 3, padding=1), activation]
+
+
+def _head(settings: CnnArguments, features: int, classes: int) -> list[nn.Module]:
+    dropout: list[nn.Module] = [nn.Dropout(settings.dropout)] if settings.dropout else []
+    return [nn.Flatten(), *dropout, nn.Linear(features, classes)]

@@ -1,0 +1,234 @@
+"""The graph document: canonical JSON in, a checked `Document` out. No torch; nothing in it is executed or imported.
+
+    {"format": "gradgraph/1",
+     "inputs": [{"kind": "param|buffer|const|data", "name", "shape", "dtype", "grad"}, …],   values 0 … n-1
+     "nodes": [{"op": a key of SIGNATURES, "args": [one per argument], "out": [next values]}, …],
+     "loss": value, "metrics": {name: value}, "updates": {float buffer: value}}
+
+The first dimension of every data input is "rows"; all other dimensions are fixed, so cost follows from the rows alone.
+`loss` is the mean over the rows, a metric the sum over the rows. There is one sequence of bytes for one document.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Literal
+
+from blake3 import blake3
+
+from gradmarket.market.errors import DocumentRefused
+from gradmarket.market.job import canonical
+from gradmarket.market.model.document.arguments import Argument, check_argument, refuse_unless
+from gradmarket.market.model.document.signatures import DTYPES, SIGNATURES
+from gradmarket.market.terms import Digest
+
+FORMAT: Final = "gradgraph/1"
+ROWS: Final = "rows"
+BYTES_LIMIT: Final = 4 * 2**20
+NODES_LIMIT: Final = 20_000
+INPUTS_LIMIT: Final = 20_000
+VALUES_LIMIT: Final = 100_000
+RANK_LIMIT: Final = 8
+DIMENSION_LIMIT: Final = 2**31 - 1
+ELEMENTS_LIMIT: Final = 2**34
+METRICS_LIMIT: Final = 16
+RESERVED: Final = ("loss", "__metadata__")
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,199}")
+
+Kind = Literal["param", "buffer", "const", "data"]
+Expected = dict[str, tuple[tuple[int, ...], str]]
+"""Shape and element type of each tensor by its name."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """A named tensor that the document reads; `shape` of data is that of one row."""
+
+    kind: Kind
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    grad: bool
+
+    @cached_property
+    def elements(self) -> int:
+        """Elements of the tensor; of data, of one row."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator applied to earlier values; `results` are the numbers of the values it gives."""
+
+    op: str
+    arguments: tuple[Argument, ...]
+    results: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A checked graph document. Values 0 to len(inputs) - 1 are the inputs; nodes stand in the order of computation."""
+
+    digest: Digest
+    inputs: tuple[Input, ...]
+    nodes: tuple[Node, ...]
+    loss: int
+    metrics: dict[str, int]
+    updates: dict[str, int]
+
+    def of(self, *kinds: Kind) -> Iterator[Input]:
+        """The inputs of these kinds, in document order."""
+        return (entry for entry in self.inputs if entry.kind in kinds)
+
+    @property
+    def trainable(self) -> tuple[Input, ...]:
+        """The parameters that get a gradient, in document order."""
+        return tuple(entry for entry in self.inputs if entry.grad)
+
+    @property
+    def counters(self) -> tuple[str, ...]:
+        """Integer buffers (BatchNorm's num_batches_tracked): not computed, the requester counts rounds in them."""
+        return tuple(entry.name for entry in self.of("buffer") if entry.dtype != "float32")
+
+    @cached_property
+    def state(self) -> Expected:
+        """What `state` holds: every parameter, buffer and constant."""
+        return {entry.name: (entry.shape, entry.dtype) for entry in self.of("param", "buffer", "const")}
+
+    def batch(self, rows: int) -> Expected:
+        """What a batch of `rows` rows holds."""
+        return {entry.name: ((rows, *entry.shape), entry.dtype) for entry in self.of("data")}
+
+
+def load(data: bytes) -> Document:
+    """The document of these bytes, perhaps a stranger's, in time linear in their number. Raises DocumentRefused."""
+    raw = _decode(data)
+    inputs = _inputs(raw["inputs"])
+    kinds = ["tensor"] * len(inputs)
+    nodes = _nodes(raw["nodes"], kinds)
+    document = Document(
+        digest=Digest("blake3:" + blake3(data).hexdigest()),
+        inputs=inputs,
+        nodes=nodes,
+        loss=_tensor_value(raw["loss"], kinds),
+        metrics=_named_values(raw["metrics"], kinds),
+        updates=_named_values(raw["updates"], kinds),
+    )
+    _check_outputs(document)
+    return document
+
+
+def _decode(data: bytes) -> dict[str, Any]:
+    refuse_unless(len(data) <= BYTES_LIMIT, f"more than {BYTES_LIMIT} bytes")
+    try:
+        raw = json.loads(data.decode(), object_pairs_hook=_unique)
+        same = canonical(raw) == data
+    except (ValueError, RecursionError) as error:
+        raise DocumentRefused(f"not canonical JSON: {str(error)[:100]}") from None
+    refuse_unless(same, "not canonical JSON")
+    keys = {"format", "inputs", "nodes", "loss", "metrics", "updates"}
+    refuse_unless(isinstance(raw, dict) and set(raw) == keys, f"the keys are not {', '.join(sorted(keys))}")
+    refuse_unless(raw["format"] == FORMAT, f"the format is not {FORMAT}")
+    return dict(raw)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    refuse_unless(len(result) == len(pairs), "a key stands twice in one object")
+    return result
+
+
+def _items(value: Any, limit: int, what: str, keys: set[str]) -> list[dict[str, Any]]:
+    refuse_unless(isinstance(value, list) and len(value) <= limit, f"{what} are not a list of at most {limit}")
+    for item in value:
+        refuse_unless(isinstance(item, dict) and set(item) == keys, f"{what} have the keys {', '.join(sorted(keys))}")
+    return list(value)
+
+
+def _inputs(value: Any) -> tuple[Input, ...]:
+    keys = {"kind", "name", "shape", "dtype", "grad"}
+    inputs = tuple(_input(item) for item in _items(value, INPUTS_LIMIT, "inputs", keys))
+    data = [entry for entry in inputs if entry.kind == "data"]
+    state = [entry for entry in inputs if entry.kind != "data"]
+    refuse_unless(bool(data), "no data goes in")
+    for group in (data, state):
+        refuse_unless(len({entry.name for entry in group}) == len(group), "two inputs share a name")
+        refuse_unless(sum(entry.elements for entry in group) <= ELEMENTS_LIMIT, "the inputs are too large")
+    return inputs
+
+
+def _input(item: dict[str, Any]) -> Input:
+    kind, dtype, grad = item["kind"], item["dtype"], item["grad"]
+    refuse_unless(kind in ("param", "buffer", "const", "data"), "an input is a param, buffer, const or data")
+    refuse_unless(isinstance(dtype, str) and dtype in DTYPES, "an input's element type is not known")
+    refuse_unless(type(grad) is bool, "grad is not a truth value")
+    refuse_unless(not grad or (kind == "param" and dtype == "float32"), "only a float32 param has a gradient")
+    return Input(kind, _name(item["name"]), _shape(item["shape"], with_rows=kind == "data"), dtype, grad)
+
+
+def _name(value: Any) -> str:
+    refuse_unless(isinstance(value, str) and _NAME.fullmatch(value) is not None, "a name has letters, digits, _ and .")
+    refuse_unless(value not in RESERVED, f"{value} is not the name of a tensor; rename it")
+    return str(value)
+
+
+def _shape(value: Any, with_rows: bool) -> tuple[int, ...]:
+    refuse_unless(isinstance(value, list) and len(value) <= RANK_LIMIT, f"a shape has at most {RANK_LIMIT} dimensions")
+    if with_rows:
+        refuse_unless(value[:1] == [ROWS], "the first dimension of data is its rows")
+        value = value[1:]
+    for dimension in value:
+        refuse_unless(type(dimension) is int and 1 <= dimension <= DIMENSION_LIMIT, "a dimension is out of range")
+    return tuple(value)
+
+
+def _nodes(value: Any, kinds: list[str]) -> tuple[Node, ...]:
+    nodes = []
+    for number, item in enumerate(_items(value, NODES_LIMIT, "nodes", {"op", "args", "out"})):
+        nodes.append(_node(number, item, kinds))
+        refuse_unless(len(kinds) <= VALUES_LIMIT, f"more than {VALUES_LIMIT} values")
+    return tuple(nodes)
+
+
+def _node(number: int, item: dict[str, Any], kinds: list[str]) -> Node:
+    op, args = item["op"], item["args"]
+    signature = SIGNATURES.get(op) if isinstance(op, str) else None
+    if signature is None:
+        raise DocumentRefused(f"node {number}: no operator {str(op)[:80]!r} is allowed")
+    refuse_unless(isinstance(args, list) and len(args) == len(signature.arguments), f"node {number}: {op} takes others")
+    try:
+        checked = tuple(check_argument(*pair, kinds) for pair in zip(signature.arguments, args, strict=True))
+    except DocumentRefused as error:
+        raise DocumentRefused(f"node {number}: {op}: {error.detail}") from None
+    results = _results(number, item["out"], len(kinds), None if signature.gives_list else len(signature.results))
+    kinds += ["tensor"] * len(results) if signature.gives_list else signature.results
+    return Node(op, checked, results)
+
+
+def _results(number: int, value: Any, first: int, count: int | None) -> tuple[int, ...]:
+    refuse_unless(isinstance(value, list) and 1 <= len(value) <= VALUES_LIMIT, f"node {number}: out is not a list")
+    refuse_unless(count is None or len(value) == count, f"node {number}: it gives {count} values")
+    in_order = all(type(result) is int for result in value) and value == list(range(first, first + len(value)))
+    refuse_unless(in_order, f"node {number}: its values are not the next ones")
+    return tuple(value)
+
+
+def _tensor_value(value: Any, kinds: Sequence[str]) -> int:
+    refuse_unless(type(value) is int and 0 <= value < len(kinds), "an output is not a value")
+    refuse_unless(kinds[value] == "tensor", "an output is not a tensor")
+    return int(value)
+
+
+def _named_values(value: Any, kinds: Sequence[str]) -> dict[str, int]:
+    refuse_unless(isinstance(value, dict) and len(value) <= INPUTS_LIMIT, "outputs are not named")
+    return {_name(name): _tensor_value(number, kinds) for name, number in value.items()}
+
+
+def _check_outputs(document: Document) -> None:
+    refuse_unless(len(document.metrics) <= METRICS_LIMIT, "too many metrics")
+    changing = {entry.name for entry in document.of("buffer") if entry.dtype == "float32"}
+    refuse_unless(set(document.updates) == changing, "the updates are not those of the float buffers")
+    refuse_unless(document.loss >= len(document.inputs), "the loss is an input")

@@ -1,0 +1,37 @@
+"""Plain answers of the model and the runner. No torch, so that a process without it can read them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a job starts from: the graph documents of training and of evaluation, and every tensor that they read.
+
+    Both documents take the same state by the same names; `parameters` has every parameter, buffer and constant.
+    """
+
+    document: bytes
+    evaluation: bytes
+    parameters: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What one forward and backward pass over `rows` rows costs."""
+
+    rows: int
+    operations: int
+    """Floating-point operations; a multiply-add is two."""
+    peak_bytes: int
+    """State, data, every live intermediate value and the gradients at their highest; no operator's workspace."""
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Means over `rows` held-out rows: the loss, and each metric of the document by its name."""
+
+    rows: int
+    loss: float
+    values: dict[str, float]

@@ -1,0 +1,43 @@
+"""What goes into a step and what comes out of it, by name, shape and element type. No torch."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from gradmarket.market.errors import Refused
+from gradmarket.market.gradient.payload import Entry, Layout
+from gradmarket.market.model.document.schema import Document, Expected
+
+
+def layout(document: Document) -> Layout:
+    """The answer of a step: the loss, a gradient per trainable parameter in document order, float buffers by name."""
+    gradients = [Entry(entry.name, entry.shape, "gradient") for entry in document.trainable]
+    buffers = [Entry(name, document.state[name][0], "buffer") for name in sorted(document.updates)]
+    return Layout((Entry("loss", (), "loss"), *gradients, *buffers))
+
+
+def check_state(document: Document, state: Mapping[str, np.ndarray]) -> None:
+    """Every parameter, buffer and constant is there as the document says; more may be. Raises Refused."""
+    _check("state", document.state, state)
+
+
+def check_batch(document: Document, batch: Mapping[str, np.ndarray]) -> int:
+    """The rows of a batch that has exactly the document's data inputs, all of one number of rows. Raises Refused."""
+    lengths = {array.shape[0] if array.ndim else 0 for array in batch.values()}
+    if len(lengths) != 1 or lengths == {0}:
+        raise Refused(f"a batch has inputs of one number of rows, not {sorted(lengths)}")
+    rows = lengths.pop()
+    expected = document.batch(rows)
+    if set(batch) != set(expected):
+        raise Refused(f"a batch has {', '.join(expected)}, not {', '.join(sorted(batch))[:200]}")
+    _check("batch", expected, batch)
+    return int(rows)
+
+
+def _check(what: str, expected: Expected, arrays: Mapping[str, np.ndarray]) -> None:
+    for name, (shape, dtype) in expected.items():
+        if name not in arrays:
+            raise Refused(f"{what}: there is no {name}")
+        array = arrays[name]
+        if tuple(array.shape) != shape or array.dtype != np.dtype(dtype):
+            raise Refused(f"{what}: {name} is {array.dtype}{list(array.shape)}, not {dtype}{list(shape)}")

@@ -1,0 +1,36 @@
+"""Which rows a task takes: a pure function of (job seed, round, task), the same on every replica. No torch."""
+
+from typing import Final
+
+import numpy as np
+from blake3 import blake3
+
+from gradmarket.market.errors import Refused
+
+_KEY: Final = np.dtype("<u8")
+
+
+def rows(seed: bytes, round: int, task: int, total: int, count: int) -> list[int]:
+    """`count` different rows of `total` for task number `task` of a round.
+
+    Every round shuffles all rows anew, and task t takes the places t * count to (t + 1) * count - 1 of that shuffle,
+    around its end: no row is taken twice in a round before all have been taken once. Raises Refused if count > total.
+    """
+    if not 1 <= count <= total:
+        raise Refused(f"a task takes {count} rows of a partition that has {total}")
+    places = np.arange(task * count, (task + 1) * count) % total
+    chosen: list[int] = _shuffle(seed, round, total)[places].tolist()
+    return chosen
+
+
+def _shuffle(seed: bytes, round: int, total: int) -> np.ndarray:
+    """int64[total]: the order of one hash key per row. Keys with a tie are drawn anew, so every order is as likely."""
+    attempt = 0
+    while True:
+        message = b"rows" + b"".join(number.to_bytes(8, "big") for number in (round, total, attempt)) + seed
+        keys = np.frombuffer(blake3(message).digest(_KEY.itemsize * total), dtype=_KEY)
+        order = np.argsort(keys, kind="stable")
+        ordered = keys[order]
+        if not (ordered[1:] == ordered[:-1]).any():
+            return order
+        attempt += 1

@@ -1,0 +1,102 @@
+"""Named arrays as safetensors, strictly: one sequence of bytes for one set of arrays; nothing but arrays is read."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_safetensors
+from safetensors.numpy import save as save_safetensors
+
+from gradmarket.market.errors import TensorsRefused
+
+DTYPES: Final = {"F32": "float32", "I64": "int64", "I32": "int32", "U8": "uint8", "BOOL": "bool"}
+NUMPY_DTYPES: Final = tuple(np.dtype(name).newbyteorder("<") for name in DTYPES.values())
+HEADER_LIMIT: Final = 8 * 2**20
+COUNT_LIMIT: Final = 50_000
+RANK_LIMIT: Final = 9
+_LENGTH: Final = 8
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,199}")
+
+Expected = Mapping[str, tuple[tuple[int, ...], str]]
+"""Shape and element type of each array by its name."""
+
+
+def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The canonical safetensors of these arrays, whatever their order and memory layout. Raises TensorsRefused."""
+    for name, array in arrays.items():
+        _check_name(name)
+        if array.dtype not in NUMPY_DTYPES:
+            raise TensorsRefused(f"{name} is of {array.dtype}")
+    return bytes(save_safetensors({name: np.asarray(arrays[name], order="C") for name in sorted(arrays)}))
+
+
+def unpack(data: bytes, expected: Expected | None = None) -> dict[str, np.ndarray]:
+    """The arrays of a file that may be a stranger's; with `expected`, exactly those. Raises TensorsRefused."""
+    header = _header(data)
+    described = {name: _description(name, entry) for name, entry in header.items()}
+    if expected is not None:
+        _compare(described, expected)
+    try:
+        arrays = load_safetensors(bytes(data))
+    except (SafetensorError, ValueError, TypeError, KeyError, OverflowError) as error:
+        raise TensorsRefused(str(error)[:200]) from None
+    for name, array in arrays.items():
+        _check_values(name, array)
+    return {name: arrays[name] for name in sorted(arrays)}
+
+
+def _header(data: bytes) -> dict[str, Any]:
+    length = int.from_bytes(data[:_LENGTH], "little")
+    if len(data) < _LENGTH or length > min(HEADER_LIMIT, len(data) - _LENGTH):
+        raise TensorsRefused("the header is longer than the file or the limit")
+    try:
+        header = json.loads(data[_LENGTH : _LENGTH + length].decode(), object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise TensorsRefused(f"the header is not JSON: {str(error)[:100]}") from None
+    if not isinstance(header, dict) or len(header) > COUNT_LIMIT:
+        raise TensorsRefused(f"the header is not an object of at most {COUNT_LIMIT} arrays")
+    return header
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise TensorsRefused("a key stands twice in the header")
+    return result
+
+
+def _description(name: str, entry: Any) -> tuple[tuple[int, ...], str]:
+    """Shape and element type of one array; the places of its bytes are the library's to check."""
+    _check_name(name)
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise TensorsRefused(f"{name} has not just dtype, shape and data_offsets")
+    dtype, shape = entry["dtype"], entry["shape"]
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise TensorsRefused(f"{name} is of {str(dtype)[:20]}, not of {', '.join(DTYPES)}")
+    if not isinstance(shape, list) or len(shape) > RANK_LIMIT:
+        raise TensorsRefused(f"{name} has more than {RANK_LIMIT} dimensions")
+    if not all(type(dimension) is int and 0 <= dimension < 2**48 for dimension in shape):
+        raise TensorsRefused(f"{name} has a dimension out of range")
+    return tuple(shape), DTYPES[dtype]
+
+
+def _check_name(name: str) -> None:
+    if name == "__metadata__" or _NAME.fullmatch(name) is None:
+        raise TensorsRefused(f"{name[:80]!r} is not the name of an array")
+
+
+def _compare(described: Expected, expected: Expected) -> None:
+    if set(described) != set(expected):
+        names = sorted(set(described) ^ set(expected))
+        raise TensorsRefused(f"there are arrays too many or missing: {', '.join(names)[:200]}")
+    for name, (shape, dtype) in expected.items():
+        if described[name] != (tuple(shape), dtype):
+            raise TensorsRefused(f"{name} is {described[name][1]}{list(described[name][0])}, not {dtype}{list(shape)}")
+
+
+def _check_values(name: str, array: np.ndarray) -> None:
+    if array.dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
+        raise TensorsRefused(f"{name} has truth values other than 0 and 1")
