@@ -162,5 +162,6 @@ def _forget(context: Context, job_id: str, number: int) -> None:
         row = session.get(Round, (job_id, old))
         if row is not None and (old + 1) % context.settings.keep_parameters_every and row.updated:
             dropped += [row.updated, row.optimizer_state]
+        dropped = [digest for digest in dropped if not jobs.names_elsewhere(session, digest, job_id)]
     for digest in dropped:
         context.blobs.drop(Digest(digest))

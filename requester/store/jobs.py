@@ -3,12 +3,12 @@
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import exists, func, select
+from sqlalchemy import exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.job import JobSpec, canonical
 from gradmarket.market.terms import RoundState
-from gradmarket.requester.store.tables import Earned, Job, Round
+from gradmarket.requester.store.tables import Earned, Job, Round, Task
 
 
 def spec(job: Job) -> JobSpec:
@@ -37,3 +37,11 @@ def earned(session: Session, job_id: str) -> int:
     """All that the job's workers have earned, in units."""
     total: Any = session.scalar(select(func.coalesce(func.sum(Earned.units), 0)).where(Earned.job_id == job_id))
     return int(total)
+
+
+def names_elsewhere(session: Session, digest: str, job_id: str) -> bool:
+    """Whether another job names the blob: equal content is one blob."""
+    named = or_(Round.parameters == digest, Round.updated == digest, Round.optimizer_state == digest)
+    rounds = exists().where(named, Round.job_id != job_id)
+    tasks = exists().where(Task.payload == digest, Task.job_id != job_id)
+    return bool(session.scalar(select(or_(rounds, tasks))))

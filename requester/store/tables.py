@@ -88,7 +88,7 @@ class Task(Base):
     """When the state's deadline ends: the wave's commitments, its reveals, or the upload."""
     root: Mapped[str | None]
     uploader: Mapped[str | None]
-    payload: Mapped[str | None]
+    payload: Mapped[str | None] = mapped_column(index=True)
     """Digest of the accepted payload's blob; its Merkle root is `root`."""
     payload_bytes: Mapped[int | None]
     used: Mapped[bool] = mapped_column(default=False)

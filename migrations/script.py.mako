@@ -1,0 +1,17 @@
+"""${message}"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = ${repr(up_revision)}
+down_revision = ${repr(down_revision)}
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    ${upgrades if upgrades else "raise RuntimeError('an empty revision')"}
+
+
+def downgrade() -> None:
+    ${downgrades if downgrades else "raise RuntimeError('an empty revision')"}

@@ -1,0 +1,91 @@
+"""The draw: what every guard stops, and that polling often buys nothing."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradmarket.market.rules import assignment
+from gradmarket.market.rules.assignment import Candidate, Opening, Party, Reason, draw, leading_class, why_not
+from gradmarket.market.rules.secrets import tagged
+from gradmarket.market.terms import Address, Hash, JobId, Units
+
+
+def address(number: int) -> Address:
+    return Address(f"0x{number:040x}")
+
+
+def candidate(number: int, payout: int | None = None, network: str | None = None) -> Candidate:
+    party = Party(address(number), f"operator-{payout or number}", address(1000 + (payout or number)), network)
+    return Candidate(party, "cpu", Units(10), 1, 0, Units(0), frozenset())
+
+
+OPENING = Opening(JobId("job"), frozenset(), (), "cpu", Units(10), ("payout",), 5)
+HONEST = candidate(1)
+
+
+@pytest.mark.parametrize(
+    ("cheat", "opening", "reason"),
+    [
+        (replace(HONEST, strikes=5), OPENING, Reason.SUSPENDED),
+        (replace(HONEST, determinism_class="gpu"), OPENING, Reason.OTHER_CLASS),
+        (HONEST, replace(OPENING, tried=frozenset({address(1)})), Reason.ALREADY_TRIED),
+        (HONEST, replace(OPENING, parties=(candidate(2, payout=1).party,)), Reason.NOT_SEPARATED),
+        (replace(HONEST, least_price=Units(11)), OPENING, Reason.OTHER_TERMS),
+        (replace(HONEST, jobs=frozenset({JobId("other")})), OPENING, Reason.OTHER_TERMS),
+        (replace(HONEST, uncommitted=Units(9)), OPENING, Reason.NO_RESERVATION),
+        (replace(HONEST, capacity=0), OPENING, Reason.AT_CAPACITY),
+    ],
+)
+def test_each_guard_stops_its_attack_and_lets_the_honest_twin_through(
+    cheat: Candidate, opening: Opening, reason: Reason
+) -> None:
+    assert why_not(cheat, opening) is reason
+    assert why_not(HONEST, OPENING) is None
+
+
+def test_networks_count_only_where_the_job_separates_them_and_loopback_never_does() -> None:
+    one, other = candidate(1, network="10.0.0.0/24").party, candidate(2, network="10.0.0.0/24").party
+    assert assignment.together(one, other, ("network",))
+    assert not assignment.together(one, other, ("payout",))
+    assert not assignment.together(replace(one, network=None), replace(other, network=None), ("network",))
+
+
+def test_sybils_of_one_payout_get_one_place_of_three() -> None:
+    sybils = [candidate(n, payout=99) for n in range(10, 20)]
+    chosen = draw(Hash(b"s" * 32), [*sybils, candidate(1), candidate(2)], OPENING, 3)
+    assert len(chosen) == 3
+    assert len({c.party.payout for c in chosen}) == 3
+
+
+@given(st.binary(min_size=32, max_size=32), st.integers(0, 12), st.permutations(range(1, 9)))
+def test_the_draw_is_replayable_separate_and_blind_to_arrival(seed: bytes, count: int, order: list[int]) -> None:
+    pool = [candidate(n, payout=n // 2) for n in order]
+    chosen = draw(Hash(seed), pool, OPENING, count)
+    assert chosen == draw(Hash(seed), sorted(pool, key=lambda c: c.party.worker), OPENING, count)
+    assert len(chosen) <= count
+    assert len({c.party.payout for c in chosen}) == len(chosen)
+
+
+def test_every_worker_is_drawn_about_as_often() -> None:
+    pool = [candidate(n) for n in range(1, 11)]
+    times: Counter[Address] = Counter()
+    for index in range(2000):
+        seed = tagged("test", index.to_bytes(8, "big"))
+        times.update(c.party.worker for c in draw(seed, pool, OPENING, 3))
+    assert all(480 < count < 720 for count in times.values())  # 600 expected, five standard deviations
+
+
+def test_the_window_grows_with_who_may_still_ask_and_one_alone_does_not_wait() -> None:
+    assert assignment.window_s(1) == 0.0
+    assert assignment.window_s(3) == pytest.approx(0.015)
+    assert assignment.window_s(1000) == 0.05
+
+
+def test_the_leading_class_counts_separate_parties_not_identities() -> None:
+    sybils = [("fast", candidate(n, payout=7).party) for n in range(10)]
+    honest = [("slow", candidate(n).party) for n in (20, 21)]
+    assert leading_class([*sybils, *honest], ("payout",)) == ("slow", 2)
+    assert leading_class([], ("payout",)) is None

@@ -1,0 +1,49 @@
+"""The tables of states: every state is reachable and has an exit, and nothing else is a step."""
+
+import itertools
+
+import pytest
+
+from gradmarket.market.errors import IllegalTransition
+from gradmarket.market.rules import lifecycle
+from gradmarket.market.terms import BatchState, JobState, ReplicaState, RoundState, TaskState
+
+FIRST = {
+    JobState: JobState.DRAFT,
+    RoundState: RoundState.OPEN,
+    TaskState: TaskState.OPEN,
+    ReplicaState: ReplicaState.LEASED,
+    BatchState: BatchState.PREPARED,
+}
+
+
+@pytest.mark.parametrize("entity", list(lifecycle.TABLES))
+def test_every_state_is_in_its_table_and_reachable(entity) -> None:  # type: ignore[no-untyped-def]
+    table = lifecycle.TABLES[entity]
+    assert set(table) == set(entity)
+    reached, edge = {FIRST[entity]}, {FIRST[entity]}
+    while edge:
+        edge = set().union(*(table[state] for state in edge)) - reached
+        reached |= edge
+    assert reached == set(entity)
+
+
+@pytest.mark.parametrize("entity", list(lifecycle.TABLES))
+def test_only_what_the_table_says_is_a_step(entity) -> None:  # type: ignore[no-untyped-def]
+    for old, new in itertools.product(entity, entity):
+        if new in lifecycle.TABLES[entity][old]:
+            assert lifecycle.step(old, new) is new
+        else:
+            with pytest.raises(IllegalTransition, match=f"{old} -> {new}"):
+                lifecycle.step(old, new)
+
+
+def test_a_replica_is_paid_only_after_it_agreed() -> None:
+    for state in lifecycle.PAID:
+        before = {old for old, after in lifecycle.REPLICA.items() if state in after}
+        assert before == {ReplicaState.AGREE}
+
+
+def test_what_is_in_flight_is_not_over_and_the_rest_is() -> None:
+    for state in ReplicaState:
+        assert lifecycle.over(state) != (state in lifecycle.IN_FLIGHT)

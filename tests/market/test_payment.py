@@ -1,0 +1,46 @@
+"""Units, what is reserved ahead, and conservation."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradmarket.market.errors import JobRefused
+from gradmarket.market.rules import payment
+from gradmarket.market.rules.payment import Standing, top_up
+from gradmarket.market.terms import Amount, Units
+
+
+def test_the_unit_fits_tokens_of_6_and_18_decimals() -> None:
+    assert payment.unit_of(18) == 10**9
+    assert payment.unit_of(6) == 1
+    assert payment.unit_of(0) == 1
+
+
+def test_a_price_is_a_whole_number_of_units_within_the_packed_field() -> None:
+    assert payment.in_units("price", Amount(10**15), Amount(10**9), payment.MAX_PRICE) == 10**6
+    with pytest.raises(JobRefused, match="price: not a multiple of 1000000000"):
+        payment.in_units("price", Amount(10**15 + 1), Amount(10**9))
+    with pytest.raises(JobRefused, match="more than"):
+        payment.in_units("price", Amount(2**48), Amount(1), payment.MAX_PRICE)
+
+
+units = st.integers(0, 10**12).map(Units)
+
+
+@given(units, units, units, st.integers(1, 10**6), st.integers(1, 100))
+def test_a_top_up_covers_what_is_ahead_and_stops_there(
+    reserved: Units, earned: Units, in_flight: Units, price: int, ahead: int
+) -> None:
+    standing = Standing(reserved, earned, in_flight)
+    added = top_up(standing, Units(price), ahead)
+    after = Standing(Units(reserved + added), earned, in_flight)
+    assert added >= 0
+    if reserved >= earned + in_flight:
+        assert after.uncommitted >= price, "a worker that is drawn next must find its money reserved"
+        assert top_up(after, Units(price), ahead) == 0, "nothing is reserved twice for the same work"
+
+
+def test_an_idle_newcomer_locks_one_gradient_only() -> None:
+    assert top_up(Standing(Units(0), Units(0), Units(0)), Units(7), 20) == 7
+    assert top_up(Standing(Units(7), Units(0), Units(0)), Units(7), 20) == 0
+    assert top_up(Standing(Units(7), Units(7), Units(0)), Units(7), 20) == 140
