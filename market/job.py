@@ -249,6 +249,8 @@ class Manifest(Part):
 class Publication(Part):
     """What a job's workers compute from, all by digest. The offer's `spec` is this publication's digest."""
 
+    job: str = Field(pattern=r"^[0-9a-f]{16}$")
+    """The job's id, so that two jobs of one specification are told apart on-chain."""
     spec: JobSpec
     document: DigestField
     evaluation: DigestField | None

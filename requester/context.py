@@ -4,14 +4,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from eth_keys.datatypes import PrivateKey
 from sqlalchemy.orm import Session
 
+from gradmarket.contracts.ledger import Ledger
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import Domain, Signer, Struct, digest
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import ChainFacts
 from gradmarket.requester.bell import Bell
 from gradmarket.requester.blobs.disk import DiskBlobs
+from gradmarket.requester.modelling import Modelling
 from gradmarket.requester.settings import Settings
 from gradmarket.requester.store.session import Sessions, begin, reading, rings
 from gradmarket.requester.store.tables import Account, Job
@@ -31,6 +34,10 @@ class Context:
     signer_address: Address
     public_url: str
     chain_facts: ChainFacts
+    modelling: Modelling
+    ledger: Ledger
+    sender: PrivateKey
+    """Owns the jobs on-chain and sends their transactions."""
     on_sign_in: Callable[[Address], None]
     """Gas for a new worker, on a local chain."""
     chain_trouble: Callable[[], str]

@@ -32,6 +32,8 @@ class Settings(BaseSettings):
     """Gradients reserved ahead for a worker that has earned before."""
     claim_window_s: int = Field(default=7 * 86_400, ge=1)
     """How long workers may redeem after a job's end."""
+    min_claim_window_s: int = Field(default=60, ge=1)
+    """The least claim window of a contract that is deployed anew (local chains)."""
     max_body_bytes: int = Field(default=1 << 20, ge=1024)
     max_blob_bytes: int = Field(default=8 << 30, ge=1024)
     max_strikes: int = Field(default=5, ge=1)

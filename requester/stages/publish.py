@@ -85,7 +85,7 @@ def run(context: Context, job_id: str) -> None:
     with context.reading() as session:
         spec = jobs.spec(session.get_one(Job, job_id))
     try:
-        publication, facts = _publish(context, spec)
+        publication, facts = _publish(context, job_id, spec)
     except MarketError as error:
         _refuse(context, job_id, str(error))
         return
@@ -109,7 +109,7 @@ def _refuse(context: Context, job_id: str, reason: str) -> None:
             tell(session, job_id, "failed", now, reason=reason)
 
 
-def _publish(context: Context, spec: JobSpec) -> tuple[Publication, Facts]:
+def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication, Facts]:
     manifest = _data(context, spec)
     model = _model(context, spec)
     for partition in training(manifest, spec):
@@ -119,6 +119,7 @@ def _publish(context: Context, spec: JobSpec) -> tuple[Publication, Facts]:
         manifest.named(spec.evaluation.partition)
     memory = begin(model.layout, tensors.unpack(context.blobs.read(model.parameters)), move_of(spec)).memory
     publication = Publication(
+        job=job_id,
         spec=spec,
         document=model.document,
         evaluation=model.evaluation,
