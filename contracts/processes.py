@@ -35,7 +35,17 @@ def listening_port(pid: int) -> int | None:
 
 
 def _open_files(pid: int) -> set[str]:
+    folder = f"/proc/{pid}/fd"
     try:
-        return {os.readlink(entry) for entry in os.scandir(f"/proc/{pid}/fd")}
+        entries = os.listdir(folder)
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return set()
+    return {target for entry in entries if (target := _target(f"{folder}/{entry}"))}
+
+
+def _target(link: str) -> str:
+    """Empty where the file was closed meanwhile."""
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""

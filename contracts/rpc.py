@@ -11,7 +11,13 @@ from eth_utils.abi import collapse_if_tuple
 from eth_utils.crypto import keccak
 from requests.exceptions import RequestException
 from web3 import HTTPProvider, Web3
-from web3.exceptions import BadFunctionCallOutput, ContractLogicError, Web3Exception, Web3RPCError
+from web3.exceptions import (
+    BadFunctionCallOutput,
+    ContractLogicError,
+    TransactionNotFound,
+    Web3Exception,
+    Web3RPCError,
+)
 from web3.types import RPCEndpoint
 
 from gradmarket.contracts.artifact import load
@@ -28,7 +34,10 @@ def connect(url: str, timeout_s: float = 10.0) -> Web3:
 
 @contextmanager
 def node_errors() -> Iterator[None]:
-    """Raises ChainUnreachable, ContractRefused, ForeignChain or NodeRefused in place of what web3 raises."""
+    """Raises ChainUnreachable, ContractRefused, ForeignChain or NodeRefused in place of what web3 raises.
+
+    TransactionNotFound alone stays, since it is an answer.
+    """
     try:
         yield
     except (RequestException, ConnectionError, TimeoutError) as error:
@@ -37,6 +46,8 @@ def node_errors() -> Iterator[None]:
         raise refusal(error.data, str(error)) from error
     except BadFunctionCallOutput as error:
         raise ForeignChain("code", "a contract", "none") from error
+    except TransactionNotFound:
+        raise
     except Web3RPCError as error:
         raise NodeRefused(_message(error)) from error
     except Web3Exception as error:

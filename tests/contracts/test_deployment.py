@@ -1,0 +1,87 @@
+"""A deployment is recognised again, and nothing else is taken for it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from onchain import DEPLOYER
+
+from gradmarket.contracts.deployment import Deployment, deploy, market_at, read, verify, write
+from gradmarket.contracts.errors import ChainUnreachable, ForeignChain
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.local import LocalChain
+from gradmarket.contracts.rpc import connect, request
+from gradmarket.market.messages import Voucher
+from gradmarket.market.signing import address_of, digest
+from gradmarket.market.terms import Address, Hash, Units
+
+
+def test_the_address_book_is_read_back(deployment: Deployment, ledger: Ledger, tmp_path: Path) -> None:
+    path = tmp_path / "book" / "chain.json"
+    write(deployment, path)
+    assert read(path) == deployment
+    verify(ledger.web3, read(path))
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "nonsense", '{"genesis": "zz", "instance": ""}'])
+def test_what_is_no_address_book_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "chain.json").write_text(text)
+    with pytest.raises(ValueError):  # noqa: PT011
+        read(tmp_path / "chain.json")
+
+
+def test_each_difference_is_named(deployment: Deployment, ledger: Ledger) -> None:
+    other = Hash(bytes(32))
+    changes = {
+        "chain id": replace(deployment, chain_id=1),
+        "genesis": replace(deployment, genesis=other),
+        "instance": replace(deployment, instance=other),
+        "code": replace(deployment, contract=deployment.token),
+        "token": replace(deployment, token=deployment.contract),
+    }
+    for field, changed in changes.items():
+        with pytest.raises(ForeignChain) as caught:
+            verify(ledger.web3, changed)
+        assert caught.value.field == field
+
+
+def test_an_address_without_code_is_no_deployment(deployment: Deployment, ledger: Ledger) -> None:
+    with pytest.raises(ForeignChain):
+        verify(ledger.web3, replace(deployment, contract=address_of(DEPLOYER)))
+
+
+def test_one_changed_instruction_is_found(own_ledger: Ledger) -> None:
+    web3, place = own_ledger.web3, own_ledger.deployment
+    code = bytearray(web3.eth.get_code(place.contract))
+    code[-60] ^= 1
+    request(web3, "anvil_setCode", place.contract, "0x" + code.hex())
+    with pytest.raises(ForeignChain) as caught:
+        verify(web3, place)
+    assert caught.value.field == "code"
+
+
+def test_a_chain_started_anew_is_foreign_though_its_addresses_are_the_same(own_ledger: Ledger) -> None:
+    anew = LocalChain.start(None)
+    try:
+        web3, known = anew.connect(), own_ledger.deployment
+        again = deploy(web3, DEPLOYER)
+        assert (again.contract, again.chain_id) == (known.contract, known.chain_id)
+        with pytest.raises(ForeignChain):
+            verify(web3, known)
+        with pytest.raises(ForeignChain, match="instance"):
+            verify(web3, replace(known, genesis=again.genesis))
+    finally:
+        anew.stop()
+
+
+def test_the_contract_hashes_what_we_sign(ledger: Ledger) -> None:
+    worker = Address("0x" + "1" * 40)
+    market = ledger.deployment.contract
+    contract = market_at(ledger.web3, market)
+    ours = digest(ledger.domain(), Voucher(7, worker, Units(42)))
+    assert contract.functions.hashVoucher(7, worker, 42).call() == ours
+
+
+def test_no_node_is_no_foreign_chain(deployment: Deployment) -> None:
+    with pytest.raises(ChainUnreachable):
+        verify(connect("http://127.0.0.1:9", timeout_s=1), deployment)

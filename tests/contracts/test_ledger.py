@@ -1,0 +1,205 @@
+"""What the contract pays, as Python sees it: the worker's honest moves and their cheating twins."""
+
+import pytest
+from eth_keys.datatypes import PrivateKey
+from onchain import ETHER, NewKey, OpenedJob, OpenJob
+
+from gradmarket.contracts import calls, claims, events
+from gradmarket.contracts.errors import ContractRefused
+from gradmarket.contracts.ledger import AccountOnChain, Ledger
+from gradmarket.contracts.local import fund_gas
+from gradmarket.contracts.packing import Group
+from gradmarket.contracts.transactions import mined
+from gradmarket.market.messages import Release, Voucher
+from gradmarket.market.signing import address_of, digest, sign
+from gradmarket.market.terms import Hash, Units
+
+
+@pytest.fixture
+def worker(ledger: Ledger, new_key: NewKey) -> PrivateKey:
+    key = new_key()
+    fund_gas(ledger.web3, address_of(key), ETHER)
+    return key
+
+
+def settle(job: OpenedJob, worker: PrivateKey, batch: int, count: int, price: int = 1) -> None:
+    digests = tuple(Hash(bytes([batch, number]) * 16) for number in range(count))
+    job.send(calls.settle_packed(job.market, job.id, batch, [Group(address_of(worker), Units(price), digests)]))
+
+
+def test_an_opened_job_is_what_was_asked(open_job: OpenJob) -> None:
+    job = open_job(deposit=500, unit=10)
+    seen = job.ledger.job(job.id)
+    assert (seen.requester, seen.deposited, seen.unit) == (address_of(job.requester), 500, 10)
+    assert (seen.expiry, seen.claim_until, seen.batches) == (job.expiry, job.claim_until, 0)
+    assert job.ledger.is_signer(job.id, address_of(job.signer))
+    assert not job.ledger.is_signer(job.id, address_of(job.requester))
+    found = events.find_opened(job.ledger, address_of(job.requester), job.spec_digest)
+    assert found is not None
+    assert found.job == job.id
+    assert events.find_opened(job.ledger, address_of(job.requester), Hash(bytes(32))) is None
+
+
+def test_no_such_job(ledger: Ledger) -> None:
+    with pytest.raises(ContractRefused, match="NoSuchJob"):
+        ledger.job(10**9)
+
+
+def test_a_voucher_pays_its_worker_to_the_unit(open_job: OpenJob, worker: PrivateKey) -> None:
+    job, me = open_job(deposit=100, unit=7), address_of(worker)
+    job.reserve((me, 60))
+    receipt = mined(claims.redeem(job.ledger, worker, *job.voucher(me, 45)))
+    assert [(paid.worker, paid.amount) for paid in events.paid(job.ledger, receipt)] == [(me, 45)]
+    assert job.ledger.balance(me) == 45 * 7
+    assert job.ledger.account(job.id, me) == AccountOnChain(Units(60), Units(0), Units(45), Units(45))
+
+
+def test_the_same_voucher_twice_pays_once(open_job: OpenJob, worker: PrivateKey) -> None:
+    job, me = open_job(), address_of(worker)
+    job.reserve((me, 60))
+    for _ in range(2):
+        mined(claims.redeem(job.ledger, worker, *job.voucher(me, 45)))
+    assert job.ledger.balance(me) == 45
+    assert sum(paid.amount for paid in events.all_paid(job.ledger, job.id)) == 45
+
+
+@pytest.mark.parametrize("voucher_first", [True, False])
+def test_batch_and_voucher_count_the_same_earnings(open_job: OpenJob, worker: PrivateKey, voucher_first: bool) -> None:
+    job, me = open_job(), address_of(worker)
+    job.reserve((me, 60))
+    if not voucher_first:
+        settle(job, worker, 0, 9, price=5)
+    mined(claims.redeem(job.ledger, worker, *job.voucher(me, 45)))
+    if voucher_first:
+        settle(job, worker, 0, 9, price=5)
+    assert job.ledger.account(job.id, me).due == 0
+    assert job.ledger.balance(me) == 45
+
+
+def test_what_a_batch_credited_is_collected_without_a_voucher(open_job: OpenJob, worker: PrivateKey) -> None:
+    job, me = open_job(), address_of(worker)
+    job.reserve((me, 60))
+    settle(job, worker, 0, 3, price=5)
+    assert job.ledger.account(job.id, me).due == 15
+    mined(claims.collect(job.ledger, worker, job.id, me))
+    assert job.ledger.balance(me) == 15
+
+
+def test_beyond_the_reservation_nothing_is_due_until_it_grows(open_job: OpenJob, worker: PrivateKey) -> None:
+    job, me = open_job(), address_of(worker)
+    job.reserve((me, 10))
+    mined(claims.redeem(job.ledger, worker, *job.voucher(me, 25)))
+    assert job.ledger.balance(me) == 10
+    job.reserve((me, 90))
+    assert job.ledger.account(job.id, me).due == 15
+    assert job.ledger.account(job.id, me).credited == 25
+
+
+def test_a_voucher_of_another_key_job_or_instance_is_refused(open_job: OpenJob, worker: PrivateKey) -> None:
+    job, other, me = open_job(), open_job(), address_of(worker)
+    job.reserve((me, 60))
+    voucher, _ = job.voucher(me, 45)
+    domain = job.ledger.domain()
+    forged = [
+        sign(job.requester, digest(domain, voucher)),
+        other.voucher(me, 45)[1],
+        sign(job.signer, digest(type(domain)(domain.chain_id, domain.contract, Hash(bytes(32))), voucher)),
+        job.voucher(me, 46)[1],
+        b"",
+    ]
+    for signature in forged:
+        with pytest.raises(ContractRefused, match="BadSignature"):
+            claims.redeem(job.ledger, worker, voucher, signature)
+    assert job.ledger.balance(me) == 0
+
+
+def test_anybody_may_send_a_voucher_and_its_worker_is_paid(open_job: OpenJob, new_key: NewKey) -> None:
+    job, poor = open_job(), new_key()
+    job.reserve((address_of(poor), 5))
+    mined(claims.redeem(job.ledger, job.requester, *job.voucher(address_of(poor), 5)))
+    assert job.ledger.balance(address_of(poor)) == 5
+
+
+def test_a_payout_address_gets_the_money(open_job: OpenJob, worker: PrivateKey, new_key: NewKey) -> None:
+    job, me, cold = open_job(), address_of(worker), address_of(new_key())
+    job.reserve((me, 5))
+    mined(claims.set_payout(job.ledger, worker, cold))
+    assert job.ledger.payout_of(me) == cold
+    mined(claims.redeem(job.ledger, worker, *job.voucher(me, 5)))
+    assert (job.ledger.balance(me), job.ledger.balance(cold)) == (0, 5)
+
+
+def test_a_release_gives_back_what_was_not_earned(open_job: OpenJob, worker: PrivateKey) -> None:
+    job, me = open_job(deposit=100), address_of(worker)
+    job.reserve((me, 60))
+    mined(claims.redeem(job.ledger, worker, *job.voucher(me, 20)))
+    mined(claims.release(job.ledger, worker, job.id, Units(0)))
+    assert job.ledger.account(job.id, me).reserved == 20
+    assert job.ledger.free(job.id) == 80
+    assert job.ledger.release_nonce(job.id, me) == 1
+
+
+def test_a_signed_release_is_sent_by_another_once(open_job: OpenJob, worker: PrivateKey) -> None:
+    job, me = open_job(deposit=100), address_of(worker)
+    job.reserve((me, 60))
+    message = Release(job.id, me, Units(10), 0)
+    signature = sign(worker, digest(job.ledger.domain(), message))
+    mined(claims.release_for(job.ledger, job.requester, message, signature))
+    assert job.ledger.free(job.id) == 90
+    with pytest.raises(ContractRefused, match="BadSignature"):
+        claims.release_for(job.ledger, job.requester, message, signature)
+
+
+def test_the_requester_cannot_take_or_give_twice_what_is_reserved(open_job: OpenJob, worker: PrivateKey) -> None:
+    job, me = open_job(deposit=100), address_of(worker)
+    job.reserve((me, 60))
+    before = job.ledger.account(job.id, me)
+    for call, name in (
+        (calls.withdraw_free(job.market, job.id, Units(41)), "Overdrawn"),
+        (calls.reserve(job.market, job.id, [(address_of(job.signer), Units(41))]), "Overdrawn"),
+        (calls.refund(job.market, job.id), "TooEarly"),
+    ):
+        with pytest.raises(ContractRefused, match=name):
+            job.send(call)
+    job.send(calls.release(job.market, job.id, Units(0)))
+    assert job.ledger.account(job.id, me) == before
+
+
+def test_nobody_else_settles_or_withdraws(open_job: OpenJob, worker: PrivateKey) -> None:
+    job = open_job()
+    batch = calls.settle_packed(job.market, job.id, 0, [Group(address_of(worker), Units(1), (Hash(bytes(32)),))])
+    with pytest.raises(ContractRefused, match="NotSender"):
+        job.send(batch, worker)
+    with pytest.raises(ContractRefused, match="NotRequester"):
+        job.send(calls.withdraw_free(job.market, job.id, Units(1)), worker)
+    job.send(calls.set_sender(job.market, job.id, address_of(worker)))
+    job.send(batch, worker)
+    with pytest.raises(ContractRefused) as caught:
+        job.send(batch, worker)
+    assert (caught.value.name, caught.value.arguments) == ("WrongBatch", (1,))
+
+
+def test_deposits_and_refunds_are_told(open_job: OpenJob) -> None:
+    job = open_job(deposit=10)
+    added = job.send(calls.top_up(job.market, job.id, Units(5)))
+    assert [event.amount for event in events.deposited(job.ledger, added)] == [5]
+    taken = job.send(calls.withdraw_free(job.market, job.id, Units(12)))
+    assert [event.amount for event in events.refunded(job.ledger, taken)] == [12]
+    assert job.ledger.free(job.id) == 3
+    given = job.send(calls.reserve(job.market, job.id, [(address_of(job.signer), Units(3))]))
+    assert [(event.added, event.reserved) for event in events.reserved(job.ledger, given)] == [(3, 3)]
+
+
+def test_facts_of_the_chain(open_job: OpenJob, new_key: NewKey) -> None:
+    job = open_job()
+    assert (job.ledger.decimals(), job.ledger.symbol(), job.ledger.min_window()) == (18, "GRAD", 60)
+    assert job.ledger.allowance(address_of(job.requester)) == 10**24 - 1_000
+    assert job.ledger.gas_money(address_of(new_key())) == 0
+    assert job.ledger.block().number > 0
+
+
+def test_a_voucher_is_as_the_wire_has_it(open_job: OpenJob) -> None:
+    job = open_job()
+    voucher, signature = job.voucher(address_of(job.requester), 1)
+    assert isinstance(voucher, Voucher)
+    assert len(signature) == 65

@@ -1,0 +1,145 @@
+"""One Anvil per folder, whoever starts it and however its starter ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from gradmarket.contracts.errors import LocalChainFailed
+from gradmarket.contracts.local import CHAIN_ID, DEVELOPMENT_KEYS, AlreadyRuns, LocalChain, fund_gas
+from gradmarket.contracts.processes import gone, holds, listening_port
+from gradmarket.market.signing import address_of
+
+STARTER = """
+import sys, time
+from pathlib import Path
+from gradmarket.contracts.local import LocalChain
+chain = LocalChain.open(Path(sys.argv[1])) if sys.argv[1] else LocalChain.start(None)
+print(chain.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def killed_starter(directory: Path | None) -> int:
+    """The pid of an Anvil whose starter was killed with SIGKILL."""
+    command = [sys.executable, "-c", STARTER, str(directory or "")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        pid = int(starter.stdout.readline())
+        starter.kill()
+    return pid
+
+
+def gone_within(pid: int, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not gone(pid):
+        time.sleep(0.02)
+    return gone(pid)
+
+
+def until_dumped(state: Path) -> None:
+    """Waits for a whole state file that was written after this call."""
+    since = time.time()
+    while not state.is_file() or state.stat().st_mtime < since or not state.read_text().endswith("}"):
+        time.sleep(0.05)
+
+
+def test_state_survives_a_stop(tmp_path: Path) -> None:
+    first = LocalChain.start(tmp_path)
+    fund_gas(first.connect(), "0x" + "11" * 20, 77)
+    genesis = first.connect().eth.get_block(0)["hash"]
+    first.stop()
+    assert not first.alive
+    second = LocalChain.start(tmp_path)
+    try:
+        assert second.connect().eth.get_balance("0x" + "11" * 20) == 77
+        assert second.connect().eth.get_block(0)["hash"] == genesis
+    finally:
+        second.stop()
+
+
+def test_a_second_start_is_refused_and_open_gives_the_first(tmp_path: Path) -> None:
+    chain = LocalChain.open(tmp_path)
+    try:
+        with pytest.raises(AlreadyRuns):
+            LocalChain.start(tmp_path)
+        assert LocalChain.open(tmp_path) == chain == LocalChain.reattach(tmp_path)
+    finally:
+        chain.stop()
+    assert LocalChain.reattach(tmp_path) is None
+
+
+def test_callers_at_once_get_the_same_chain(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        chains = set(pool.map(lambda _: LocalChain.open(tmp_path), range(4)))
+    (chain,) = chains
+    chain.stop()
+
+
+def test_it_outlives_its_starter_and_can_be_stopped_later(tmp_path: Path) -> None:
+    pid = killed_starter(tmp_path)
+    assert not gone_within(pid, 0.3)
+    chain = LocalChain.open(tmp_path)
+    assert chain.pid == pid
+    fund_gas(chain.connect(), "0x" + "22" * 20, 5)
+    chain.stop()
+    assert gone(pid)
+
+
+def test_without_a_folder_it_ends_with_its_starter() -> None:
+    assert gone_within(killed_starter(None), 5.0)
+
+
+def test_a_killed_anvil_is_started_anew_from_its_state(tmp_path: Path) -> None:
+    chain = LocalChain.open(tmp_path)
+    fund_gas(chain.connect(), "0x" + "33" * 20, 9)
+    until_dumped(tmp_path / "anvil-state.json")
+    os.kill(chain.pid, signal.SIGKILL)
+    assert gone_within(chain.pid, 5.0)
+    assert LocalChain.reattach(tmp_path) is None
+    again = LocalChain.open(tmp_path)
+    try:
+        assert again.connect().eth.get_balance("0x" + "33" * 20) == 9
+    finally:
+        again.stop()
+
+
+def test_somebody_else_s_process_is_not_taken_for_the_chain(tmp_path: Path) -> None:
+    (tmp_path / "anvil.lock").touch()
+    (tmp_path / "anvil.pid").write_text(str(os.getpid()))
+    assert LocalChain.reattach(tmp_path) is None
+
+
+def test_a_damaged_state_is_named(tmp_path: Path) -> None:
+    (tmp_path / "anvil-state.json").write_text('{"block":')
+    with pytest.raises(LocalChainFailed, match=r"anvil-state\.json"):
+        LocalChain.start(tmp_path)
+
+
+def test_a_taken_port_is_refused(tmp_path: Path) -> None:
+    chain = LocalChain.start(None)
+    try:
+        port = listening_port(chain.pid)
+        assert port is not None
+        with pytest.raises(LocalChainFailed):
+            LocalChain.start(tmp_path, port=port)
+    finally:
+        chain.stop()
+
+
+def test_development_keys_are_the_ones_anvil_funds(anvil: LocalChain) -> None:
+    web3 = anvil.connect()
+    assert [address_of(key) for key in DEVELOPMENT_KEYS] == web3.eth.accounts
+    assert web3.eth.chain_id == CHAIN_ID
+
+
+def test_what_a_process_holds(tmp_path: Path) -> None:
+    path = tmp_path / "held"
+    with path.open("w"):
+        assert holds(os.getpid(), path)
+    assert not holds(os.getpid(), path)

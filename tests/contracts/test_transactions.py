@@ -1,0 +1,163 @@
+"""A transaction's outcome is mined, reverted or unknown, and unknown is not failure."""
+
+from dataclasses import replace
+
+import pytest
+from onchain import DEPLOYER, NewKey, OpenJob, with_money
+
+from gradmarket.contracts import calls
+from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, NodeRefused
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.local import CHAIN_ID, LocalChainFailed, fund_gas
+from gradmarket.contracts.rpc import connect, refusal, request
+from gradmarket.contracts.transactions import (
+    Fees,
+    Mined,
+    Reverted,
+    Unknown,
+    attempts,
+    estimate,
+    execute,
+    fees,
+    mined,
+    outcome,
+    replacement,
+    send,
+    sign,
+    wait,
+)
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Address, Amount, Units
+
+SOMEONE = Address("0x" + "4d" * 20)
+
+
+def test_a_refused_call_is_named_and_not_sent(open_job: OpenJob) -> None:
+    job = open_job(deposit=10)
+    before = job.ledger.nonce(address_of(job.requester))
+    with pytest.raises(ContractRefused) as caught:
+        job.send(calls.withdraw_free(job.market, job.id, Units(11)))
+    assert (caught.value.name, caught.value.arguments) == ("Overdrawn", (10,))
+    assert job.ledger.nonce(address_of(job.requester)) == before
+
+
+def test_a_revert_on_the_chain_is_an_outcome_with_its_name(open_job: OpenJob) -> None:
+    job = open_job(deposit=10)
+    web3, call = job.ledger.web3, calls.withdraw_free(job.market, job.id, Units(11))
+    nonce = job.ledger.nonce(address_of(job.requester))
+    signed = sign(job.requester, CHAIN_ID, nonce, call, 200_000, fees(web3))
+    send(web3, signed.raw)
+    found = wait(web3, signed.hash, 10.0)
+    assert isinstance(found, Reverted)
+    assert found.name == "Overdrawn"
+    with pytest.raises(ContractRefused, match="Overdrawn"):
+        mined(found)
+
+
+def test_the_token_s_errors_have_names_too(open_job: OpenJob, new_key: NewKey) -> None:
+    job = open_job()
+    call = calls.transfer(job.ledger.deployment.token, SOMEONE, Amount(1))
+    with pytest.raises(ContractRefused, match="ERC20InsufficientBalance"):
+        estimate(job.ledger.web3, address_of(new_key()), call)
+
+
+def test_no_gas_money_is_the_node_s_refusal(ledger: Ledger, new_key: NewKey) -> None:
+    call = calls.set_payout(ledger.deployment.contract, SOMEONE)
+    key = new_key()
+    signed = sign(key, CHAIN_ID, 0, call, 100_000, fees(ledger.web3))
+    with pytest.raises(NodeRefused, match=r"[Ii]nsufficient funds"):
+        send(ledger.web3, signed.raw)
+
+
+def test_sending_again_is_harmless(open_job: OpenJob) -> None:
+    job = open_job(deposit=10)
+    web3, call = job.ledger.web3, calls.withdraw_free(job.market, job.id, Units(4))
+    signed = sign(job.requester, CHAIN_ID, job.ledger.nonce(address_of(job.requester)), call, 200_000, fees(web3))
+    send(web3, signed.raw)
+    first = wait(web3, signed.hash, 10.0)
+    send(web3, signed.raw)
+    assert first == wait(web3, signed.hash, 10.0)
+    assert job.ledger.free(job.id) == 6
+
+
+def test_what_is_not_mined_yet_is_unknown(own_ledger: Ledger, new_key: NewKey) -> None:
+    web3 = own_ledger.web3
+    key = with_money(own_ledger, new_key())
+    request(web3, "evm_setAutomine", False)
+    found = execute(web3, key, calls.set_payout(own_ledger.deployment.contract, SOMEONE), timeout_s=0.0)
+    assert isinstance(found, Unknown)
+    with pytest.raises(ChainUnreachable):
+        mined(found)
+    request(web3, "evm_mine")
+    assert isinstance(outcome(web3, found.hash), Mined)
+    assert isinstance(outcome(web3, found.hash, confirmations=2), Unknown)
+    request(web3, "evm_mine")
+    assert isinstance(outcome(web3, found.hash, confirmations=2), Mined)
+
+
+def test_a_replacement_overtakes_a_stuck_transaction(own_ledger: Ledger, new_key: NewKey) -> None:
+    web3 = own_ledger.web3
+    key = with_money(own_ledger, new_key())
+    request(web3, "evm_setAutomine", False)
+    call = calls.set_payout(own_ledger.deployment.contract, SOMEONE)
+    stuck = sign(key, CHAIN_ID, own_ledger.nonce(address_of(key)), call, 100_000, fees(web3))
+    send(web3, stuck.raw)
+    faster = replacement(key, stuck.raw)
+    send(web3, faster.raw)
+    request(web3, "evm_mine")
+    assert isinstance(outcome(web3, stuck.hash), Unknown)
+    assert isinstance(outcome(web3, faster.hash), Mined)
+
+
+@pytest.mark.parametrize("tip", [1, 3, 10**9 + 1])
+def test_the_newest_attempt_tells_all_earlier_ones(new_key: NewKey, tip: int) -> None:
+    key = new_key()
+    made = [sign(key, CHAIN_ID, 3, calls.set_payout(SOMEONE, SOMEONE), 90_000, Fees(2 * tip + 10, tip))]
+    for _ in range(4):
+        made.append(replacement(key, made[-1].raw))
+    assert list(attempts(key, made[-1].raw)) == made[::-1]
+    assert len({signed.hash for signed in made}) == 5
+
+
+def test_a_contract_s_creation_can_be_replaced(new_key: NewKey) -> None:
+    key = new_key()
+    first = sign(key, CHAIN_ID, 0, calls.construct("GradToken", "a", "b", 18, 0), 90_000, Fees(9, 3))
+    assert list(attempts(key, replacement(key, first.raw).raw))[-1] == first
+
+
+def test_a_silent_node_leaves_the_outcome_unknown(open_job: OpenJob) -> None:
+    job = open_job()
+    silent = connect("http://127.0.0.1:9", timeout_s=1)
+    assert isinstance(outcome(silent, "0x" + "00" * 32), Unknown)
+    with pytest.raises(ChainUnreachable):
+        execute(silent, job.requester, calls.refund(job.market, job.id))
+
+
+def test_revert_data_by_name() -> None:
+    assert refusal("0x").name == "revert"
+    assert refusal(None, "execution reverted: why").name == "execution reverted: why"
+    assert refusal("0x12345678").arguments == ("0x12345678",)
+    assert refusal("0x" + "00" * 3).name == "revert"
+
+
+def test_a_known_error_with_broken_arguments_keeps_its_name(open_job: OpenJob) -> None:
+    job = open_job(deposit=1)
+    with pytest.raises(ContractRefused) as caught:
+        job.send(calls.withdraw_free(job.market, job.id, Units(2)))
+    web3_error = caught.value.__cause__
+    assert web3_error is not None
+    data = web3_error.data  # type: ignore[attr-defined]
+    assert refusal(data[:-2]).name == "Overdrawn"
+
+
+def test_gas_is_given_away_on_local_chains_only(own_ledger: Ledger) -> None:
+    request(own_ledger.web3, "anvil_setChainId", 11155111)
+    with pytest.raises(LocalChainFailed):
+        fund_gas(own_ledger.web3, address_of(DEPLOYER), 1)
+
+
+def test_a_changed_fee_is_another_transaction(new_key: NewKey) -> None:
+    key, price = new_key(), Fees(10, 1)
+    call = calls.set_payout(SOMEONE, SOMEONE)
+    one, other = (sign(key, CHAIN_ID, 0, call, 90_000, each) for each in (price, replace(price, most=11)))
+    assert one.hash != other.hash

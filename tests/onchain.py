@@ -1,0 +1,75 @@
+"""Actors on a test chain: requesters with money, and jobs that they opened."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from eth_keys.datatypes import PrivateKey
+from eth_utils.crypto import keccak
+
+from gradmarket.contracts import calls, events
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.local import DEVELOPMENT_KEYS, fund_gas
+from gradmarket.contracts.transactions import Receipt, execute, mined
+from gradmarket.market.messages import Voucher
+from gradmarket.market.signing import address_of, digest, sign
+from gradmarket.market.terms import Address, Amount, Hash, Units
+
+ETHER = 10**18
+HOUR = 3600
+DEPLOYER = DEVELOPMENT_KEYS[0]
+
+NewKey = Callable[[], PrivateKey]
+
+
+@dataclass(frozen=True)
+class OpenedJob:
+    """A job on the chain, whose requester has gas money and allows the contract to pull its tokens."""
+
+    id: int
+    ledger: Ledger
+    requester: PrivateKey
+    signer: PrivateKey
+    spec_digest: Hash
+    expiry: int
+    claim_until: int
+
+    @property
+    def market(self) -> Address:
+        return self.ledger.deployment.contract
+
+    def send(self, call: calls.Call, key: PrivateKey | None = None) -> Receipt:
+        """By the requester, unless `key` says otherwise."""
+        return mined(execute(self.ledger.web3, key or self.requester, call))
+
+    def reserve(self, *rows: tuple[Address, int]) -> None:
+        self.send(calls.reserve(self.market, self.id, [(worker, Units(units)) for worker, units in rows]))
+
+    def voucher(self, worker: Address, cumulative: int) -> tuple[Voucher, bytes]:
+        voucher = Voucher(self.id, worker, Units(cumulative))
+        return voucher, sign(self.signer, digest(self.ledger.domain(), voucher))
+
+
+def with_money(ledger: Ledger, key: PrivateKey, tokens: int = 10**24) -> PrivateKey:
+    """Gas money and tokens for `key`, and leave for the contract to pull them."""
+    fund_gas(ledger.web3, address_of(key), ETHER)
+    place = ledger.deployment
+    mined(execute(ledger.web3, DEPLOYER, calls.mint(place.token, address_of(key), Amount(tokens))))
+    mined(execute(ledger.web3, key, calls.approve(place.token, place.contract, Amount(tokens))))
+    return key
+
+
+def open_on(
+    ledger: Ledger, new_key: NewKey, deposit: int = 1_000, unit: int = 1, expiry_s: int = HOUR, window_s: int = HOUR
+) -> OpenedJob:
+    requester, signer = with_money(ledger, new_key()), new_key()
+    expiry = ledger.block().time + expiry_s
+    spec = Hash(keccak(requester.to_bytes()))
+    terms = calls.OpenJob(
+        Units(deposit), Amount(unit), expiry, expiry + window_s, address_of(signer), spec, endpoint="test"
+    )
+    receipt = mined(execute(ledger.web3, requester, calls.open_job(ledger.deployment.contract, terms)))
+    (event,) = events.opened(ledger, receipt)
+    return OpenedJob(event.job, ledger, requester, signer, spec, expiry, expiry + window_s)
+
+
+OpenJob = Callable[..., OpenedJob]
