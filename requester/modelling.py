@@ -1,4 +1,4 @@
-"""What needs torch is asked of the runner, the same child process that workers compute in; this process imports none."""
+"""What needs torch is asked of the runner, the child process that workers compute in; none is imported here."""
 
 import threading
 from dataclasses import dataclass

@@ -1,11 +1,10 @@
 """The composition root: settings -> everything a stage works with. Nothing else makes a database, a key or a chain."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from eth_keys.datatypes import PrivateKey
 from web3 import Web3
 
 from gradmarket.contracts import deployment, local
@@ -111,7 +110,7 @@ def _facts(chain: Chain, signer: Address) -> ChainFacts:
     )
 
 
-def _gas_giver(chain: Chain):  # type: ignore[no-untyped-def]
+def _gas_giver(chain: Chain) -> Callable[[Address], None]:
     def give(address: Address) -> None:
         poor = chain.ledger.gas_money(address) < GAS_GIFT_WEI // 10
         if chain.deployment.chain_id in LOCAL_CHAIN_IDS and poor:
@@ -126,7 +125,3 @@ def _trouble(chain: Chain) -> str:
     except ChainError as error:
         return str(error)
     return ""
-
-
-def sender_address(key: PrivateKey) -> Address:
-    return signing.address_of(key)

@@ -29,7 +29,7 @@ KEPT_NEWEST = 3
 """Rounds whose parameters are kept besides every tenth: who is late may still need them."""
 
 
-def ready(session: Session, now: float) -> Sequence[str]:
+def ready(session: Session, _now: float) -> Sequence[str]:
     """Open rounds with enough accepted tasks, and rounds whose merge a crash interrupted."""
     accepted = (
         select(func.count())

@@ -77,7 +77,7 @@ def move_of(spec: JobSpec) -> Move:
         raise JobRefused(field, first["msg"]) from error
 
 
-def ready(session: Session, now: float) -> Sequence[str]:
+def ready(session: Session, _now: float) -> Sequence[str]:
     return session.scalars(select(Job.id).where(Job.state == JobState.DRAFT).order_by(Job.created_at)).all()
 
 

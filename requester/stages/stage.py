@@ -14,8 +14,8 @@ class Stage(Protocol):
     TOPIC: str
     """Rings when there may be something ready."""
 
-    def ready(self, session: Session, now: float) -> Sequence[str]:
+    def ready(self, session: Session, now: float, /) -> Sequence[str]:
         """Ids of rows that `run` can move; the oldest first, not too many."""
 
-    def run(self, context: Context, row_id: str) -> float | None:
+    def run(self, context: Context, row_id: str, /) -> float | None:
         """Moves one row on, if it still can be; or says in how many seconds to try again."""

@@ -1,0 +1,71 @@
+"""`gradmarket serve`: the service in one process on embedded defaults."""
+
+import logging
+import os
+import socket
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+import structlog
+import typer
+import uvicorn
+
+from gradmarket.requester.app import create_app
+from gradmarket.requester.context import Context
+from gradmarket.requester.engine import Engine
+from gradmarket.requester.settings import Settings
+from gradmarket.requester.stages import aggregate, assign, close, expire, fund, judge, plan, publish, refund, settle
+from gradmarket.requester.wiring import wired
+
+STAGES: tuple[ModuleType, ...] = (publish, fund, plan, assign, close, judge, expire, aggregate, settle, refund)
+
+
+def serve(
+    data: Annotated[Path | None, typer.Option(help="Folder of database, blobs, keys and the local chain")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 for any")] = None,
+    rpc: Annotated[str | None, typer.Option(help="The chain's JSON-RPC; a local Anvil of its own if none")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Log as JSON lines")] = False,
+) -> None:
+    """Serve jobs to workers: API, stages and, where no chain is configured, a local Anvil."""
+    given = {"data": data, "host": host, "port": port, "rpc": rpc}
+    settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    _log(json)
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((settings.host, settings.port))
+        url = settings.url or f"http://{settings.host}:{listener.getsockname()[1]}"
+        with wired(settings, url) as context:
+            app = create_app(context, lambda: _embedded(context))
+            _announce(settings, url, context)
+            uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=5)).run([listener])
+
+
+def _embedded(context: Context) -> AbstractContextManager[object]:
+    return Engine(context, STAGES)  # type: ignore[arg-type]
+
+
+def _announce(settings: Settings, url: str, context: Context) -> None:
+    """Says where everything is, and writes the address down for commands on the same machine."""
+    (settings.data / "url").write_text(url + "\n")
+    facts = context.chain_facts
+    typer.echo(f"gradmarket serves {url} (docs at {url}/docs)")
+    typer.echo(f"  data   {settings.data.resolve()} (the API token is in {settings.data / 'keys' / 'token'})")
+    typer.echo(f"  chain  {facts.chain_id} at {facts.rpc or settings.rpc}, contract {facts.contract}")
+    typer.echo(f"  join   gradmarket worker run --market {url}")
+
+
+def _log(as_json: bool) -> None:
+    level = logging.getLevelNamesMapping().get(os.environ.get("GRADMARKET_LOG", "WARNING").upper(), logging.WARNING)
+    render = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer()
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            render,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+    )
