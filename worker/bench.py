@@ -1,0 +1,116 @@
+"""From an offer to a payload: what was published is fetched by digest, run in the runner, and encoded."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+from pydantic import ValidationError
+
+from gradmarket.market.errors import JobRefused, Refused
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.payload import encode
+from gradmarket.market.job import GradientStep, Manifest, Partition, Publication, partition_of
+from gradmarket.market.messages import Offer
+from gradmarket.market.model.sampling import rows
+from gradmarket.market.model.tensors import unpack
+from gradmarket.market.terms import Digest
+from gradmarket.market.wire import digest_of
+from gradmarket.runner import DocumentInfo, Runner
+from gradmarket.worker.fetch import Fetcher
+from gradmarket.worker.policy import Limits, too_heavy
+from gradmarket.worker.problems import DownloadRefused
+
+Arrays = Mapping[str, np.ndarray]
+Compute = Callable[[Arrays, Arrays, bytes, GradientStep], dict[str, np.ndarray]]
+"""(state, batch, seed, step) -> one float32 array per entry of the document's layout."""
+
+IN_MEMORY: Final = 4
+"""Partitions kept unpacked."""
+
+
+class Bench:
+    """`compute` is the runner's own, or a wrapping of it."""
+
+    def __init__(self, runner: Runner, fetcher: Fetcher, limits: Limits, compute: Compute | None = None) -> None:
+        self._runner = runner
+        self._fetcher = fetcher
+        self._limits = limits
+        self._compute = compute or runner.compute
+        self._info: DocumentInfo | None = None
+        self._partitions: OrderedDict[Digest, dict[str, np.ndarray]] = OrderedDict()
+        self._state: tuple[Digest, dict[str, np.ndarray]] | None = None
+        self._manifests: dict[Digest, Manifest] = {}
+
+    def work(self, publication: Publication, offer: Offer) -> tuple[bytes, float]:
+        """The payload, and how many seconds the step took.
+
+        Raises Refused (what was published is unfit, or too heavy for this machine), DownloadFailed or RunnerFailed.
+        """
+        spec, info = publication.spec, self._load(publication)
+        batch = self._batch(publication, offer.round, offer.task)
+        state = self._parameters(digest_of(offer.parameters), info)
+        started = time.perf_counter()
+        tensors = self._compute(state, batch, offer.seed, spec.step)
+        seconds = time.perf_counter() - started
+        return encode(info.layout, tensors, codec(spec.uplink.codec), offer.seed), seconds
+
+    def trial(self, publication: Publication) -> float:
+        """Seconds of one step on the first task's rows, the best of two: what an estimate is made from."""
+        info, seconds = self._load(publication), []
+        state = self._parameters(publication.parameters, info)
+        batch = self._batch(publication, 0, 0)
+        for _ in range(2):
+            started = time.perf_counter()
+            self._runner.compute(state, batch, bytes(32), publication.spec.step)
+            seconds.append(time.perf_counter() - started)
+        return min(seconds)
+
+    def _load(self, publication: Publication) -> DocumentInfo:
+        """The document in the runner, once it is known that this machine bears its step."""
+        if self._info is None or self._info.document.digest != publication.document:
+            self._info = None
+            info = self._runner.load(self._fetcher.blob(publication.document))
+            self._bear(publication.spec.step)
+            self._info = info
+        return self._info
+
+    def _bear(self, step: GradientStep) -> None:
+        size = min(step.microbatch or step.rows, step.rows)
+        bound = self._runner.bound(size)
+        passes = -(-step.rows // size)
+        reason = too_heavy(bound.operations * passes, bound.peak_bytes, self._limits)
+        if reason is not None:
+            raise Refused(f"{reason}: {bound.operations * passes:.3g} operations, {bound.peak_bytes} bytes")
+
+    def _parameters(self, digest: Digest, info: DocumentInfo) -> dict[str, np.ndarray]:
+        if self._state is None or self._state[0] != digest:
+            self._state = (digest, unpack(self._fetcher.blob(digest), info.document.state))
+        return self._state[1]
+
+    def _manifest(self, digest: Digest) -> Manifest:
+        if digest not in self._manifests:
+            try:
+                self._manifests[digest] = Manifest.model_validate_json(self._fetcher.blob(digest))
+            except ValidationError as error:
+                raise JobRefused("data", f"the manifest is unfit: {str(error)[:300]}") from error
+        return self._manifests[digest]
+
+    def _batch(self, publication: Publication, round_number: int, task: int) -> dict[str, np.ndarray]:
+        """The task's rows of its partition: the same ones on every replica."""
+        spec = publication.spec
+        partition = partition_of(self._manifest(publication.manifest), spec, round_number, task)
+        arrays = self._partition(partition)
+        chosen = rows(spec.seed.to_bytes(8, "big"), round_number, task, partition.rows, spec.step.rows)
+        return {name: np.ascontiguousarray(array[chosen]) for name, array in arrays.items()}
+
+    def _partition(self, partition: Partition) -> dict[str, Any]:
+        if partition.digest not in self._partitions:
+            arrays = unpack(self._fetcher.get(partition.link, partition.digest, partition.bytes))
+            if any(array.ndim == 0 or array.shape[0] != partition.rows for array in arrays.values()):
+                raise DownloadRefused(f"partition {partition.name} has not {partition.rows} rows")
+            self._partitions[partition.digest] = arrays
+            while len(self._partitions) > IN_MEMORY:
+                self._partitions.popitem(last=False)
+        return self._partitions[partition.digest]

@@ -1,0 +1,24 @@
+"""The chains that this worker was paid on, kept on disk: its money can be redeemed when the market is gone."""
+
+from pathlib import Path
+
+from gradmarket.market.errors import NotFound
+from gradmarket.market.terms import Hash
+from gradmarket.market.wire import ChainFacts
+from gradmarket.worker import durable
+
+
+def keep(folder: Path, facts: ChainFacts) -> None:
+    durable.write(_path(folder, facts.instance), facts.model_dump_json(indent=1).encode())
+
+
+def find(folder: Path, instance: Hash) -> ChainFacts:
+    """Raises NotFound where the worker never was on it."""
+    path = _path(folder, instance)
+    if not path.is_file():
+        raise NotFound(f"no chain {instance.hex()} in {folder}")
+    return ChainFacts.model_validate_json(path.read_bytes())
+
+
+def _path(folder: Path, instance: Hash) -> Path:
+    return folder / "chains" / f"{instance.hex()}.json"

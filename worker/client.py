@@ -1,0 +1,168 @@
+"""The market's doors as this worker uses them: signs in, asks again while the market is down, bounds every answer."""
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gradmarket.market.errors import Refused
+from gradmarket.market.job import Publication
+from gradmarket.market.terms import JobId, JobState, ReplicaId
+from gradmarket.market.wire import MAX_WAIT_S, ChainFacts, PollAnswer, PollRequest, Session, SignInNonce, UploadAnswer
+from gradmarket.worker.problems import Problem, Unreachable, problem
+from gradmarket.worker.report import Journal
+from gradmarket.worker.signin import Credentials, sign_in
+
+MAX_ANSWER: Final = 16 * 2**20
+"""Bytes of one JSON answer: a hostile market must not fill the memory."""
+MAX_PAGES: Final = 10
+FIRST_PAUSE_S: Final = 0.25
+LONGEST_PAUSE_S: Final = 10.0
+BUSY: Final = frozenset({429, 502, 503, 504})
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class JobView(BaseModel):
+    """The part of `GET /v1/jobs/{id}` that a worker reads."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    id: JobId
+    name: str = ""
+    state: JobState
+    reason: str = ""
+    publication: Publication | None = None
+    chain_job: int | None = None
+
+
+class JobPage(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    items: tuple[JobView, ...]
+    next: str | None = None
+
+
+class Market:
+    """`keep_trying(seconds)` says whether to go on with a market that was unreachable for so long; `pause` sleeps."""
+
+    def __init__(
+        self,
+        origin: str,
+        keep_trying: Callable[[float], bool] = lambda _seconds: True,
+        pause: Callable[[float], object] = time.sleep,
+        journal: Journal | None = None,
+    ) -> None:
+        self.origin = origin
+        self._credentials: Credentials | None = None
+        self._journal = journal
+        self._keep_trying = keep_trying
+        self._pause = pause
+        self._session: Session | None = None
+        timeout = httpx.Timeout(30.0, read=MAX_WAIT_S + 30.0)
+        self._http = httpx.Client(base_url=origin, timeout=timeout, follow_redirects=False, trust_env=False)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def identify(self, credentials: Credentials) -> None:
+        """Signs in with these from now on, when a request needs it."""
+        self._credentials = credentials
+
+    def facts(self) -> ChainFacts:
+        return self._ask(ChainFacts, "GET", "/v1/chain")
+
+    def jobs(self) -> list[JobView]:
+        """The jobs that run now, of the first MAX_PAGES pages."""
+        found, cursor = [], None
+        for _ in range(MAX_PAGES):
+            page = self._ask(JobPage, "GET", "/v1/jobs", params={"cursor": cursor} if cursor else {})
+            found += [job for job in page.items if job.state is JobState.RUNNING]
+            cursor = page.next
+            if cursor is None:
+                break
+        return found
+
+    def job(self, job: JobId) -> JobView:
+        return self._ask(JobView, "GET", f"/v1/jobs/{quote(job, safe='')}")
+
+    def evidence(self, job: JobId, task: str) -> str:
+        """Where the evidence of a verdict is published."""
+        return f"{self.origin}/v1/jobs/{quote(job, safe='')}/tasks/{quote(task, safe='')}"
+
+    def poll(self, request: PollRequest) -> PollAnswer:
+        return self._signed_in(PollAnswer, "POST", "/v1/work/poll", json=request.model_dump(mode="json"))
+
+    def upload(self, replica: ReplicaId, fence: int, payload: Path) -> UploadAnswer:
+        """Raises Problem: 409 for other bytes than committed, 410 too late, 413 too large."""
+        path = f"/v1/work/payloads/{quote(replica, safe='')}"
+        headers = {"content-type": "application/octet-stream"}
+        return self._signed_in(UploadAnswer, "PUT", path, params={"fence": fence}, headers=headers, upload=payload)
+
+    def _signed_in(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
+        """The request under a session; a session that is over is renewed once."""
+        headers = options.pop("headers", {})
+        try:
+            return self._ask(kind, method, path, headers={**headers, **self._bearer()}, **options)
+        except Problem as refused:
+            if refused.status != 401:
+                raise
+        self._session = None
+        return self._ask(kind, method, path, headers={**headers, **self._bearer()}, **options)
+
+    def _bearer(self) -> dict[str, str]:
+        if self._credentials is None:
+            raise Refused("nobody is signed in")
+        if self._session is None:
+            nonce = self._ask(SignInNonce, "GET", "/v1/session/nonce")
+            request = sign_in(self._credentials, nonce, self.origin)
+            self._session = self._ask(Session, "POST", "/v1/session", json=request.model_dump(mode="json"))
+        return {"authorization": f"Bearer {self._session.token}"}
+
+    def _ask(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
+        """One answer, asked for again while nobody answers; raises Problem, or Unreachable when it may stop trying."""
+        since, longest = time.monotonic(), FIRST_PAUSE_S
+        while True:
+            try:
+                return self._once(kind, method, path, **options)
+            except (httpx.TransportError, Problem) as error:
+                if isinstance(error, Problem) and error.status not in BUSY:
+                    raise
+                if not self._keep_trying(time.monotonic() - since):
+                    raise Unreachable(f"{self.origin}: {error}") from error
+                self._say_down(error)
+            self._pause(longest * random.uniform(0.5, 1.0))
+            longest = min(2 * longest, LONGEST_PAUSE_S)
+
+    def _say_down(self, error: Exception) -> None:
+        if self._journal is not None:
+            text = f"The market at {self.origin} does not answer ({error or type(error).__name__}); trying again."
+            self._journal.once("unreachable", text)
+
+    def _once(self, kind: type[Answer], method: str, path: str, upload: Path | None = None, **options: Any) -> Answer:
+        if upload is None:
+            return self._send(kind, method, path, **options)
+        with upload.open("rb") as file:
+            return self._send(kind, method, path, content=file, **options)
+
+    def _send(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
+        with self._http.stream(method, path, **options) as response:
+            body = _bounded(response)
+            if not response.is_success:
+                raise problem(response, body)
+        try:
+            return kind.model_validate_json(body)
+        except ValidationError as error:
+            raise Problem(response.status_code, f"{method} {path} answered something else: {error}") from error
+
+
+def _bounded(response: httpx.Response) -> bytes:
+    body = bytearray()
+    for chunk in response.iter_bytes(65_536):
+        body += chunk
+        if len(body) > MAX_ANSWER:
+            raise Problem(response.status_code, f"an answer of more than {MAX_ANSWER} bytes")
+    return bytes(body)

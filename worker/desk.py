@@ -1,0 +1,118 @@
+"""All that a worker has at hand, in one place: who it is, whom it works for, what it may do, and what it knows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gradmarket.market.errors import NotFound
+from gradmarket.market.signing import Domain, Signer, signer_of
+from gradmarket.market.terms import Address, Amount, JobId, JobState, Units
+from gradmarket.market.wire import ChainFacts, Lease
+from gradmarket.worker.bench import Bench
+from gradmarket.worker.chain import Sight
+from gradmarket.worker.client import JobView, Market
+from gradmarket.worker.held import Held
+from gradmarket.worker.policy import Limits, Proposal, Reason, Standing, too_slow, why_not
+from gradmarket.worker.report import Journal, Money
+from gradmarket.worker.settings import Settings
+from gradmarket.worker.signals import Signals
+from gradmarket.worker.vouchers import Account, Book
+from gradmarket.worker.wallet import Wallet
+
+ENDED = frozenset({JobState.FINISHED, JobState.CANCELLED, JobState.FAILED})
+
+
+@dataclass
+class Desk:
+    settings: Settings
+    limits: Limits
+    facts: ChainFacts
+    wallet: Wallet
+    market: Market
+    sight: Sight
+    book: Book
+    bench: Bench
+    journal: Journal
+    signals: Signals
+    determinism_class: str
+    _views: dict[JobId, JobView] = field(default_factory=dict)
+    _step_seconds: dict[JobId, float] = field(default_factory=dict)
+
+    @property
+    def domain(self) -> Domain:
+        return Domain(self.facts.chain_id, self.facts.contract, self.facts.instance)
+
+    @property
+    def signer(self) -> Address:
+        """Whom the market says it signs as; an offer counts only if the chain's job names the same signer."""
+        return self.facts.signer
+
+    @property
+    def least_units(self) -> Units:
+        """The least price in the market's unit, rounded up."""
+        return Units(-(-self.limits.min_price // int(self.facts.unit)))
+
+    @property
+    def address(self) -> Address:
+        return self.wallet.address
+
+    @property
+    def own_signer(self) -> Signer:
+        return signer_of(self.wallet.key)
+
+    @property
+    def money(self) -> Money:
+        return Money(self.facts.symbol, self.facts.decimals)
+
+    def view(self, job: JobId) -> JobView:
+        """What is published of the job; raises NotFound where it has no publication."""
+        if job not in self._views:
+            found = self.market.job(job)
+            if found.publication is None:
+                raise NotFound(f"job {job} has no publication")
+            self._views[job] = found
+        return self._views[job]
+
+    def name(self, job: JobId) -> str:
+        return self._views[job].name or job if job in self._views else job
+
+    def unit(self, chain_job: int) -> Amount:
+        return self.sight.unit(chain_job)
+
+    def why_not(self, lease: Lease, in_flight: Sequence[Held]) -> Reason | None:
+        """The reason against a lease, by policy. Raises MarketError where something cannot be found out."""
+        offer, publication = lease.offer.struct(), self.view(lease.job).publication
+        if publication is None:
+            raise NotFound(f"job {lease.job} has no publication")
+        proposal = Proposal(self.domain, lease.job, offer, lease.signature, publication)
+        outstanding = self._outstanding(offer.job, in_flight)
+        chain = self.sight.covering(offer.job, Units(outstanding + offer.price))
+        standing = Standing(len(in_flight), outstanding, self.book.unpaid(self.signer))
+        if self.signer not in chain.signers:
+            return Reason.FOREIGN_SIGNER
+        known = self._step_seconds.get(lease.job, 0.0)
+        return why_not(proposal, chain, standing, self.limits) or too_slow(known, lease.seconds)
+
+    def _outstanding(self, chain_job: int, in_flight: Sequence[Held]) -> Units:
+        account = self.book.find(self.domain, chain_job)
+        earned = max(account.earned, account.vouchered) if account else 0
+        return Units(earned + sum(held.units for held in in_flight if held.lease.offer.job == chain_job))
+
+    def compute(self, lease: Lease) -> tuple[bytes, float]:
+        """The payload, and the step's seconds."""
+        publication = self.view(lease.job).publication
+        if publication is None:
+            raise NotFound(f"job {lease.job} has no publication")
+        payload, seconds = self.bench.work(publication, lease.offer.struct())
+        self._step_seconds[lease.job] = seconds
+        return payload, seconds
+
+    def accounts(self) -> list[Account]:
+        """Those that this market pays and that are not closed."""
+        return [account for account in self.book.accounts if account.domain == self.domain and not account.closed]
+
+    def jobs_to_ask_about(self, leaving: bool) -> tuple[JobId, ...]:
+        """Jobs whose newest voucher is to be told again: unpaid ones, and all of them at leaving."""
+        return tuple(account.job for account in self.accounts() if leaving or account.unpaid)[:64]
+
+    def has_ended(self, account: Account) -> bool:
+        return self.market.job(account.job).state in ENDED

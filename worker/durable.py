@@ -1,0 +1,41 @@
+"""Files that survive kill -9: written beside, synced, renamed, and the folder synced."""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+from gradmarket.market.errors import Conflict
+
+
+def write(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replaces `path` by `data` at once: after a crash it holds either the old bytes or the new ones."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.new")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def lock(folder: Path) -> BinaryIO:
+    """Keeps a second worker out of the folder while the file stays open; raises Conflict where one is in it."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = (folder / "lock").open("wb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise Conflict(f"another worker uses {folder}; give this one a folder of its own (--data)") from error
+    return file

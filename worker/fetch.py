@@ -1,0 +1,151 @@
+"""Downloads by digest: checked while they stream, never longer than declared, resumed where they broke off."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import urljoin
+
+import httpx
+from blake3 import blake3
+
+from gradmarket.market.terms import Digest
+from gradmarket.market.wire import hash_of
+from gradmarket.worker.addresses import Place, Resolve, place, resolve
+from gradmarket.worker.cache import Cache
+from gradmarket.worker.problems import DownloadFailed, DownloadRefused
+
+REDIRECTS: Final = 4
+PATIENCE_S: Final = 60.0
+"""How long a place that does not answer is asked again."""
+FIRST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 2.0
+CHUNK: Final = 2**18
+
+
+class Fetcher:
+    """`limit`: bytes of a download whose length nobody declared; `seconds`: how long one may take in all."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        origin: str,
+        limit: int,
+        seconds: float = 3600.0,
+        look_up: Resolve = resolve,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._cache = cache
+        self._origin = origin
+        self._limit = limit
+        self._seconds = seconds
+        self._look_up = look_up
+        self._pause = pause
+        self._http = httpx.Client(follow_redirects=False, trust_env=False, timeout=30.0)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def blob(self, digest: Digest) -> bytes:
+        """A blob of the market's own. Raises DownloadRefused or DownloadFailed."""
+        return self.get(f"/v1/blobs/{digest}", digest)
+
+    def get(self, link: str, digest: Digest, length: int | None = None) -> bytes:
+        """The bytes named by `digest`, from the cache or from `link`; exactly `length` of them where it is known."""
+        found = self._cache.read(digest)
+        if found is None:
+            self._download(link, digest, length)
+            found = self._cache.read(digest)
+        if found is None or (length is not None and len(found) != length):
+            raise DownloadRefused(f"{digest} has not the {length} bytes that were declared")
+        return found
+
+    def _download(self, link: str, digest: Digest, length: int | None) -> None:
+        limit = min(self._limit, self._cache.limit)
+        if length is not None and length > limit:
+            raise DownloadRefused(f"{length} bytes are more than was allowed ({limit})")
+        limit = limit if length is None else length
+        self._cache.make_room(length or 0, keeping=self._cache.part(digest))
+        until, pause = time.monotonic() + self._seconds, FIRST_PAUSE_S
+        patience = min(until, time.monotonic() + PATIENCE_S)
+        while True:
+            try:
+                self._stream(link, digest, limit, until)
+                break
+            except (httpx.TransportError, DownloadFailed) as error:
+                if time.monotonic() > patience:
+                    raise DownloadFailed(f"{link}: {error}") from error
+            self._pause(pause)
+            pause = min(LONGEST_PAUSE_S, 2 * pause)
+        self._cache.keep(digest)
+
+    def _stream(self, link: str, digest: Digest, limit: int, until: float) -> None:
+        part = self._cache.part(digest)
+        with self._open(link, _length(part)) as response:
+            _expect_bytes(response, part)
+            resumed = response.status_code == httpx.codes.PARTIAL_CONTENT
+            hasher = blake3()
+            written = _length(part) if resumed else 0
+            if resumed:
+                hasher.update_mmap(part)
+            with part.open("ab" if resumed else "wb") as file:
+                for chunk in response.iter_raw(CHUNK):
+                    written += len(chunk)
+                    if written > limit:
+                        part.unlink()
+                        raise DownloadRefused(f"{link} is longer than {limit} bytes")
+                    if time.monotonic() > until:
+                        raise DownloadFailed("it takes too long")
+                    hasher.update(chunk)
+                    file.write(chunk)
+        if hasher.digest() != hash_of(digest):
+            part.unlink()
+            raise DownloadFailed(f"{link} is not {digest}") if resumed else DownloadRefused(f"{link} is not {digest}")
+
+    @contextmanager
+    def _open(self, link: str, start: int) -> Iterator[httpx.Response]:
+        """The answer behind `link` and its redirects, every one of which is judged like a link."""
+        own = True
+        for _ in range(REDIRECTS):
+            where = place(link, self._origin, self._look_up, own)
+            own = where.own
+            request = self._request(where, start)
+            response = self._http.send(request, stream=True)
+            try:
+                if not response.has_redirect_location:
+                    yield response
+                    return
+                link = urljoin(where.link, response.headers["location"])
+            finally:
+                response.close()
+        raise DownloadRefused(f"more than {REDIRECTS} redirects")
+
+    def _request(self, where: Place, start: int) -> httpx.Request:
+        headers = {"host": where.host, "accept-encoding": "identity"}
+        if start:
+            headers["range"] = f"bytes={start}-"
+        name = httpx.URL(f"http://{where.host}").host
+        return self._http.build_request("GET", where.url, headers=headers, extensions={"sni_hostname": name})
+
+
+def _expect_bytes(response: httpx.Response, part: Path) -> None:
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise DownloadRefused("the answer is compressed, which was not asked for")
+    if response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
+        part.unlink(missing_ok=True)
+        raise DownloadFailed("it cannot be resumed")
+    if response.status_code >= 500 or response.status_code == 429:
+        raise DownloadFailed(f"the answer is {response.status_code}")
+    if response.status_code not in (200, 206):
+        raise DownloadRefused(f"the answer is {response.status_code}")
+    if response.status_code == 206 and not _continues(response, _length(part)):
+        raise DownloadRefused("another range than was asked for")
+
+
+def _continues(response: httpx.Response, start: int) -> bool:
+    return bool(start) and response.headers.get("content-range", "").startswith(f"bytes {start}-")
+
+
+def _length(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0

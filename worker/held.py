@@ -1,0 +1,146 @@
+"""The replicas in flight, each a file that is on disk before the commitment is sent: a killed worker goes on from it.
+
+leased -> prepared (payload, salt and seal on disk) -> committed -> revealed -> agree -> over
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from blake3 import blake3
+from pydantic import BaseModel, ConfigDict
+
+from gradmarket.market.gradient.merkle import root as payload_root
+from gradmarket.market.job import DigestField
+from gradmarket.market.messages import Offer
+from gradmarket.market.rules.lifecycle import over
+from gradmarket.market.rules.secrets import seal
+from gradmarket.market.signing import Domain, Signer, digest
+from gradmarket.market.terms import Address, Hash, ReplicaId, ReplicaState, Units
+from gradmarket.market.wire import CommitmentMade, HashField, Lease, Reveal, SignatureField, hash_of
+from gradmarket.worker import durable
+
+
+class Prepared(BaseModel):
+    """What was computed, sealed: everything that a reveal and an upload need, but for the payload's own file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    salt: HashField
+    root: DigestField
+    sealed: HashField
+    signature: SignatureField
+    compute_seconds: float
+
+
+class Held(BaseModel):
+    """A replica as this worker knows it. `state` is what the market said last; `instance` is the paying chain's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    lease: Lease
+    instance: HashField
+    state: ReplicaState = ReplicaState.LEASED
+    taken_at: float
+    prepared: Prepared | None = None
+    opened: bool = False
+    """The wave's secret was told and is right: reveal."""
+    promised: bool = False
+    """A signed verdict promises pay on upload."""
+    uploaded: bool = False
+
+    @property
+    def replica(self) -> ReplicaId:
+        return self.lease.replica
+
+    @property
+    def offer(self) -> Offer:
+        return self.lease.offer.struct()
+
+    @property
+    def open(self) -> bool:
+        return not over(self.state)
+
+    @property
+    def units(self) -> Units:
+        """What it may still earn."""
+        return self.lease.offer.price if self.open else Units(0)
+
+    def commitment(self) -> CommitmentMade | None:
+        """What to say while the market has not said that it is committed."""
+        if self.prepared is None or self.state is not ReplicaState.LEASED:
+            return None
+        made = self.prepared
+        return CommitmentMade(
+            replica=self.replica,
+            fence=self.lease.fence,
+            sealed=made.sealed,
+            signature=made.signature,
+            compute_seconds=made.compute_seconds,
+        )
+
+    def reveal(self) -> Reveal | None:
+        if self.prepared is None or not self.opened or self.state is not ReplicaState.COMMITTED:
+            return None
+        salt, root = self.prepared.salt, self.prepared.root
+        return Reveal(replica=self.replica, fence=self.lease.fence, salt=salt, root=root)
+
+
+def prepare(domain: Domain, held: Held, payload: bytes, worker: Address, signer: Signer, seconds: float) -> Held:
+    """Seals a payload under a fresh salt and signs the commitment to it."""
+    root = payload_root(payload)
+    salt = Hash(os.urandom(32))
+    offer = digest(domain, held.offer)
+    sealed = seal(offer, worker, salt, hash_of(root))
+    made = CommitmentMade(replica=held.replica, fence=held.lease.fence, sealed=sealed, signature=bytes(65))
+    signature = signer(digest(domain, made.struct(offer, worker)))
+    prepared = Prepared(salt=salt, root=root, sealed=sealed, signature=signature, compute_seconds=seconds)
+    return held.model_copy(update={"prepared": prepared})
+
+
+class Shelf:
+    """The folder of the replicas in flight: a record each, and its payload until it is over.
+
+    Files are named by a hash: a replica's name comes from the market and might be a path.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.held = {held.replica: held for held in map(_read, sorted(folder.glob("*.json")))}
+
+    def drop_foreign(self, instance: Hash) -> None:
+        """Forgets what was leased on another chain, or on one that was started anew: nobody pays for it here."""
+        for replica in [held.replica for held in self.held.values() if held.instance != instance]:
+            self.forget(replica)
+
+    def put(self, held: Held, **changes: Any) -> Held:
+        """Remembers it, not on disk: what is lost with the process the market tells again."""
+        changed = held.model_copy(update=changes)
+        self.held[held.replica] = changed
+        return changed
+
+    def save(self, held: Held, **changes: Any) -> None:
+        """Remembers it on disk."""
+        changed = self.put(held, **changes)
+        durable.write(self._file(held.replica, "json"), changed.model_dump_json().encode())
+
+    def save_payload(self, replica: ReplicaId, payload: bytes) -> None:
+        durable.write(self.payload(replica), payload)
+
+    def payload(self, replica: ReplicaId) -> Path:
+        return self._file(replica, "payload")
+
+    def forget(self, replica: ReplicaId) -> None:
+        """The market knows that this worker has heard how it ended."""
+        del self.held[replica]
+        self._file(replica, "json").unlink(missing_ok=True)
+        self.payload(replica).unlink(missing_ok=True)
+
+    def _file(self, replica: ReplicaId, kind: str) -> Path:
+        return self._folder / f"{blake3(replica.encode()).hexdigest()[:32]}.{kind}"
+
+    def open(self) -> list[Held]:
+        return [held for held in self.held.values() if held.open]
+
+
+def _read(path: Path) -> Held:
+    return Held.model_validate_json(path.read_bytes())

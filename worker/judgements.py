@@ -1,0 +1,88 @@
+"""What becomes of a replica: waves, verdicts, vouchers, checked and written down. A breach is a lasting grievance."""
+
+from gradmarket.market.rules.lifecycle import PAID, over
+from gradmarket.market.terms import ReplicaId, ReplicaState, Units
+from gradmarket.market.wire import VerdictTold, VoucherTold, WaveOpened, hash_of
+from gradmarket.worker import checks
+from gradmarket.worker.checks import Breach
+from gradmarket.worker.desk import Desk
+from gradmarket.worker.held import Held, Shelf
+from gradmarket.worker.vouchers import Account, value
+
+
+class Judgements:
+    """Each method returns whether something is new."""
+
+    def __init__(self, desk: Desk, shelf: Shelf) -> None:
+        self._desk = desk
+        self._shelf = shelf
+
+    def wave(self, opened: WaveOpened) -> bool:
+        held = self._shelf.held.get(opened.replica)
+        if held is None or held.prepared is None or held.opened or held.state not in checks.BEFORE_REVEAL:
+            return False
+        me = (self._desk.address, held.prepared.sealed)
+        breach = checks.wave(self._desk.domain, held.offer, opened, me, self._desk.signer)
+        if breach is not None:
+            return self._aggrieved(breach, held.replica)
+        self._shelf.put(held, opened=True, state=ReplicaState.COMMITTED)
+        return True
+
+    def verdict(self, told: VerdictTold) -> bool:
+        held = self._shelf.held.get(told.replica)
+        if held is None or not held.open or (told.state is held.state and held.promised):
+            return False
+        desk = self._desk
+        breach = checks.verdict(desk.domain, held.offer, told, desk.address, desk.signer)
+        if breach is not None:
+            return self._aggrieved(breach, held.replica)
+        if held.prepared is not None:
+            breach = checks.fairness(held.offer, told, hash_of(held.prepared.root), held.opened, held.uploaded)
+        if breach is not None:
+            self._aggrieved(breach, held.replica)
+        self._shelf.put(held, state=told.state, promised=told.state is ReplicaState.AGREE and breach is None)
+        if over(told.state):
+            self._final(held, told)
+        return True
+
+    def _final(self, held: Held, told: VerdictTold) -> None:
+        account = self._account(held)
+        if told.state in PAID:
+            self._desk.book.judged(account, held.replica, held.lease.offer.price, accepted=True)
+            pay = self._desk.money.text(value(held.lease.offer.price, account))
+            self._desk.journal.say("accepted", f"Accepted: {pay}.", replica=held.replica, price=held.lease.offer.price)
+        elif told.state is ReplicaState.REJECTED:
+            self._desk.book.judged(account, held.replica, Units(0), accepted=False)
+            evidence = self._desk.market.evidence(held.lease.job, held.lease.task)
+            text = f"Rejected: {told.reason or 'no reason was given'}. The evidence: {evidence}"
+            self._desk.journal.say("rejected", text, replica=held.replica, reason=told.reason, evidence=evidence)
+        else:
+            text = f"No pay for {held.replica}: {told.state}. {told.reason}".strip()
+            self._desk.journal.say("over", text, replica=held.replica, state=told.state, reason=told.reason)
+
+    def voucher(self, told: VoucherTold) -> bool:
+        """Keeps a voucher that is signed by the job's signer and not worth less than the one before."""
+        desk = self._desk
+        account = desk.book.find(desk.domain, told.chain_job)
+        if account is None or (told.cumulative, told.signature) == (account.vouchered, account.signature):
+            return False
+        struct = told.struct(desk.address)
+        breach = checks.voucher(desk.domain, struct, told.signature, account.signer, account.vouchered)
+        if breach is not None:
+            return self._aggrieved(breach, ReplicaId(f"voucher of job {told.chain_job} for {told.cumulative}"))
+        in_flight = [held for held in self._shelf.open() if held.lease.offer.job == told.chain_job]
+        desk.book.take(account, struct, told.signature, Units(sum(held.units for held in in_flight)))
+        return True
+
+    def _account(self, held: Held) -> Account:
+        return self._desk.book.account(self._desk.domain, held.lease.offer.job)
+
+    def _aggrieved(self, breach: Breach, what: ReplicaId) -> bool:
+        """Written down for good, once: each counts as a gradient that this requester took unpaid."""
+        line = f"{breach.name.lower()} ({what})"
+        signer = self._desk.signer
+        if line in self._desk.book.dealings(signer).grievances:
+            return False
+        self._desk.book.aggrieved(signer, line)
+        self._desk.journal.say("breach", f"The requester broke a rule: {breach} ({what}).", breach=breach.name.lower())
+        return True

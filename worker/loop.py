@@ -1,0 +1,227 @@
+"""The worker's state machine: one poll says what is on the shelf and brings what changed; effects are at the edges.
+
+Everything can be told again by either side: `known` names the states that this worker has heard of, the shelf keeps
+what a reveal and an upload need, the book keeps the money. Enforced: nothing is computed that `policy` does not allow,
+nothing is revealed or believed that `checks` finds wrong, and a payload is on disk before its commitment is sent.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from gradmarket.market.errors import MarketError
+from gradmarket.market.terms import ReplicaId, ReplicaState
+from gradmarket.market.wire import GivenUp, Lease, PollAnswer, PollRequest, UploadWanted
+from gradmarket.worker.desk import Desk
+from gradmarket.worker.held import Held, Shelf, prepare
+from gradmarket.worker.judgements import Judgements
+from gradmarket.worker.policy import Reason
+from gradmarket.worker.problems import Problem
+from gradmarket.worker.vouchers import Account
+
+FIRST_REST_S: Final = 1.0
+LONGEST_REST_S: Final = 60.0
+FIRST_BREATH_S: Final = 0.05
+LONGEST_BREATH_S: Final = 5.0
+"""Between polls that brought nothing new and came back at once."""
+
+
+class Loop:
+    """`desk` holds everything that a worker has; `shelf` its replicas; `judgements` what becomes of them."""
+
+    def __init__(self, desk: Desk, shelf: Shelf, clock: Callable[[], float] = time.time) -> None:
+        self._desk = desk
+        self._shelf = shelf
+        self._judgements = Judgements(desk, shelf)
+        self._clock = clock
+        self._given_up: dict[ReplicaId, GivenUp] = {}
+        self._heard: dict[ReplicaId, ReplicaState] = {}
+        self._rest_until = 0.0
+        self._declined = 0
+        self._breath = FIRST_BREATH_S
+
+    @property
+    def busy(self) -> bool:
+        """Whether a replica is still to be judged."""
+        return bool(self._shelf.open())
+
+    def turn(self, leaving: bool = False, wait_s: float | None = None) -> bool:
+        """One poll and all that follows from it; False where it brought nothing new."""
+        started = time.monotonic()
+        request = self._request(leaving, self._desk.settings.wait_s if wait_s is None else wait_s)
+        answer = self._poll(request, leaving)
+        changed = self._said(request, answer)
+        changed |= self._hear(answer, leaving)
+        for held in self._shelf.open():
+            if held.prepared is None:
+                self._compute(held)
+                changed = True
+        self._breathe(changed, time.monotonic() - started)
+        return changed
+
+    def _breathe(self, changed: bool, seconds: float) -> None:
+        """A market that answers at once and says nothing new must not keep this machine busy."""
+        if changed:
+            self._breath = FIRST_BREATH_S
+        elif seconds < self._breath:
+            self._desk.signals.pause(self._breath)
+            self._breath = min(LONGEST_BREATH_S, 2 * self._breath)
+
+    def give_back(self) -> None:
+        """Gives back what is not committed yet; says it in the next poll."""
+        for held in self._shelf.open():
+            if held.prepared is None:
+                self._give_up(held.lease, "leaving", failed=False)
+                self._shelf.forget(held.replica)
+
+    def say_given_up(self) -> None:
+        """One last poll that waits for nothing."""
+        self._desk.market.poll(PollRequest(given_up=tuple(self._given_up.values()), leaving=True, wait_s=0.0))
+
+    def _request(self, leaving: bool, wait_s: float) -> PollRequest:
+        held = self._shelf.open()
+        resting = self._clock() < self._rest_until
+        return PollRequest(
+            determinism_class=self._desk.determinism_class,
+            capacity=0 if leaving or resting or self._blocked() else max(0, self._desk.limits.leases - len(held)),
+            commitments=tuple(commitment for one in held if (commitment := one.commitment())),
+            reveals=tuple(reveal for one in held if (reveal := one.reveal())),
+            given_up=tuple(self._given_up.values()),
+            known={**{one.replica: one.state for one in self._shelf.held.values()}, **self._heard},
+            vouchers_for=self._desk.jobs_to_ask_about(leaving),
+            jobs=tuple(sorted(self._desk.limits.jobs)),
+            min_price=self._desk.least_units,
+            leaving=leaving,
+            wait_s=min(wait_s, FIRST_REST_S) if resting else wait_s,
+        )
+
+    def _blocked(self) -> bool:
+        """Whether the requester owes as much as this worker risks: then it says why, and takes nothing."""
+        owed = self._desk.book.unpaid(self._desk.signer)
+        if owed < self._desk.limits.unpaid:
+            return False
+        grievances = "; ".join(self._desk.book.dealings(self._desk.signer).grievances)
+        text = f"Stopped: {owed} gradients are not paid by {self._desk.signer}. {grievances}".rstrip()
+        self._desk.journal.once("stopped", text, reason=Reason.UNPAID.name.lower(), unpaid=owed)
+        return True
+
+    def _poll(self, request: PollRequest, leaving: bool) -> PollAnswer:
+        idle = not request.commitments and not request.reveals and not self._shelf.open()
+        if leaving or not idle:
+            return self._desk.market.poll(request)
+        with self._desk.signals.interruptible():
+            return self._desk.market.poll(request)
+
+    def _said(self, request: PollRequest, answer: PollAnswer) -> bool:
+        """The market has heard the request: what was committed and revealed is, what was over is forgotten."""
+        refused = {refusal.replica: refusal for refusal in answer.refusals}
+        for held in list(self._shelf.held.values()):
+            if not held.open and request.known.get(held.replica) == held.state:
+                self._shelf.forget(held.replica)
+        self._heard = {}
+        self._given_up = {}
+        said = [(commitment.replica, ReplicaState.COMMITTED) for commitment in request.commitments]
+        said += [(reveal.replica, ReplicaState.REVEALED) for reveal in request.reveals]
+        for replica, state in said:
+            if refusal := refused.get(replica):
+                self._refused(replica, refusal.code, refusal.detail)
+            elif replica in self._shelf.held:
+                self._shelf.put(self._shelf.held[replica], state=state)
+        return bool(request.commitments or request.reveals or request.given_up) and not refused
+
+    def _refused(self, replica: ReplicaId, code: str, detail: str) -> None:
+        """A refused commitment is void: nothing is lost with it. A refused reveal waits for the verdict."""
+        self._desk.journal.say("refused", f"The market refused {replica}: {detail}", replica=replica, code=code)
+        held = self._shelf.held[replica]
+        if held.state is ReplicaState.LEASED:
+            self._shelf.forget(replica)
+        else:
+            self._shelf.put(held, opened=False)
+
+    def _hear(self, answer: PollAnswer, leaving: bool) -> bool:
+        changed = [self._take(lease, leaving) for lease in answer.leases]
+        changed += [self._judgements.wave(opened) for opened in answer.waves]
+        for told in answer.verdicts:
+            changed.append(self._judgements.verdict(told))
+            if told.replica not in self._shelf.held:
+                self._heard[told.replica] = told.state
+        changed += [self._judgements.voucher(told) for told in answer.vouchers]
+        changed += [self._upload(wanted) for wanted in answer.uploads]
+        if answer.waiting:
+            self._desk.journal.once("waiting", f"Waiting: {answer.waiting}.")
+        return any(changed)
+
+    def _take(self, lease: Lease, leaving: bool) -> bool:
+        if lease.replica in self._shelf.held:
+            return False
+        why_not = "leaving" if leaving else self._consider(lease)
+        if why_not is not None:
+            self._give_up(lease, why_not, failed=False)
+            return True
+        self._declined = 0
+        desk, offer = self._desk, lease.offer
+        self._shelf.put(Held(lease=lease, instance=desk.domain.instance, taken_at=self._clock()))
+        desk.book.offered(self._account(lease))
+        text = f"Working on round {offer.round}, task {offer.task} of {desk.name(lease.job)}."
+        desk.journal.say("leased", text, replica=lease.replica, job=lease.job, round=offer.round, task=offer.task)
+        return True
+
+    def _consider(self, lease: Lease) -> str | None:
+        try:
+            found = self._desk.why_not(lease, self._shelf.open())
+            reason = found.value if found is not None else None
+        except MarketError as error:
+            reason = str(error)
+        if reason is not None:
+            self._declined += 1
+            self._rest_until = self._clock() + min(LONGEST_REST_S, FIRST_REST_S * 2**self._declined)
+            self._desk.journal.say("declined", f"Declined {lease.task}: {reason}.", replica=lease.replica, why=reason)
+        return reason
+
+    def _account(self, lease: Lease) -> Account:
+        domain = self._desk.domain
+        return Account(
+            chain_id=domain.chain_id,
+            contract=domain.contract,
+            instance=domain.instance,
+            chain_job=lease.offer.job,
+            job=lease.job,
+            signer=self._desk.signer,
+            unit=self._desk.unit(lease.offer.job),
+            price=lease.offer.price,
+        )
+
+    def _compute(self, held: Held) -> None:
+        desk = self._desk
+        try:
+            payload, seconds = desk.compute(held.lease)
+        except MarketError as error:
+            desk.journal.say("failed", f"Could not compute {held.lease.task}: {error}", replica=held.replica)
+            self._give_up(held.lease, str(error), failed=True)
+            self._shelf.forget(held.replica)
+            self._rest_until = self._clock() + FIRST_REST_S
+            return
+        prepared = prepare(desk.domain, held, payload, desk.address, desk.own_signer, seconds)
+        self._shelf.save_payload(held.replica, payload)
+        self._shelf.save(prepared)
+
+    def _give_up(self, lease: Lease, reason: str, failed: bool) -> None:
+        said = GivenUp(replica=lease.replica, fence=lease.fence, failed=failed, reason=reason[:500])
+        self._given_up[lease.replica] = said
+
+    def _upload(self, wanted: UploadWanted) -> bool:
+        held = self._shelf.held.get(wanted.replica)
+        if held is None or held.prepared is None or not held.promised or held.uploaded:
+            return False
+        path = self._shelf.payload(held.replica)
+        try:
+            answer = self._desk.market.upload(held.replica, held.lease.fence, path)
+        except Problem as problem:
+            text = f"The market refused the payload of {held.replica}: {problem}"
+            self._desk.journal.say("upload_refused", text, replica=held.replica, status=problem.status)
+            return False
+        self._shelf.save(held, uploaded=True)
+        self._judgements.verdict(answer.verdict)
+        if answer.voucher is not None:
+            self._judgements.voucher(answer.voucher)
+        return True

@@ -1,0 +1,113 @@
+"""From vouchers to tokens: redeem when it is worth the gas, in trouble, before claims end, at a job's end, at leaving.
+
+A job's money is closed when everything vouchered is paid out and the rest of the reservation is released.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from eth_keys.datatypes import PrivateKey
+
+from gradmarket.contracts import claims
+from gradmarket.contracts.errors import ChainError
+from gradmarket.contracts.local import fund_gas
+from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS
+from gradmarket.contracts.transactions import mined
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Address, Amount, Units
+from gradmarket.worker.chain import Sight
+from gradmarket.worker.report import Journal, Money
+from gradmarket.worker.vouchers import Account, Book, value
+
+LOCAL_GAS_WEI: Final = 10**18
+LOW_GAS_WEI: Final = 10**16
+
+
+class Purse:
+    """Talks to the contract with the worker's key; what fails is said and tried again later, never lost."""
+
+    def __init__(self, sight: Sight, key: PrivateKey, book: Book, journal: Journal, money: Money) -> None:
+        self._sight = sight
+        self._key = key
+        self._book = book
+        self._journal = journal
+        self._money = money
+        self._domain = sight.ledger.domain()
+
+    @property
+    def address(self) -> Address:
+        return address_of(self._key)
+
+    def accounts(self) -> list[Account]:
+        """Those of this chain and contract that are not closed."""
+        return [account for account in self._book.accounts if account.domain == self._domain and not account.closed]
+
+    def get_gas(self) -> None:
+        """On a local chain a worker without gas money gets some, and nothing else."""
+        ledger = self._sight.ledger
+        local = ledger.deployment.chain_id in LOCAL_CHAIN_IDS
+        if local and ledger.gas_money(self.address) < LOW_GAS_WEI:
+            fund_gas(ledger.web3, self.address, LOCAL_GAS_WEI)
+
+    def name_payout(self, payout: Address) -> None:
+        """Registers a cold payout address with the contract, where redeemed money goes whoever sends the redeem."""
+        if self._sight.ledger.payout_of(self.address) != payout:
+            mined(claims.set_payout(self._sight.ledger, self._key, payout))
+
+    def due(self, account: Account, at: Amount | None, before_s: float, now: float) -> bool:
+        """Whether to redeem now: worth `at`, or less than `before_s` seconds until the job's claims end."""
+        if account.redeemable == 0:
+            return False
+        if at is not None and value(account.redeemable, account) >= at:
+            return True
+        return self._sight.claim_until(account.chain_job) - now < before_s
+
+    def redeem(self, account: Account) -> bool:
+        """Presents the newest voucher, and takes what batches credited beyond it; False where it did not work now."""
+        return self._try(account, lambda: self._redeem(account))
+
+    def close(self, account: Account) -> bool:
+        """Redeems, gives the rest of the reservation back, and closes the account."""
+        return self._try(account, lambda: self._close(account))
+
+    def _redeem(self, account: Account) -> None:
+        ledger, job = self._sight.ledger, account.chain_job
+        found = ledger.account(job, self.address)
+        if account.signature is not None and account.vouchered > max(found.vouchered, found.withdrawn):
+            self.get_gas()
+            mined(claims.redeem(ledger, self._key, account.voucher(self.address), account.signature))
+            found = ledger.account(job, self.address)
+        if found.due:
+            self.get_gas()
+            mined(claims.collect(ledger, self._key, job, self.address))
+            found = ledger.account(job, self.address)
+        self._paid_out(account, found.withdrawn)
+
+    def _paid_out(self, account: Account, withdrawn: Units) -> None:
+        paid = withdrawn - account.redeemed
+        if paid > 0:
+            text = f"Redeemed {self._money.text(value(Units(paid), account))} of {account.job}."
+            self._journal.say("redeemed", text, job=account.job, units=paid)
+        self._book.paid_out(self._current(account), withdrawn, closed=False)
+
+    def _close(self, account: Account) -> None:
+        self._redeem(account)
+        ledger, job = self._sight.ledger, account.chain_job
+        found = ledger.account(job, self.address)
+        if found.reserved > found.credited and ledger.block().time <= ledger.job(job).claim_until:
+            self.get_gas()
+            mined(claims.release(ledger, self._key, job, Units(0)))
+            self._sight.forget(job)
+        self._book.paid_out(self._current(account), found.withdrawn, closed=True)
+
+    def _current(self, account: Account) -> Account:
+        return self._book.account(account.domain, account.chain_job)
+
+    def _try(self, account: Account, action: Callable[[], None]) -> bool:
+        try:
+            action()
+        except ChainError as error:
+            text = f"Could not redeem {account.job} now: {error}. The voucher is kept and tried again."
+            self._journal.once("redeem_failed", text, job=account.job)
+            return False
+        return True

@@ -1,0 +1,182 @@
+"""Whether to work on an offer: guards before anything is computed. Pure; each reason tells the attack that it stops.
+
+Enforced: no work without money reserved for this worker alone that it can still redeem when the work is judged; no more
+than k gradients of one requester unpaid; nothing computed but what was published and what this machine can bear.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from math import ceil
+
+from gradmarket.market.errors import SignatureRefused
+from gradmarket.market.job import Publication
+from gradmarket.market.messages import Offer
+from gradmarket.market.rules.payment import unpaid
+from gradmarket.market.rules.secrets import task_seed
+from gradmarket.market.signing import Domain, check
+from gradmarket.market.terms import GENESIS_ROUND, Address, Amount, Hash, JobId, Units
+from gradmarket.market.wire import hash_of
+
+
+class Reason(StrEnum):
+    """Why not, with the attack that the guard stops."""
+
+    NOT_CHOSEN = "the job is none of those that were chosen"
+    """Work for whom its owner did not agree to work for."""
+    SEVERAL_CLAIMS = "it has as many replicas in flight as it risks"
+    """Many leases at once, none of them ever judged."""
+    FOREIGN_SIGNER = "the offer is not signed by the voucher signer of the chain's job"
+    """Offers in the name of a funded job, from someone who cannot pay out of it."""
+    OTHER_SPEC = "the published job is not the one that the offer names"
+    """Show one job, have another computed, and reject the answers as unlike."""
+    OTHER_SPEC_ON_CHAIN = "the job was opened on-chain with another specification"
+    """A reservation that was made for other work."""
+    OTHER_SEED = "the offer's seed is not the one that the job's seed and the indices give"
+    """Ground randomness; replicas that were given different work."""
+    OTHER_PARAMETERS = "the first round does not start from the published parameters"
+    """Work on parameters that nobody else has."""
+    CHEAP = "it pays less than the least that was set"
+    UNDERPRICED = "it pays less than the job promises"
+    """Advertise one price, offer another."""
+    UNPAID = "earlier gradients for this requester are not paid yet"
+    """Take gradient after gradient and pay for none."""
+    NOT_RESERVED = "its own reservation on-chain does not cover this gradient"
+    """One deposit shown to a thousand workers; an escrow drained by the first."""
+    CLAIMS_END = "redeeming may end before the work is judged"
+    """Stall the verdict until the deposit may be taken back."""
+    TOO_SLOW = "the step takes longer than is left of the lease"
+    """Leases so short that honest work is always late."""
+    TOO_MANY_FLOPS = "the step needs more operations than were allowed"
+    """A small document that computes for a day."""
+    TOO_MUCH_MEMORY = "the step needs more memory than was allowed"
+    """A small document that takes the machine down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What this worker agreed to. `min_price` in the token's smallest unit; `margin_s` seconds."""
+
+    jobs: frozenset[JobId]
+    min_price: Amount
+    leases: int
+    unpaid: int
+    margin_s: float
+    max_flops: float
+    max_memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class OnChain:
+    """The job and this worker's account in it, as its own RPC tells them. `now` is the chain's clock or later."""
+
+    signers: frozenset[Address]
+    spec: Hash
+    unit: Amount
+    reserved: Units
+    claim_until: float
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """This worker's own books: `outstanding` is what it has earned in the job or may earn in flight there."""
+
+    in_flight: int
+    outstanding: Units
+    unpaid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """An offer as it came, and what was published for its job."""
+
+    domain: Domain
+    job: JobId
+    offer: Offer
+    signature: bytes
+    publication: Publication
+
+
+def why_not(proposal: Proposal, chain: OnChain, standing: Standing, limits: Limits) -> Reason | None:
+    """The first reason against taking the offer, before anything is downloaded; None where there is none."""
+    return (
+        _chosen(proposal, standing, limits)
+        or _published(proposal, chain)
+        or _priced(proposal, chain, limits)
+        or _covered(proposal, chain, standing, limits)
+    )
+
+
+def _chosen(proposal: Proposal, standing: Standing, limits: Limits) -> Reason | None:
+    if limits.jobs and proposal.job not in limits.jobs:
+        return Reason.NOT_CHOSEN
+    if standing.unpaid >= limits.unpaid:
+        return Reason.UNPAID
+    if standing.in_flight >= limits.leases:
+        return Reason.SEVERAL_CLAIMS
+    return None
+
+
+def _published(proposal: Proposal, chain: OnChain) -> Reason | None:
+    offer, spec = proposal.offer, proposal.publication.spec
+    if not _signed(proposal, chain.signers):
+        return Reason.FOREIGN_SIGNER
+    if offer.spec != hash_of(proposal.publication.digest) or proposal.publication.job != proposal.job:
+        return Reason.OTHER_SPEC
+    if chain.spec != offer.spec:
+        return Reason.OTHER_SPEC_ON_CHAIN
+    if offer.seed != task_seed(spec.seed, offer.round, offer.task):
+        return Reason.OTHER_SEED
+    if offer.round == GENESIS_ROUND and offer.parameters != hash_of(proposal.publication.parameters):
+        return Reason.OTHER_PARAMETERS
+    return None
+
+
+def _priced(proposal: Proposal, chain: OnChain, limits: Limits) -> Reason | None:
+    pay = proposal.offer.price * chain.unit
+    if pay < limits.min_price:
+        return Reason.CHEAP
+    return Reason.UNDERPRICED if pay < proposal.publication.spec.price else None
+
+
+def _covered(proposal: Proposal, chain: OnChain, standing: Standing, limits: Limits) -> Reason | None:
+    if chain.reserved < standing.outstanding + proposal.offer.price:
+        return Reason.NOT_RESERVED
+    if chain.claim_until - chain.now < judged_within(proposal) + limits.margin_s:
+        return Reason.CLAIMS_END
+    return None
+
+
+def _signed(proposal: Proposal, signers: Iterable[Address]) -> bool:
+    for signer in signers:
+        try:
+            check(proposal.domain, proposal.offer, proposal.signature, signer)
+        except SignatureRefused:
+            continue
+        return True
+    return False
+
+
+def judged_within(proposal: Proposal) -> int:
+    """Seconds from a lease to its verdict and upload, if every wave that the job allows uses up its deadlines."""
+    offer, replication = proposal.offer, proposal.publication.spec.replication
+    waves = replication.max_replicas - replication.replicas + 1
+    return waves * (offer.lease_seconds + offer.wave_seconds + offer.upload_seconds)
+
+
+def too_heavy(flops: float, memory: int, limits: Limits) -> Reason | None:
+    """Of a step whose bound is known: `flops` operations, `memory` bytes."""
+    if flops > limits.max_flops:
+        return Reason.TOO_MANY_FLOPS
+    return Reason.TOO_MUCH_MEMORY if memory > limits.max_memory else None
+
+
+def too_slow(step_seconds: float, lease_seconds: float) -> Reason | None:
+    """Of a step whose duration was measured before."""
+    return Reason.TOO_SLOW if step_seconds > lease_seconds else None
+
+
+def unpaid_gradients(earned: Units, vouchered: Units, price: Units) -> int:
+    """How many gradients at `price` are promised beyond what vouchers cover."""
+    return ceil(unpaid(earned, vouchered) / max(1, price))

@@ -1,0 +1,40 @@
+"""What the market or a download answered instead of what was asked for."""
+
+import httpx
+
+from gradmarket.market.errors import MarketError, Refused
+
+
+class Problem(MarketError):
+    """The market refused."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(f"{status}: {detail[:500]}")
+        self.status = status
+
+
+class Unreachable(MarketError):
+    """The market does not answer."""
+
+
+class Untrusted(Refused):
+    """What the market says about the chain does not hold."""
+
+
+class DownloadRefused(Refused):
+    """The download was refused."""
+
+
+class DownloadFailed(MarketError):
+    """The download did not succeed; it may later."""
+
+
+def problem(response: httpx.Response, body: bytes) -> Problem:
+    """Reads RFC 9457 problem details, or what else stands in the body."""
+    text = body.decode("utf-8", "replace")
+    try:
+        told = httpx.Response(response.status_code, content=body).json()
+        text = str(told.get("detail") or told.get("title") or text)
+    except (ValueError, AttributeError):
+        text = text or response.reason_phrase
+    return Problem(response.status_code, text)

@@ -1,0 +1,104 @@
+"""What the worker tells its owner: in sentences, or as one JSON object a line."""
+
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, TextIO
+
+from gradmarket.market.terms import Address, Amount
+from gradmarket.worker.vouchers import Account, value
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What one session came to. Money in the token's smallest unit, as decimal strings."""
+
+    address: str
+    payout: str
+    accepted: int
+    rejected: int
+    earned: str
+    redeemed: str
+    unpaid: int
+    finished: bool
+    """False where it was told to leave at once, or was stopped by an error."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    accepted: int
+    rejected: int
+    earned: int
+    redeemed: int
+    unpaid: int
+
+
+def totals(accounts: Iterable[Account]) -> Totals:
+    """Sums over the jobs in the book."""
+    kept = list(accounts)
+    return Totals(
+        accepted=sum(account.accepted for account in kept),
+        rejected=sum(account.rejected for account in kept),
+        earned=sum(value(account.earned, account) for account in kept),
+        redeemed=sum(value(account.redeemed, account) for account in kept),
+        unpaid=sum(account.unpaid for account in kept),
+    )
+
+
+def summary(address: Address, payout: Address, before: Totals, after: Totals, finished: bool) -> Summary:
+    return Summary(
+        address=address,
+        payout=payout,
+        accepted=after.accepted - before.accepted,
+        rejected=after.rejected - before.rejected,
+        earned=str(after.earned - before.earned),
+        redeemed=str(after.redeemed - before.redeemed),
+        unpaid=after.unpaid,
+        finished=finished,
+    )
+
+
+@dataclass(frozen=True)
+class Money:
+    """How the token is written."""
+
+    symbol: str
+    decimals: int
+
+    def text(self, amount: Amount | int) -> str:
+        whole, rest = divmod(amount, 10**self.decimals)
+        fraction = str(rest).rjust(self.decimals, "0").rstrip("0")
+        return f"{whole}{'.' + fraction if fraction else ''} {self.symbol}"
+
+
+class Journal:
+    """Where sentences go; with `as_json` each is `{"event": …, "text": …, …}`."""
+
+    def __init__(self, as_json: bool = False, stream: TextIO | None = None) -> None:
+        self._as_json = as_json
+        self._stream = stream or sys.stdout
+        self._last = ""
+
+    def say(self, event: str, text: str, **facts: Any) -> None:
+        line = json.dumps({"event": event, "text": text, **facts}) if self._as_json else text
+        print(line, file=self._stream, flush=True)
+        self._last = line
+
+    def once(self, event: str, text: str, **facts: Any) -> None:
+        """Says it unless it was the last thing said."""
+        line = json.dumps({"event": event, "text": text, **facts}) if self._as_json else text
+        if line != self._last:
+            self.say(event, text, **facts)
+
+    def sums(self, done: Summary, money: Money) -> None:
+        earned, redeemed = money.text(int(done.earned)), money.text(int(done.redeemed))
+        text = f"accepted {done.accepted}, rejected {done.rejected}, earned {earned}, redeemed {redeemed}"
+        if done.unpaid:
+            text += f", {done.unpaid} not paid yet"
+        self.say("summary", text, **asdict(done))
+
+
+def estimate(price: Amount, step_seconds: float, overhead_seconds: float = 0.05) -> Amount:
+    """What an hour would bring at most, were there always work: price x 3600 / (step + overhead)."""
+    return Amount(int(price * (3600.0 / max(1e-3, step_seconds + overhead_seconds))))

@@ -1,0 +1,72 @@
+"""What a worker may set, from GRADMARKET_WORKER_… in the environment or the command line; read once, frozen."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, HttpUrl, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from gradmarket.market.job import AmountField
+from gradmarket.market.signing import checksum
+from gradmarket.market.terms import Address, Amount, JobId
+
+GIB = 2**30
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="GRADMARKET_WORKER_", frozen=True, extra="ignore")
+
+    market: HttpUrl = HttpUrl("http://127.0.0.1:8700")
+    """The requester's service."""
+    rpc: HttpUrl | None = None
+    """This worker's own JSON-RPC to the chain; the market's own is believed for a local chain only."""
+    payout: Annotated[Address, AfterValidator(checksum)] | None = None
+    """Where earnings go; the worker's own address where none is given."""
+    data: Path = Path.home() / ".gradmarket" / "worker"
+    """Folder of the key, the vouchers, the cache and the replicas in flight."""
+    passphrase: SecretStr | None = None
+    """Encrypts the key's file where given."""
+    jobs: frozenset[JobId] = frozenset()
+    """Works for these jobs only; for any where empty."""
+    min_price: AmountField = Amount(1)
+    """Least pay for a gradient, in the token's smallest unit."""
+    max_memory: int = Field(default=8 * GIB, ge=2**28)
+    """Bytes that a step may take."""
+    max_disk: int = Field(default=16 * GIB, ge=2**20)
+    """Bytes that downloads may take."""
+    max_download: int = Field(default=4 * GIB, ge=2**20)
+    """Bytes of one download."""
+    max_flops: float = Field(default=1e16, gt=0)
+    """Floating-point operations that a step may take."""
+    step_s: float = Field(default=3600.0, gt=0)
+    """Seconds that a step may take."""
+    device: str = Field(default="cpu", pattern=r"^[a-z]+(:[0-9]+)?$")
+    threads: int = Field(default=1, ge=1, le=256)
+    leases: int = Field(default=1, ge=1, le=16)
+    """Replicas in flight at once."""
+    unpaid: int = Field(default=1, ge=1, le=64)
+    """Gradients that one requester may owe at once: what a dishonest one can take."""
+    margin_s: float = Field(default=60.0, ge=0)
+    """Seconds between a task's last deadline and the end of redeeming."""
+    redeem_at: AmountField | None = None
+    """Redeem a job's vouchers at this value; where none is given, when the job ends, in trouble, or at leaving."""
+    redeem_before_s: float = Field(default=3600.0, gt=0)
+    """Redeem at the latest so many seconds before the job's claims end."""
+    leave_s: float = Field(default=120.0, ge=0)
+    """How long the first signal waits for the verdicts of what is in flight."""
+    wait_s: float = Field(default=20.0, ge=0, le=30)
+    """How long one poll waits at the market."""
+
+    @property
+    def origin(self) -> str:
+        """The market's address without a trailing slash."""
+        return str(self.market).rstrip("/")
+
+    @property
+    def node(self) -> str | None:
+        """The own JSON-RPC node's address."""
+        return str(self.rpc) if self.rpc else None
+
+    @property
+    def secret(self) -> str | None:
+        return self.passphrase.get_secret_value() if self.passphrase else None

@@ -1,0 +1,71 @@
+"""Signing in with the wallet (EIP-4361): only for the market that is talked to, with the payout in the statement."""
+
+import ipaddress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+from eth_account import Account
+from eth_account.messages import encode_defunct
+from siwe import ISO8601Datetime, SiweMessage
+
+from gradmarket.market.terms import Address
+from gradmarket.market.wire import STATEMENT, SignIn, SignInNonce
+from gradmarket.worker.problems import Untrusted
+from gradmarket.worker.wallet import Wallet
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Who signs in, where the pay goes, and on which chain."""
+
+    wallet: Wallet
+    payout: Address
+    chain_id: int
+
+
+def sign_in(credentials: Credentials, nonce: SignInNonce, origin: str) -> SignIn:
+    """Raises Untrusted where the message would sign in somewhere else: a market must not borrow a worker's name."""
+    for told in (nonce.domain, urlsplit(nonce.uri).netloc):
+        if not same_place(told, urlsplit(origin).netloc):
+            raise Untrusted(f"{origin} asks to sign in at {told}; if that is the same service, use its address")
+    if nonce.chain_id != credentials.chain_id:
+        raise Untrusted(f"{origin} asks to sign in on chain {nonce.chain_id}, the job is on {credentials.chain_id}")
+    text = message(credentials, nonce)
+    signed = Account.sign_message(encode_defunct(text=text), credentials.wallet.key)
+    return SignIn(message=text, signature=bytes(signed.signature))
+
+
+def message(credentials: Credentials, nonce: SignInNonce) -> str:
+    told = SiweMessage(
+        domain=nonce.domain,
+        address=credentials.wallet.address,
+        uri=nonce.uri,
+        version="1",
+        chain_id=nonce.chain_id,
+        nonce=nonce.nonce,
+        issued_at=ISO8601Datetime.from_datetime(datetime.now(UTC)),
+        expiration_time=nonce.expires_at,
+        statement=STATEMENT.format(payout=credentials.payout),
+    )
+    return str(told.prepare_message())
+
+
+def same_place(one: str, other: str) -> bool:
+    """Whether two `host:port` name one service; the names of the loopback count as one."""
+    return _place(one) == _place(other)
+
+
+def _place(netloc: str) -> tuple[str, int | None]:
+    parts = urlsplit(f"//{netloc}")
+    host = (parts.hostname or "").rstrip(".")
+    return ("localhost" if is_loopback(host) else host, parts.port)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,171 @@
+"""The worker's book on disk: what it earned, the newest voucher of every job, and how each requester dealt with it.
+
+Every change is on disk before it counts. `earned` grows by verdicts, `vouchered` by vouchers; the difference is unpaid.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from gradmarket.market.errors import NotFound
+from gradmarket.market.job import AmountField
+from gradmarket.market.messages import Voucher
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import Address, Amount, JobId, ReplicaId, Units
+from gradmarket.market.wire import AddressField, HashField, SignatureField, UnitsField
+from gradmarket.worker import durable
+from gradmarket.worker.policy import unpaid_gradients
+
+REMEMBERED: Final = 256
+"""Replicas kept by name so that a verdict that is told twice counts once; far more than are ever in flight."""
+
+
+class Kept(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Account(Kept):
+    """One job's money, in units. `price` is the last offer's."""
+
+    chain_id: int
+    contract: AddressField
+    instance: HashField
+    chain_job: int
+    job: JobId
+    signer: AddressField
+    unit: AmountField
+    price: UnitsField = Units(0)
+    earned: UnitsField = Units(0)
+    vouchered: UnitsField = Units(0)
+    signature: SignatureField | None = None
+    redeemed: UnitsField = Units(0)
+    """The cumulative sum up to which the chain has paid out."""
+    closed: bool = False
+    """Redeemed and released: nothing is left to do."""
+    accepted: int = 0
+    rejected: int = 0
+    counted: tuple[ReplicaId, ...] = ()
+
+    @property
+    def domain(self) -> Domain:
+        return Domain(self.chain_id, self.contract, self.instance)
+
+    @property
+    def redeemable(self) -> Units:
+        """What the newest voucher adds to what was paid out."""
+        return Units(max(0, self.vouchered - self.redeemed))
+
+    @property
+    def unpaid(self) -> int:
+        """Gradients that were accepted and not vouchered for."""
+        return unpaid_gradients(self.earned, self.vouchered, self.price)
+
+    def voucher(self, worker: Address) -> Voucher:
+        return Voucher(self.chain_job, worker, self.vouchered)
+
+
+class Dealings(Kept):
+    """How one requester's signer behaved, whatever the job. A grievance counts as a gradient lost."""
+
+    offers: int = 0
+    accepted: int = 0
+    rejected: int = 0
+    grievances: tuple[str, ...] = ()
+
+
+class Pages(Kept):
+    accounts: tuple[Account, ...] = ()
+    dealings: dict[AddressField, Dealings] = {}
+
+
+class Book:
+    """Loads and keeps the pages; every method that changes them writes them first."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        text = path.read_bytes() if path.is_file() else None
+        self._pages = Pages.model_validate_json(text) if text else Pages()
+
+    @property
+    def accounts(self) -> tuple[Account, ...]:
+        return self._pages.accounts
+
+    def find(self, domain: Domain, chain_job: int) -> Account | None:
+        of_job = (a for a in self.accounts if a.instance == domain.instance and a.chain_job == chain_job)
+        return next((account for account in of_job if account.domain == domain), None)
+
+    def account(self, domain: Domain, chain_job: int) -> Account:
+        """Raises NotFound where nothing was ever taken from the job."""
+        if account := self.find(domain, chain_job):
+            return account
+        raise NotFound(f"no account for job {chain_job} of contract {domain.contract}")
+
+    def dealings(self, signer: Address) -> Dealings:
+        return self._pages.dealings.get(signer, Dealings())
+
+    def unpaid(self, signer: Address) -> int:
+        """Gradients that this requester owes: promised and not vouchered for, or taken against the rules."""
+        owed = sum(account.unpaid for account in self.accounts if account.signer == signer)
+        return owed + len(self.dealings(signer).grievances)
+
+    def offered(self, account: Account) -> None:
+        """An offer is taken: opens its account, or renews price and signer in it."""
+        found = self.find(account.domain, account.chain_job) or account
+        renewed = found.model_copy(update={"price": account.price, "signer": account.signer, "closed": False})
+        known = self.dealings(account.signer)
+        self._write(renewed, account.signer, known.model_copy(update={"offers": known.offers + 1}))
+
+    def judged(self, account: Account, replica: ReplicaId, units: Units, accepted: bool) -> None:
+        """Counts a final verdict, once however often it is told; `units` is what it promises."""
+        if replica in account.counted:
+            return
+        changed = account.model_copy(
+            update={
+                "earned": account.earned + units,
+                "accepted": account.accepted + accepted,
+                "rejected": account.rejected + (not accepted),
+                "counted": (*account.counted, replica)[-REMEMBERED:],
+            }
+        )
+        known = self.dealings(account.signer)
+        update = {"accepted": known.accepted + accepted, "rejected": known.rejected + (not accepted)}
+        self._write(changed, account.signer, known.model_copy(update=update))
+
+    def take(self, account: Account, voucher: Voucher, signature: bytes, open_units: Units) -> None:
+        """Keeps a checked voucher. What neither verdicts nor `open_units` in flight explain precedes this book."""
+        if voucher.cumulative <= account.vouchered:
+            return
+        before = max(0, voucher.cumulative - account.earned - open_units)
+        update = {"vouchered": voucher.cumulative, "signature": signature, "earned": account.earned + before}
+        self._write(account.model_copy(update=update))
+
+    def paid_out(self, account: Account, cumulative: Units, closed: bool) -> None:
+        """The chain has paid up to `cumulative`."""
+        redeemed = max(account.redeemed, cumulative)
+        self._write(account.model_copy(update={"redeemed": redeemed, "closed": closed}))
+
+    def aggrieved(self, signer: Address, what: str) -> None:
+        """The requester broke a rule at this worker's cost."""
+        known = self.dealings(signer)
+        self._write(None, signer, known.model_copy(update={"grievances": (*known.grievances, what[:500])}))
+
+    def _write(self, account: Account | None, signer: Address | None = None, dealings: Dealings | None = None) -> None:
+        accounts = self.accounts
+        if account is not None:
+            accounts = (*(a for a in accounts if not _same(a, account)), account)
+        known = self._pages.dealings
+        if signer is not None and dealings is not None:
+            known = {**known, signer: dealings}
+        pages = Pages(accounts=accounts, dealings=known)
+        durable.write(self._path, pages.model_dump_json(indent=1).encode())
+        self._pages = pages
+
+
+def _same(one: Account, other: Account) -> bool:
+    return one.domain == other.domain and one.chain_job == other.chain_job
+
+
+def value(units: Units, account: Account) -> Amount:
+    """Units of the account's job in the token's smallest unit."""
+    return Amount(units * account.unit)
