@@ -1,0 +1,73 @@
+"""Length-prefixed JSON over pipes. Nothing here or above it unpickles: a broken child cannot own its parent."""
+
+import json
+import os
+import select
+import time
+from typing import Any, Final
+
+LENGTH: Final = 4
+FRAME_LIMIT: Final = 16 * 2**20
+
+
+class Broken(Exception):
+    """The other side closed the pipe or does not speak the protocol."""
+
+
+class Late(Exception):
+    """The deadline passed."""
+
+
+def send(descriptor: int, message: dict[str, Any], deadline: float | None = None) -> None:
+    """Writes one message; `deadline` is of time.monotonic() and needs a non-blocking pipe. Raises Broken, Late."""
+    body = json.dumps(message, separators=(",", ":")).encode()
+    waiting = memoryview(len(body).to_bytes(LENGTH, "big") + body)
+    while waiting:
+        _wait(descriptor, select.POLLOUT, deadline)
+        try:
+            waiting = waiting[os.write(descriptor, waiting) :]
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            raise Broken(str(error)) from None
+
+
+def receive(descriptor: int, deadline: float | None = None) -> dict[str, Any]:
+    """Reads one message. Raises Broken, Late."""
+    length = int.from_bytes(_exactly(descriptor, LENGTH, deadline), "big")
+    if length > FRAME_LIMIT:
+        raise Broken(f"a message of {length} bytes")
+    try:
+        message = json.loads(_exactly(descriptor, length, deadline))
+    except (ValueError, RecursionError):
+        raise Broken("a message that is not JSON") from None
+    if not isinstance(message, dict):
+        raise Broken("a message that is not an object")
+    return message
+
+
+def _exactly(descriptor: int, count: int, deadline: float | None) -> bytes:
+    parts: list[bytes] = []
+    while count:
+        _wait(descriptor, select.POLLIN, deadline)
+        try:
+            part = os.read(descriptor, min(count, 2**20))
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            raise Broken(str(error)) from None
+        if not part:
+            raise Broken("the pipe was closed")
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def _wait(descriptor: int, event: int, deadline: float | None) -> None:
+    if deadline is None:
+        return
+    poll = select.poll()
+    poll.register(descriptor, event)
+    left = deadline - time.monotonic()
+    if left <= 0 or not poll.poll(left * 1000):
+        raise Late

@@ -1,0 +1,204 @@
+"""The runner: a warm child process that runs a stranger's document. This side never imports torch."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Annotated, Any, Final, Self, TypeVar
+
+import numpy as np
+from blake3 import blake3
+from pydantic import Field, TypeAdapter, ValidationError
+
+from gradmarket.market.errors import Refused, RunnerCrashed, RunnerTimeout
+from gradmarket.market.gradient.payload import Layout
+from gradmarket.market.job import GradientStep
+from gradmarket.market.model.document.schema import Document, load
+from gradmarket.market.model.figures import Bound, Metrics, Published
+from gradmarket.market.model.layout import check_batch, check_state, layout
+from gradmarket.market.model.tensors import unpack
+from gradmarket.runner.arena import Arena, described, encoded, end_of, planned
+from gradmarket.runner.process import Child
+from gradmarket.runner.settings import RunnerSettings
+
+Arrays = Mapping[str, np.ndarray]
+Answer = TypeVar("Answer")
+Length = Annotated[int, Field(ge=1, le=2**40)]
+Lengths = tuple[Length, Length, Length]
+DOCUMENTS_KEPT: Final = 4
+_NOTHING: Final = TypeAdapter(type(None))
+_BOUND: Final = TypeAdapter(Bound)
+_METRICS: Final = TypeAdapter(Metrics)
+_LENGTHS: Final = TypeAdapter(Lengths)
+
+
+@dataclass(frozen=True)
+class DocumentInfo:
+    """A document that the child accepted, and what a step of it answers."""
+
+    document: Document
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class _Kept:
+    data: bytes
+    info: DocumentInfo
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A request's fields that say where its inputs lie, and the first free byte after them."""
+
+    request: dict[str, Any]
+    end: int
+
+
+class Runner:
+    """One warm child, for one caller at a time; others wait.
+
+    Its methods raise Refused for bad input, and RunnerCrashed, RunnerTimeout or OutOfMemory where the child failed;
+    the next call then starts another child. The child ends with `close`, and with this process, however that ends.
+    """
+
+    def __init__(self, settings: RunnerSettings | None = None) -> None:
+        self.settings = settings or RunnerSettings()
+        self._lock = threading.RLock()
+        self._child: Child | None = None
+        self._documents: dict[str, _Kept] = {}
+        self._in_child: list[str] = []
+        self._current = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Starts the child, if it is not running: 1 to 3 seconds, most of them torch's import."""
+        with self._lock:
+            self._running()
+
+    def close(self) -> None:
+        """Ends the child."""
+        with self._lock:
+            child, self._child = self._child, None
+            if child is not None:
+                child.end()
+                child.arena.close()
+
+    def determinism_class(self) -> str:
+        """Runners of one class compute the same bits; see protocol: proven by votes, never by this name alone."""
+        with self._lock:
+            return self._running().greeting.determinism_class
+
+    def publish(
+        self, architecture: str, arguments: Mapping[str, Any], input_shape: Sequence[int], classes: int, seed: int
+    ) -> Published:
+        """A ready classifier of float32[rows, *input_shape] as documents and parameters. Raises JobRefused."""
+        request = {"do": "publish", "architecture": architecture, "arguments": dict(arguments), "seed": seed}
+        request |= {"input_shape": list(input_shape), "classes": classes}
+        with self._lock:
+            lengths = self._ask(request, _LENGTHS)
+            arena = self._running().arena
+            if sum(lengths) > arena.size:
+                self.close()
+                raise RunnerCrashed("it published more than it wrote")
+            document, evaluation, parameters = arena.read_bytes(lengths)
+        return Published(document, evaluation, unpack(parameters))
+
+    def load(self, document: bytes) -> DocumentInfo:
+        """Makes this the current document. It is read by the child first, under its limits. Raises DocumentRefused."""
+        with self._lock:
+            self._current = self._known(document)
+            return self._documents[self._current].info
+
+    def bound(self, rows: int) -> Bound:
+        """The cost of one microbatch of this many rows of the current document. Raises DocumentRefused over limits."""
+        with self._lock:
+            document = self._needed(self._current)
+            return self._ask({"do": "bound", "digest": document.digest, "rows": rows}, _BOUND)
+
+    def compute(self, state: Arrays, batch: Arrays, seed: bytes, step: GradientStep) -> dict[str, np.ndarray]:
+        """One step of the current document: float32 arrays in its layout's order; see market.model.compute."""
+        with self._lock:
+            document = self._needed(self._current)
+            sent = self._write(document, state, batch)
+            entries = self._documents[document.digest].info.layout.entries
+            result = planned({entry.name: (entry.shape, "float32") for entry in entries}, sent.end)
+            arena = self._running().arena
+            arena.reserve(end_of(result, sent.end))
+            request = {"do": "compute", "seed": seed.hex(), "step": step.model_dump(mode="json"), **sent.request}
+            self._ask(request | {"result": encoded(result)}, _NOTHING)
+            return arena.read(result)
+
+    def evaluate(self, document: bytes, state: Arrays, batch: Arrays) -> Metrics:
+        """Loss and metrics of an evaluation document; the current document stays the current one."""
+        with self._lock:
+            sent = self._write(self._needed(self._known(document)), state, batch)
+            return self._ask({"do": "evaluate", **sent.request}, _METRICS)
+
+    def _write(self, document: Document, state: Arrays, batch: Arrays) -> _Sent:
+        """Puts a step's inputs into the arena. Raises Refused where they are not what the document reads."""
+        check_state(document, state)
+        check_batch(document, batch)
+        read = {name: state[name] for name in document.state}
+        first = planned(described(read))
+        second = planned(described(batch), end_of(first))
+        arena = self._running().arena
+        arena.reserve(end_of(second))
+        arena.write(first, read)
+        arena.write(second, batch)
+        request = {"digest": document.digest, "state": encoded(first), "batch": encoded(second)}
+        return _Sent(request, end_of(second))
+
+    def _known(self, data: bytes) -> str:
+        """The digest of a document that the child has accepted once."""
+        digest = "blake3:" + blake3(data).hexdigest()
+        if digest not in self._documents:
+            self._send(digest, data)
+            document = load(data)
+            self._documents[digest] = _Kept(data, DocumentInfo(document, layout(document)))
+            self._forget_old()
+        return digest
+
+    def _forget_old(self) -> None:
+        for digest in list(self._documents)[:-DOCUMENTS_KEPT]:
+            if digest != self._current:
+                del self._documents[digest]
+
+    def _needed(self, digest: str) -> Document:
+        """The document of this digest, which the child has now, though it may be another child."""
+        if digest not in self._documents:
+            raise Refused("no document was loaded")
+        self._running()
+        if digest not in self._in_child:
+            self._send(digest, self._documents[digest].data)
+        return self._documents[digest].info.document
+
+    def _send(self, digest: str, data: bytes) -> None:
+        self._running().arena.write_bytes([data])
+        old = self._in_child[: -DOCUMENTS_KEPT + 1]
+        self._ask({"do": "load", "length": len(data), "forget": old}, _NOTHING)
+        self._in_child = [*self._in_child[len(old) :], digest]
+
+    def _running(self) -> Child:
+        if self._child is None:
+            self._child = Child(self.settings, Arena.create())
+            self._in_child = []
+        return self._child
+
+    def _ask(self, request: dict[str, Any], kind: TypeAdapter[Answer]) -> Answer:
+        """The child's answer, checked; a child that fails or answers anything else is ended."""
+        child = self._running()
+        try:
+            return kind.validate_python(child.ask(request))
+        except ValidationError:
+            self.close()
+            raise RunnerCrashed("its answer makes no sense") from None
+        except (RunnerCrashed, RunnerTimeout):
+            self.close()
+            raise

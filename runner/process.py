@@ -1,0 +1,147 @@
+"""One child process from the parent's side: started, asked, killed. It is asked one thing at a time."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import IO, Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from gradmarket.market import errors
+from gradmarket.market.errors import JobRefused, MarketError, RunnerCrashed, RunnerTimeout
+from gradmarket.runner import frames
+from gradmarket.runner.arena import Arena
+from gradmarket.runner.settings import RunnerSettings, environment
+
+COMMAND: Final = (sys.executable, "-I", "-m", "gradmarket.runner.child")
+_ERRORS: Final[dict[str, type[MarketError]]] = {
+    kind.__name__: kind for kind in (errors.Refused, errors.DocumentRefused, errors.TensorsRefused, errors.OutOfMemory)
+}
+_DETAIL_LIMIT: Final = 500
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """What a child says when it is ready: its determinism class, and the measures of confine.py that hold."""
+
+    determinism_class: str
+    confined: tuple[str, ...]
+
+
+_GREETING: Final = TypeAdapter(Greeting)
+
+
+class Child:
+    """A running child. Every method raises RunnerCrashed or RunnerTimeout, after which the child is gone."""
+
+    def __init__(self, settings: RunnerSettings, arena: Arena) -> None:
+        self.arena = arena
+        self._settings = settings
+        self._held = ExitStack()
+        self._diagnostics: IO[bytes] = self._held.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+        requests, self._requests = os.pipe()
+        self._answers, answers = os.pipe()
+        for descriptor in (self._requests, self._answers):
+            os.set_blocking(descriptor, False)
+            self._held.callback(os.close, descriptor)
+        try:
+            self._process = self._start(requests, answers)
+        finally:
+            os.close(requests)
+            os.close(answers)
+        self.greeting = self._greeted(time.monotonic() + settings.start_seconds)
+
+    def _greeted(self, deadline: float) -> Greeting:
+        try:
+            return _GREETING.validate_python(self._receive(deadline))
+        except ValidationError:
+            raise self._crashed("its greeting makes no sense") from None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, request: dict[str, Any]) -> Any:
+        """The answer to one request. Raises the error that the child reports, too."""
+        deadline = time.monotonic() + self._settings.seconds
+        try:
+            frames.send(self._requests, request, deadline)
+        except frames.Broken:
+            raise self._crashed("it does not read") from None
+        except frames.Late:
+            raise self._timed_out() from None
+        return self._receive(deadline)
+
+    def end(self) -> None:
+        """Kills the child and waits until it is gone. May be called again."""
+        if self._process.returncode is None:
+            self._process.kill()
+            self._process.wait()
+            self._held.close()
+
+    def _start(self, requests: int, answers: int) -> "subprocess.Popen[bytes]":
+        configuration = {
+            "parent": os.getpid(),
+            "follow_parent": threading.current_thread() is threading.main_thread(),
+            "requests": requests,
+            "answers": answers,
+            "arena": self.arena.descriptor,
+            "device": self._settings.device,
+            "threads": self._settings.threads,
+            "memory_bytes": self._settings.memory_bytes,
+            "operations": self._settings.operations,
+        }
+        return subprocess.Popen(
+            [*COMMAND, json.dumps(configuration)],
+            env=environment(self._settings),
+            cwd=os.sep,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._diagnostics,
+            pass_fds=(requests, answers, self.arena.descriptor),
+            start_new_session=True,
+        )
+
+    def _receive(self, deadline: float) -> Any:
+        try:
+            answer = frames.receive(self._answers, deadline)
+        except frames.Broken as error:
+            raise self._crashed(str(error)) from None
+        except frames.Late:
+            raise self._timed_out() from None
+        if set(answer) == {"ok"}:
+            return answer["ok"]
+        raise self._reported(answer)
+
+    def _reported(self, answer: dict[str, Any]) -> MarketError:
+        name, detail, field = (str(answer.get(key, ""))[:_DETAIL_LIMIT] for key in ("error", "detail", "field"))
+        if name == JobRefused.__name__:
+            return JobRefused(field, detail.removeprefix(f"{field}: "))
+        if name in _ERRORS:
+            return _ERRORS[name](detail)
+        return self._crashed(f"it answered with the error {name[:80]}")
+
+    def _crashed(self, detail: str) -> RunnerCrashed:
+        ending = self._last_words()
+        self.end()
+        code = self._process.returncode
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return RunnerCrashed(f"{detail}; {how}; {ending}" if ending else f"{detail}; {how}")
+
+    def _timed_out(self) -> RunnerTimeout:
+        self.end()
+        return RunnerTimeout(f"{self._settings.seconds:g} s")
+
+    def _last_words(self) -> str:
+        """The last line that the child wrote to its standard error."""
+        size = self._diagnostics.seek(0, os.SEEK_END)
+        self._diagnostics.seek(max(0, size - _DETAIL_LIMIT))
+        lines = self._diagnostics.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""

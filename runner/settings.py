@@ -1,0 +1,47 @@
+"""How a runner's child is set up: limits, and the environment that decides which bits it computes."""
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+CARRIED: Final = ("LD_LIBRARY_PATH", "TMPDIR", "SYSTEMROOT")
+CARRIED_FOR_CUDA: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
+
+
+@dataclass(frozen=True)
+class RunnerSettings:
+    """Limits of one child. `memory_bytes` is beyond what an idle child has, and holds on the CPU only."""
+
+    threads: int = 1
+    device: str = "cpu"
+    memory_bytes: int = 4 * 2**30
+    seconds: float = 120.0
+    """Wall time of one request."""
+    start_seconds: float = 120.0
+    """Wall time of the child's start, in which torch is imported."""
+    operations: int = 10**15
+    """Floating-point operations of one pass that `bound` lets by."""
+
+
+def environment(settings: RunnerSettings) -> dict[str, str]:
+    """The whole environment of the child, there before torch is imported; of the parent's own only library paths."""
+    threads = str(settings.threads)
+    carried = CARRIED + (() if settings.device == "cpu" else CARRIED_FOR_CUDA)
+    return {
+        **{name: os.environ[name] for name in carried if name in os.environ},
+        "PATH": os.defpath,
+        "HOME": "/nonexistent",
+        "USER": "runner",
+        "LC_ALL": "C.UTF-8",
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_DYNAMIC": "FALSE",
+        "OMP_DYNAMIC": "FALSE",
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "MKL_CBWR": "AVX2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "NVIDIA_TF32_OVERRIDE": "0",
+        "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "0",
+    }
