@@ -34,10 +34,6 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     return app
 
 
-class TooLarge(Exception):
-    """The request's body is larger than it may be."""
-
-
 class BodyLimit:
     """Refuses bodies over `limit` bytes, but for the doors that stream and count for themselves."""
 
@@ -53,23 +49,25 @@ class BodyLimit:
         if declared.isdigit() and int(declared) > self._limit:
             await self._refuse(scope, receive, send)
             return
-        try:
-            await self._app(scope, self._counted(receive), send)
-        except TooLarge:
-            await self._refuse(scope, receive, send)
+        await self._watched(scope, receive, send)
 
-    def _counted(self, receive: Receive) -> Receive:
+    async def _watched(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Counts what comes; past the limit the application hears a disconnect, and its answer gives way to ours."""
         total = 0
 
         async def counted() -> Message:
             nonlocal total
             message = await receive()
             total += len(message.get("body", b""))
-            if total > self._limit:
-                raise TooLarge
-            return message
+            return message if total <= self._limit else {"type": "http.disconnect"}
 
-        return counted
+        async def unless_refused(message: Message) -> None:
+            if total <= self._limit:
+                await send(message)
+
+        await self._app(scope, counted, unless_refused)
+        if total > self._limit:
+            await self._refuse(scope, receive, send)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
         await problems.response(413, f"a body has at most {self._limit} bytes here")(scope, receive, send)

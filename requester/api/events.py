@@ -25,7 +25,7 @@ def _after(context: Context, job_id: str, last: int) -> tuple[list[EventView], b
     with context.reading() as session:
         rows = select(Event).where(Event.job_id == job_id, Event.id > last).order_by(Event.id).limit(AT_ONCE)
         events = [EventView(id=e.id, kind=e.kind, body=e.body, at=time(e.at)) for e in session.scalars(rows)]
-        over = session.get_one(Job, job_id).ended_at is not None and not events
+        over = session.get_one(Job, job_id).ended_at is not None and len(events) < AT_ONCE
         return events, over
 
 

@@ -102,7 +102,7 @@ def worker(context: Here, address: Address) -> WorkerView:
             seen_at=time(row.seen_at),
             joined_at=time(row.joined_at),
             strikes=row.strikes,
-            replicas=dict(session.execute(states).tuples().all()),
+            replicas=dict(session.execute(states).all()),
         )
 
 

@@ -78,4 +78,4 @@ def counts(session: Session, job_id: str, worker: str | None = None) -> dict[str
     grouped = select(Replica.state, func.count()).where(Replica.job_id == job_id).group_by(Replica.state)
     if worker is not None:
         grouped = grouped.where(Replica.worker == worker)
-    return dict(session.execute(grouped).tuples().all())
+    return dict(session.execute(grouped).all())

@@ -32,7 +32,7 @@ def in_flight(session: Session, job_id: str) -> dict[str, int]:
         .where(Replica.job_id == job_id, Replica.state.in_(IN_FLIGHT))
         .group_by(Replica.worker)
     )
-    return dict(session.execute(open_replicas).tuples().all())
+    return dict(session.execute(open_replicas).all())
 
 
 def standings(session: Session, job: Job) -> dict[str, Standing]:

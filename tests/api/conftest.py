@@ -1,0 +1,93 @@
+"""A real service on loopback: uvicorn over a context on the session's chain, with no stages driving it."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import httpx
+import pytest
+import uvicorn
+from eth_account import Account
+from eth_account.messages import encode_defunct
+from siwe import SiweMessage
+
+from gradmarket.contracts import deployment as deployments
+from gradmarket.market import wire
+from gradmarket.requester.app import create_app
+from gradmarket.requester.context import Context
+from gradmarket.requester.settings import Settings
+from gradmarket.requester.wiring import wired
+
+JOB = {
+    "name": "digits",
+    "model": {"architecture": "mlp"},
+    "data": {"ready": "digits"},
+    "step": {"rows": 32},
+    "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9},
+    "rounds": 3,
+    "price": "1000000000",
+}
+
+
+class Service:
+    def __init__(self, url: str, context: Context, token: str) -> None:
+        self.url, self.context = url, context
+        self.anyone = httpx.Client(base_url=url)
+        self.requester = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"})
+
+    def siwe(self, account, **changed) -> SiweMessage:  # type: ignore[no-untyped-def]
+        told = self.anyone.get("/v1/session/nonce").json()
+        fields = {
+            "domain": told["domain"],
+            "address": account.address,
+            "statement": wire.STATEMENT.format(payout=account.address),
+            "uri": told["uri"],
+            "version": "1",
+            "chain_id": told["chain_id"],
+            "nonce": told["nonce"],
+            "issued_at": "2026-01-01T00:00:00Z",
+        }
+        return SiweMessage(**(fields | changed))
+
+    def knock(self, account, message: SiweMessage) -> httpx.Response:  # type: ignore[no-untyped-def]
+        text = message.prepare_message()
+        signature = account.sign_message(encode_defunct(text=text)).signature
+        return self.anyone.post("/v1/session", json={"message": text, "signature": "0x" + signature.hex()})
+
+    def worker(self) -> tuple[str, httpx.Client]:
+        account = Account.create()
+        token = self.knock(account, self.siwe(account)).json()["token"]
+        return account.address, httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {token}"})
+
+
+@pytest.fixture(scope="session")
+def service(anvil, deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:  # type: ignore[no-untyped-def]
+    data: Path = tmp_path_factory.mktemp("service")
+    deployments.write(deployment, data / "deployment.json")
+    settings = Settings(data=data, rpc=anvil.url)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with wired(settings, url) as context:
+            server = uvicorn.Server(uvicorn.Config(create_app(context, nullcontext), log_config=None))
+            thread = threading.Thread(target=server.run, args=([listener],))
+            thread.start()
+            until = time.monotonic() + 10
+            while not server.started and time.monotonic() < until:
+                time.sleep(0.01)
+            yield Service(url, context, (data / "keys" / "token").read_text().strip())
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture
+def posted(service: Service) -> Callable[..., dict]:  # type: ignore[type-arg]
+    def post(**changed: object) -> dict:  # type: ignore[type-arg]
+        answer = service.requester.post("/v1/jobs", json={**JOB, **changed})
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    return post

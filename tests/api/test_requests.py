@@ -1,0 +1,163 @@
+"""What the doors say: problems that name the remedy, cursors, idempotency, events, an OpenAPI that tells the truth."""
+
+import httpx
+import pytest
+from blake3 import blake3
+
+JOB = {
+    "name": "digits",
+    "model": {"architecture": "mlp"},
+    "data": {"ready": "digits"},
+    "step": {"rows": 32},
+    "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9},
+    "rounds": 3,
+    "price": "1000000000",
+}
+
+
+def problem(answer: httpx.Response, status: int) -> dict:  # type: ignore[type-arg]
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    body = answer.json()
+    assert body["status"] == status
+    assert body["title"]
+    return body
+
+
+def test_a_job_is_created_with_its_place_its_notice_and_its_highest_cost(service) -> None:  # type: ignore[no-untyped-def]
+    answer = service.requester.post("/v1/jobs", json=JOB)
+    assert answer.status_code == 201
+    job = answer.json()
+    assert answer.headers["location"] == f"/v1/jobs/{job['id']}"
+    assert job["costs"]["at_most"] == str(3 * 1 * 5 * 10**9)
+    assert "Workers see the model and the training data" in job["notice"]
+    assert service.anyone.get(answer.headers["location"]).json()["id"] == job["id"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"foo": 1}, "foo"),
+        ({"price": "15"}, "price"),
+        ({"price": "-1"}, "price"),
+        ({"price": 1.5}, "price"),
+        ({"rounds": 0}, "rounds"),
+        ({"model": {"architecture": "pickle"}}, "model.architecture"),
+        ({"optimizer": {"name": "sgd", "lr": 0.1, "momentun": 0.9}}, "optimizer.momentun"),
+        ({"optimizer": {"name": "os", "lr": 0.1}}, "optimizer.name"),
+        ({"uplink": {"codec": "zip"}}, "uplink.codec"),
+        ({"norm_bound": "NaN"}, "norm_bound"),
+        ({"deadlines": {"lease_s": 0}}, "deadlines.lease_s"),
+    ],
+)
+def test_a_bad_job_is_refused_by_the_name_of_its_field(service, changed: dict, field: str) -> None:  # type: ignore
+    before = len(service.anyone.get("/v1/jobs?limit=500").json()["items"])
+    body = problem(service.requester.post("/v1/jobs", json={**JOB, **changed}), 422)
+    assert any(entry["field"].startswith(field) for entry in body["errors"]), body
+    assert len(service.anyone.get("/v1/jobs?limit=500").json()["items"]) == before, "nothing was changed"
+
+
+def test_without_a_token_the_problem_says_which_one_to_send(service) -> None:  # type: ignore[no-untyped-def]
+    body = problem(service.anyone.post("/v1/jobs", json=JOB), 401)
+    assert "Authorization: Bearer" in body["detail"]
+    _, worker = service.worker()
+    assert "requester" in problem(worker.post("/v1/jobs", json=JOB), 403)["detail"]
+    assert "sign in" in problem(service.requester.post("/v1/work/poll", json={}), 403)["detail"]
+
+
+def test_a_repeated_post_is_answered_alike_and_another_body_conflicts(service) -> None:  # type: ignore[no-untyped-def]
+    key = {"Idempotency-Key": "once"}
+    first = service.requester.post("/v1/jobs", json=JOB, headers=key)
+    second = service.requester.post("/v1/jobs", json=JOB, headers=key)
+    assert (second.status_code, second.json(), second.headers["location"]) == (
+        201,
+        first.json(),
+        first.headers["location"],
+    )
+    problem(service.requester.post("/v1/jobs", json={**JOB, "rounds": 4}, headers=key), 409)
+
+
+def test_cursors_walk_every_job_once(service, posted) -> None:  # type: ignore[no-untyped-def]
+    made = {posted(name=f"job {index}")["id"] for index in range(5)}
+    seen, cursor = [], None
+    while True:
+        answer = service.anyone.get("/v1/jobs", params={"limit": 2, **({"cursor": cursor} if cursor else {})}).json()
+        assert len(answer["items"]) <= 2
+        seen += [job["id"] for job in answer["items"]]
+        cursor = answer["next"]
+        if cursor is None:
+            break
+    assert made <= set(seen)
+    assert len(seen) == len(set(seen))
+    problem(service.anyone.get("/v1/jobs?cursor=%00nonsense"), 422)
+
+
+def test_what_is_not_there_is_a_404_that_names_it(service, posted) -> None:  # type: ignore[no-untyped-def]
+    job = posted()["id"]
+    for path in (
+        "jobs/nowhere",
+        f"jobs/{job}/tasks/none",
+        f"jobs/{job}/parameters",
+        "workers/0x" + "1" * 40,
+        "nowhere",
+    ):
+        problem(service.anyone.get(f"/v1/{path}"), 404)
+
+
+def test_a_paused_job_cannot_be_a_draft(service, posted) -> None:  # type: ignore[no-untyped-def]
+    job = posted()["id"]
+    assert "draft -> paused" in problem(service.requester.post(f"/v1/jobs/{job}/pause"), 409)["detail"]
+    cancelled = service.requester.post(f"/v1/jobs/{job}/cancel").json()
+    assert (cancelled["state"], cancelled["reason"]) == ("cancelled", "cancelled by its requester")
+    assert service.requester.post(f"/v1/jobs/{job}/cancel").json()["state"] == "cancelled"
+
+
+def test_events_tell_what_happened_and_go_on_where_they_broke(service, posted) -> None:  # type: ignore[no-untyped-def]
+    job = posted()["id"]
+    service.requester.post(f"/v1/jobs/{job}/cancel")
+    text = service.anyone.get(f"/v1/jobs/{job}/events").text
+    assert text.index("event: submitted") < text.index("event: cancelled")
+    first = text.split("id: ")[1].split("\r\n")[0]
+    later = service.anyone.get(f"/v1/jobs/{job}/events", headers={"Last-Event-ID": first}).text
+    assert "event: submitted" not in later
+    assert "event: cancelled" in later
+
+
+def test_blobs_are_taken_under_their_own_digest_only_and_come_by_range(service) -> None:  # type: ignore[no-untyped-def]
+    data = bytes(range(256)) * 40
+    digest = "blake3:" + blake3(data).hexdigest()
+    other = "blake3:" + blake3(b"other").hexdigest()
+    assert service.requester.put(f"/v1/blobs/{digest}", content=data).status_code == 201
+    problem(service.requester.put(f"/v1/blobs/{other}", content=data), 422)
+    problem(service.requester.get(f"/v1/blobs/{other}"), 404)
+    problem(service.anyone.get(f"/v1/blobs/{digest}"), 401)
+    _, worker = service.worker()
+    assert worker.get(f"/v1/blobs/{digest}").content == data
+    assert worker.head(f"/v1/blobs/{digest}").headers["content-length"] == str(len(data))
+    part = worker.get(f"/v1/blobs/{digest}", headers={"Range": "bytes=100-199"})
+    assert (part.status_code, part.content) == (206, data[100:200])
+    problem(worker.put(f"/v1/blobs/{digest}", content=data), 403)
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(service) -> None:  # type: ignore[no-untyped-def]
+    problem(service.requester.post("/v1/jobs", content=b" " * (2 << 20)), 413)
+
+    def endless():  # type: ignore[no-untyped-def]
+        for _ in range(64):
+            yield b" " * 65536
+
+    problem(service.requester.post("/v1/jobs", content=endless()), 413)
+
+
+def test_the_openapi_names_every_route_with_its_problems(service) -> None:  # type: ignore[no-untyped-def]
+    openapi = service.anyone.get("/openapi.json").json()
+    assert "/v1/work/poll" in openapi["paths"]
+    for path, methods in openapi["paths"].items():
+        for method, operation in methods.items():
+            assert "default" in operation["responses"], (method, path)
+    assert service.anyone.get("/docs").status_code == 200
+
+
+def test_health_and_readiness(service) -> None:  # type: ignore[no-untyped-def]
+    assert service.anyone.get("/v1/health").json() == {"status": "ok"}
+    assert service.anyone.get("/v1/ready").json() == {"status": "ok", "database": "ok", "blobs": "ok", "chain": "ok"}
