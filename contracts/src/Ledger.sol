@@ -34,6 +34,9 @@ abstract contract Ledger is IGradMarket, EIP712, ReentrancyGuardTransient {
         return _accounts[jobId][worker];
     }
 
+    /// @dev Refuses the zero address, which is what a bad signature recovers to.
+    function _addSigner(uint256 jobId, address signer) internal virtual;
+
     function _job(uint256 jobId) internal view returns (Job storage found) {
         found = _jobs[jobId];
         if (found.requester == address(0)) revert NoSuchJob(jobId);
@@ -58,9 +61,13 @@ abstract contract Ledger is IGradMarket, EIP712, ReentrancyGuardTransient {
     }
 
     /// @dev min(max(settled, vouchered), reserved)
+    function _credited(uint64 reserved, uint64 settled, uint64 vouchered) internal pure returns (uint64) {
+        uint64 earned = settled > vouchered ? settled : vouchered;
+        return earned < reserved ? earned : reserved;
+    }
+
     function _credited(Account memory a) internal pure returns (uint64) {
-        uint64 earned = a.settled > a.vouchered ? a.settled : a.vouchered;
-        return earned < a.reserved ? earned : a.reserved;
+        return _credited(a.reserved, a.settled, a.vouchered);
     }
 
     /// @dev Pulls `amount` of the token's smallest unit from the caller and tells what arrived, at most `amount`.
@@ -69,6 +76,13 @@ abstract contract Ledger is IGradMarket, EIP712, ReentrancyGuardTransient {
         token.safeTransferFrom(msg.sender, address(this), amount);
         arrived = token.balanceOf(address(this)) - before;
         if (arrived > amount) arrived = amount;
+    }
+
+    /// @dev Takes `amount` units out of the job, for the requester; the caller has made sure that they are its own.
+    function _giveBack(uint256 jobId, Job storage j, uint64 amount) internal {
+        j.deposited -= amount;
+        emit Refunded(jobId, amount);
+        token.safeTransfer(j.requester, uint256(amount) * j.unit);
     }
 
     /// @dev ECDSA alone: 65 bytes, low s, and no question to code at the signer's address. Zero: no signature.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity ^0.8.30;
 
+import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 import {Ledger} from "./Ledger.sol";
 import {MerkleRoot} from "./libraries/MerkleRoot.sol";
 import {Packed} from "./libraries/Packed.sol";
@@ -16,6 +17,7 @@ abstract contract Settlement is Ledger {
     }
 
     mapping(uint256 jobId => mapping(uint64 batch => bytes32)) public override batchRoot;
+    mapping(uint256 jobId => mapping(uint64 batch => bytes32)) public override recordRoot;
 
     function settlePacked(uint256 jobId, uint64 batch, bytes calldata data) external override {
         Job storage j = _jobForBatch(jobId, batch);
@@ -26,7 +28,36 @@ abstract contract Settlement is Ledger {
         emit BatchSettled(jobId, batch, root, tally.total);
     }
 
-    function _jobForBatch(uint256 jobId, uint64 batch) internal view returns (Job storage j) {
+    function settleRooted(uint256 jobId, uint64 batch, bytes32 root, bytes calldata data) external override {
+        Job storage j = _jobForBatch(jobId, batch);
+        mapping(address => Account) storage accounts = _accounts[jobId];
+        uint256 rows = Packed.rows(data);
+        uint64 total;
+        uint64 credited;
+        for (uint256 i; i < rows; ++i) {
+            (address worker, uint64 sum) = Packed.row(data, i);
+            credited += _credit(accounts[worker], sum);
+            total += sum;
+        }
+        (j.credited, j.batches) = (j.credited + credited, batch + 1);
+        recordRoot[jobId][batch] = root;
+        emit BatchRooted(jobId, batch, root, total);
+    }
+
+    function wasAccepted(
+        uint256 jobId,
+        uint64 batch,
+        address worker,
+        uint48 price,
+        bytes32 digest,
+        bytes32[] calldata proof
+    ) external view override returns (bool) {
+        bytes32 root = batchRoot[jobId][batch];
+        bytes32 leaf = keccak256(abi.encodePacked(worker, price, digest));
+        return root != 0 && MerkleProof.verifyCalldata(proof, root, leaf);
+    }
+
+    function _jobForBatch(uint256 jobId, uint64 batch) private view returns (Job storage j) {
         j = _jobOfSender(jobId);
         _until(j.claimUntil);
         if (batch != j.batches) revert WrongBatch(j.batches);
@@ -34,13 +65,15 @@ abstract contract Settlement is Ledger {
 
     /// @return newlyCredited by how much the worker's credit grew; less than `sum` where a voucher came first, or where
     /// the reservation ends
-    function _credit(uint256 jobId, address worker, uint64 sum) internal returns (uint64 newlyCredited) {
-        Account storage stored = _accounts[jobId][worker];
-        Account memory a = stored;
-        uint64 before = _credited(a);
-        a.settled += sum;
-        stored.settled = a.settled;
-        return _credited(a) - before;
+    function _credit(Account storage a, uint64 sum) private returns (uint64 newlyCredited) {
+        (uint64 reserved, uint64 settled, uint64 vouchered) = (a.reserved, a.settled, a.vouchered);
+        uint64 before = _credited(reserved, settled, vouchered);
+        settled += sum;
+        a.settled = settled;
+        unchecked {
+            // credit never falls as `settled` grows
+            return _credited(reserved, settled, vouchered) - before;
+        }
     }
 
     function _creditGroups(uint256 jobId, uint64 batch, bytes calldata data) private returns (Tally memory tally) {
@@ -64,6 +97,6 @@ abstract contract Settlement is Ledger {
         MerkleRoot.addLeaves(tally.leaves, tally.count, bytes32(data[position:position + 26]), digests);
         tally.count += count;
         tally.total += price * count;
-        tally.credited += _credit(jobId, worker, price * count);
+        tally.credited += _credit(_accounts[jobId][worker], price * count);
     }
 }

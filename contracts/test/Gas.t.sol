@@ -58,6 +58,17 @@ contract GasTest is Fixture {
     }
 
     /// forge-config: default.isolate = true
+    function test_SettleRooted1000x8IsAtMost110AGradient() external {
+        vm.startPrank(requester);
+        market.reserve(jobId, reservations(8));
+        market.settlePacked(jobId, 0, batch(8, 8));
+        vm.stopPrank();
+        bytes memory sums = reservations(8);
+        bytes memory data = abi.encodeCall(market.settleRooted, (jobId, 1, keccak256("records"), sums));
+        vm.assertLe(measure("settleRooted 1000x8", requester, data) / 1000, 110);
+    }
+
+    /// forge-config: default.isolate = true
     function test_Reserve8() external {
         measure("reserve 8 new", requester, abi.encodeCall(market.reserve, (jobId, reservations(8))));
         measure("reserve 8 again", requester, abi.encodeCall(market.reserve, (jobId, reservations(8))));

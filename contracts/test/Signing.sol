@@ -2,6 +2,7 @@
 pragma solidity ^0.8.30;
 
 import {GradMarket} from "../src/GradMarket.sol";
+import {GradToken} from "../src/GradToken.sol";
 import {vm} from "./Vm.sol";
 
 /// @dev Signatures as requester and worker make them off-chain: nothing is asked of the contract but its INSTANCE.
@@ -12,6 +13,12 @@ library Signing {
         keccak256("Voucher(bytes32 instance,uint256 job,address worker,uint64 cumulative)");
     bytes32 private constant RELEASE_TYPEHASH =
         keccak256("Release(bytes32 instance,uint256 job,address worker,uint64 reserved,uint64 nonce)");
+    bytes32 private constant PAYOUT_TYPEHASH =
+        keccak256("Payout(bytes32 instance,address worker,address payout,uint64 nonce)");
+    bytes32 private constant RULING_TYPEHASH =
+        keccak256("Ruling(bytes32 instance,bytes32 accusation,uint128 amount,bool guilty)");
+    bytes32 private constant PERMIT_TYPEHASH =
+        keccak256("Permit(address owner,address spender,uint256 value,uint256 nonce,uint256 deadline)");
 
     function voucher(GradMarket market, uint256 key, uint256 jobId, address worker, uint64 cumulative)
         internal
@@ -36,6 +43,34 @@ library Signing {
     {
         bytes memory members = abi.encode(RELEASE_TYPEHASH, market.INSTANCE(), jobId, worker, reserved, nonce);
         return sign(key, digest(address(market), members));
+    }
+
+    function payout(GradMarket market, uint256 key, address worker, address to, uint64 nonce)
+        internal
+        view
+        returns (bytes memory)
+    {
+        return sign(key, digest(address(market), abi.encode(PAYOUT_TYPEHASH, market.INSTANCE(), worker, to, nonce)));
+    }
+
+    function ruling(GradMarket market, uint256 key, bytes32 caseId, uint128 amount, bool guilty)
+        internal
+        view
+        returns (bytes memory)
+    {
+        bytes memory members = abi.encode(RULING_TYPEHASH, market.INSTANCE(), caseId, amount, guilty);
+        return sign(key, digest(address(market), members));
+    }
+
+    function permit(GradToken token, uint256 key, address spender, uint256 value, uint256 deadline)
+        internal
+        view
+        returns (uint8 v, bytes32 r, bytes32 s)
+    {
+        address owner = vm.addr(key);
+        bytes32 members =
+            keccak256(abi.encode(PERMIT_TYPEHASH, owner, spender, value, token.nonces(owner), deadline));
+        return vm.sign(key, keccak256(abi.encodePacked(hex"1901", token.DOMAIN_SEPARATOR(), members)));
     }
 
     function digest(address market, bytes memory members) internal view returns (bytes32) {

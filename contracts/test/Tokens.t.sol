@@ -5,6 +5,8 @@ import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
 import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
 import {IEscrow} from "../src/interfaces/IEscrow.sol";
+import {IReservations} from "../src/interfaces/IReservations.sol";
+import {IVouchers} from "../src/interfaces/IVouchers.sol";
 import {Fixture} from "./Fixture.sol";
 import {FalseToken} from "./tokens/FalseToken.sol";
 import {HostileToken} from "./tokens/HostileToken.sol";
@@ -75,11 +77,16 @@ contract TokensTest is Fixture {
         uint256 jobId = open();
         reserve(jobId, ana, 10);
         settle(jobId, ana, 10, 1);
-        bytes[4] memory moves = [
+        bytes[9] memory moves = [
             abi.encodeCall(market.collect, (jobId, ana)),
             abi.encodeCall(market.redeem, (jobId, ana, 10, voucher(jobId, ana, 10))),
+            abi.encodeCall(market.redeemBatch, (new IVouchers.SignedVoucher[](0))),
             abi.encodeCall(market.refund, (jobId)),
-            abi.encodeCall(market.withdrawFree, (jobId, 1))
+            abi.encodeCall(market.withdrawFree, (jobId, 1)),
+            abi.encodeCall(market.closeJob, (jobId, new IReservations.SignedRelease[](0))),
+            abi.encodeCall(market.stake, (1)),
+            abi.encodeCall(market.unstake, (0)),
+            abi.encodeCall(market.burn, ())
         ];
         for (uint256 i; i < moves.length; ++i) {
             settle(jobId, ana, 0, 1);
@@ -96,14 +103,20 @@ contract TokensTest is Fixture {
     function test_ReEntryOnDepositIsRefused() external {
         uint256 jobId = open();
         IEscrow.OpenParams memory params = terms();
-        hostile.setHook(address(market), abi.encodeCall(market.openJob, (params)));
-        openWith(params);
-        _refusedReEntry();
-        hostile.setHook(address(market), abi.encodeCall(market.topUp, (jobId, 5)));
-        vm.prank(requester);
-        market.topUp(jobId, 5);
-        _refusedReEntry();
-        vm.assertEq(hostile.balanceOf(address(market)), uint256(2 * DEPOSIT + 5) * UNIT);
+        bytes[5] memory moves = [
+            abi.encodeCall(market.openJob, (params)),
+            abi.encodeCall(market.openJobWithPermit, (params, 0, 27, 0, 0)),
+            abi.encodeCall(market.topUp, (jobId, 5)),
+            abi.encodeCall(market.topUpWithPermit, (jobId, 5, 0, 27, 0, 0)),
+            abi.encodeCall(market.accuse, (jobId, ana, 1, 0))
+        ];
+        for (uint256 i; i < moves.length; ++i) {
+            hostile.setHook(address(market), moves[i]);
+            vm.prank(requester);
+            market.topUp(jobId, 5);
+            _refusedReEntry();
+        }
+        vm.assertEq(hostile.balanceOf(address(market)), uint256(DEPOSIT + 25) * UNIT);
     }
 
     function _refusedReEntry() private view {

@@ -2,6 +2,7 @@
 pragma solidity ^0.8.30;
 
 import {IEscrow} from "../../src/interfaces/IEscrow.sol";
+import {ILedger} from "../../src/interfaces/ILedger.sol";
 import {Fixture} from "../Fixture.sol";
 import {bound, vm} from "../Vm.sol";
 
@@ -56,7 +57,7 @@ contract MoneyFuzz is Fixture {
 
     function testFuzz_AForeignSignatureNeverPays(bytes calldata signature, uint64 cumulative) external {
         reserve(jobId, ana, 10);
-        vm.expectRevert(IEscrow.BadSignature.selector);
+        vm.expectRevert(ILedger.BadSignature.selector);
         market.redeem(jobId, ana, cumulative, signature);
     }
 

@@ -2,7 +2,7 @@
 pragma solidity ^0.8.30;
 
 import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
-import {IEscrow} from "../../src/interfaces/IEscrow.sol";
+import {ILedger} from "../../src/interfaces/ILedger.sol";
 import {Fixture} from "../Fixture.sol";
 import {bound, vm} from "../Vm.sol";
 
@@ -34,7 +34,7 @@ contract PackedFuzz is Fixture {
             cut[i] = whole[i];
         }
         vm.assume(length != group(ana, 3, 2).length);
-        vm.expectRevert(IEscrow.Malformed.selector);
+        vm.expectRevert(ILedger.Malformed.selector);
         vm.prank(requester);
         market.settlePacked(jobId, 0, cut);
     }
@@ -51,9 +51,9 @@ contract PackedFuzz is Fixture {
     function testFuzz_OnlyItsOwnSpend(address caller, bytes calldata data) external {
         vm.assume(caller != requester && caller != address(0));
         vm.startPrank(caller);
-        vm.expectRevert(IEscrow.NotSender.selector);
+        vm.expectRevert(ILedger.NotSender.selector);
         market.settlePacked(jobId, 0, data);
-        vm.expectRevert(IEscrow.NotSender.selector);
+        vm.expectRevert(ILedger.NotSender.selector);
         market.reserve(jobId, data);
         vm.stopPrank();
     }

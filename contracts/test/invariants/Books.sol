@@ -2,7 +2,7 @@
 pragma solidity ^0.8.30;
 
 import {GradMarket} from "../../src/GradMarket.sol";
-import {IEscrow} from "../../src/interfaces/IEscrow.sol";
+import {ILedger} from "../../src/interfaces/ILedger.sol";
 import {vm} from "../Vm.sol";
 import {Play} from "./Play.sol";
 
@@ -24,7 +24,7 @@ abstract contract Books {
         uint256 paid;
         uint256 here;
         for (uint256 jobId = 1; jobId <= play.JOBS(); ++jobId) {
-            (IEscrow.Account memory sum,) = _sums(jobId);
+            (ILedger.Account memory sum,) = _sums(jobId);
             paid += sum.withdrawn;
             here += market.job(jobId).deposited - sum.withdrawn;
         }
@@ -35,7 +35,7 @@ abstract contract Books {
     /// credited <= reserved <= deposited, for each job
     function invariant_EachLevelIsCovered() external view {
         for (uint256 jobId = 1; jobId <= play.JOBS(); ++jobId) {
-            IEscrow.Job memory j = market.job(jobId);
+            ILedger.Job memory j = market.job(jobId);
             vm.assertLe(j.credited, j.reserved);
             vm.assertLe(j.reserved, j.deposited);
         }
@@ -44,8 +44,8 @@ abstract contract Books {
     /// a job's totals are the sums over its workers
     function invariant_TotalsAreSums() external view {
         for (uint256 jobId = 1; jobId <= play.JOBS(); ++jobId) {
-            (IEscrow.Account memory sum, uint256 credited) = _sums(jobId);
-            IEscrow.Job memory j = market.job(jobId);
+            (ILedger.Account memory sum, uint256 credited) = _sums(jobId);
+            ILedger.Job memory j = market.job(jobId);
             vm.assertEq(j.credited, credited);
             if (block.timestamp <= j.claimUntil) vm.assertEq(j.reserved, sum.reserved);
         }
@@ -56,24 +56,24 @@ abstract contract Books {
         for (uint256 jobId = 1; jobId <= play.JOBS(); ++jobId) {
             address[] memory payees = _payees();
             for (uint256 i; i < payees.length; ++i) {
-                IEscrow.Account memory a = market.account(jobId, payees[i]);
+                ILedger.Account memory a = market.account(jobId, payees[i]);
                 vm.assertLe(a.withdrawn, _credited(a));
                 vm.assertLe(a.withdrawn, a.reserved);
             }
         }
     }
 
-    function _sums(uint256 jobId) internal view returns (IEscrow.Account memory sum, uint256 credited) {
+    function _sums(uint256 jobId) internal view returns (ILedger.Account memory sum, uint256 credited) {
         address[] memory payees = _payees();
         for (uint256 i; i < payees.length; ++i) {
-            IEscrow.Account memory a = market.account(jobId, payees[i]);
+            ILedger.Account memory a = market.account(jobId, payees[i]);
             sum.reserved += a.reserved;
             sum.withdrawn += a.withdrawn;
             credited += _credited(a);
         }
     }
 
-    function _credited(IEscrow.Account memory a) internal pure returns (uint64) {
+    function _credited(ILedger.Account memory a) internal pure returns (uint64) {
         uint64 most = a.settled > a.vouchered ? a.settled : a.vouchered;
         return most < a.reserved ? most : a.reserved;
     }

@@ -5,6 +5,7 @@ import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {GradMarket} from "../../src/GradMarket.sol";
 import {GradToken} from "../../src/GradToken.sol";
 import {IEscrow} from "../../src/interfaces/IEscrow.sol";
+import {ILedger} from "../../src/interfaces/ILedger.sol";
 import {Signing} from "../Signing.sol";
 import {bound, vm} from "../Vm.sol";
 
@@ -83,7 +84,7 @@ contract Play {
     /// a batch with the last few records that were in no batch
     function settle(uint256 jobId, uint256 records) external {
         jobId = _pickJob(jobId);
-        IEscrow.Job memory j = market.job(jobId);
+        ILedger.Job memory j = market.job(jobId);
         Work[] storage open = _unsettled[jobId];
         if (open.length == 0 || block.timestamp > j.claimUntil) return;
         bytes memory data;
@@ -129,7 +130,7 @@ contract Play {
 
     function withdrawFree(uint256 jobId, uint64 amount) external {
         jobId = _pickJob(jobId);
-        IEscrow.Job memory j = market.job(jobId);
+        ILedger.Job memory j = market.job(jobId);
         amount = uint64(bound(amount, 0, j.deposited - j.reserved));
         market.withdrawFree(jobId, amount);
         refunded += amount;

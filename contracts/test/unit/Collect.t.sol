@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity ^0.8.30;
 
-import {IEscrow} from "../../src/interfaces/IEscrow.sol";
+import {ILedger} from "../../src/interfaces/ILedger.sol";
 import {IVouchers} from "../../src/interfaces/IVouchers.sol";
 import {Fixture} from "../Fixture.sol";
 import {vm} from "../Vm.sol";
 
 contract CollectTest is Fixture {
     function test_RevertWhen_ThereIsNoSuchJob() external {
-        vm.expectRevert(abi.encodeWithSelector(IEscrow.NoSuchJob.selector, 1));
+        vm.expectRevert(abi.encodeWithSelector(ILedger.NoSuchJob.selector, 1));
         market.collect(1, ana);
     }
 

@@ -4,13 +4,14 @@ pragma solidity ^0.8.30;
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {GradMarket} from "../../src/GradMarket.sol";
 import {IEscrow} from "../../src/interfaces/IEscrow.sol";
+import {ILedger} from "../../src/interfaces/ILedger.sol";
 import {Fixture} from "../Fixture.sol";
 import {HostileToken} from "../tokens/HostileToken.sol";
 import {vm} from "../Vm.sol";
 
 contract OpenJobTest is Fixture {
     function refuse(IEscrow.OpenParams memory params) private {
-        vm.expectRevert(IEscrow.BadTerms.selector);
+        vm.expectRevert(ILedger.BadTerms.selector);
         openWith(params);
     }
 
@@ -69,7 +70,7 @@ contract OpenJobTest is Fixture {
     function test_WhenTheSlashTermsAreFair() external {
         IEscrow.OpenParams memory params = slashing();
         (params.slashWindow, params.contestWindow, params.decisionWindow, params.bond) = (7000, 8000, 9000, 5);
-        IEscrow.Job memory opened = market.job(openWith(params));
+        ILedger.Job memory opened = market.job(openWith(params));
         vm.assertEq(opened.slashWindow, 7000);
         vm.assertEq(opened.contestWindow, 8000);
         vm.assertEq(opened.decisionWindow, 9000);
@@ -79,7 +80,7 @@ contract OpenJobTest is Fixture {
     function test_RevertWhen_NothingOfTheDepositArrives() external {
         HostileToken hostile = _hostile();
         hostile.setFee(100);
-        vm.expectRevert(IEscrow.NothingArrived.selector);
+        vm.expectRevert(ILedger.NothingArrived.selector);
         open();
     }
 
@@ -109,7 +110,7 @@ contract OpenJobTest is Fixture {
     }
 
     function test_KeepTheTerms() external {
-        IEscrow.Job memory opened = market.job(open());
+        ILedger.Job memory opened = market.job(open());
         vm.assertEq(opened.requester, requester);
         vm.assertEq(opened.expiry, EXPIRY);
         vm.assertEq(opened.claimUntil, CLAIM_UNTIL);

@@ -3,7 +3,7 @@ pragma solidity ^0.8.30;
 
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {GradMarket} from "../../src/GradMarket.sol";
-import {IEscrow} from "../../src/interfaces/IEscrow.sol";
+import {ILedger} from "../../src/interfaces/ILedger.sol";
 import {IVouchers} from "../../src/interfaces/IVouchers.sol";
 import {Fixture} from "../Fixture.sol";
 import {Signing} from "../Signing.sol";
@@ -19,20 +19,20 @@ contract RedeemTest is Fixture {
     }
 
     function refuse(address worker, uint64 cumulative, bytes memory signature) private {
-        vm.expectRevert(IEscrow.BadSignature.selector);
+        vm.expectRevert(ILedger.BadSignature.selector);
         market.redeem(jobId, worker, cumulative, signature);
     }
 
     function test_RevertWhen_ThereIsNoSuchJob() external {
         bytes memory signature = voucher(2, ana, 4);
-        vm.expectRevert(abi.encodeWithSelector(IEscrow.NoSuchJob.selector, 2));
+        vm.expectRevert(abi.encodeWithSelector(ILedger.NoSuchJob.selector, 2));
         market.redeem(2, ana, 4, signature);
     }
 
     function test_RevertWhen_ClaimUntilHasPassed() external {
         bytes memory signature = voucher(jobId, ana, 4);
         vm.warp(CLAIM_UNTIL + 1);
-        vm.expectRevert(abi.encodeWithSelector(IEscrow.TooLate.selector, CLAIM_UNTIL));
+        vm.expectRevert(abi.encodeWithSelector(ILedger.TooLate.selector, CLAIM_UNTIL));
         market.redeem(jobId, ana, 4, signature);
     }
 

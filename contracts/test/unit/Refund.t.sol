@@ -2,6 +2,7 @@
 pragma solidity ^0.8.30;
 
 import {IEscrow} from "../../src/interfaces/IEscrow.sol";
+import {ILedger} from "../../src/interfaces/ILedger.sol";
 import {Fixture} from "../Fixture.sol";
 import {vm} from "../Vm.sol";
 
@@ -14,7 +15,7 @@ contract RefundTest is Fixture {
     function test_RevertWhen_TheCallerIsNotTheRequester() external {
         uint256 jobId = open();
         vm.warp(CLAIM_UNTIL + 1);
-        vm.expectRevert(IEscrow.NotRequester.selector);
+        vm.expectRevert(ILedger.NotRequester.selector);
         vm.prank(stranger);
         market.refund(jobId);
     }
@@ -22,7 +23,7 @@ contract RefundTest is Fixture {
     function test_RevertWhen_ClaimUntilHasNotPassed() external {
         uint256 jobId = open();
         vm.warp(CLAIM_UNTIL);
-        vm.expectRevert(abi.encodeWithSelector(IEscrow.TooEarly.selector, CLAIM_UNTIL + 1));
+        vm.expectRevert(abi.encodeWithSelector(ILedger.TooEarly.selector, CLAIM_UNTIL + 1));
         refund(jobId);
     }
 
@@ -54,7 +55,7 @@ contract RefundTest is Fixture {
         settle(jobId, ana, 4, 1);
         vm.warp(CLAIM_UNTIL + 1);
         refund(jobId);
-        vm.expectRevert(abi.encodeWithSelector(IEscrow.Overdrawn.selector, 0));
+        vm.expectRevert(abi.encodeWithSelector(ILedger.Overdrawn.selector, 0));
         vm.prank(requester);
         market.withdrawFree(jobId, 1);
         vm.warp(CLAIM_UNTIL + 3650 days);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity ^0.8.30;
 
-import {IEscrow} from "../../src/interfaces/IEscrow.sol";
+import {ILedger} from "../../src/interfaces/ILedger.sol";
+import {IReservations} from "../../src/interfaces/IReservations.sol";
 import {Fixture} from "../Fixture.sol";
 import {Signing} from "../Signing.sol";
 import {vm} from "../Vm.sol";
@@ -13,7 +14,7 @@ contract ReleaseTest is Fixture {
     }
 
     function test_RevertWhen_ThereIsNoSuchJob() external {
-        vm.expectRevert(abi.encodeWithSelector(IEscrow.NoSuchJob.selector, 1));
+        vm.expectRevert(abi.encodeWithSelector(ILedger.NoSuchJob.selector, 1));
         release(1, 0);
     }
 
@@ -23,7 +24,7 @@ contract ReleaseTest is Fixture {
         vm.warp(CLAIM_UNTIL);
         release(jobId, 5);
         vm.warp(CLAIM_UNTIL + 1);
-        vm.expectRevert(abi.encodeWithSelector(IEscrow.TooLate.selector, CLAIM_UNTIL));
+        vm.expectRevert(abi.encodeWithSelector(ILedger.TooLate.selector, CLAIM_UNTIL));
         release(jobId, 0);
     }
 
@@ -51,7 +52,7 @@ contract ReleaseTest is Fixture {
         bytes memory signature = Signing.release(market, ANA_KEY, jobId, ana, 0, 0);
         release(jobId, 10);
         vm.assertEq(market.releaseNonce(jobId, ana), 1);
-        vm.expectRevert(IEscrow.BadSignature.selector);
+        vm.expectRevert(ILedger.BadSignature.selector);
         market.releaseFor(jobId, ana, 0, 0, signature);
     }
 
@@ -69,7 +70,7 @@ contract ReleaseTest is Fixture {
         reserve(jobId, ana, 10);
         release(jobId, 9);
         vm.expectEmit();
-        emit IEscrow.Released(jobId, ana, 4, 1);
+        emit IReservations.Released(jobId, ana, 4, 1);
         release(jobId, 4);
     }
 }

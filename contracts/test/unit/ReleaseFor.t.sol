@@ -3,7 +3,7 @@ pragma solidity ^0.8.30;
 
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {GradMarket} from "../../src/GradMarket.sol";
-import {IEscrow} from "../../src/interfaces/IEscrow.sol";
+import {ILedger} from "../../src/interfaces/ILedger.sol";
 import {Fixture} from "../Fixture.sol";
 import {Signing} from "../Signing.sol";
 import {vm} from "../Vm.sol";
@@ -22,7 +22,7 @@ contract ReleaseForTest is Fixture {
     }
 
     function refuse(address worker, uint64 reserved, uint64 nonce, bytes memory signature) private {
-        vm.expectRevert(IEscrow.BadSignature.selector);
+        vm.expectRevert(ILedger.BadSignature.selector);
         market.releaseFor(jobId, worker, reserved, nonce, signature);
     }
 
@@ -59,7 +59,7 @@ contract ReleaseForTest is Fixture {
     function test_RevertWhen_ClaimUntilHasPassed() external {
         vm.warp(CLAIM_UNTIL + 1);
         bytes memory signature = signed(4, 0);
-        vm.expectRevert(abi.encodeWithSelector(IEscrow.TooLate.selector, CLAIM_UNTIL));
+        vm.expectRevert(abi.encodeWithSelector(ILedger.TooLate.selector, CLAIM_UNTIL));
         market.releaseFor(jobId, ana, 4, 0, signature);
     }
 

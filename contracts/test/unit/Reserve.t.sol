@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity ^0.8.30;
 
-import {IEscrow} from "../../src/interfaces/IEscrow.sol";
+import {ILedger} from "../../src/interfaces/ILedger.sol";
+import {IReservations} from "../../src/interfaces/IReservations.sol";
 import {Fixture} from "../Fixture.sol";
 import {vm} from "../Vm.sol";
 
@@ -13,18 +14,18 @@ contract ReserveTest is Fixture {
 
     function refuse(bytes memory data) private {
         uint256 jobId = open();
-        vm.expectRevert(IEscrow.Malformed.selector);
+        vm.expectRevert(ILedger.Malformed.selector);
         send(jobId, data);
     }
 
     function test_RevertWhen_ThereIsNoSuchJob() external {
-        vm.expectRevert(abi.encodeWithSelector(IEscrow.NoSuchJob.selector, 1));
+        vm.expectRevert(abi.encodeWithSelector(ILedger.NoSuchJob.selector, 1));
         reserve(1, ana, 1);
     }
 
     function test_RevertWhen_TheCallerMayNotSpend() external {
         uint256 jobId = open();
-        vm.expectRevert(IEscrow.NotSender.selector);
+        vm.expectRevert(ILedger.NotSender.selector);
         vm.prank(stranger);
         market.reserve(jobId, abi.encodePacked(stranger, uint64(1)));
     }
@@ -34,7 +35,7 @@ contract ReserveTest is Fixture {
         vm.warp(EXPIRY);
         reserve(jobId, ana, 1);
         vm.warp(EXPIRY + 1);
-        vm.expectRevert(abi.encodeWithSelector(IEscrow.TooLate.selector, EXPIRY));
+        vm.expectRevert(abi.encodeWithSelector(ILedger.TooLate.selector, EXPIRY));
         reserve(jobId, ana, 1);
     }
 
@@ -53,7 +54,7 @@ contract ReserveTest is Fixture {
     function test_RevertWhen_MoreThanIsFreeIsAsked() external {
         uint256 jobId = open();
         reserve(jobId, ana, 10);
-        vm.expectRevert(abi.encodeWithSelector(IEscrow.Overdrawn.selector, DEPOSIT - 10));
+        vm.expectRevert(abi.encodeWithSelector(ILedger.Overdrawn.selector, DEPOSIT - 10));
         send(jobId, abi.encodePacked(ana, DEPOSIT - 10, ben, uint64(1)));
     }
 
@@ -105,7 +106,7 @@ contract ReserveTest is Fixture {
         uint256 jobId = open();
         reserve(jobId, ana, 3);
         vm.expectEmit();
-        emit IEscrow.Reserved(jobId, ana, 4, 7);
+        emit IReservations.Reserved(jobId, ana, 4, 7);
         reserve(jobId, ana, 4);
     }
 }

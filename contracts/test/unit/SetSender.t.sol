@@ -2,6 +2,7 @@
 pragma solidity ^0.8.30;
 
 import {IEscrow} from "../../src/interfaces/IEscrow.sol";
+import {ILedger} from "../../src/interfaces/ILedger.sol";
 import {Fixture} from "../Fixture.sol";
 import {vm} from "../Vm.sol";
 
@@ -16,7 +17,7 @@ contract SetSenderTest is Fixture {
     function test_RevertWhen_TheCallerIsNotTheRequester() external {
         uint256 jobId = open();
         set(jobId, hot);
-        vm.expectRevert(IEscrow.NotRequester.selector);
+        vm.expectRevert(ILedger.NotRequester.selector);
         vm.prank(hot);
         market.setSender(jobId, stranger);
     }
@@ -37,10 +38,10 @@ contract SetSenderTest is Fixture {
         uint256 jobId = open();
         set(jobId, hot);
         vm.startPrank(hot);
-        vm.expectRevert(IEscrow.NotRequester.selector);
+        vm.expectRevert(ILedger.NotRequester.selector);
         market.withdrawFree(jobId, 1);
         vm.warp(CLAIM_UNTIL + 1);
-        vm.expectRevert(IEscrow.NotRequester.selector);
+        vm.expectRevert(ILedger.NotRequester.selector);
         market.refund(jobId);
         vm.stopPrank();
     }
@@ -49,7 +50,7 @@ contract SetSenderTest is Fixture {
         uint256 jobId = open();
         set(jobId, hot);
         set(jobId, stranger);
-        vm.expectRevert(IEscrow.NotSender.selector);
+        vm.expectRevert(ILedger.NotSender.selector);
         vm.prank(hot);
         market.reserve(jobId, abi.encodePacked(ana, uint64(10)));
     }

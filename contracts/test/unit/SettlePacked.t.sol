@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 pragma solidity ^0.8.30;
 
-import {IEscrow} from "../../src/interfaces/IEscrow.sol";
+import {ILedger} from "../../src/interfaces/ILedger.sol";
 import {ISettlement} from "../../src/interfaces/ISettlement.sol";
 import {Fixture} from "../Fixture.sol";
 import {vm} from "../Vm.sol";
@@ -15,18 +15,18 @@ contract SettlePackedTest is Fixture {
     function refuse(bytes memory data) private {
         uint256 jobId = open();
         reserve(jobId, ana, 10);
-        vm.expectRevert(IEscrow.Malformed.selector);
+        vm.expectRevert(ILedger.Malformed.selector);
         send(jobId, 0, data);
     }
 
     function test_RevertWhen_ThereIsNoSuchJob() external {
-        vm.expectRevert(abi.encodeWithSelector(IEscrow.NoSuchJob.selector, 1));
+        vm.expectRevert(abi.encodeWithSelector(ILedger.NoSuchJob.selector, 1));
         send(1, 0, group(ana, 1, 1));
     }
 
     function test_RevertWhen_TheCallerMayNotSpend() external {
         uint256 jobId = open();
-        vm.expectRevert(IEscrow.NotSender.selector);
+        vm.expectRevert(ILedger.NotSender.selector);
         vm.prank(ana);
         market.settlePacked(jobId, 0, group(ana, 1, 1));
     }
@@ -36,7 +36,7 @@ contract SettlePackedTest is Fixture {
         vm.warp(CLAIM_UNTIL);
         send(jobId, 0, group(ana, 1, 1));
         vm.warp(CLAIM_UNTIL + 1);
-        vm.expectRevert(abi.encodeWithSelector(IEscrow.TooLate.selector, CLAIM_UNTIL));
+        vm.expectRevert(abi.encodeWithSelector(ILedger.TooLate.selector, CLAIM_UNTIL));
         send(jobId, 1, group(ana, 1, 1));
     }
 

@@ -3,6 +3,7 @@ pragma solidity ^0.8.30;
 
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {IEscrow} from "../../src/interfaces/IEscrow.sol";
+import {ILedger} from "../../src/interfaces/ILedger.sol";
 import {Fixture} from "../Fixture.sol";
 import {HostileToken} from "../tokens/HostileToken.sol";
 import {vm} from "../Vm.sol";
@@ -14,14 +15,14 @@ contract TopUpTest is Fixture {
     }
 
     function test_RevertWhen_ThereIsNoSuchJob() external {
-        vm.expectRevert(abi.encodeWithSelector(IEscrow.NoSuchJob.selector, 1));
+        vm.expectRevert(abi.encodeWithSelector(ILedger.NoSuchJob.selector, 1));
         topUp(1, 5);
     }
 
     function test_RevertWhen_TheJobHasExpired() external {
         uint256 jobId = open();
         vm.warp(EXPIRY + 1);
-        vm.expectRevert(abi.encodeWithSelector(IEscrow.TooLate.selector, EXPIRY));
+        vm.expectRevert(abi.encodeWithSelector(ILedger.TooLate.selector, EXPIRY));
         topUp(jobId, 5);
     }
 

@@ -2,6 +2,7 @@
 pragma solidity ^0.8.30;
 
 import {IEscrow} from "../../src/interfaces/IEscrow.sol";
+import {ILedger} from "../../src/interfaces/ILedger.sol";
 import {Fixture} from "../Fixture.sol";
 import {vm} from "../Vm.sol";
 
@@ -13,7 +14,7 @@ contract WithdrawFreeTest is Fixture {
 
     function test_RevertWhen_TheCallerIsNotTheRequester() external {
         uint256 jobId = open();
-        vm.expectRevert(IEscrow.NotRequester.selector);
+        vm.expectRevert(ILedger.NotRequester.selector);
         vm.prank(stranger);
         market.withdrawFree(jobId, 1);
     }
@@ -21,7 +22,7 @@ contract WithdrawFreeTest is Fixture {
     function test_RevertWhen_MoreThanIsFreeIsAsked() external {
         uint256 jobId = open();
         reserve(jobId, ana, 10);
-        vm.expectRevert(abi.encodeWithSelector(IEscrow.Overdrawn.selector, DEPOSIT - 10));
+        vm.expectRevert(abi.encodeWithSelector(ILedger.Overdrawn.selector, DEPOSIT - 10));
         withdraw(jobId, DEPOSIT - 9);
     }
 
