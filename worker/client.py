@@ -106,14 +106,14 @@ class Market:
         """The request under a session; a session that is over is renewed once."""
         headers = options.pop("headers", {})
         try:
-            return self._ask(kind, method, path, headers={**headers, **self._bearer()}, **options)
+            return self._ask(kind, method, path, headers={**headers, **self.bearer()}, **options)
         except Problem as refused:
             if refused.status != 401:
                 raise
         self._session = None
-        return self._ask(kind, method, path, headers={**headers, **self._bearer()}, **options)
+        return self._ask(kind, method, path, headers={**headers, **self.bearer()}, **options)
 
-    def _bearer(self) -> dict[str, str]:
+    def bearer(self) -> dict[str, str]:
         if self._credentials is None:
             raise Refused("nobody is signed in")
         if self._session is None:

@@ -25,7 +25,10 @@ CHUNK: Final = 2**18
 
 
 class Fetcher:
-    """`limit`: bytes of a download whose length nobody declared; `seconds`: how long one may take in all."""
+    """`limit`: bytes of a download whose length nobody declared; `seconds`: how long one may take in all.
+
+    `bearer` gives the headers that the market knows the worker by; they go to the market's own address alone.
+    """
 
     def __init__(
         self,
@@ -35,6 +38,7 @@ class Fetcher:
         seconds: float = 3600.0,
         look_up: Resolve = resolve,
         pause: Callable[[float], object] = time.sleep,
+        bearer: Callable[[], dict[str, str]] = dict,
     ) -> None:
         self._cache = cache
         self._origin = origin
@@ -42,6 +46,7 @@ class Fetcher:
         self._seconds = seconds
         self._look_up = look_up
         self._pause = pause
+        self._bearer = bearer
         self._http = httpx.Client(follow_redirects=False, trust_env=False, timeout=30.0)
 
     def close(self) -> None:
@@ -123,6 +128,8 @@ class Fetcher:
 
     def _request(self, where: Place, start: int) -> httpx.Request:
         headers = {"host": where.host, "accept-encoding": "identity"}
+        if where.own:
+            headers |= self._bearer()
         if start:
             headers["range"] = f"bytes={start}-"
         name = httpx.URL(f"http://{where.host}").host

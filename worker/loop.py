@@ -45,6 +45,11 @@ class Loop:
         """Whether a replica is still to be judged."""
         return bool(self._shelf.open())
 
+    @property
+    def owes_word(self) -> bool:
+        """Whether something is to be said in a further poll, though nothing is in flight."""
+        return bool(self._given_up or self._heard or self._shelf.held)
+
     def turn(self, leaving: bool = False, wait_s: float | None = None) -> bool:
         """One poll and all that follows from it; False where it brought nothing new."""
         started = time.monotonic()

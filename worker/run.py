@@ -32,8 +32,8 @@ from gradmarket.worker.upkeep import Upkeep
 from gradmarket.worker.vouchers import Book
 
 Wrap = Callable[[Compute], Compute]
-LEAVING_TRY_S: Final = 10.0
-"""How long an unreachable market is asked again when leaving."""
+LAST_WORDS: Final = 3
+"""Polls at most that say what is still to be said when leaving."""
 PROBLEM_PAUSE_S: Final = 3.0
 
 
@@ -62,14 +62,21 @@ def _session(settings: Settings, wrapper: Wrap | None, journal: Journal, signals
         stack.enter_context(durable.lock(settings.data))
         key = wallet.load_or_create(settings.data, settings.secret)
         journal.say("wallet", key.backup(), address=key.address, path=str(key.path))
-        market = Market(settings.origin, lambda seconds: _keep_trying(signals, seconds), signals.pause, journal)
+        market = Market(
+            settings.origin, lambda seconds: _keep_trying(signals, seconds, settings), signals.pause, journal
+        )
         stack.callback(market.close)
         facts = market.facts()
         payout = settings.payout or key.address
         market.identify(Credentials(key, payout, facts.chain_id))
         sight = _sight(settings, facts, key.address, journal)
         runner = stack.enter_context(Runner(_runner_settings(settings)))
-        fetcher = Fetcher(Cache(settings.data / "cache", settings.max_disk), settings.origin, settings.max_download)
+        fetcher = Fetcher(
+            Cache(settings.data / "cache", settings.max_disk),
+            settings.origin,
+            settings.max_download,
+            bearer=market.bearer,
+        )
         stack.callback(fetcher.close)
         limits = _limits(settings)
         bench = Bench(runner, fetcher, limits, wrapper(runner.compute) if wrapper else None)
@@ -80,10 +87,10 @@ def _session(settings: Settings, wrapper: Wrap | None, journal: Journal, signals
         yield _Session(desk, Purse(sight, key.key, book, journal, desk.money), payout)
 
 
-def _keep_trying(signals: Signals, seconds: float) -> bool:
+def _keep_trying(signals: Signals, seconds: float, settings: Settings) -> bool:
     if signals.at_once:
         return False
-    return not signals.leaving or seconds < LEAVING_TRY_S
+    return not signals.leaving or seconds < settings.leave_market_s
 
 
 def _sight(settings: Settings, facts: ChainFacts, me: Address, journal: Journal) -> Sight:
@@ -174,7 +181,10 @@ class _Session:
         try:
             while self._loop.busy and time.monotonic() < until:
                 self._turn(leaving=True, wait_s=min(desk.settings.wait_s, max(0.0, until - time.monotonic())))
-            self._turn(leaving=True, wait_s=0.0)
+            for _ in range(LAST_WORDS):
+                self._turn(leaving=True, wait_s=0.0)
+                if not self._loop.owes_word:
+                    break
         except Unreachable as error:
             desk.journal.say("unreachable", f"{error}. What was vouchered is redeemed without it.")
         self._upkeep.close_all()

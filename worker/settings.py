@@ -54,6 +54,10 @@ class Settings(BaseSettings):
     """Redeem at the latest so many seconds before the job's claims end."""
     leave_s: float = Field(default=120.0, ge=0)
     """How long the first signal waits for the verdicts of what is in flight."""
+    leave_market_s: float = Field(default=10.0, ge=0)
+    """How long a market that does not answer is asked again when leaving."""
+    upkeep_s: float = Field(default=10.0, gt=0)
+    """Seconds between looks at the jobs' ends and at what is to be redeemed."""
     wait_s: float = Field(default=20.0, ge=0, le=30)
     """How long one poll waits at the market."""
 

@@ -9,7 +9,7 @@ from gradmarket.worker.held import Shelf
 from gradmarket.worker.money import Purse
 from gradmarket.worker.vouchers import Account
 
-EVERY_S: Final = 10.0
+URGENT_S: Final = 1.0
 CLOSING_TRIES: Final = 5
 CLOSING_PAUSE_S: Final = 1.0
 
@@ -20,12 +20,13 @@ class Upkeep:
         self._purse = purse
         self._shelf = shelf
         self._next = 0.0
+        self._next_urgent = 0.0
 
     def turn(self) -> None:
-        """Every EVERY_S seconds, and at once in trouble."""
-        if time.monotonic() < self._next and not self._trouble():
+        """Every so many seconds, and sooner in trouble."""
+        if time.monotonic() < self._next and not self._urgent():
             return
-        self._next = time.monotonic() + EVERY_S
+        self._next = time.monotonic() + self._desk.settings.upkeep_s
         for account in self._desk.accounts():
             try:
                 self._look_after(account)
@@ -36,7 +37,13 @@ class Upkeep:
         """The requester owes too much, and a voucher of its is not redeemed."""
         if self._desk.book.unpaid(self._desk.signer) < self._desk.limits.unpaid:
             return False
-        return any(account.redeemable for account in self._desk.accounts()) and time.monotonic() > self._next - 9.0
+        return any(account.redeemable for account in self._desk.accounts())
+
+    def _urgent(self) -> bool:
+        if time.monotonic() < self._next_urgent or not self._trouble():
+            return False
+        self._next_urgent = time.monotonic() + URGENT_S
+        return True
 
     def _look_after(self, account: Account) -> None:
         settings = self._desk.settings

@@ -1,0 +1,143 @@
+"""What the worker's tests share: a runner, a tiny published job on the session's chain, and a market that offers it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from blake3 import blake3
+from eth_keys.datatypes import PrivateKey
+from onchain import HOUR, NewKey, OpenedJob, with_money
+from stranger import Server, Stranger, app_of, some_rows
+
+from gradmarket.contracts import calls, events
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.local import LocalChain
+from gradmarket.contracts.transactions import execute, mined
+from gradmarket.market.job import JobSpec, Manifest, Partition, Publication, canonical
+from gradmarket.market.model.figures import Published
+from gradmarket.market.model.tensors import pack
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Amount, Digest, Units
+from gradmarket.market.wire import hash_of
+from gradmarket.runner import Runner, RunnerSettings
+from gradmarket.worker.bench import Bench
+from gradmarket.worker.cache import Cache
+from gradmarket.worker.chain import Sight, join
+from gradmarket.worker.client import Market
+from gradmarket.worker.desk import Desk
+from gradmarket.worker.fetch import Fetcher
+from gradmarket.worker.policy import Limits
+from gradmarket.worker.report import Journal
+from gradmarket.worker.settings import Settings
+from gradmarket.worker.signals import Signals
+from gradmarket.worker.signin import Credentials
+from gradmarket.worker.vouchers import Book
+from gradmarket.worker.wallet import Wallet
+
+ROWS = 32
+SPEC = {
+    "name": "digits",
+    "model": {"architecture": "mlp", "arguments": {"hidden": [8]}},
+    "data": {"ready": "digits"},
+    "step": {"kind": "gradient", "rows": 8},
+    "optimizer": {"name": "sgd", "lr": 0.1},
+    "rounds": 100,
+    "tasks_per_round": 4,
+    "price": "7",
+}
+
+
+@pytest.fixture(scope="session")
+def runner() -> Iterator[Runner]:
+    with Runner(RunnerSettings(seconds=60.0)) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def published(runner: Runner) -> Published:
+    return runner.publish("mlp", {"hidden": [8]}, input_shape=(4,), classes=3, seed=0)
+
+
+@pytest.fixture
+def blobs(published: Published) -> dict[Digest, bytes]:
+    data = pack(some_rows(ROWS, 4, 3))
+    kept = {named(blob): blob for blob in (published.document, pack(published.parameters), data)}
+    partition = Partition(name="train", link=f"/v1/blobs/{named(data)}", digest=named(data), bytes=len(data), rows=ROWS)
+    manifest = canonical(Manifest(partitions=(partition,)).model_dump(mode="json"))
+    return {**kept, named(manifest): manifest}
+
+
+@pytest.fixture
+def publication(blobs: dict[Digest, bytes]) -> Publication:
+    document, parameters, _, manifest = blobs
+    return Publication(
+        job="0123456789abcdef",
+        spec=JobSpec.model_validate(SPEC),
+        document=document,
+        evaluation=None,
+        parameters=parameters,
+        manifest=manifest,
+    )
+
+
+def named(data: bytes) -> Digest:
+    return Digest("blake3:" + blake3(data).hexdigest())
+
+
+@pytest.fixture
+def chain_job(ledger: Ledger, new_key: NewKey, publication: Publication) -> OpenedJob:
+    """A funded job whose specification on the chain is the publication's."""
+    requester, signer = with_money(ledger, new_key()), new_key()
+    expiry = ledger.block().time + HOUR
+    spec = hash_of(publication.digest)
+    terms = calls.OpenJob(Units(1000), Amount(1), expiry, expiry + HOUR, address_of(signer), spec)
+    receipt = mined(execute(ledger.web3, requester, calls.open_job(ledger.deployment.contract, terms)))
+    (event,) = events.opened(ledger, receipt)
+    return OpenedJob(event.job, ledger, requester, signer, spec, expiry, expiry + HOUR)
+
+
+@pytest.fixture
+def worker_key(new_key: NewKey) -> PrivateKey:
+    return new_key()
+
+
+@pytest.fixture
+def stranger(chain_job: OpenedJob, publication: Publication, blobs: dict[Digest, bytes]) -> Stranger:
+    return Stranger(chain_job, publication, blobs)
+
+
+MakeDesk = Callable[..., Desk]
+
+
+@pytest.fixture
+def make_desk(
+    anvil: LocalChain, runner: Runner, tmp_path: Path, worker_key: PrivateKey
+) -> Iterator[Callable[[Stranger], Desk]]:
+    """Serves a market and gives a worker's desk for it; money is reserved for the worker first."""
+    opened: list[Server] = []
+    fetchers: list[Fetcher] = []
+
+    def make(stranger: Stranger, reserved: int = 100) -> Desk:
+        server = Server(app_of(stranger, anvil.url)).__enter__()
+        opened.append(server)
+        if reserved:
+            stranger.job.reserve((address_of(worker_key), reserved))
+        settings = Settings(market=server.url, data=tmp_path, wait_s=0.2)  # type: ignore[arg-type]
+        wallet = Wallet(worker_key, tmp_path / "wallet.key")
+        facts = stranger.facts(anvil.url)
+        market = Market(server.url, keep_trying=lambda seconds: seconds < 5)
+        market.identify(Credentials(wallet, wallet.address, facts.chain_id))
+        limits = Limits(frozenset(), Amount(1), 1, 1, 60.0, 1e12, 2**31)
+        fetcher = Fetcher(Cache(tmp_path / "cache", 2**26), server.url, 2**24)
+        fetchers.append(fetcher)
+        sight = Sight(join(anvil.url, facts), wallet.address)
+        bench = Bench(runner, fetcher, limits)
+        journal, signals = Journal(stream=(tmp_path / "journal").open("a")), Signals()
+        book = Book(tmp_path / "book.json")
+        return Desk(settings, limits, facts, wallet, market, sight, book, bench, journal, signals, "cpu")
+
+    yield make
+    for fetcher in fetchers:
+        fetcher.close()
+    for server in opened:
+        server.__exit__()

@@ -1,0 +1,309 @@
+"""The loop against markets on a real chain: the honest one is worked for, each cheat is stopped after one gradient."""
+
+from collections.abc import Callable
+
+import pytest
+from eth_keys.datatypes import PrivateKey
+from onchain import NewKey
+from stranger import OTHER, Row, Stranger, other
+
+from gradmarket.market.messages import Offer, Outcome
+from gradmarket.market.rules import secrets
+from gradmarket.market.terms import Digest, Hash, ReplicaState
+from gradmarket.market.wire import VerdictTold, WaveOpened
+from gradmarket.worker.checks import Breach
+from gradmarket.worker.desk import Desk
+from gradmarket.worker.held import Shelf
+from gradmarket.worker.loop import Loop
+from gradmarket.worker.policy import Reason
+
+MakeDesk = Callable[..., Desk]
+FALSE_ROOT = Digest("blake3:" + "11" * 32)
+
+
+def work(desk: Desk, enough: Callable[[], bool], turns: int = 30) -> Loop:
+    """Turns until `enough`, at most `turns` times."""
+    loop = Loop(desk, Shelf(desk.settings.data / "held"))
+    for _ in range(turns):
+        if enough():
+            break
+        loop.turn()
+    return loop
+
+
+def journal(desk: Desk) -> str:
+    return (desk.settings.data / "journal").read_text()
+
+
+def grievances(desk: Desk) -> tuple[str, ...]:
+    return desk.book.dealings(desk.signer).grievances
+
+
+def all_heard(stranger: Stranger) -> bool:
+    """Whether the worker knows how every replica ended."""
+    return len(stranger.rows) == stranger.most and all(row.heard for row in stranger.rows.values())
+
+
+def test_an_honest_market_is_worked_for_and_every_gradient_is_vouchered(
+    stranger: Stranger, make_desk: MakeDesk
+) -> None:
+    desk = make_desk(stranger)
+    loop = work(desk, lambda: all_heard(stranger))
+    (account,) = desk.book.accounts
+    assert (account.accepted, account.earned, account.vouchered) == (3, 21, 21)
+    assert desk.book.unpaid(desk.signer) == 0
+    assert not loop.busy
+    assert all(row.uploads == 1 for row in stranger.rows.values())
+    assert grievances(desk) == ()
+
+
+def test_a_market_that_stops_paying_loses_the_worker_after_one_gradient(
+    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stranger, "voucher", lambda _worker: None)
+    desk = make_desk(stranger)
+    work(desk, lambda: False, turns=8)
+    assert (stranger.committed, len(stranger.rows)) == (1, 1)
+    assert desk.book.unpaid(desk.signer) == 1
+    assert "Stopped: 1 gradients are not paid" in journal(desk)
+    assert stranger.asked[-1].vouchers_for == (stranger.publication.job,)
+    monkeypatch.undo()
+    work(desk, lambda: stranger.committed == 2)
+    assert stranger.committed == 2
+
+
+def test_a_voucher_that_does_not_cover_what_was_earned_stops_the_worker(
+    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = lambda worker: stranger.signed_voucher(worker, max(0, stranger.earned - 1), stranger.job.signer)  # noqa: E731
+    monkeypatch.setattr(stranger, "voucher", short)
+    desk = make_desk(stranger)
+    work(desk, lambda: False, turns=6)
+    assert stranger.committed == 1
+
+
+def test_a_forged_voucher_is_not_kept_and_stops_the_worker(
+    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, new_key: NewKey
+) -> None:
+    thief = new_key()
+    monkeypatch.setattr(stranger, "voucher", lambda worker: stranger.signed_voucher(worker, stranger.earned, thief))
+    desk = make_desk(stranger)
+    work(desk, lambda: False, turns=6)
+    assert stranger.committed == 1
+    assert desk.book.accounts[0].vouchered == 0
+    assert grievances(desk)[0].startswith(Breach.UNSIGNED_VOUCHER.name.lower())
+
+
+def wrong_secret(stranger: Stranger, row: Row) -> WaveOpened:
+    return stranger.signed_wave(row, Hash(bytes(32)), ((row.worker, row.sealed or Hash(bytes(32))),))
+
+
+def left_out(stranger: Stranger, row: Row) -> WaveOpened:
+    return stranger.signed_wave(row, secrets.links(row.secret, 5)[0], ((OTHER, Hash(bytes(32))),))
+
+
+def unsigned_wave(stranger: Stranger, row: Row) -> WaveOpened:
+    honest = Stranger.wave(stranger, row)
+    return other(honest, signature=stranger.sign(row.offer, stranger.job.signer))
+
+
+@pytest.mark.parametrize(
+    ("move", "breach"),
+    [(wrong_secret, Breach.WRONG_SECRET), (left_out, Breach.LEFT_OUT), (unsigned_wave, Breach.UNSIGNED_WAVE)],
+)
+def test_nothing_is_revealed_to_a_wave_that_breaks_a_rule(
+    stranger: Stranger,
+    make_desk: MakeDesk,
+    monkeypatch: pytest.MonkeyPatch,
+    move: Callable[..., WaveOpened],
+    breach: Breach,
+) -> None:
+    monkeypatch.setattr(stranger, "wave", lambda row: move(stranger, row))
+    desk = make_desk(stranger)
+    work(desk, lambda: False, turns=6)
+    assert not any(said.reveals for said in stranger.asked)
+    assert len(stranger.rows) == 1
+    assert grievances(desk) == (f"{breach.name.lower()} ({next(iter(stranger.rows))})",)
+
+
+def other_root(stranger: Stranger, row: Row) -> VerdictTold:
+    return stranger.signed_verdict(row, row.state, Outcome.ACCEPTED, FALSE_ROOT, stranger.price)
+
+
+def other_price(stranger: Stranger, row: Row) -> VerdictTold:
+    return stranger.signed_verdict(row, row.state, Outcome.ACCEPTED, row.root, stranger.price - 1)
+
+
+def unsigned_promise(stranger: Stranger, row: Row) -> VerdictTold:
+    return other(Stranger.verdict(stranger, row), signature=None)
+
+
+def contradiction(stranger: Stranger, row: Row) -> VerdictTold:
+    return stranger.signed_verdict(row, row.state, Outcome.REJECTED, row.root, stranger.price)
+
+
+def rejected_unproven(stranger: Stranger, row: Row) -> VerdictTold:
+    row.state = ReplicaState.REJECTED
+    return stranger.signed_verdict(row, row.state, Outcome.REJECTED, row.root, 0)
+
+
+@pytest.mark.parametrize(
+    ("move", "breach"),
+    [
+        (other_root, Breach.OTHER_ROOT),
+        (other_price, Breach.OTHER_PRICE),
+        (unsigned_promise, Breach.UNSIGNED_VERDICT),
+        (contradiction, Breach.CONTRADICTION),
+        (rejected_unproven, Breach.REJECTED_UNPROVEN),
+    ],
+)
+def test_nothing_is_uploaded_for_a_verdict_that_breaks_a_rule(
+    stranger: Stranger,
+    make_desk: MakeDesk,
+    monkeypatch: pytest.MonkeyPatch,
+    move: Callable[..., VerdictTold],
+    breach: Breach,
+) -> None:
+    monkeypatch.setattr(stranger, "verdict", lambda row: move(stranger, row))
+    desk = make_desk(stranger)
+    work(desk, lambda: False, turns=7)
+    assert all(row.uploads == 0 for row in stranger.rows.values())
+    assert stranger.committed == 1
+    assert [line.split()[0] for line in grievances(desk)] == [breach.name.lower()]
+
+
+def test_a_market_that_takes_the_payload_and_calls_it_withheld_loses_the_worker(
+    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deny(row: Row) -> None:
+        row.state = ReplicaState.WITHHELD
+
+    monkeypatch.setattr(stranger, "uploaded", deny)
+    monkeypatch.setattr(
+        stranger,
+        "verdict",
+        lambda row: (
+            Stranger.verdict(stranger, row)
+            if row.state is ReplicaState.AGREE
+            else VerdictTold(
+                replica=row.id, state=row.state, outcome=None, root=None, price=0, reason="", signature=None
+            )
+        ),
+    )
+    desk = make_desk(stranger)
+    work(desk, lambda: False, turns=8)
+    assert (stranger.committed, stranger.earned) == (1, 0)
+    assert grievances(desk)[0].startswith("upload_denied")
+
+
+def test_a_proven_rejection_is_told_with_its_evidence_and_costs_no_trust(
+    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reject(row: Row) -> VerdictTold:
+        row.state = ReplicaState.REJECTED
+        return stranger.signed_verdict(row, row.state, Outcome.REJECTED, FALSE_ROOT, 0)
+
+    monkeypatch.setattr(stranger, "verdict", reject)
+    desk = make_desk(stranger)
+    work(desk, lambda: all_heard(stranger))
+    assert desk.book.accounts[0].rejected == 3
+    assert grievances(desk) == ()
+    assert f"/v1/jobs/{stranger.publication.job}/tasks/task-0" in journal(desk)
+
+
+def changed_offer(**changes: object) -> Callable[[Stranger, int], tuple[Offer, PrivateKey]]:
+    def move(stranger: Stranger, number: int) -> tuple[Offer, PrivateKey]:
+        offer, key = Stranger.offer(stranger, number)
+        return other(offer, **changes), key
+
+    return move
+
+
+@pytest.mark.parametrize(
+    ("move", "reason"),
+    [
+        (changed_offer(spec=Hash(bytes(32))), Reason.OTHER_SPEC),
+        (changed_offer(seed=Hash(bytes(32))), Reason.OTHER_SEED),
+        (changed_offer(parameters=Hash(bytes(32))), Reason.OTHER_PARAMETERS),
+        (changed_offer(price=6), Reason.UNDERPRICED),
+        (changed_offer(lease_seconds=3600), Reason.CLAIMS_END),
+    ],
+)
+def test_an_offer_that_breaks_a_rule_is_declined_and_nothing_is_computed(
+    stranger: Stranger,
+    make_desk: MakeDesk,
+    monkeypatch: pytest.MonkeyPatch,
+    move: Callable[..., object],
+    reason: Reason,
+) -> None:
+    monkeypatch.setattr(stranger, "offer", lambda number: move(stranger, number))
+    desk = make_desk(stranger)
+    work(desk, lambda: "Declined" in journal(desk), turns=2)
+    work(desk, lambda: False, turns=1)
+    assert stranger.committed == 0
+    assert reason.value in journal(desk)
+
+
+def test_an_offer_signed_by_another_than_the_chains_signer_is_declined(
+    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, new_key: NewKey
+) -> None:
+    stranger_key = new_key()
+    monkeypatch.setattr(stranger, "offer", lambda number: (Stranger.offer(stranger, number)[0], stranger_key))
+    desk = make_desk(stranger)
+    work(desk, lambda: False, turns=2)
+    assert stranger.committed == 0
+    assert Reason.FOREIGN_SIGNER.value in journal(desk)
+
+
+def test_nothing_is_computed_without_a_reservation_of_its_own(
+    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, new_key: NewKey
+) -> None:
+    monkeypatch.setattr("gradmarket.worker.chain.PATIENCE_S", 0.0)
+    desk = make_desk(stranger, reserved=0)
+    stranger.job.reserve((OTHER, 500))
+    work(desk, lambda: False, turns=2)
+    assert stranger.committed == 0
+    assert Reason.NOT_RESERVED.value in journal(desk)
+
+
+def test_a_reservation_is_used_up_by_what_was_earned(
+    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradmarket.worker.chain.PATIENCE_S", 0.0)
+    desk = make_desk(stranger, reserved=13)
+    work(desk, lambda: "Declined" in journal(desk))
+    assert (stranger.committed, stranger.earned) == (1, 7)
+
+
+def test_a_worker_that_was_killed_reveals_and_uploads_what_it_committed_to(
+    stranger: Stranger, make_desk: MakeDesk
+) -> None:
+    desk = make_desk(stranger)
+    work(desk, lambda: stranger.committed == 1)
+    sealed = next(iter(stranger.rows.values())).sealed
+    work(desk, lambda: stranger.earned == 7)
+    (row, *_) = stranger.rows.values()
+    assert (row.sealed, row.uploads) == (sealed, 1)
+    assert desk.book.accounts[0].earned == 7
+
+
+def test_it_signs_in_again_when_its_session_is_over(stranger: Stranger, make_desk: MakeDesk) -> None:
+    desk = make_desk(stranger)
+    work(desk, lambda: stranger.committed == 1)
+    desk.market._session = other(desk.market._session, token="void")
+    work(desk, lambda: all_heard(stranger))
+    assert stranger.earned == 21
+
+
+def test_it_gives_back_what_it_has_not_computed(
+    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = make_desk(stranger)
+    loop = Loop(desk, Shelf(desk.settings.data / "held"))
+    monkeypatch.setattr(loop, "_compute", lambda _held: None)
+    while not stranger.rows:
+        loop.turn()
+    loop.give_back()
+    loop.say_given_up()
+    assert [row.state for row in stranger.rows.values()] == [ReplicaState.ABANDONED]
+    assert stranger.left

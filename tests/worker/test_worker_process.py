@@ -1,0 +1,219 @@
+"""The worker as a process: what signals, kill -9 and the end of a job do to it and to its money."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eth_keys.datatypes import PrivateKey
+from onchain import NewKey
+from stranger import Row, Server, Stranger, app_of
+
+from gradmarket.contracts.local import LocalChain
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Address, ReplicaState
+from gradmarket.worker import durable, wallet
+
+COMMAND = "from gradmarket.worker.cli import app; app()"
+
+
+@dataclass
+class Process:
+    popen: subprocess.Popen[str]
+    log: Path
+
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.endswith("}")]
+
+    def summary(self, seconds: float = 40.0) -> dict[str, Any]:
+        self.popen.wait(seconds)
+        assert self.events()[-1]["event"] == "summary", self.log.read_text()
+        return self.events()[-1]
+
+    def until(self, reached: Callable[[], object], seconds: float = 40.0) -> None:
+        end = time.monotonic() + seconds
+        while not reached():
+            assert time.monotonic() < end, self.log.read_text()
+            assert self.popen.poll() is None, self.log.read_text()
+            time.sleep(0.02)
+
+
+Start = Callable[..., Process]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, worker_key: PrivateKey) -> Path:
+    """A worker's folder with a known key."""
+    durable.write(tmp_path / wallet.PLAIN, worker_key.to_bytes().hex().encode())
+    return tmp_path
+
+
+@pytest.fixture
+def server(anvil: LocalChain, stranger: Stranger) -> Iterator[Server]:
+    with Server(app_of(stranger, anvil.url)) as serving:
+        yield serving
+
+
+@pytest.fixture
+def start(server: Server, stranger: Stranger, folder: Path, worker_key: PrivateKey) -> Iterator[Start]:
+    """Starts workers for the market; none outlives the test."""
+    stranger.job.reserve((address_of(worker_key), 100))
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*options: str) -> Process:
+        log = folder / f"log-{len(started)}"
+        arguments = ["run", "--market", server.url, "--data", str(folder), "--json", *options]
+        environment = {**os.environ, "GRADMARKET_WORKER_LEAVE_S": "20", "GRADMARKET_WORKER_MAX_MEMORY": str(2**31)}
+        environment |= {"GRADMARKET_WORKER_UPKEEP_S": "0.5", "GRADMARKET_WORKER_LEAVE_MARKET_S": "1"}
+        with log.open("w") as out:
+            command = [sys.executable, "-c", COMMAND, *arguments]
+            started.append(subprocess.Popen(command, stdout=out, stderr=out, text=True, env=environment))
+        return Process(started[-1], log)
+
+    yield begin
+    for popen in started:
+        popen.kill()
+        popen.wait()
+
+
+def balance(stranger: Stranger, holder: Address) -> int:
+    return stranger.job.ledger.balance(holder)
+
+
+def test_the_first_signal_finishes_redeems_releases_and_prints_the_sums(
+    stranger: Stranger, start: Start, worker_key: PrivateKey, new_key: NewKey
+) -> None:
+    payout = address_of(new_key())
+    process = start("--payout", payout)
+    process.until(lambda: stranger.earned == 21)
+    process.popen.send_signal(signal.SIGTERM)
+    done = process.summary()
+    assert process.popen.returncode == 0
+    assert (done["accepted"], done["rejected"], done["earned"], done["redeemed"]) == (3, 0, "21", "21")
+    assert balance(stranger, payout) == 21
+    account = stranger.job.ledger.account(stranger.job.id, address_of(worker_key))
+    assert account.reserved == account.withdrawn == 21
+    assert stranger.left
+    estimate = next(event for event in process.events() if event["event"] in ("estimate", "leased"))
+    assert estimate["event"] == "estimate", "the estimate is told before the first lease"
+    assert int(estimate["hourly"]) > 0
+
+
+def test_a_signal_in_the_middle_of_a_task_still_sees_it_paid(stranger: Stranger, start: Start) -> None:
+    stranger.most = 50
+    process = start()
+    process.until(lambda: stranger.committed >= 2)
+    process.popen.send_signal(signal.SIGINT)
+    done = process.summary()
+    assert done["finished"]
+    assert done["earned"] == done["redeemed"] == str(stranger.earned)
+    assert not [row for row in stranger.rows.values() if row.state in (ReplicaState.LEASED, ReplicaState.COMMITTED)]
+
+
+def test_killed_at_any_moment_it_goes_on_where_it_was(
+    stranger: Stranger, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stranger.most = 3
+    paying = stranger.uploaded
+
+    def upload(row: Row) -> None:
+        """The worker dies when its payload has arrived, before it hears what came of it."""
+        paying(row)
+        if row.number == 1:
+            process.popen.kill()
+
+    monkeypatch.setattr(stranger, "uploaded", upload)
+    process = start()
+    process.until(lambda: stranger.committed == 1)
+    process.popen.kill()
+    process.popen.wait()
+    process = start()
+    process.popen.wait(40)
+    process = start()
+    process.until(lambda: stranger.earned == 21)
+    process.popen.send_signal(signal.SIGTERM)
+    assert process.summary()["finished"]
+    assert all(row.uploads == 1 for row in stranger.rows.values())
+    assert stranger.job.ledger.account(stranger.job.id, stranger.rows[next(iter(stranger.rows))].worker).withdrawn == 21
+
+
+def test_the_second_signal_leaves_at_once_and_keeps_the_vouchers(
+    stranger: Stranger, start: Start, monkeypatch: pytest.MonkeyPatch, folder: Path, worker_key: PrivateKey
+) -> None:
+    process = start()
+    process.until(lambda: stranger.earned >= 7)
+    monkeypatch.setattr(stranger, "uploaded", lambda _row: None)
+    monkeypatch.setattr(
+        stranger,
+        "answer",
+        lambda worker, said: Stranger.answer(stranger, worker, said).model_copy(
+            update={"waves": (), "verdicts": (), "uploads": ()}
+        ),
+    )
+    process.until(lambda: stranger.committed > stranger.earned // 7)
+    process.popen.send_signal(signal.SIGTERM)
+    process.until(lambda: process.events()[-1]["event"] == "leaving")
+    started = time.monotonic()
+    process.popen.send_signal(signal.SIGTERM)
+    done = process.summary()
+    assert time.monotonic() - started < 10
+    assert process.popen.returncode == 1
+    assert not done["finished"]
+    redeemed = subprocess.run(
+        [sys.executable, "-c", COMMAND, "wallet", "redeem", "--data", str(folder)], capture_output=True, text=True
+    )
+    assert redeemed.returncode == 0, redeemed.stdout + redeemed.stderr
+    assert balance(stranger, address_of(worker_key)) == int(done["earned"]) > 0
+
+
+def test_a_job_that_ends_is_redeemed_and_released_without_a_signal(
+    stranger: Stranger, start: Start, worker_key: PrivateKey
+) -> None:
+    process = start()
+    process.until(lambda: stranger.earned == 21)
+    stranger.state = "finished"
+    process.until(lambda: stranger.job.ledger.account(stranger.job.id, address_of(worker_key)).reserved == 21)
+    assert balance(stranger, address_of(worker_key)) == 21
+
+
+def test_two_workers_do_not_share_a_folder(stranger: Stranger, start: Start) -> None:
+    first = start()
+    first.until(lambda: len(first.events()) > 1)
+    second = start()
+    assert second.popen.wait(30) == 1
+    assert "another worker uses" in second.log.read_text()
+
+
+def test_a_market_that_is_down_is_waited_for(
+    anvil: LocalChain, stranger: Stranger, start: Start, server: Server, worker_key: PrivateKey
+) -> None:
+    stranger.most = 1
+    process = start()
+    process.until(lambda: stranger.earned == 7)
+    port = server.port
+    server.__exit__()
+    process.until(lambda: any(event["event"] == "unreachable" for event in process.events()))
+    stranger.most = 2
+    with Server(app_of(stranger, anvil.url), port):
+        process.until(lambda: stranger.earned == 14)
+        process.popen.send_signal(signal.SIGTERM)
+        assert process.summary()["earned"] == "14"
+
+
+def test_without_a_market_it_still_redeems_when_it_leaves(
+    stranger: Stranger, start: Start, server: Server, worker_key: PrivateKey
+) -> None:
+    process = start()
+    process.until(lambda: stranger.earned == 21)
+    process.until(lambda: sum(event["event"] == "accepted" for event in process.events()) == 3)
+    server.__exit__()
+    process.popen.send_signal(signal.SIGTERM)
+    assert process.summary()["redeemed"] == "21"
+    assert balance(stranger, address_of(worker_key)) == 21
