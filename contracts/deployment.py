@@ -71,7 +71,7 @@ def genesis_of(web3: Web3) -> Hash:
 
 
 def market_at(web3: Web3, address: Address) -> Contract:
-    return web3.eth.contract(to_checksum_address(address), abi=list(load("GradMarket").abi))
+    return web3.eth.contract(to_checksum_address(address), abi=list(load("GradMarket").abi), decode_tuples=True)
 
 
 def token_at(web3: Web3, address: Address) -> Contract:

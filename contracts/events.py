@@ -1,6 +1,6 @@
 """What the contract said in its events. Money is in the job's units."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -75,6 +75,21 @@ def all_paid(ledger: Ledger, job: int) -> list[Amounted]:
     return [Amounted(job, args["amount"], args["worker"]) for args in logs]
 
 
+def all_refunded(ledger: Ledger, job: int, first: int | None = None) -> Units:
+    """All that the requester took back of the job so far; `first` is a block before which nothing happened."""
+    return Units(sum(args["amount"] for args in _asked(ledger, "Refunded", {"jobId": job}, first)))
+
+
+def accounts_touched(ledger: Ledger, first: int, last: int) -> set[tuple[int, Address]]:
+    """Jobs and workers whose accounts were paid from or released in these blocks."""
+    named = [
+        (args["jobId"], args["worker"])
+        for name in ("Paid", "Released")
+        for args in _asked(ledger, name, {}, first, last)
+    ]
+    return set(named)
+
+
 def find_opened(ledger: Ledger, requester: Address, spec_digest: Hash) -> JobOpened | None:
     """The newest job that `requester` opened for this specification."""
     found = [_opened(args) for args in _asked(ledger, "JobOpened", {"requester": requester})]
@@ -105,12 +120,16 @@ def _said(ledger: Ledger, name: str, receipt: Receipt) -> Iterator[Any]:
             yield log["args"]
 
 
-def _asked(ledger: Ledger, name: str, filters: dict[str, Any]) -> Iterable[Any]:
-    """Arguments of all such events since the deployment, in the chain's order."""
-    event, last = _event(ledger, name), ledger.block().number
-    for first in range(ledger.deployment.block, last + 1, SPAN):
+def _asked(
+    ledger: Ledger, name: str, filters: dict[str, Any], first: int | None = None, last: int | None = None
+) -> Iterator[Any]:
+    """Arguments of all such events of these blocks, by default since the deployment, in the chain's order."""
+    event = _event(ledger, name)
+    start = ledger.deployment.block if first is None else first
+    end = ledger.block().number if last is None else last
+    for at in range(start, end + 1, SPAN):
         with node_errors():
-            logs = event.get_logs(filters, from_block=first, to_block=min(last, first + SPAN - 1))
+            logs = event.get_logs(filters, from_block=at, to_block=min(end, at + SPAN - 1))
         yield from (log["args"] for log in logs)
 
 

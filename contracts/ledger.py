@@ -4,12 +4,15 @@ Every method raises ChainUnreachable where the node does not answer, and Contrac
 is not there.
 """
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, fields
+from typing import Final
 
 from eth_utils.address import to_checksum_address
 from web3 import Web3
 
 from gradmarket.contracts.deployment import Deployment, market_at, token_at, verify
+from gradmarket.contracts.errors import ForeignChain
 from gradmarket.contracts.rpc import node_errors
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Amount, Hash, Units
@@ -17,7 +20,7 @@ from gradmarket.market.terms import Address, Amount, Hash, Units
 
 @dataclass(frozen=True, slots=True)
 class JobOnChain:
-    """The contract's Job, in its order. `batches` is the number of the next batch."""
+    """The contract's Job. `batches` is the number of the next batch."""
 
     requester: Address
     expiry: int
@@ -58,6 +61,10 @@ class Block:
     time: int
 
 
+_JOB_FIELDS: Final = {re.sub("_(.)", lambda part: part[1].upper(), each.name): each.name for each in fields(JobOnChain)}
+"""The contract's member -> ours: claimUntil -> claim_until."""
+
+
 class Ledger:
     def __init__(self, web3: Web3, deployment: Deployment) -> None:
         self.web3 = web3
@@ -69,16 +76,25 @@ class Ledger:
         """Raises ForeignChain, by name of what differs, unless the chain has the expected deployment."""
         verify(self.web3, self.deployment)
 
+    def verify_instance(self) -> None:
+        """The same by the contract's INSTANCE alone, which no other history of a chain has."""
+        with node_errors():
+            found = bytes(self._market.INSTANCE().call())
+        if found != self.deployment.instance:
+            raise ForeignChain("instance", self.deployment.instance.hex(), found.hex())
+
     def domain(self) -> Domain:
         return self.deployment.domain
 
     def job(self, job_id: int) -> JobOnChain:
         with node_errors():
-            return JobOnChain(*self._market.job(job_id).call())
+            found = self._market.job(job_id).call()._asdict()
+        return JobOnChain(**{name: found[key] for key, name in _JOB_FIELDS.items()})
 
     def account(self, job_id: int, worker: Address) -> AccountOnChain:
         with node_errors():
-            return AccountOnChain(*self._market.account(job_id, worker).call())
+            found = self._market.account(job_id, worker).call()._asdict()
+        return AccountOnChain(**{field.name: found[field.name] for field in fields(AccountOnChain)})
 
     def free(self, job_id: int) -> Units:
         """What the requester can take out now."""

@@ -1,0 +1,1 @@
+"""The requester's side of the contract: rows become transactions and back, and nothing is paid twice."""

@@ -1,0 +1,68 @@
+"""The requester's rows as calls to the contract. Pure: rows in, calldata out."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from gradmarket.contracts import calls
+from gradmarket.contracts.calls import Call
+from gradmarket.contracts.packing import Group, group
+from gradmarket.market.terms import Address, Amount, Digest, Hash, Units
+from gradmarket.market.wire import hash_of
+from gradmarket.requester.store import jobs
+from gradmarket.requester.store.tables import Earned, Job
+
+MAX_BATCH_BYTES: Final = 120_000
+"""Of packed groups: a transaction has at most 128 KiB."""
+MAX_BATCH_GAS: Final = 12_000_000
+"""By the measured figures below, under the 2^24 of EIP-7825 with its margin."""
+GRADIENT_BYTES, GROUP_BYTES = 32, 28
+GRADIENT_GAS, GROUP_GAS = 1_400, 60_000
+MAX_ALLOWANCE: Final = Amount(2**256 - 1)
+
+
+def approve(token: Address, market: Address) -> Call:
+    """Lets the contract pull deposits, of this job and of all later ones."""
+    return calls.approve(token, market, MAX_ALLOWANCE)
+
+
+def open_job(market: Address, job: Job, signer: Address, expiry: int, claim_until: int, endpoint: str) -> Call:
+    """Deposits the job's budget under the digest of its publication."""
+    terms = calls.OpenJob(
+        amount=Units(job.budget),
+        unit=Amount(int(job.unit)),
+        expiry=expiry,
+        claim_until=claim_until,
+        voucher_signer=signer,
+        spec_digest=spec_digest(job),
+        endpoint=endpoint,
+    )
+    return calls.open_job(market, terms)
+
+
+def spec_digest(job: Job) -> Hash:
+    return hash_of(Digest(job.spec_digest or ""))
+
+
+def expiry_of(job: Job, now: float, lifetime_s: int) -> int:
+    """Until when the job reserves: its own end, or a life's time from now."""
+    end = jobs.spec(job).deadlines.end
+    return int(end.timestamp()) if end is not None else int(now) + lifetime_s
+
+
+def groups_of(rows: Iterable[Earned]) -> list[Group]:
+    """EARNED rows as a batch's groups; the same rows in the same order always give the same bytes."""
+    return group((Address(row.worker), Units(row.units), Hash(row.digest)) for row in rows)
+
+
+def that_fit(rows: Sequence[Earned]) -> Sequence[Earned]:
+    """As many of the first rows as one transaction takes."""
+    size, gas = 0, 0
+    pairs: set[tuple[str, int]] = set()
+    for taken, row in enumerate(rows):
+        fresh = (row.worker, row.units) not in pairs
+        pairs.add((row.worker, row.units))
+        size += GRADIENT_BYTES + fresh * GROUP_BYTES
+        gas += GRADIENT_GAS + fresh * GROUP_GAS
+        if size > MAX_BATCH_BYTES or gas > MAX_BATCH_GAS:
+            return rows[:taken]
+    return rows

@@ -1,0 +1,89 @@
+"""A job's escrow: opened when its publication is ready, and what nobody earned taken back when it is over."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.contracts import calls, events
+from gradmarket.contracts.calls import Call
+from gradmarket.contracts.errors import ContractRefused
+from gradmarket.market.rules import lifecycle
+from gradmarket.market.terms import Amount, JobState
+from gradmarket.requester.chain import books, escrow, sender
+from gradmarket.requester.chain.desk import Desk, Kind
+from gradmarket.requester.chain.money import with_money
+from gradmarket.requester.store.tables import Job
+
+
+def open_jobs(desk: Desk) -> bool:
+    """One move for each job that waits for its deposit; whether there was one."""
+    with desk.reading() as session:
+        waiting = select(Job).where(Job.state == JobState.AWAITING_FUNDS, Job.chain_job.is_(None))
+        jobs = [job for job in session.scalars(waiting) if not sender.under_way(session, Kind.OPEN, job.id)]
+    return sum(_open(desk, job) for job in jobs) > 0
+
+
+def close_jobs(desk: Desk) -> bool:
+    """Takes out what is reserved for nobody in jobs that are over, and after claimUntil all that nobody earned."""
+    with desk.reading() as session:
+        over = [job for job in with_money(session) if lifecycle.over(JobState(job.state))]
+        cases = [job for job in over if not _closing(session, job.id)]
+    return sum(_close(desk, job) for job in cases) > 0
+
+
+def _closing(session: Session, job_id: str) -> bool:
+    return any(sender.under_way(session, kind, job_id) for kind in (Kind.WITHDRAW, Kind.REFUND, Kind.RESERVE))
+
+
+def _open(desk: Desk, job: Job) -> bool:
+    """Looks first whether the chain has the job already: its publication's digest names it."""
+    found = events.find_opened(desk.ledger, desk.sender, escrow.spec_digest(job))
+    if found is not None:
+        with desk.begin() as session:
+            books.opened(session, session.get_one(Job, job.id), found, desk.clock())
+        return True
+    deposit = Amount(job.budget * int(job.unit))
+    if desk.grant is not None:
+        desk.grant(deposit)
+    if desk.ledger.balance(desk.sender) < deposit:
+        return _say(desk, job.id, f"waits for {deposit} of {desk.ledger.deployment.token} at {desk.sender}")
+    if desk.ledger.allowance(desk.sender) < deposit:
+        return _approve(desk)
+    return _post(desk, job.id, Kind.OPEN, _opening(desk, job))
+
+
+def _opening(desk: Desk, job: Job) -> Call:
+    expiry = escrow.expiry_of(job, max(desk.clock(), desk.ledger.block().time), desk.policy.lifetime_s)
+    window = max(desk.policy.claim_window_s, desk.ledger.min_window())
+    return escrow.open_job(desk.market, job, desk.signer, expiry, expiry + window, desk.endpoint)
+
+
+def _approve(desk: Desk) -> bool:
+    with desk.reading() as session:
+        if sender.under_way(session, Kind.APPROVE, None):
+            return False
+    return _post(desk, None, Kind.APPROVE, escrow.approve(desk.ledger.deployment.token, desk.market))
+
+
+def _close(desk: Desk, job: Job) -> bool:
+    chain_job = job.chain_job or 0
+    free = desk.ledger.free(chain_job)
+    if free > 0:
+        return _post(desk, job.id, Kind.WITHDRAW, calls.withdraw_free(desk.market, chain_job, free))
+    now = desk.ledger.job(chain_job)
+    if desk.clock() > now.claim_until and now.deposited > now.credited:
+        return _post(desk, job.id, Kind.REFUND, calls.refund(desk.market, chain_job))
+    return False
+
+
+def _post(desk: Desk, job_id: str | None, kind: Kind, call: Call) -> bool:
+    try:
+        quoted = sender.quote(desk, call)
+    except ContractRefused as error:
+        return job_id is not None and kind == Kind.OPEN and _say(desk, job_id, str(error))
+    return sender.post_once(desk, quoted, kind, job_id)
+
+
+def _say(desk: Desk, job_id: str, reason: str) -> bool:
+    with desk.begin() as session:
+        session.get_one(Job, job_id).reason = reason
+    return False

@@ -1,0 +1,31 @@
+"""Jobs whose money is on-chain, and what is told of it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import exists, func, or_, select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.terms import BatchState
+from gradmarket.requester.chain.desk import Desk
+from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.tables import Account, Batch, Earned, Event, Job
+
+
+def with_money(session: Session) -> Sequence[Job]:
+    """Jobs for which something may be left to do: the contract holds money of theirs, or a record is not settled."""
+    withdrawn = select(func.coalesce(func.sum(Account.withdrawn), 0)).where(Account.job_id == Job.id).scalar_subquery()
+    holds = Job.deposited - Job.refunded > withdrawn
+    unbatched = exists().where(Earned.job_id == Job.id, Earned.batch_id.is_(None))
+    unsettled = exists().where(Batch.job_id == Job.id, Batch.state != BatchState.SETTLED)
+    statement = select(Job).where(Job.chain_job.is_not(None), or_(holds, unbatched, unsettled))
+    return session.scalars(statement.order_by(Job.created_at)).all()
+
+
+def tell_once(desk: Desk, job_id: str, kind: str, **body: Any) -> None:
+    """An event of a kind that is worth telling once in a job's life."""
+    with desk.reading() as session:
+        said = session.scalar(select(Event.id).where(Event.job_id == job_id, Event.kind == kind).limit(1))
+    if said is None:
+        with desk.begin() as session:
+            tell(session, job_id, kind, desk.clock(), **body)

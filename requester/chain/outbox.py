@@ -1,0 +1,129 @@
+"""EARNED rows -> a batch -> settlePacked -> settled, each exactly once.
+
+A batch's number is the contract's next, and the contract takes each number once: so whatever became of a transaction,
+a batch counts once. Its rows, its number and its signed transaction are committed together before anything is sent.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from sqlalchemy import CursorResult, func, select, update
+from sqlalchemy.orm import Session
+
+from gradmarket.contracts import calls
+from gradmarket.contracts.errors import ContractRefused
+from gradmarket.market.errors import Conflict
+from gradmarket.market.rules import lifecycle
+from gradmarket.market.terms import BatchState, JobState
+from gradmarket.requester.chain import escrow, reconcile, sender
+from gradmarket.requester.chain.desk import Desk, Kind, Policy
+from gradmarket.requester.chain.money import tell_once, with_money
+from gradmarket.requester.store.tables import Batch, Earned, Job
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A batch before it is written down: `rows` in order of their ids, under the contract's next number."""
+
+    job_id: str
+    chain_job: int
+    number: int
+    rows: Sequence[Earned]
+
+    @property
+    def units(self) -> int:
+        return sum(row.units for row in self.rows)
+
+
+def step(desk: Desk) -> bool:
+    """Writes down a batch for each job where one is due, or a new transaction for one that lost its own."""
+    with desk.reading() as session:
+        now = desk.clock()
+        parcels = [found for job in with_money(session) if (found := _due(session, job, desk.policy, now))]
+    return sum(_write_down(desk, parcel) for parcel in parcels) > 0
+
+
+def due(waiting: int, units: int, oldest: float, policy: Policy, now: float, ended: bool) -> bool:
+    """Whether so much EARNED, the oldest of it at `oldest`, is worth a batch now."""
+    if waiting == 0:
+        return False
+    worth_it = policy.settle_units is not None and units >= policy.settle_units
+    return ended or worth_it or waiting >= policy.settle_gradients or now - oldest >= policy.settle_every_s
+
+
+def next_number(session: Session, job_id: str) -> int:
+    last = session.scalar(select(func.max(Batch.number)).where(Batch.job_id == job_id))
+    return 0 if last is None else last + 1
+
+
+def rows_of(session: Session, batch: Batch) -> Sequence[Earned]:
+    return session.scalars(select(Earned).where(Earned.batch_id == batch.id).order_by(Earned.id)).all()
+
+
+def _due(session: Session, job: Job, policy: Policy, now: float) -> Parcel | None:
+    """One batch of a job is under way at a time."""
+    if job.chain_job is None or (job.claim_until is not None and now > job.claim_until):
+        return None
+    unsettled = (Batch.job_id == job.id, Batch.state != BatchState.SETTLED)
+    first = session.scalar(select(Batch).where(*unsettled).order_by(Batch.number).limit(1))
+    if first is not None:
+        stranded = first.transaction_id is None
+        return Parcel(job.id, job.chain_job, first.number, rows_of(session, first)) if stranded else None
+    new = (Earned.job_id == job.id, Earned.batch_id.is_(None))
+    summary = select(func.count(), func.sum(Earned.units), func.min(Earned.at)).where(*new)
+    waiting, units, oldest = session.execute(summary).one()
+    if not due(waiting, units or 0, oldest or now, policy, now, lifecycle.over(JobState(job.state))):
+        return None
+    rows = session.scalars(select(Earned).where(*new).order_by(Earned.id).limit(4 * policy.settle_gradients)).all()
+    return Parcel(job.id, job.chain_job, next_number(session, job.id), escrow.that_fit(rows))
+
+
+def _write_down(desk: Desk, parcel: Parcel) -> bool:
+    groups = escrow.groups_of(parcel.rows)
+    try:
+        quoted = sender.quote(desk, calls.settle_packed(desk.market, parcel.chain_job, parcel.number, groups))
+    except ContractRefused as error:
+        return _refused(desk, parcel, error)
+    with desk.begin() as session:
+        batch = _batch(desk, session, parcel)
+        row = sender.post(desk, session, quoted, Kind.SETTLE, parcel.job_id)
+        batch.transaction_id = row.id
+    return True
+
+
+def _batch(desk: Desk, session: Session, parcel: Parcel) -> Batch:
+    """The batch that lost its transaction, or a new one that takes the parcel's rows."""
+    same = (Batch.job_id == parcel.job_id, Batch.number == parcel.number)
+    found = session.scalar(select(Batch).where(*same))
+    if found is not None:
+        return found
+    batch = Batch(
+        job_id=parcel.job_id,
+        number=parcel.number,
+        state=BatchState.PREPARED,
+        gradients=len(parcel.rows),
+        units=parcel.units,
+        created_at=desk.clock(),
+    )
+    session.add(batch)
+    session.flush()
+    take(session, batch, parcel.rows)
+    return batch
+
+
+def take(session: Session, batch: Batch, rows: Sequence[Earned]) -> None:
+    """Puts EARNED rows into a batch; raises Conflict where another batch took one of them meanwhile."""
+    ids = [row.id for row in rows]
+    mine = update(Earned).where(Earned.id.in_(ids), Earned.batch_id.is_(None)).values(batch_id=batch.id)
+    taken = cast(CursorResult[Any], session.execute(mine)).rowcount
+    if taken != len(ids):
+        raise Conflict(f"{len(ids) - taken} of the gradients of batch {batch.number} are in another batch")
+
+
+def _refused(desk: Desk, parcel: Parcel, error: ContractRefused) -> bool:
+    """Another number is next: the chain has what the books do not know. Anything else waits, and is told."""
+    if error.name == "WrongBatch":
+        return reconcile.put_right(desk, parcel.job_id)
+    tell_once(desk, parcel.job_id, "settlement_refused", batch=parcel.number, reason=str(error))
+    return False

@@ -1,0 +1,113 @@
+"""Money set aside for single workers, ahead of the work: who needs how much more, and the transaction for it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.contracts import calls
+from gradmarket.contracts.errors import ContractRefused
+from gradmarket.market.rules.payment import Standing, top_up
+from gradmarket.market.terms import Address, JobState, Units
+from gradmarket.requester.chain import sender
+from gradmarket.requester.chain.desk import Desk, Kind
+from gradmarket.requester.chain.money import tell_once
+from gradmarket.requester.store import workers
+from gradmarket.requester.store.tables import Account, Job
+
+MOST_ROWS: Final = 200
+"""Workers in one transaction: about 30,000 gas each the first time."""
+LOW_SHARE: Final = 5
+"""Under a fifth of the deposit free, it is told that money runs low."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    worker: Address
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A running job, its workers' standings, and what the contract calls it."""
+
+    job_id: str
+    chain_job: int
+    price: Units
+    deposited: Units
+    needs: tuple[Need, ...]
+
+
+def headroom(free: Units, price: Units, count: int, most: int) -> int:
+    """Gradients to reserve ahead for each of `count` workers: `most`, but fewer as the escrow runs out.
+
+    One round of top-ups takes a quarter of what is free at most, so that near a job's end its money does not lie
+    reserved for workers that no task falls to.
+    """
+    return max(1, min(most, free // (4 * price * max(1, count))))
+
+
+def plan(needs: Sequence[Need], free: Units, price: Units, most: int) -> list[tuple[Address, Units]]:
+    """What to reserve for whom, at most `free` together; where that is too little, a gradient each in turn.
+
+    Who could not take a single task now comes first, and of these who has earned before.
+    """
+    ahead = headroom(free, price, len(needs), most)
+    order = sorted(needs, key=lambda need: (need.standing.uncommitted >= price, not need.standing.earned, need.worker))
+    wanted = {need.worker: top_up(need.standing, price, ahead) for need in order}
+    if sum(wanted.values()) <= free:
+        return [(worker, units) for worker, units in wanted.items() if units]
+    return _in_turn(wanted, free, price)
+
+
+def _in_turn(wanted: dict[Address, Units], free: Units, price: Units) -> list[tuple[Address, Units]]:
+    given = dict.fromkeys(wanted, 0)
+    rest = free // price
+    while rest:
+        short = [worker for worker, units in wanted.items() if given[worker] * price < units][:rest]
+        if not short:
+            break
+        for worker in short:
+            given[worker] += 1
+        rest -= len(short)
+    return [(worker, Units(gradients * price)) for worker, gradients in given.items() if gradients]
+
+
+def step(desk: Desk) -> bool:
+    """Writes down a reservation for each running job that needs one and has none under way."""
+    with desk.reading() as session:
+        running = session.scalars(select(Job).where(Job.state == JobState.RUNNING, Job.chain_job.is_not(None))).all()
+        cases = [case for job in running if (case := _case(session, job, desk.clock()))]
+    return sum(_reserve(desk, case) for case in cases) > 0
+
+
+def _case(session: Session, job: Job, now: float) -> Case | None:
+    """None where a reservation is under way, since its workers' standings are about to change, or it is too late."""
+    over = job.expiry is not None and now > job.expiry
+    if over or sender.under_way(session, Kind.RESERVE, job.id):
+        return None
+    alive = {worker.address for worker in workers.live(session, now)}
+    staying = select(Account.worker).where(Account.job_id == job.id, Account.leaving.is_(False))
+    able = alive & set(session.scalars(staying))
+    standings = workers.standings(session, job)
+    needs = tuple(Need(Address(worker), standings[worker]) for worker in sorted(able))
+    return Case(job.id, job.chain_job or 0, Units(job.price), Units(job.deposited), needs)
+
+
+def _reserve(desk: Desk, case: Case) -> bool:
+    if not any(top_up(need.standing, case.price, desk.policy.reserve_ahead) for need in case.needs):
+        return False
+    free = desk.ledger.free(case.chain_job)
+    if free * LOW_SHARE < case.deposited:
+        tell_once(desk, case.job_id, "low_balance", free=free)
+    rows = plan(case.needs, free, case.price, desk.policy.reserve_ahead)[:MOST_ROWS]
+    if not rows:
+        return False
+    try:
+        quoted = sender.quote(desk, calls.reserve(desk.market, case.chain_job, rows))
+    except ContractRefused as error:
+        tell_once(desk, case.job_id, "reservation_refused", reason=str(error))
+        return False
+    return sender.post_once(desk, quoted, Kind.RESERVE, case.job_id)
