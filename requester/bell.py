@@ -13,6 +13,15 @@ class Bell:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listeners: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
+        self.closing = False
+        """The service is about to end: whoever waits should answer now."""
+
+    def close(self) -> None:
+        """Wakes everybody, once and for all."""
+        self.closing = True
+        with self._lock:
+            topics = list(self._listeners)
+        self.ring(topics)
 
     def ring(self, topics: Iterable[str]) -> None:
         with self._lock:

@@ -2,10 +2,12 @@
 
 import logging
 import os
+import signal
 import socket
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Annotated
 
 import structlog
@@ -13,13 +15,14 @@ import typer
 import uvicorn
 
 from gradmarket.requester.app import create_app
+from gradmarket.requester.bell import Bell
 from gradmarket.requester.context import Context
 from gradmarket.requester.engine import Engine
 from gradmarket.requester.settings import Settings
-from gradmarket.requester.stages import aggregate, assign, close, expire, fund, judge, plan, publish, refund, settle
+from gradmarket.requester.stages import aggregate, assign, close, expire, judge, plan, publish, settle
 from gradmarket.requester.wiring import wired
 
-STAGES: tuple[ModuleType, ...] = (publish, fund, plan, assign, close, judge, expire, aggregate, settle, refund)
+STAGES: tuple[ModuleType, ...] = (publish, plan, assign, close, judge, expire, aggregate, settle)
 
 
 def serve(
@@ -40,11 +43,32 @@ def serve(
         with wired(settings, url) as context:
             app = create_app(context, lambda: _embedded(context))
             _announce(settings, url, context)
-            uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=5)).run([listener])
+            Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=5), context.bell).run([listener])
+
+
+class Server(uvicorn.Server):
+    """Ends long polls when a signal comes, and leaves the signal at that, so that everything else is closed too."""
+
+    def __init__(self, config: uvicorn.Config, bell: Bell) -> None:
+        super().__init__(config)
+        self._bell = bell
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self._leave) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _leave(self, number: int, frame: FrameType | None) -> None:
+        self.handle_exit(number, frame)
+        self._bell.close()
 
 
 def _embedded(context: Context) -> AbstractContextManager[object]:
-    return Engine(context, STAGES)  # type: ignore[arg-type]
+    return Engine(context, STAGES)
 
 
 def _announce(settings: Settings, url: str, context: Context) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from eth_keys.datatypes import PrivateKey
 from sqlalchemy.orm import Session
 
 from gradmarket.contracts.ledger import Ledger
@@ -14,12 +13,21 @@ from gradmarket.market.terms import Address
 from gradmarket.market.wire import ChainFacts
 from gradmarket.requester.bell import Bell
 from gradmarket.requester.blobs.disk import DiskBlobs
+from gradmarket.requester.chain.office import Office
 from gradmarket.requester.modelling import Modelling
 from gradmarket.requester.settings import Settings
 from gradmarket.requester.store.session import Sessions, begin, reading, rings
 from gradmarket.requester.store.tables import Account, Job
 
 Clock = Callable[[], float]
+
+
+@contextmanager
+def begun(sessions: Sessions, bell: Bell) -> Iterator[Session]:
+    """One writing transaction; what it rang for is rung after the commit."""
+    with begin(sessions) as session:
+        yield session
+    bell.ring(rings(session))
 
 
 @dataclass(frozen=True)
@@ -36,8 +44,8 @@ class Context:
     chain_facts: ChainFacts
     modelling: Modelling
     ledger: Ledger
-    sender: PrivateKey
-    """Owns the jobs on-chain and sends their transactions."""
+    office: Office
+    """Does the chain work; it alone sends transactions."""
     on_sign_in: Callable[[Address], None]
     """Gas for a new worker, on a local chain."""
     chain_trouble: Callable[[], str]
@@ -45,10 +53,8 @@ class Context:
 
     @contextmanager
     def begin(self) -> Iterator[Session]:
-        """One writing transaction; what it rang for is rung after the commit."""
-        with begin(self.sessions) as session:
+        with begun(self.sessions, self.bell) as session:
             yield session
-        self.bell.ring(rings(session))
 
     @contextmanager
     def reading(self) -> Iterator[Session]:

@@ -4,7 +4,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
+from eth_keys.datatypes import PrivateKey
 from web3 import Web3
 
 from gradmarket.contracts import deployment, local
@@ -19,11 +21,13 @@ from gradmarket.market.wire import ChainFacts
 from gradmarket.requester import keys
 from gradmarket.requester.bell import Bell
 from gradmarket.requester.blobs.disk import DiskBlobs
-from gradmarket.requester.context import Context
+from gradmarket.requester.chain.desk import Desk, Policy
+from gradmarket.requester.chain.office import Office, local_grant
+from gradmarket.requester.context import Context, begun
 from gradmarket.requester.modelling import Modelling
 from gradmarket.requester.settings import Settings
 from gradmarket.requester.store import identities, schema
-from gradmarket.requester.store.session import Sessions, begin, sessions_of
+from gradmarket.requester.store.session import Sessions, begin, reading, sessions_of
 from gradmarket.requester.store.session import connect as connect_database
 
 GAS_GIFT_WEI = 10**18
@@ -66,13 +70,15 @@ def wired(settings: Settings, public_url: str) -> Iterator[Context]:
         sender = keys.key(settings.sender_key, settings.data / "keys" / "sender")
         modelling = Modelling()
         stack.callback(modelling.close)
-        sessions = sessions_of(engine)
+        sessions, bell = sessions_of(engine), Bell()
         _remember_token(settings, sessions)
+        office = Office(_desk(settings, sessions, bell, chain, sender, signing.address_of(signer), public_url))
+        stack.callback(office.leave)
         yield Context(
             settings=settings,
             sessions=sessions,
             blobs=DiskBlobs(settings.data / "blobs"),
-            bell=Bell(),
+            bell=bell,
             clock=time.time,
             domain=chain.deployment.domain,
             signer=signing.signer_of(signer),
@@ -81,10 +87,43 @@ def wired(settings: Settings, public_url: str) -> Iterator[Context]:
             chain_facts=_facts(chain, signing.address_of(signer)),
             modelling=modelling,
             ledger=chain.ledger,
-            sender=sender,
+            office=office,
             on_sign_in=_gas_giver(chain),
-            chain_trouble=lambda: _trouble(chain),
+            chain_trouble=lambda: office.trouble or _trouble(chain),
         )
+
+
+def _desk(
+    settings: Settings,
+    sessions: Sessions,
+    bell: Bell,
+    chain: Chain,
+    sender: PrivateKey,
+    signer: Address,
+    public_url: str,
+) -> Desk:
+    grant = local_grant(chain.ledger, signing.address_of(sender)) if _is_local(chain) else None
+    return Desk(
+        begin=partial(begun, sessions, bell),
+        reading=partial(reading, sessions),
+        ledger=chain.ledger,
+        key=sender,
+        signer=signer,
+        clock=time.time,
+        policy=Policy(
+            settle_every_s=settings.settle_every_s,
+            settle_gradients=settings.settle_gradients,
+            confirmations=settings.confirmations,
+            reserve_ahead=settings.reserve_ahead,
+            claim_window_s=settings.claim_window_s,
+        ),
+        endpoint=public_url,
+        grant=grant,
+    )
+
+
+def _is_local(chain: Chain) -> bool:
+    return chain.deployment.chain_id in LOCAL_CHAIN_IDS
 
 
 def _remember_token(settings: Settings, sessions: Sessions) -> None:
@@ -95,7 +134,6 @@ def _remember_token(settings: Settings, sessions: Sessions) -> None:
 
 def _facts(chain: Chain, signer: Address) -> ChainFacts:
     known, decimals = chain.deployment, chain.ledger.decimals()
-    is_local = known.chain_id in LOCAL_CHAIN_IDS
     return ChainFacts(
         chain_id=known.chain_id,
         genesis=known.genesis,
@@ -106,14 +144,13 @@ def _facts(chain: Chain, signer: Address) -> ChainFacts:
         symbol=chain.ledger.symbol(),
         decimals=decimals,
         unit=str(payment.unit_of(decimals)),
-        rpc=str(chain.web3.provider.endpoint_uri) if is_local else None,  # type: ignore[attr-defined]
+        rpc=str(chain.web3.provider.endpoint_uri) if _is_local(chain) else None,  # type: ignore[attr-defined]
     )
 
 
 def _gas_giver(chain: Chain) -> Callable[[Address], None]:
     def give(address: Address) -> None:
-        poor = chain.ledger.gas_money(address) < GAS_GIFT_WEI // 10
-        if chain.deployment.chain_id in LOCAL_CHAIN_IDS and poor:
+        if _is_local(chain) and chain.ledger.gas_money(address) < GAS_GIFT_WEI // 10:
             local.fund_gas(chain.web3, address, GAS_GIFT_WEI)
 
     return give

@@ -18,7 +18,7 @@ HEADER_LIMIT: Final = 8 * 2**20
 COUNT_LIMIT: Final = 50_000
 RANK_LIMIT: Final = 9
 _LENGTH: Final = 8
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,199}")
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./]{0,199}")
 
 Expected = Mapping[str, tuple[tuple[int, ...], str]]
 """Shape and element type of each array by its name."""

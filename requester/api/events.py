@@ -50,7 +50,7 @@ async def _stream(
     context: Context, request: Request, job_id: str, last: int, follow: bool
 ) -> AsyncIterator[dict[str, str]]:
     with context.bell.listen_async([job_topic(job_id)]) as rung:
-        while not await request.is_disconnected():
+        while not (context.bell.closing or await request.is_disconnected()):
             rung.clear()
             told, over = await run_in_threadpool(_after, context, job_id, last)
             for event in told:

@@ -27,11 +27,11 @@ async def poll(context: Here, worker: Worker, said: PollRequest) -> PollAnswer:
             told = await run_in_threadpool(exchange.answer, context, worker, said)
             if exchange.news(told):
                 break
-            if not await rung_within(rung, min(end - context.clock(), context.settings.sweep_s * 5)) and (
-                context.clock() >= end
-            ):
+            left = end - context.clock()
+            if left <= 0 or context.bell.closing:
                 told = await run_in_threadpool(exchange.answer, context, worker, said, True)
                 break
+            await rung_within(rung, min(left, context.settings.sweep_s * 5))
     return told.model_copy(update={"refusals": refusals})
 
 

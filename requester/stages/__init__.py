@@ -1,7 +1,7 @@
 """What moves rows from one state to the next. A stage is `ready(session, now) -> ids` and `run(context, id)`.
 
-    publish -> fund -> plan -> assign -> (collect) -> close -> judge -> (deliver) -> aggregate -> plan …
-                                  expire: whoever answers nobody        settle: earned -> on-chain
+    publish -> settle -> plan -> assign -> (collect) -> close -> judge -> (deliver) -> aggregate -> plan …
+                                    expire: whoever answers nobody         settle: all that is on-chain
 
 `run` is idempotent and one transaction; a row in the next state *is* the call, so stages never call each other and
 losing a ring loses nothing. `collect` and `deliver` are what workers bring in: the same transactions, by the HTTP door.

@@ -20,6 +20,7 @@ from gradmarket.requester.store.transitions import move
 
 TOPIC = "assign"
 TASKS_AT_ONCE = 64
+LEASED = 0.0
 HOLDS_A_PLACE = (ReplicaState.LEASED, ReplicaState.COMMITTED)
 
 
@@ -38,12 +39,12 @@ def run(context: Context, job_id: str) -> float | None:
             return None
         alive = workers.live(session, now)
         if not _settle_class(job, alive):
-            return None
+            return context.settings.sweep_s
         asking = [worker for worker in alive if worker.asking_until > now and worker.capacity > 0]
         pool = {c.party.worker: c for c in workers.candidates(session, job, asking)}
         idle = _idle(session, job, alive, pool)
         waits = [_fill(context, session, job, task, pool, idle, now) for task in _open(session, job_id)]
-    return min((wait for wait in waits if wait is not None), default=None)
+    return None if LEASED in waits else min(waits, default=None)
 
 
 def _open(session: Session, job_id: str) -> Sequence[Task]:
@@ -75,14 +76,14 @@ def _idle(session: Session, job: Job, alive: Sequence[Worker], pool: dict[Addres
 
 def _fill(
     context: Context, session: Session, job: Job, task: Task, pool: dict[Address, Candidate], idle: int, now: float
-) -> float | None:
-    """Draws workers for the task's open places; or how long its window still waits for others to ask."""
+) -> float:
+    """Draws workers for the task's open places (LEASED); or how long it waits for others to ask."""
     replicas = session.scalars(select(Replica).where(Replica.task_id == task.id)).all()
     places = task.wave_size - sum(r.wave == task.wave and r.state in HOLDS_A_PLACE for r in replicas)
     opening = progress.opening_for(session, job, task, context.settings.max_strikes)
     able = [candidate for candidate in pool.values() if assignment.why_not(candidate, opening) is None]
     if places > 0 and not able:
-        return None
+        return context.settings.sweep_s
     if places > 0 and (wait := _window(task, len(able), idle, now)) > 0:
         return wait
     seed = tagged("draw", Hash(task.secret), task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
@@ -94,9 +95,9 @@ def _fill(
             capacity=candidate.capacity - 1,
             uncommitted=Units(candidate.uncommitted - job.price),
         )
-    if len(drawn) == places:
+    if len(drawn) >= places:
         move(session, task, TaskState.COMMITTING, window_opened=None)
-    return None
+    return LEASED
 
 
 def _window(task: Task, able: int, idle: int, now: float) -> float:
@@ -128,4 +129,5 @@ def _lease(session: Session, task: Task, candidate: Candidate, seconds: int, now
             lease_until=now + seconds,
         )
     )
+    task.patience_until = now + seconds + task.offer["wave_seconds"]
     ring(session, worker_topic(worker.address))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import select
+from sqlalchemy import Exists, Select, exists, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import voting
@@ -21,10 +21,19 @@ TOPIC = "expire"
 
 
 def ready(session: Session, now: float) -> Sequence[str]:
-    """Tasks with a lapsed lease, or whose upload is overdue."""
+    """Tasks with a lapsed lease, whose upload is overdue, or that wait for workers in vain."""
     lapsed = select(Replica.task_id).where(Replica.state == ReplicaState.LEASED, Replica.lease_until < now)
     overdue = select(Task.id).where(Task.state == TaskState.UPLOADING, Task.due_at < now)
-    return session.scalars(lapsed.union(overdue).limit(256)).all()
+    return session.scalars(lapsed.union(overdue, _stranded(now)).limit(256)).all()
+
+
+def _stranded(now: float) -> Select[str]:
+    """Open tasks that waited long enough for another worker: all who could try have tried."""
+    return select(Task.id).where(Task.state == TaskState.OPEN, Task.patience_until < now, ~_busy())
+
+
+def _busy() -> Exists:
+    return exists().where(Replica.task_id == Task.id, Replica.state.in_([ReplicaState.LEASED, ReplicaState.COMMITTED]))
 
 
 def run(context: Context, task_id: str) -> None:
@@ -39,6 +48,8 @@ def run(context: Context, task_id: str) -> None:
             strike(session, replica.worker)
             reopen(session, task)
             ring(session, worker_topic(replica.worker))
+        if session.scalar(_stranded(now).where(Task.id == task_id)):
+            judge.fail(context, session, task, "no further worker that may take it came in time", now)
         if task.state == TaskState.UPLOADING and (task.due_at or now) < now:
             _ask_next(context, session, task, now)
 

@@ -71,7 +71,9 @@ def _carry_out(
     if isinstance(judgement, voting.Quorum):
         _crown(context, session, task, replicas, judgement, now)
     elif isinstance(judgement, voting.Another) and session.get_one(Job, task.job_id).ended_at is None:
-        move(session, task, TaskState.OPEN, wave=task.wave + 1, wave_size=judgement.wave, due_at=None)
+        patience = now + task.offer["lease_seconds"] + task.offer["wave_seconds"]
+        wave = {"wave": task.wave + 1, "wave_size": judgement.wave, "due_at": None, "patience_until": patience}
+        move(session, task, TaskState.OPEN, **wave)
         tell(session, task.job_id, "split", now, task=task.id, committed=len(replicas), more=judgement.wave)
         ring(session, "assign")
     else:

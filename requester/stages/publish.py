@@ -97,7 +97,7 @@ def run(context: Context, job_id: str) -> None:
         job.facts = as_json(facts)
         move(session, job, JobState.AWAITING_FUNDS, reason="waits for its deposit on-chain")
         tell(session, job_id, "published", context.clock(), spec_digest=publication.digest)
-        ring(session, "fund")
+        ring(session, "settle")
 
 
 def _refuse(context: Context, job_id: str, reason: str) -> None:

@@ -123,6 +123,11 @@ def _dropout(node: fx.Node, site: int) -> Operation:
     return Operation("dropout.hash", (tensor, probability, site))
 
 
+def _copy(node: fx.Node, _site: int) -> Operation:
+    """ATen's own functional copy has no derivative."""
+    return Operation("copy.broadcast", _bound_arguments(node)[:2])
+
+
 def _size(node: fx.Node, _site: int) -> Operation:
     return Operation("integer.size", _bound_arguments(node))
 
@@ -136,6 +141,7 @@ _INTEGERS: Final[dict[Any, str]] = {
 _REPHRASED: Final[dict[str, Callable[[fx.Node, int], Operation]]] = {
     "_native_batch_norm_legit_functional.default": _batch_norm,
     "_native_batch_norm_legit_no_training.default": _batch_norm_evaluation,
+    "copy.default": _copy,
     "native_dropout.default": _dropout,
     "sym_size.int": _size,
 }

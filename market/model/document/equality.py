@@ -3,7 +3,7 @@
 Custom autograd functions and tensor hooks export without an error and lose their backward: here they are found.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -61,7 +61,7 @@ def _module_answers(objective: nn.Module, program: Program, batch: Pair, prefix:
     parameters = _plain_names(objective.named_parameters(remove_duplicate=False), prefix)
     buffers = _plain_names(objective.named_buffers(remove_duplicate=False), prefix)
     leaves = [parameters[entry.name] for entry in document.trainable]
-    with _restored(list(buffers.values())), torch.enable_grad(), _HashedDropout():
+    with restored(buffers.values()), torch.enable_grad(), _HashedDropout():
         loss, *metrics = objective(*batch)
         found = gradients(loss, leaves)
         updates = {name: buffers[name].clone() for name in document.updates}
@@ -79,14 +79,16 @@ def _plain_names(named: Iterator[tuple[str, Tensor]], prefix: str) -> Answers:
 
 
 @contextmanager
-def _restored(buffers: list[Tensor]) -> Iterator[None]:
+def restored(buffers: Iterable[Tensor]) -> Iterator[None]:
     """The buffers as they were, whatever is written to them inside."""
+    buffers = list(buffers)
     before = [buffer.clone() for buffer in buffers]
     try:
         yield
     finally:
-        for buffer, value in zip(buffers, before, strict=True):
-            buffer.copy_(value)
+        with torch.no_grad():
+            for buffer, value in zip(buffers, before, strict=True):
+                buffer.copy_(value)
 
 
 class _HashedDropout(TorchFunctionMode):

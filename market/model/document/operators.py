@@ -54,6 +54,11 @@ def batch_norm_evaluation(
     return torch.batch_norm(tensor, weight, bias, mean, variance, False, momentum, eps, torch.backends.cudnn.enabled)
 
 
+def copy_broadcast(tensor: Tensor, source: Tensor) -> Tensor:
+    """`source` in the shape and element type of `tensor`: what is there after tensor[...] = source."""
+    return source.to(tensor.dtype).expand(tensor.shape).clone(memory_format=torch.contiguous_format)
+
+
 def integer_size(tensor: Tensor, dimension: int) -> int:
     return int(tensor.shape[dimension])
 
@@ -82,6 +87,7 @@ COSTS: Final[dict[str, costs.Cost]] = {
 OWN_CALLS: Final[dict[str, Callable[..., Any]]] = {
     "batch_norm.training": batch_norm_training,
     "batch_norm.evaluation": batch_norm_evaluation,
+    "copy.broadcast": copy_broadcast,
     "dropout.hash": hash_dropout,
     "integer.size": integer_size,
     "integer.add": operator.add,

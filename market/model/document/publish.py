@@ -9,7 +9,7 @@ from torch.export import Dim, ExportedProgram
 
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.emit import emit
-from gradmarket.market.model.document.equality import check_equal
+from gradmarket.market.model.document.equality import check_equal, restored
 from gradmarket.market.model.figures import Published
 
 Loss = Callable[[Tensor, Tensor], tuple[Tensor, dict[str, Tensor]]]
@@ -42,7 +42,7 @@ class Objective(nn.Module):
         return (loss, *metrics.values())
 
     def metric_names(self, example: tuple[Tensor, Tensor]) -> tuple[str, ...]:
-        with torch.no_grad():
+        with torch.no_grad(), restored(self.buffers()):
             return tuple(self.loss(self.eval().model(example[0]), example[1])[1])
 
 

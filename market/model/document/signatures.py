@@ -2,7 +2,8 @@
 
 The left column is a dictionary key, never looked up anywhere else. `name.overload` is the ATen operator of that name,
 with every argument of its schema in order; the others are our own: `batch_norm.*` (the running statistics go in and
-come out), `dropout.hash` and `integer.*`. No operator writes to its arguments: a document is a pure function.
+come out), `copy.broadcast`, `dropout.hash` and `integer.*`. No operator writes to its arguments: a document is a pure
+function.
 
 Types: tensor, tensors (a list), operand (a tensor or a number), int (may name an integer value), ints, float, number
 (an int or a float), bool, dtype, memory (a memory format), none (always null), a|b (one of these words); `?` allows
@@ -73,7 +74,6 @@ ATEN: Final = {
     "masked_fill.Scalar": "tensor tensor number -> tensor",
     "fill.Scalar": "tensor number -> tensor",
     "fill.Tensor": "tensor operand -> tensor",
-    "copy.default": "tensor tensor bool -> tensor",
     "eq.Tensor": "tensor operand -> tensor",
     "ne.Tensor": "tensor operand -> tensor",
     "eq.Scalar": "tensor number -> tensor",
@@ -127,6 +127,7 @@ ATEN: Final = {
 OWN: Final = {
     "batch_norm.training": "tensor tensor? tensor? tensor tensor float float -> tensor tensor tensor",
     "batch_norm.evaluation": "tensor tensor? tensor? tensor tensor float float -> tensor",
+    "copy.broadcast": "tensor tensor -> tensor",
     "dropout.hash": "tensor float int -> tensor",
     "integer.size": "tensor int -> int",
     "integer.add": "int int -> int",

@@ -1,0 +1,18 @@
+"""All that happens on-chain, in one sequence: jobs opened, money reserved, batches settled, the rest taken back."""
+
+from collections.abc import Sequence
+
+from sqlalchemy.orm import Session
+
+from gradmarket.requester.context import Context
+
+TOPIC = "settle"
+PAUSE_S = 1.0
+
+
+def ready(_session: Session, _now: float) -> Sequence[str]:
+    return ("chain",)
+
+
+def run(context: Context, _chain: str) -> float | None:
+    return None if context.office.step() else PAUSE_S
