@@ -40,7 +40,7 @@ def compute(
         _accumulate(sums, answer, share)
         inputs |= updates
     sums |= {name: inputs[name] for name in program.document.updates}
-    return {entry.name: sums[entry.name].cpu().numpy().copy() for entry in layout(program.document).entries}
+    return {entry.name: np.array(sums[entry.name].cpu(), order="C") for entry in layout(program.document).entries}
 
 
 def evaluate(program: Program, state: Arrays, batch: Arrays, device: str = "cpu") -> Metrics:
@@ -88,8 +88,8 @@ def _microbatches(batch: Arrays, rows: int, size: int, device: str) -> Iterator[
 
 
 def _tensors(arrays: Arrays, device: str) -> dict[str, Tensor]:
-    """Copies in torch's own memory: its alignment is the same everywhere, and with it the kernels' choice of path."""
-    return {name: torch.tensor(array, device=device) for name, array in arrays.items()}
+    """Copies in C order in torch's own memory: order and alignment decide which path a kernel takes, and so the bits."""
+    return {name: torch.tensor(np.asarray(array, order="C"), device=device) for name, array in arrays.items()}
 
 
 def _microbatch_seed(seed: bytes, number: int) -> bytes:
