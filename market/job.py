@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from blake3 import blake3
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.terms import Amount, Digest
@@ -32,6 +32,7 @@ def _aware(value: datetime) -> datetime:
 
 AmountField = Annotated[
     Amount,
+    BeforeValidator(_amount),
     Field(json_schema_extra={"type": "string", "pattern": "^[0-9]{1,78}$", "examples": ["1000000000000000000"]}),
     PlainSerializer(str, return_type=str),
 ]
@@ -148,11 +149,6 @@ class StopAtMetric(Part):
 class StopAtSpent(Part):
     spent: AmountField
 
-    @field_validator("spent", mode="before")
-    @classmethod
-    def _spent(cls, value: Any) -> Amount:
-        return _amount(value)
-
 
 class StopAtDate(Part):
     date: Time
@@ -187,11 +183,6 @@ class JobSpec(Part):
     budget: AmountField | None = None
     deadlines: Deadlines = Deadlines()
     stop: tuple[StopAtMetric | StopAtSpent | StopAtDate, ...] = ()
-
-    @field_validator("price", "budget", mode="before")
-    @classmethod
-    def _money(cls, value: Any) -> Amount | None:
-        return None if value is None else _amount(value)
 
     @model_validator(mode="after")
     def _consistent(self) -> "JobSpec":

@@ -33,6 +33,7 @@ class Kind(StrEnum):
 
     APPROVE = "approve"
     OPEN = "open"
+    TOP_UP = "top_up"
     RESERVE = "reserve"
     SETTLE = "settle"
     WITHDRAW = "withdraw"

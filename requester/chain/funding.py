@@ -7,7 +7,7 @@ from gradmarket.contracts import calls, events
 from gradmarket.contracts.calls import Call
 from gradmarket.contracts.errors import ContractRefused
 from gradmarket.market.rules import lifecycle
-from gradmarket.market.terms import Amount, JobState
+from gradmarket.market.terms import Amount, JobState, Units
 from gradmarket.requester.chain import books, escrow, sender
 from gradmarket.requester.chain.desk import Desk, Kind
 from gradmarket.requester.chain.money import with_money
@@ -20,6 +20,14 @@ def open_jobs(desk: Desk) -> bool:
         waiting = select(Job).where(Job.state == JobState.AWAITING_FUNDS, Job.chain_job.is_(None))
         jobs = [job for job in session.scalars(waiting) if not sender.under_way(session, Kind.OPEN, job.id)]
     return sum(_open(desk, job) for job in jobs) > 0
+
+
+def top_up_jobs(desk: Desk) -> bool:
+    """Deposits what a job's budget was raised by since; whether there was such a job."""
+    with desk.reading() as session:
+        raised = select(Job).where(Job.chain_job.is_not(None), Job.ended_at.is_(None), Job.budget > Job.deposited)
+        jobs = [job for job in session.scalars(raised) if not sender.under_way(session, Kind.TOP_UP, job.id)]
+    return sum(_top_up(desk, job) for job in jobs) > 0
 
 
 def close_jobs(desk: Desk) -> bool:
@@ -42,13 +50,27 @@ def _open(desk: Desk, job: Job) -> bool:
             books.opened(session, session.get_one(Job, job.id), found, desk.clock())
         return True
     deposit = Amount(job.budget * int(job.unit))
-    if desk.grant is not None:
-        desk.grant(deposit)
-    if desk.ledger.balance(desk.sender) < deposit:
+    if not _has_money(desk, deposit):
         return _say(desk, job.id, f"waits for {deposit} of {desk.ledger.deployment.token} at {desk.sender}")
     if desk.ledger.allowance(desk.sender) < deposit:
         return _approve(desk)
     return _post(desk, job.id, Kind.OPEN, _opening(desk, job))
+
+
+def _top_up(desk: Desk, job: Job) -> bool:
+    added = Units(job.budget - job.deposited)
+    deposit = Amount(added * int(job.unit))
+    if not _has_money(desk, deposit):
+        return False
+    if desk.ledger.allowance(desk.sender) < deposit:
+        return _approve(desk)
+    return _post(desk, job.id, Kind.TOP_UP, calls.top_up(desk.market, job.chain_job or 0, added))
+
+
+def _has_money(desk: Desk, deposit: Amount) -> bool:
+    if desk.grant is not None:
+        desk.grant(deposit)
+    return desk.ledger.balance(desk.sender) >= deposit
 
 
 def _opening(desk: Desk, job: Job) -> Call:

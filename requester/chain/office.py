@@ -62,7 +62,14 @@ class Office:
         desk = self._desk
         moved = reconcile.rewound(desk)
         moved |= self._follow()
-        for part in (funding.open_jobs, reservations.step, outbox.step, funding.close_jobs, sender.push):
+        for part in (
+            funding.open_jobs,
+            funding.top_up_jobs,
+            reservations.step,
+            outbox.step,
+            funding.close_jobs,
+            sender.push,
+        ):
             moved |= part(desk)
         return self._follow() or self._watch() or moved
 
