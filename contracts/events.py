@@ -4,11 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from web3.contract import Contract
 from web3.contract.contract import ContractEvent
 from web3.logs import DISCARD
 
-from gradmarket.contracts.deployment import market_at
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.packing import Group
 from gradmarket.contracts.rpc import node_errors
@@ -134,5 +132,4 @@ def _asked(
 
 
 def _event(ledger: Ledger, name: str) -> ContractEvent:
-    contract: Contract = market_at(ledger.web3, ledger.deployment.contract)
-    return contract.events[name]()
+    return ledger.market.events[name]()

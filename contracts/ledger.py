@@ -69,7 +69,8 @@ class Ledger:
     def __init__(self, web3: Web3, deployment: Deployment) -> None:
         self.web3 = web3
         self.deployment = deployment
-        self._market = market_at(web3, deployment.contract).functions
+        self.market = market_at(web3, deployment.contract)
+        self._market = self.market.functions
         self._token = token_at(web3, deployment.token).functions
 
     def verify(self) -> None:

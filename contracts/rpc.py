@@ -28,8 +28,13 @@ LOCAL_CHAIN_IDS: Final = frozenset({31337, 1337})
 
 
 def connect(url: str, timeout_s: float = 10.0) -> Web3:
-    """Repeats nothing by itself: who calls knows whether it may be repeated."""
-    return Web3(HTTPProvider(url, request_kwargs={"timeout": timeout_s}, exception_retry_configuration=None))
+    """Repeats nothing by itself: who calls knows whether it may be repeated.
+
+    Without web3's validation, which asks for the chain id before every call: ours is in every signature.
+    """
+    web3 = Web3(HTTPProvider(url, request_kwargs={"timeout": timeout_s}, exception_retry_configuration=None))
+    web3.middleware_onion.remove("validation")
+    return web3
 
 
 @contextmanager

@@ -1,0 +1,205 @@
+"""A desk over a real chain and a database of its own, and what stages would have written there: jobs and earnings."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from eth_keys.datatypes import PrivateKey
+from eth_utils.crypto import keccak
+from market_floor import Clock, empty_database
+from sqlalchemy import select
+from web3 import HTTPProvider, Web3
+from web3.types import RPCEndpoint, RPCResponse
+
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.market.job import JobSpec
+from gradmarket.market.messages import Voucher
+from gradmarket.market.signing import address_of, digest, sign
+from gradmarket.market.terms import Address, JobState, Units
+from gradmarket.requester.chain.desk import Desk, Policy
+from gradmarket.requester.chain.office import Office, local_grant
+from gradmarket.requester.store import money
+from gradmarket.requester.store.session import begin, connect, reading, sessions_of
+from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
+
+PRICE = 10
+BUDGET = 10_000
+POLICY = Policy(settle_every_s=5.0, settle_gradients=50, claim_window_s=3600, lifetime_s=3600)
+
+
+class Till:
+    """The requester's till: a database file, a desk over it, and an office that may die and come back."""
+
+    def __init__(
+        self, folder: Path, ledger: Ledger, new_key: Callable[[], PrivateKey], policy: Policy = POLICY
+    ) -> None:
+        self.folder, self.ledger, self.policy = folder, ledger, policy
+        self.key, self.signer = new_key(), new_key()
+        self.clock = Clock(float(ledger.block().time))
+        self._numbers = count()
+        (folder / "chain.sqlite").write_bytes(empty_database())
+        self.restart()
+
+    def restart(self, ledger: Ledger | None = None) -> None:
+        """All that was in memory is lost; the process that died held the duty until it lapsed."""
+        self.ledger = ledger or self.ledger
+        if hasattr(self, "_engine"):
+            self._engine.dispose()
+            self.clock.now += self.policy.duty_s + 1
+        self._engine = connect(f"sqlite:///{self.folder / 'chain.sqlite'}")
+        sessions = sessions_of(self._engine)
+        self.desk = Desk(
+            begin=partial(begin, sessions),
+            reading=partial(reading, sessions),
+            ledger=self.ledger,
+            key=self.key,
+            signer=address_of(self.signer),
+            clock=self.clock,
+            policy=self.policy,
+            endpoint="http://127.0.0.1",
+            grant=local_grant(self.ledger, address_of(self.key)),
+        )
+        self.office = Office(self.desk)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def settle_down(self, steps: int = 40) -> None:
+        """Steps until nothing moves."""
+        for _ in range(steps):
+            if not self.office.step():
+                return
+        raise AssertionError("the office does not come to rest")
+
+    def new_job(self, budget: int = BUDGET, state: JobState = JobState.AWAITING_FUNDS, **spec: Any) -> str:
+        """A published job that waits for its deposit."""
+        job_id = f"{next(self._numbers):016x}"
+        fields = {
+            "name": "test",
+            "model": {"architecture": "mlp", "arguments": {}},
+            "data": {"ready": "digits"},
+            "step": {"kind": "gradient", "rows": 1, "microbatch": 1},
+            "optimizer": {"name": "sgd", "lr": 0.1},
+            "rounds": 1,
+            "tasks_per_round": 1,
+            "seed": 1,
+            "price": str(PRICE),
+        }
+        with self.desk.begin() as session:
+            session.add(
+                Job(
+                    id=job_id,
+                    state=state,
+                    reason="",
+                    spec=JobSpec.model_validate(fields | spec).model_dump(mode="json"),
+                    spec_digest="blake3:" + keccak(text=f"{self.folder} {job_id}").hex(),
+                    token="tester",
+                    secret=bytes(32),
+                    unit="1",
+                    price=PRICE,
+                    budget=budget,
+                    created_at=self.clock(),
+                )
+            )
+        return job_id
+
+    def running_job(self, budget: int = BUDGET) -> str:
+        job_id = self.new_job(budget)
+        self.settle_down()
+        assert self.job(job_id).state == JobState.RUNNING
+        return job_id
+
+    def joins(self, job_id: str, worker: PrivateKey) -> Address:
+        """The worker asks for work: it is live, and has an account in the job."""
+        address, now = address_of(worker), self.clock()
+        with self.desk.begin() as session:
+            row = session.get(Worker, address)
+            if row is None:
+                row = Worker(address=address, payout=address, operator=address, seen_at=now, joined_at=now)
+                session.add(row)
+                session.flush()
+            row.seen_at = now
+            money.account(session, job_id, address)
+        return address
+
+    def earns(self, job_id: str, worker: Address, times: int = 1) -> None:
+        """Accepted tasks, one replica each."""
+        with self.desk.begin() as session:
+            job = session.get_one(Job, job_id)
+            for _ in range(times):
+                name = f"{next(self._numbers):x}"
+                task, replica = self._accepted(job, worker, name)
+                session.add(task)
+                session.flush()
+                session.add(replica)
+                session.flush()
+                money.earn(session, job, task, replica, keccak(text=name), self.clock())
+
+    def _accepted(self, job: Job, worker: Address, name: str) -> tuple[Task, Replica]:
+        now = self.clock()
+        task = Task(
+            id=f"t{name}", job_id=job.id, round=0, index=int(name, 16), attempt=0, state="accepted", offer={},
+            offer_digest=keccak(text=f"{self.folder} {name}"), offer_signature=b"", secret=bytes(32), wave_size=1,
+            created_at=now,
+        )  # fmt: skip
+        replica = Replica(
+            id=f"r{name}", task_id=task.id, job_id=job.id, worker=worker, payout=worker, operator=worker,
+            state="payable", wave=0, fence=1, leased_at=now, lease_until=now,
+        )  # fmt: skip
+        return task, replica
+
+    def voucher(self, job_id: str, worker: Address) -> tuple[Voucher, bytes]:
+        """What the worker was promised: all that it has earned."""
+        earned = self.account(job_id, worker).earned
+        voucher = Voucher(self.job(job_id).chain_job or 0, worker, Units(earned))
+        return voucher, sign(self.signer, digest(self.ledger.domain(), voucher))
+
+    def job(self, job_id: str) -> Job:
+        with self.desk.reading() as session:
+            return session.get_one(Job, job_id)
+
+    def account(self, job_id: str, worker: Address) -> Account:
+        with self.desk.reading() as session:
+            return session.get_one(Account, (job_id, worker))
+
+    def all(self, table: Any, *where: Any) -> list[Any]:
+        with self.desk.reading() as session:
+            return list(session.scalars(select(table).where(*where).order_by(table.id)))
+
+    def set_job(self, job_id: str, **values: Any) -> None:
+        with self.desk.begin() as session:
+            row = session.get_one(Job, job_id)
+            for name, value in values.items():
+                setattr(row, name, value)
+
+    def with_policy(self, **changes: Any) -> None:
+        self.policy = replace(self.policy, **changes)
+        self.restart()
+
+
+class LossyProvider(HTTPProvider):
+    """A network that fails on one method: `before` the node hears it, or after, so that the answer is lost."""
+
+    def __init__(self, url: str, method: str, before: bool, times: int = 1) -> None:
+        super().__init__(url, exception_retry_configuration=None)
+        self.method, self.before, self.times = method, before, times
+
+    def make_request(self, method: RPCEndpoint, params: Any) -> RPCResponse:
+        failing = method == self.method and self.times > 0
+        self.times -= failing
+        if failing and self.before:
+            raise ConnectionError("lost on the way there")
+        answer = super().make_request(method, params)
+        if failing:
+            raise ConnectionError("lost on the way back")
+        return answer
+
+
+def lossy(ledger: Ledger, method: str, before: bool, times: int = 1) -> Ledger:
+    url = str(ledger.web3.provider.endpoint_uri)  # type: ignore[attr-defined]
+    web3 = Web3(LossyProvider(url, method, before, times))
+    web3.middleware_onion.remove("validation")
+    return Ledger(web3, ledger.deployment)
