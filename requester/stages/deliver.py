@@ -89,12 +89,12 @@ def take(context: Context, want: Wanted, incoming: Incoming, root: Digest) -> No
 
 
 def _look(want: Wanted, incoming: Incoming) -> Usable | Diverged | PayloadRefused:
-    try:
-        with incoming.mapped() as data:
+    with incoming.mapped() as data:
+        try:
             shards = decode(want.layout, data, codec(want.spec.uplink.codec), want.seed)
             return inspect(want.layout, shards, want.spec.norm_bound)
-    except PayloadRefused as error:
-        return error
+        except PayloadRefused as error:
+            return PayloadRefused(error.detail)  # the caught one's frames would hold the mapping open
 
 
 def _accept(
