@@ -1,0 +1,55 @@
+"""What must hold after every step, whoever did what."""
+
+from collections import Counter
+
+from market_floor import Floor
+
+from gradmarket.market import signing
+from gradmarket.market.messages import Voucher
+from gradmarket.market.rules import lifecycle
+from gradmarket.market.rules.replication import fixed
+from gradmarket.market.terms import Address, TaskState, Units
+from gradmarket.requester.store import jobs
+from gradmarket.requester.store.tables import Account, Earned, Replica, Task, Wave
+
+PAYS = (TaskState.ACCEPTED, TaskState.DIVERGED, TaskState.FINAL)
+
+
+def check_books(floor: Floor) -> None:
+    earned = floor.all(Earned)
+    replicas: dict[str, Replica] = {replica.id: replica for replica in floor.all(Replica)}
+    assert len({row.replica_id for row in earned}) == len(earned)
+    paid = {replica.id for replica in replicas.values() if replica.state in lifecycle.PAID}
+    assert paid == {row.replica_id for row in earned}
+    tasks: dict[str, Task] = {task.id: task for task in floor.all(Task)}
+    for row in earned:
+        _earned_by_a_majority(floor, row, tasks[row.task_id], list(replicas.values()))
+    _accounts_agree(floor, earned)
+
+
+def _earned_by_a_majority(floor: Floor, row: Earned, task: Task, replicas: list[Replica]) -> None:
+    committed = [replica for replica in replicas if replica.task_id == task.id and replica.committed_at is not None]
+    agreeing = [replica for replica in committed if replica.root == task.root]
+    policy = jobs.spec(floor.the_job()).replication
+    assert task.state in PAYS
+    assert row.units == task.offer["price"]
+    assert row.replica_id in {replica.id for replica in agreeing}
+    assert 2 * len(agreeing) > len(committed)
+    assert len(agreeing) >= fixed.quorum(policy.replicas)
+    assert len(committed) <= policy.max_replicas
+    assert len({replica.payout for replica in agreeing}) == len(agreeing)
+    closed = {wave.number: wave.closed_at for wave in floor.all(Wave, Wave.task_id == task.id)}
+    assert all((replica.committed_at or 0) <= closed[replica.wave] for replica in agreeing)
+
+
+def _accounts_agree(floor: Floor, earned: list[Earned]) -> None:  # type: ignore[type-arg,unused-ignore]
+    sums = Counter[str]()
+    for row in earned:
+        sums[row.worker] += row.units
+    for account in floor.all(Account):
+        assert account.earned == sums[account.worker]
+        assert account.earned <= account.reserved
+        if account.earned:
+            struct = Voucher(floor.the_job().chain_job or 0, Address(account.worker), Units(account.earned))
+            signer = signing.address_of(floor.signer)
+            signing.check(floor.context.domain, struct, account.voucher_signature or b"", signer)

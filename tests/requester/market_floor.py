@@ -1,0 +1,337 @@
+"""A market in one thread: the real stages over a real database and real blobs, driven step by step by a settable clock.
+
+What HTTP, the chain and the runner would bring is brought by hand: a published and funded job, and reserved money.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from eth_utils.crypto import keccak
+from market_workers import HONEST, Behaviour, SimWorker, key_of
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.market.gradient.payload import Entry, Layout
+from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.model import tensors
+from gradmarket.market.rules import assignment
+from gradmarket.market.signing import address_of, signer_of
+from gradmarket.market.terms import Address, Digest, JobState
+from gradmarket.market.wire import ChainFacts
+from gradmarket.requester.bell import Bell
+from gradmarket.requester.blobs.disk import DiskBlobs
+from gradmarket.requester.chain.desk import Desk
+from gradmarket.requester.chain.office import Office
+from gradmarket.requester.context import Context, begun
+from gradmarket.requester.modelling import Modelling
+from gradmarket.requester.settings import Settings
+from gradmarket.requester.stages import aggregate, assign, close, expire, judge, plan
+from gradmarket.requester.stages.ending import end
+from gradmarket.requester.stages.resume import resume_job
+from gradmarket.requester.stages.stage import Stage
+from gradmarket.requester.store import identities, money, progress, schema
+from gradmarket.requester.store.facts import Facts, as_json, layout_facts
+from gradmarket.requester.store.session import Sessions, connect, reading, sessions_of
+from gradmarket.requester.store.tables import Account, Earned, Event, Job, Replica, Round, Task, Worker
+
+LAYOUT = Layout((Entry("loss", (), "loss"), Entry("w", (4,), "gradient"), Entry("m", (2,), "buffer")))
+COUNTER = "n"
+PRICE = 10
+STAGES: tuple[Stage, ...] = (plan, assign, close, judge, aggregate, expire)
+CLASS = "cpu"
+DEADLINES = {"lease_s": 20, "wave_s": 10, "upload_s": 10}
+
+
+class Clock:
+    def __init__(self, now: float = 1_800_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@cache
+def empty_database() -> bytes:
+    """A database of the newest revision, as the migrations make it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "empty.sqlite"
+        engine = connect(f"sqlite:///{path}")
+        schema.upgrade(engine)
+        engine.dispose()
+        return path.read_bytes()
+
+
+def first_parameters() -> dict[str, np.ndarray]:
+    return {
+        "w": np.array([1.0, -2.0, 3.0, -4.0], np.float32),
+        "m": np.zeros(2, np.float32),
+        COUNTER: np.array(0, np.int64),
+    }
+
+
+class Floor:
+    """One service with one running job; `spec` and `settings` change the defaults."""
+
+    def __init__(self, folder: Path, ledger: Ledger, settings: dict[str, Any] | None = None, **spec: Any) -> None:
+        self.folder, self.ledger, self.clock = folder, ledger, Clock()
+        self.signer, self._names = key_of("signer"), count()
+        self.settings = Settings(data=folder, **(settings or {}))
+        self.workers: list[SimWorker] = []
+        (folder / "market.sqlite").write_bytes(empty_database())
+        self.context = self._open()
+        self.job = "00000000000000aa"
+        self._post(**spec)
+        self.drive()
+
+    def _open(self) -> Context:
+        facts = ChainFacts(
+            chain_id=self.ledger.deployment.chain_id,
+            genesis=self.ledger.deployment.genesis,
+            contract=self.ledger.deployment.contract,
+            token=self.ledger.deployment.token,
+            instance=self.ledger.deployment.instance,
+            signer=address_of(self.signer),
+            symbol="TEST",
+            decimals=18,
+            unit="1",
+            rpc=None,
+        )
+        self._engine = connect(f"sqlite:///{self.folder / 'market.sqlite'}")
+        sessions, bell = sessions_of(self._engine), Bell()
+        return Context(
+            settings=self.settings,
+            sessions=sessions,
+            blobs=DiskBlobs(self.folder / "blobs"),
+            bell=bell,
+            clock=self.clock,
+            domain=self.ledger.domain(),
+            signer=signer_of(self.signer),
+            signer_address=address_of(self.signer),
+            public_url="http://127.0.0.1",
+            chain_facts=facts,
+            modelling=Modelling(),
+            ledger=self.ledger,
+            office=Office(self._desk(sessions, bell)),
+            on_sign_in=lambda _address: None,
+            chain_trouble=lambda: "",
+        )
+
+    def _desk(self, sessions: Sessions, bell: Bell) -> Desk:
+        begin, look = partial(begun, sessions, bell), partial(reading, sessions)
+        return Desk(begin, look, self.ledger, key_of("sender"), address_of(self.signer), self.clock)
+
+    def crash(self) -> None:
+        """Everything in memory is lost; the files stay."""
+        self._engine.dispose()
+        self.context = self._open()
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def _post(self, **changes: Any) -> None:
+        spec = JobSpec.model_validate(self._spec(**changes))
+        blobs = self.context.blobs
+        publication = Publication(
+            job=self.job,
+            spec=spec,
+            document=Digest("blake3:" + "1" * 64),
+            evaluation=None,
+            parameters=blobs.put(tensors.pack(first_parameters())),
+            manifest=Digest("blake3:" + "2" * 64),
+        )
+        memory = blobs.put(tensors.pack({}))
+        facts = Facts(layout=layout_facts(LAYOUT), counters=(COUNTER,), flops=1, peak_bytes=1, memory=memory)
+        with self.context.begin() as session:
+            session.add(
+                Job(
+                    id=self.job,
+                    state=JobState.RUNNING,
+                    reason="",
+                    spec=spec.model_dump(mode="json"),
+                    publication=publication.model_dump(mode="json"),
+                    spec_digest=publication.digest,
+                    facts=as_json(facts),
+                    token="requester",
+                    secret=keccak(text="the job's secret"),
+                    chain_job=7,
+                    unit="1",
+                    price=spec.price,
+                    budget=10**9,
+                    deposited=10**9,
+                    refunded=0,
+                    created_at=self.clock(),
+                    compute_seconds=0.0,
+                )
+            )
+
+    def _spec(self, **changes: Any) -> dict[str, Any]:
+        digest = "blake3:" + "3" * 64
+        return {
+            "name": "test",
+            "model": {"document": digest, "parameters": digest},
+            "data": {"manifest": digest},
+            "step": {"rows": 1},
+            "optimizer": {"name": "sgd", "lr": 0.125},
+            "rounds": 1,
+            "seed": 5,
+            "price": str(PRICE),
+            "deadlines": DEADLINES,
+        } | changes
+
+    def worker(
+        self,
+        behaviour: Behaviour = HONEST,
+        payout: Address | None = None,
+        determinism_class: str = CLASS,
+        reserved: int = 1000 * PRICE,
+    ) -> SimWorker:
+        """A worker that has signed in, with `reserved` units for it in the job."""
+        made = SimWorker(self, key_of(f"worker {next(self._names)}"), behaviour, determinism_class)
+        with self.context.begin() as session:
+            identities.sign_in(session, made.address, payout or made.address, None, self.clock())
+            session.flush()
+            money.account(session, self.job, made.address).reserved = reserved
+        self.workers.append(made)
+        return made
+
+    def drive(self) -> None:
+        """Runs the stages until none has anything to do at this instant; raises where one never comes to rest."""
+        for _ in range(200):
+            moved = [self.sweep(stage) for stage in STAGES]
+            if not any(moved):
+                return
+        raise AssertionError("the stages do not come to rest")
+
+    def sweep(self, stage: Stage) -> bool:
+        """As engine.sweep_once, but errors are the test's."""
+        with self.context.reading() as session:
+            ready = stage.ready(session, self.clock())
+        waits = [stage.run(self.context, row_id) for row_id in ready]
+        soon = [wait for wait in waits if wait is not None and wait <= assignment.WINDOW_MAX_S]
+        self.clock.now += min(soon, default=0.0)
+        return bool(soon) or None in waits
+
+    def play(self, *workers: SimWorker, passes: int = 60, seconds: float = 2.0) -> None:
+        """Every worker takes a turn, time passes, and again, until the job is over or at rest for people to act."""
+        for _ in range(passes):
+            for worker in workers or self.workers:
+                worker.turn()
+            if self.state() != JobState.RUNNING:
+                break
+            self.clock.now += seconds
+            self.drive()
+        for worker in self.workers:
+            worker.turn()
+
+    def until(self, done: Callable[[], object], *workers: SimWorker, seconds: float = 1.0) -> None:
+        """Plays until `done()`; raises where that never comes."""
+        for _ in range(100):
+            if done():
+                return
+            for worker in workers or self.workers:
+                worker.turn()
+            self.clock.now += seconds
+            self.drive()
+        raise AssertionError("it never came")
+
+    def lapse(self, seconds: float) -> None:
+        """Nobody says anything for so long."""
+        self.clock.now += seconds
+        self.drive()
+
+    def gather(self, *workers: SimWorker) -> None:
+        """All of them ask and hold a lease, and nobody has committed."""
+        for _ in range(2):
+            for worker in workers or self.workers:
+                worker.ask()
+
+    def commit(self, *workers: SimWorker) -> None:
+        for worker in workers or self.workers:
+            worker.say(commitments=worker.commitments())
+        self.drive()
+
+    def reveal(self, *workers: SimWorker) -> None:
+        for worker in workers or self.workers:
+            worker.hear()
+            worker.say(reveals=worker.reveals())
+        self.drive()
+
+    # what the rows hold
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        with self.context.reading() as session:
+            yield session
+
+    def all(self, table: type[Any], *where: Any) -> Sequence[Any]:
+        with self.reading() as session:
+            return session.scalars(select(table).where(*where)).all()
+
+    def the_job(self) -> Job:
+        (job,) = self.all(Job, Job.id == self.job)
+        return job  # type: ignore[no-any-return]
+
+    def state(self) -> JobState:
+        return JobState(self.the_job().state)
+
+    def tasks(self, *where: Any) -> list[Task]:
+        return sorted(self.all(Task, *where), key=lambda task: (task.round, task.index, task.attempt))
+
+    def task(self) -> Task:
+        """The newest attempt at the only task."""
+        return self.tasks()[-1]
+
+    def rounds(self) -> list[Round]:
+        return sorted(self.all(Round), key=lambda row: row.number)
+
+    def replicas(self, worker: SimWorker | None = None) -> list[Replica]:
+        found = self.all(Replica) if worker is None else self.all(Replica, Replica.worker == worker.address)
+        return sorted(found, key=lambda replica: (replica.leased_at, replica.id))
+
+    def replica(self, worker: SimWorker) -> Replica:
+        """The worker's newest."""
+        return self.replicas(worker)[-1]
+
+    def account(self, worker: SimWorker) -> Account:
+        (account,) = self.all(Account, Account.worker == worker.address)
+        return account  # type: ignore[no-any-return]
+
+    def strikes(self, worker: SimWorker) -> int:
+        (row,) = self.all(Worker, Worker.address == worker.address)
+        return int(row.strikes)
+
+    def earned(self) -> dict[str, int]:
+        sums: dict[str, int] = {}
+        for row in self.all(Earned):
+            sums[row.worker] = sums.get(row.worker, 0) + row.units
+        return sums
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        return [event.body for event in self.all(Event, Event.kind == kind)]
+
+    def why_waiting(self) -> str:
+        with self.reading() as session:
+            job = session.get_one(Job, self.job)
+            return progress.why_waiting(session, job, self.settings.max_strikes, self.clock())
+
+    def final_parameters(self) -> str:
+        return str(self.rounds()[-1].updated)
+
+    # what people do
+
+    def resume(self) -> None:
+        with self.context.begin() as session:
+            resume_job(self.context, session, session.get_one(Job, self.job))
+        self.drive()
+
+    def cancel(self) -> None:
+        with self.context.begin() as session:
+            end(self.context, session, session.get_one(Job, self.job), JobState.CANCELLED, "cancelled")
+        self.drive()

@@ -1,0 +1,291 @@
+"""Simulated workers: the key, the checks and the messages of a real one; what it computes and withholds is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from eth_keys.datatypes import PrivateKey
+from eth_utils.crypto import keccak
+
+from gradmarket.market import signing
+from gradmarket.market.gradient import payload
+from gradmarket.market.gradient.arrays import Vector
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.merkle import RootHasher
+from gradmarket.market.gradient.merkle import root as payload_root
+from gradmarket.market.model import tensors
+from gradmarket.market.rules import lifecycle, secrets
+from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState
+from gradmarket.market.wire import (
+    NO_ROOT,
+    CommitmentMade,
+    GivenUp,
+    Lease,
+    OfferFields,
+    PollAnswer,
+    PollRequest,
+    Refusal,
+    Reveal,
+    UploadWanted,
+    VerdictTold,
+    VoucherTold,
+    WaveOpened,
+    digest_of,
+    hash_of,
+)
+from gradmarket.requester.stages import deliver, exchange
+
+if TYPE_CHECKING:
+    from market_floor import Floor
+
+Answer = dict[str, Vector]
+
+
+def key_of(name: str) -> PrivateKey:
+    return PrivateKey(keccak(text=name))
+
+
+def honest_answer(parameters: dict[str, np.ndarray], seed: bytes) -> Answer:
+    """What every honest worker computes: a function of the parameters and the task's seed alone."""
+    noise = np.random.default_rng(int.from_bytes(seed[:8], "big")).standard_normal(4).astype(np.float32)
+    return {
+        "loss": np.array(np.square(parameters["w"]).sum(), np.float32),
+        "w": (parameters["w"] * np.float32(0.5) + noise * np.float32(0.125)).astype(np.float32),
+        "m": (parameters["m"] + noise[:2]).astype(np.float32),
+    }
+
+
+def _same(answer: Answer, _address: Address) -> Answer:
+    return answer
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """`spoil` makes of the honest answer and the worker's address what it commits to."""
+
+    spoil: Callable[[Answer, Address], Answer] = _same
+    commits: bool = True
+    reveals: bool = True
+    uploads: bool = True
+
+
+def scaled(factor: float) -> Behaviour:
+    return Behaviour(lambda answer, _address: answer | {"w": (answer["w"] * np.float32(factor)).astype(np.float32)})
+
+
+def filled(name: str, value: float) -> Behaviour:
+    """Every worker that spoils like this gives the same answer: colluders."""
+    return Behaviour(lambda answer, _address: answer | {name: np.full_like(answer[name], value)})
+
+
+def _own_noise(answer: Answer, address: Address) -> Answer:
+    noise = np.random.default_rng(int(address, 16) % 2**63).standard_normal(4).astype(np.float32)
+    return answer | {"w": noise}
+
+
+HONEST = Behaviour()
+NOISE = Behaviour(_own_noise)
+"""Every such worker gives another answer."""
+SIGN_FLIP = scaled(-1.0)
+IDLE = Behaviour(commits=False)
+COMMIT_AND_STALL = Behaviour(reveals=False)
+WITHHOLDER = Behaviour(uploads=False)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A replica as its worker knows it."""
+
+    lease: Lease
+    state: ReplicaState = ReplicaState.LEASED
+    payload: bytes = b""
+    salt: Hash = NO_ROOT
+    wave: WaveOpened | None = None
+    wanted: bool = False
+    told: VerdictTold | None = None
+
+    @property
+    def root(self) -> Digest:
+        return payload_root(self.payload)
+
+
+class SimWorker:
+    def __init__(self, floor: Floor, key: PrivateKey, behaviour: Behaviour, determinism_class: str) -> None:
+        self.floor, self.key, self.behaviour = floor, key, behaviour
+        self.determinism_class = determinism_class
+        self.address = signing.address_of(key)
+        self.held: dict[ReplicaId, Held] = {}
+        self.voucher: VoucherTold | None = None
+        self.waiting = ""
+        self.capacity = 1
+        self.refusals: list[Refusal] = []
+
+    # the steps of a turn, each of its own for tests that stop between them
+
+    def turn(self) -> None:
+        """One poll as a real worker's loop makes it, and the upload where one is wanted."""
+        self.say(commitments=self.commitments(), reveals=self.reveals())
+        self.floor.drive()
+        self.hear()
+        for held in list(self.held.values()):
+            if held.wanted and self.behaviour.uploads and held.state == ReplicaState.AGREE:
+                self.upload(held)
+                self.floor.drive()
+
+    def say(
+        self,
+        commitments: Sequence[CommitmentMade] = (),
+        reveals: Sequence[Reveal] = (),
+        given_up: Sequence[GivenUp] = (),
+        **others: Any,
+    ) -> tuple[Refusal, ...]:
+        """A poll's request, over the wire's JSON."""
+        open_now = sum(not lifecycle.over(held.state) for held in self.held.values())
+        fields = {"capacity": max(0, self.capacity - open_now), "determinism_class": self.determinism_class} | others
+        self._request = PollRequest(
+            commitments=tuple(commitments),
+            reveals=tuple(reveals),
+            given_up=tuple(given_up),
+            known={replica: held.state for replica, held in self.held.items()},
+            **fields,
+        )
+        received = PollRequest.model_validate_json(self._request.model_dump_json())
+        refusals = exchange.hear(self.floor.context, self.address, received)
+        self.refusals.extend(refusals)
+        return refusals
+
+    def hear(self) -> PollAnswer:
+        """A poll's answer, checked as a worker checks it."""
+        told = exchange.answer(self.floor.context, self.address, self._request, final=True)
+        told = PollAnswer.model_validate_json(told.model_dump_json())
+        for lease in told.leases:
+            self._leased(lease)
+        for wave in told.waves:
+            self._wave_opened(wave)
+        for wanted in told.uploads:
+            self._wanted(wanted)
+        for verdict in told.verdicts:
+            self._judged(verdict)
+        for voucher in told.vouchers:
+            self._paid(voucher)
+        self.waiting = told.waiting
+        return told
+
+    def ask(self) -> None:
+        self.say()
+        self.floor.drive()
+        self.hear()
+
+    def newest(self) -> Held:
+        return list(self.held.values())[-1]
+
+    def commitments(self) -> list[CommitmentMade]:
+        if not self.behaviour.commits:
+            return []
+        return [self.commitment(self.computed(held)) for held in self._in(ReplicaState.LEASED)]
+
+    def commitment(self, held: Held, **changes: Any) -> CommitmentMade:
+        """Sealed and signed; `changes` are what a cheater says instead."""
+        offer = signing.digest(self.floor.context.domain, held.lease.offer.struct())
+        fields = {
+            "replica": held.lease.replica,
+            "fence": held.lease.fence,
+            "sealed": secrets.seal(offer, self.address, held.salt, hash_of(held.root)),
+        } | changes
+        unsigned = CommitmentMade(signature=bytes(65), **{k: v for k, v in fields.items() if k != "signature"})
+        digest = signing.digest(self.floor.context.domain, unsigned.struct(offer, self.address))
+        signature = fields.get("signature", signing.sign(self.key, digest))
+        return unsigned.model_copy(update={"signature": signature})
+
+    def reveals(self) -> list[Reveal]:
+        if not self.behaviour.reveals:
+            return []
+        return [self.revelation(held) for held in self._in(ReplicaState.LEASED) if held.wave is not None]
+
+    def revelation(self, held: Held, **changes: Any) -> Reveal:
+        fields = {"replica": held.lease.replica, "fence": held.lease.fence, "salt": held.salt, "root": held.root}
+        return Reveal(**(fields | changes))
+
+    def give_up(self, held: Held, failed: bool = False) -> GivenUp:
+        return GivenUp(replica=held.lease.replica, fence=held.lease.fence, failed=failed, reason="declined")
+
+    def computed(self, held: Held) -> Held:
+        if held.payload:
+            return held
+        return self._put(held, payload=self.compute(held.lease.offer), salt=keccak(text=held.lease.replica))
+
+    def compute(self, offer: OfferFields) -> bytes:
+        blob = self.floor.context.blobs.read(digest_of(offer.parameters))
+        answer = self.behaviour.spoil(honest_answer(tensors.unpack(blob), offer.seed), self.address)
+        return self.encode(answer, offer.seed)
+
+    def encode(self, answer: Answer, seed: bytes) -> bytes:
+        return payload.encode(self.floor_layout, answer, codec("fp32"), seed)
+
+    @property
+    def floor_layout(self) -> payload.Layout:
+        return payload.Layout(
+            (
+                payload.Entry("loss", (), "loss"),
+                payload.Entry("w", (4,), "gradient"),
+                payload.Entry("m", (2,), "buffer"),
+            )
+        )
+
+    def upload(self, held: Held, data: bytes | None = None) -> None:
+        """As the HTTP door takes it: what is wanted first, then the bytes with their root."""
+        context = self.floor.context
+        want = deliver.wanted(context, self.address, held.lease.replica, held.lease.fence)
+        data = held.payload if data is None else data
+        with context.blobs.receive() as incoming:
+            hasher = RootHasher()
+            hasher.update(data)
+            incoming.write(data)
+            deliver.take(context, want, incoming, hasher.digest())
+
+    # what it is told
+
+    def _in(self, state: ReplicaState) -> list[Held]:
+        return [held for held in self.held.values() if held.state == state]
+
+    def _put(self, held: Held, **changes: Any) -> Held:
+        self.held[held.lease.replica] = replace(held, **changes)
+        return self.held[held.lease.replica]
+
+    def _check(self, struct: signing.Struct, signature: bytes) -> None:
+        signing.check(self.floor.context.domain, struct, signature, signing.address_of(self.floor.signer))
+
+    def _offer(self, held: Held) -> Hash:
+        return signing.digest(self.floor.context.domain, held.lease.offer.struct())
+
+    def _leased(self, lease: Lease) -> None:
+        self._check(lease.offer.struct(), lease.signature)
+        self.held.setdefault(lease.replica, Held(lease))
+
+    def _wave_opened(self, wave: WaveOpened) -> None:
+        held = self.held[wave.replica]
+        link = wave.secret
+        for _ in range(wave.wave + 1):
+            link = secrets.tagged("link", link)
+        assert link == held.lease.offer.anchor
+        assert self.address in {worker for worker, _ in wave.commitments}
+        offer = self._offer(held)
+        self._check(wave.struct(offer, secrets.digest_of(wave.commitments)), wave.signature)
+        self._put(held, wave=wave)
+
+    def _wanted(self, wanted: UploadWanted) -> None:
+        self._put(self.held[wanted.replica], wanted=True)
+
+    def _judged(self, told: VerdictTold) -> None:
+        held = self.held[told.replica]
+        if told.signature is not None:
+            self._check(told.struct(self._offer(held), self.address), told.signature)
+        self._put(held, state=told.state, told=told)
+
+    def _paid(self, voucher: VoucherTold) -> None:
+        self._check(voucher.struct(self.address), voucher.signature)
+        assert self.voucher is None or voucher.cumulative >= self.voucher.cumulative
+        self.voucher = voucher

@@ -1,0 +1,236 @@
+"""Wrong answers: alone they are outvoted, together they are found out where their payload cannot be used."""
+
+from books import check_books
+from eth_utils.crypto import keccak
+from market_floor import PRICE
+from market_workers import HONEST, NOISE, SIGN_FLIP, Behaviour, filled, scaled
+
+from gradmarket.market.model import tensors
+from gradmarket.market.rules import secrets
+from gradmarket.market.terms import Digest, JobState, ReplicaState, TaskState
+
+
+def test_a_minority_cheater_is_rejected_with_evidence_and_paid_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(rounds=3)
+    cheater, *honest = floor.worker(SIGN_FLIP), floor.worker(), floor.worker()
+    floor.play()
+    assert floor.state() == JobState.FINISHED
+    assert floor.earned() == {worker.address: 3 * PRICE for worker in honest}
+    assert cheater.voucher is None
+    for held in cheater.held.values():
+        assert held.told is not None
+        assert held.told.state == ReplicaState.REJECTED
+        assert held.told.signature is not None
+        assert held.told.price == 0
+        assert held.root in held.told.reason
+        assert f"2 of 3 committed to {held.told.root}" in held.told.reason
+    check_books(floor)
+
+
+def test_a_cheater_does_not_change_the_parameters(new_floor) -> None:  # type: ignore[no-untyped-def]
+    clean, attacked = new_floor(rounds=3), new_floor(rounds=3)
+    for floor, third in ((clean, HONEST), (attacked, NOISE)):
+        floor.worker(third), floor.worker(), floor.worker()
+        floor.play()
+    assert attacked.final_parameters() == clean.final_parameters()
+
+
+def test_a_gradient_on_stale_parameters_has_another_root(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(rounds=2)
+    stale, *_ = floor.worker(), floor.worker(), floor.worker()
+    first = floor.rounds
+    compute = stale.compute
+
+    def on_the_first_parameters(offer):  # type: ignore[no-untyped-def]
+        old = offer.model_copy(update={"parameters": bytes.fromhex(first()[0].parameters[7:])})
+        return compute(old)
+
+    stale.compute = on_the_first_parameters
+    floor.play()
+    states = [replica.state for replica in floor.replicas(stale)]
+    assert states == [ReplicaState.PAYABLE, ReplicaState.REJECTED]
+    check_books(floor)
+
+
+def test_two_colluders_of_three_hold_the_quorum(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """The limit of voting, told plainly: only separation and audits stand against a majority."""
+    floor = new_floor()
+    colluders = [floor.worker(scaled(3.0)), floor.worker(scaled(3.0))]
+    honest = floor.worker()
+    floor.play()
+    assert floor.earned() == {worker.address: PRICE for worker in colluders}
+    assert floor.replica(honest).state == ReplicaState.REJECTED
+    check_books(floor)
+
+
+def test_sybils_of_one_payout_get_one_place_on_a_task(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(rounds=2)
+    first = floor.worker(scaled(3.0))
+    sybils = [first, floor.worker(scaled(3.0), payout=first.address), floor.worker(scaled(3.0), payout=first.address)]
+    honest = [floor.worker(), floor.worker()]
+    for worker in honest:
+        worker.say(capacity=0)
+    floor.gather(*sybils)
+    assert sum("same party" in sybil.waiting for sybil in sybils) == 2
+    floor.play()
+    assert floor.state() == JobState.FINISHED
+    for task in floor.tasks():
+        assert sum(r.task_id == task.id and r.payout == first.address for r in floor.replicas()) == 1
+    assert floor.earned() == {worker.address: 2 * PRICE for worker in honest}
+
+
+def test_sybils_of_one_operator_where_the_job_separates_operators(new_floor) -> None:  # type: ignore[no-untyped-def]
+    together, apart = new_floor(separation=["operator"]), new_floor(separation=[])
+    for floor in (together, apart):
+        first = floor.worker()
+        floor.worker(payout=first.address), floor.worker(payout=first.address)
+        floor.play(passes=5)
+    assert together.replicas() == []
+    assert "needs 3 separate workers" in together.why_waiting()
+    assert apart.state() == JobState.FINISHED
+
+
+def diverges(new_floor, behaviour: Behaviour, reason: str) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(rounds=1)
+    colluders = [floor.worker(behaviour) for _ in range(3)]
+    floor.play()
+    (task,) = floor.tasks()
+    assert task.state == TaskState.DIVERGED
+    assert floor.state() == JobState.PAUSED
+    assert reason in floor.the_job().reason
+    assert reason in floor.why_waiting()
+    assert floor.earned() == {worker.address: PRICE for worker in colluders}
+    for worker in colluders:
+        worker.turn()
+        told = worker.newest().told
+        assert told is not None
+        assert (told.state, told.price) == (ReplicaState.DIVERGED, PRICE)
+        assert reason in told.reason
+    check_books(floor)
+    for worker in colluders:
+        worker.behaviour = HONEST
+    floor.resume()
+    floor.play()
+    assert floor.state() == JobState.FINISHED
+    assert [task.state for task in floor.tasks()] == [TaskState.FINAL, TaskState.FINAL]
+    assert [task.used for task in floor.tasks()] == [False, True]
+    check_books(floor)
+
+
+def test_not_a_number_diverges(new_floor) -> None:  # type: ignore[no-untyped-def]
+    diverges(new_floor, filled("w", float("nan")), "not_finite")
+
+
+def test_infinity_in_a_buffer_diverges(new_floor) -> None:  # type: ignore[no-untyped-def]
+    diverges(new_floor, filled("m", float("inf")), "not_finite")
+
+
+def test_a_norm_over_the_bound_diverges(new_floor) -> None:  # type: ignore[no-untyped-def]
+    diverges(new_floor, filled("w", 1e6), "norm_over_bound")
+
+
+def test_a_lone_diverging_answer_is_only_outvoted(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor()
+    cheater, *_ = floor.worker(filled("w", float("nan"))), floor.worker(), floor.worker()
+    floor.play()
+    assert floor.state() == JobState.FINISHED
+    assert floor.replica(cheater).state == ReplicaState.REJECTED
+
+
+def test_a_malformed_payload_that_a_quorum_agreed_on_is_rejected_and_the_task_tried_again(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor()
+    workers = [floor.worker() for _ in range(3)]
+    honestly = workers[0].compute
+    for worker in workers:
+        worker.compute = lambda offer: honestly(offer)[:-4]
+    floor.until(lambda: floor.tasks()[0].state == TaskState.FAILED)
+    assert floor.earned() == {}
+    for worker in workers:
+        worker.turn()
+        told = next(iter(worker.held.values())).told
+        assert told is not None
+        assert told.state == ReplicaState.REJECTED
+        assert "bytes" in told.reason
+        worker.compute = honestly
+    for worker in workers:
+        for replica, held in worker.held.items():
+            worker.held[replica] = held if held.state != ReplicaState.LEASED else type(held)(held.lease)
+    floor.play()
+    assert floor.state() == JobState.FINISHED
+    first, second = floor.tasks()
+    assert (first.attempt, second.attempt) == (0, 1)
+    assert first.offer_digest != second.offer_digest
+    assert floor.earned() == {worker.address: PRICE for worker in workers}
+    check_books(floor)
+
+
+def test_a_tie_at_the_most_replicas_is_inconclusive_and_tried_again(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(replication={"name": "fixed", "replicas": 3, "max_replicas": 4}, settings={"max_attempts": 3})
+    for behaviour in (scaled(2.0), scaled(2.0), HONEST, HONEST):
+        floor.worker(behaviour).capacity = 1
+    floor.until(lambda: any(task.state == TaskState.FAILED for task in floor.tasks()) or floor.state() != "running")
+    failed = [task for task in floor.tasks() if task.state == TaskState.FAILED]
+    for task in failed:
+        replicas = [replica for replica in floor.replicas() if replica.task_id == task.id]
+        assert [replica.state for replica in replicas] == [ReplicaState.INCONCLUSIVE] * 4
+    check_books(floor)
+
+
+def test_four_that_never_agree_pause_the_job_after_the_last_attempt(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(settings={"max_attempts": 3}, replication={"name": "fixed", "replicas": 3, "max_replicas": 3})
+    workers = [floor.worker(NOISE) for _ in range(3)]
+    floor.play()
+    assert floor.state() == JobState.PAUSED
+    assert "no quorum" in floor.the_job().reason
+    assert [task.state for task in floor.tasks()] == [TaskState.FAILED] * 3 + [TaskState.OPEN]
+    assert len({task.offer_digest for task in floor.tasks()}) == 4
+    assert len({task.offer["seed"] for task in floor.tasks()}) == 1
+    for worker in workers:
+        worker.turn()
+        told = next(iter(worker.held.values())).told
+        assert told is not None
+        assert (told.state, told.outcome, told.root) == (ReplicaState.INCONCLUSIVE, 3, None)
+        worker.behaviour = HONEST
+    floor.resume()
+    floor.play()
+    assert floor.state() == JobState.FINISHED
+    check_books(floor)
+
+
+def test_accepted_payloads_are_kept_until_they_are_merged_and_then_dropped(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(tasks_per_round=2, rounds=1)
+    workers = [floor.worker() for _ in range(3)]
+    floor.until(lambda: any(task.payload for task in floor.tasks()), *workers)
+    (accepted,) = [task for task in floor.tasks() if task.payload]
+    assert floor.context.blobs.has(Digest(accepted.payload))
+    floor.play()
+    assert not floor.context.blobs.has(Digest(accepted.payload))
+    assert tensors.unpack(floor.context.blobs.read(Digest(floor.final_parameters())))["n"] == 1
+
+
+def test_a_root_without_its_payload_earns_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """Three that agree on a made-up root: nobody can bring its payload, so nobody is paid."""
+    floor = new_floor(settings={"max_attempts": 2})
+    workers = [floor.worker() for _ in range(3)]
+    made_up = Digest("blake3:" + keccak(text="made up").hex())
+    floor.gather()
+    for worker in workers:
+        held = worker.computed(worker.newest())
+        offer = floor.task().offer_digest
+        worker.say(commitments=[worker.commitment(held, sealed=sealed(offer, worker.address, held.salt, made_up))])
+    floor.drive()
+    for worker in workers:
+        worker.hear()
+        worker.say(reveals=[worker.revelation(worker.newest(), root=made_up)])
+    floor.drive()
+    assert floor.task().state == TaskState.UPLOADING
+    for _ in range(3):
+        floor.lapse(11)
+    assert floor.tasks()[0].state == TaskState.FAILED
+    assert floor.earned() == {}
+    assert [floor.strikes(worker) for worker in workers] == [1, 1, 1]
+    check_books(floor)
+
+
+def sealed(offer: bytes, worker: str, salt: bytes, root: Digest) -> bytes:
+    return secrets.seal(offer, worker, salt, bytes.fromhex(root[7:]))  # type: ignore[arg-type]
