@@ -40,7 +40,8 @@ def compute(
         _accumulate(sums, answer, share)
         inputs |= updates
     sums |= {name: inputs[name] for name in program.document.updates}
-    return {entry.name: np.array(sums[entry.name].cpu(), order="C") for entry in layout(program.document).entries}
+    names = [entry.name for entry in layout(program.document).entries]
+    return {name: np.array(sums[name].cpu().numpy(), order="C") for name in names}
 
 
 def evaluate(program: Program, state: Arrays, batch: Arrays, device: str = "cpu") -> Metrics:
@@ -88,7 +89,7 @@ def _microbatches(batch: Arrays, rows: int, size: int, device: str) -> Iterator[
 
 
 def _tensors(arrays: Arrays, device: str) -> dict[str, Tensor]:
-    """Copies in C order in torch's own memory: order and alignment decide which path a kernel takes, and so the bits."""
+    """Copies in C order in torch's own memory: order and alignment decide a kernel's path, and so the bits."""
     return {name: torch.tensor(np.asarray(array, order="C"), device=device) for name, array in arrays.items()}
 
 
