@@ -1,0 +1,152 @@
+"""`kill -9` of the requester at random moments: it goes on, the money is right, and the final bits are the same."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gradmarket.contracts import deployment
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.local import LocalChain
+
+KILLS = int(os.environ.get("GRADMARKET_TEST_KILLS", "20"))
+JOB: dict[str, Any] = {
+    "name": "short",
+    "model": {"architecture": "mlp", "arguments": {"hidden": [32]}},
+    "data": {"ready": "digits"},
+    "step": {"rows": 64, "microbatch": 32},
+    "optimizer": {"name": "adamw", "lr": 0.01, "schedule": {"name": "cosine", "warmup": 2}, "clip": 1.0},
+    "rounds": 16,
+    "tasks_per_round": 2,
+    "price": "1000000000",
+    "seed": 7,
+    "deadlines": {"lease_s": 30, "wave_s": 30, "upload_s": 30},
+}
+
+
+class Service:
+    """`gradmarket serve` as a process on a fixed port, to be killed and started again."""
+
+    def __init__(self, data: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.data = data
+        self.start()
+        token = (data / "keys" / "token").read_text().strip()
+        self.http = httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "gradmarket", "serve", "--data", str(self.data), "--port", str(self.port)]
+        with (self.data.parent / "serve.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        wait_for(lambda: self._answers(), 60, "the service answers")
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, (self.data.parent / "serve.log").read_text()[-3000:]
+        try:
+            return httpx.get(f"{self.url}/v1/health", timeout=2).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        return self.http.get(f"/v1/jobs/{job_id}").json()
+
+    def post(self) -> str:
+        return str(self.http.post("/v1/jobs", json=JOB).json()["id"])
+
+    def finished(self, job_id: str, seconds: float) -> dict[str, Any]:
+        wait_for(lambda: self.job(job_id)["state"] not in ("draft", "awaiting_funds", "running"), seconds, "the end")
+        return self.job(job_id)
+
+
+def wait_for(true: Callable[[], bool], seconds: float, what: str) -> None:
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until, f"not within {seconds} s: {what}"
+        time.sleep(0.05)
+
+
+@contextmanager
+def workers(service: Service, count: int) -> Iterator[None]:
+    folder = service.data.parent
+    command = [sys.executable, "-m", "gradmarket", "worker", "run", "--market", service.url, "--json"]
+    running = []
+    for index in range(count):
+        with (folder / f"worker-{index}.log").open("wb") as log:
+            data = str(folder / f"worker-{index}")
+            running.append(subprocess.Popen([*command, "--data", data], stdout=log, stderr=log))
+    try:
+        yield
+        for worker in running:
+            worker.terminate()
+        assert [worker.wait(60) for worker in running] == [0] * count, "a worker leaves in peace"
+    finally:
+        for worker in running:
+            worker.kill()
+            worker.wait()
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    made = Service(tmp_path / "data")
+    yield made
+    made.kill()
+    chain = LocalChain.reattach(made.data / "chain")
+    assert chain is not None
+    chain.stop()
+
+
+@pytest.mark.timeout(280)
+def test_killed_at_random_moments_it_goes_on_with_equal_books_and_equal_bits(service: Service) -> None:
+    moments = random.Random(20)
+    with workers(service, 3):
+        undisturbed = service.finished(service.post(), 120)
+        assert undisturbed["state"] == "finished", undisturbed["reason"]
+        killed = service.post()
+        for _ in range(KILLS):
+            time.sleep(moments.uniform(0.05, 0.7))
+            service.kill()
+            service.start()
+        disturbed = service.finished(killed, 120)
+    assert disturbed["state"] == "finished", disturbed["reason"]
+    assert disturbed["parameters"] == undisturbed["parameters"]
+    assert disturbed["accepted"] == undisturbed["accepted"] == JOB["rounds"] * JOB["tasks_per_round"] * 3
+    for job in (undisturbed, disturbed):
+        _check_books(service, job["id"])
+
+
+def _check_books(service: Service, job_id: str) -> None:
+    """Every worker has redeemed and released: what was deposited is paid or back, to the unit, on the chain itself."""
+    wait_for(lambda: _all_back(service.job(job_id)["costs"]), 30, "the rest is taken back")
+    job = service.job(job_id)
+    chain = LocalChain.reattach(service.data / "chain")
+    assert chain is not None
+    ledger = Ledger(chain.connect(), deployment.read(service.data / "deployment.json"))
+    paid = 0
+    for worker in service.http.get(f"/v1/jobs/{job_id}/workers").json()["items"]:
+        account = ledger.account(job["chain_job"], worker["address"])
+        assert str(account.withdrawn * int(job["unit"])) == worker["earned"]
+        paid += account.withdrawn * int(job["unit"])
+    costs = job["costs"]
+    assert int(costs["earned"]) == paid == job["accepted"] * int(costs["price"])
+    assert int(costs["deposited"]) == paid + int(costs["refunded"])
+
+
+def _all_back(costs: dict[str, str]) -> bool:
+    return int(costs["deposited"]) == int(costs["earned"]) + int(costs["refunded"])
