@@ -1,15 +1,26 @@
 """Jobs whose money is on-chain, and what is told of it."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import exists, func, or_, select
 from sqlalchemy.orm import Session
 
-from gradmarket.market.terms import BatchState
-from gradmarket.requester.chain.desk import Desk
+from gradmarket.market.terms import BatchState, JobState
+from gradmarket.requester.chain.desk import UNDER_WAY, Desk, Kind
 from gradmarket.requester.store.events import tell
-from gradmarket.requester.store.tables import Account, Batch, Earned, Event, Job
+from gradmarket.requester.store.tables import Account, Batch, Earned, Event, Job, Transaction
+
+OPENING: Final = exists().where(
+    Transaction.job_id == Job.id, Transaction.kind == Kind.OPEN, Transaction.state.in_(UNDER_WAY)
+)
+"""Of a job whose opening is not mined, or no longer: the contract does not know it yet."""
+
+
+def running(session: Session) -> Sequence[Job]:
+    """Jobs that reserve."""
+    statement = select(Job).where(Job.state == JobState.RUNNING, Job.chain_job.is_not(None), ~OPENING)
+    return session.scalars(statement).all()
 
 
 def with_money(session: Session) -> Sequence[Job]:
@@ -18,7 +29,7 @@ def with_money(session: Session) -> Sequence[Job]:
     holds = Job.deposited - Job.refunded > withdrawn
     unbatched = exists().where(Earned.job_id == Job.id, Earned.batch_id.is_(None))
     unsettled = exists().where(Batch.job_id == Job.id, Batch.state != BatchState.SETTLED)
-    statement = select(Job).where(Job.chain_job.is_not(None), or_(holds, unbatched, unsettled))
+    statement = select(Job).where(Job.chain_job.is_not(None), ~OPENING, or_(holds, unbatched, unsettled))
     return session.scalars(statement.order_by(Job.created_at)).all()
 
 

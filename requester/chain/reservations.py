@@ -10,10 +10,10 @@ from sqlalchemy.orm import Session
 from gradmarket.contracts import calls
 from gradmarket.contracts.errors import ContractRefused
 from gradmarket.market.rules.payment import Standing, top_up
-from gradmarket.market.terms import Address, JobState, Units
+from gradmarket.market.terms import Address, Units
 from gradmarket.requester.chain import sender
 from gradmarket.requester.chain.desk import Desk, Kind
-from gradmarket.requester.chain.money import tell_once
+from gradmarket.requester.chain.money import running, tell_once
 from gradmarket.requester.store import workers
 from gradmarket.requester.store.tables import Account, Job
 
@@ -78,8 +78,7 @@ def _in_turn(wanted: dict[Address, Units], free: Units, price: Units) -> list[tu
 def step(desk: Desk) -> bool:
     """Writes down a reservation for each running job that needs one and has none under way."""
     with desk.reading() as session:
-        running = session.scalars(select(Job).where(Job.state == JobState.RUNNING, Job.chain_job.is_not(None))).all()
-        cases = [case for job in running if (case := _case(session, job, desk.clock()))]
+        cases = [case for job in running(session) if (case := _case(session, job, desk.clock()))]
     return sum(_reserve(desk, case) for case in cases) > 0
 
 

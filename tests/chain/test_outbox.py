@@ -1,15 +1,12 @@
 """EARNED reaches the chain exactly once, whatever dies on the way, and the books equal the chain."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from chain_desk import BUDGET, PRICE, Till, lossy
 from onchain import ETHER, NewKey
+from till import BUDGET, Till, busy, check, lossy
 
 from gradmarket.contracts import calls, claims
-from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import fund_gas
 from gradmarket.contracts.packing import batch_root
 from gradmarket.contracts.transactions import MAX_GAS, execute, mined
@@ -17,58 +14,9 @@ from gradmarket.market.errors import Conflict
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, BatchState, Units
 from gradmarket.requester.chain import escrow, outbox, reconcile, sender
-from gradmarket.requester.chain.desk import Policy, TransactionState
+from gradmarket.requester.chain.desk import Policy
 from gradmarket.requester.chain.escrow import that_fit
 from gradmarket.requester.store.tables import Batch, Earned, Event, Transaction
-
-NewTill = Callable[..., Till]
-
-
-@pytest.fixture
-def new_till(tmp_path: Path, ledger: Ledger, new_key: NewKey) -> Iterator[NewTill]:
-    made: list[Till] = []
-
-    def make(on: Ledger | None = None, policy: Policy | None = None) -> Till:
-        folder = tmp_path / str(len(made))
-        folder.mkdir()
-        made.append(Till(folder, on or ledger, new_key, *([policy] if policy else [])))
-        return made[-1]
-
-    yield make
-    for till in made:
-        till.close()
-
-
-@pytest.fixture
-def till(new_till: NewTill) -> Till:
-    return new_till()
-
-
-def busy(till: Till, new_key: NewKey, gradients: int = 7) -> tuple[str, Address]:
-    """A running job whose worker has reserved money and EARNED rows that are due."""
-    job_id, worker = till.running_job(), new_key()
-    address = till.joins(job_id, worker)
-    till.settle_down()
-    till.earns(job_id, address)
-    till.settle_down()
-    till.earns(job_id, address, gradients - 1)
-    till.clock.now += till.policy.settle_every_s
-    return job_id, address
-
-
-def check(till: Till, job_id: str, worker: Address, gradients: int) -> None:
-    """Settled once: every row is in a settled batch, and books and chain are equal."""
-    till.clock.now += till.policy.settle_every_s
-    till.settle_down()
-    assert reconcile.differences(till.desk, job_id) == []
-    chain_job = till.job(job_id).chain_job or 0
-    assert till.ledger.account(chain_job, worker).settled == gradients * PRICE
-    batches = till.all(Batch, Batch.job_id == job_id)
-    assert [batch.number for batch in batches] == list(range(len(batches)))
-    assert {batch.state for batch in batches} == {BatchState.SETTLED}
-    assert sum(batch.gradients for batch in batches) == gradients
-    assert all(row.batch_id is not None for row in till.all(Earned, Earned.job_id == job_id))
-    assert all(row.state != TransactionState.PREPARED for row in till.all(Transaction))
 
 
 def test_what_was_earned_is_settled(till: Till, new_key: NewKey) -> None:

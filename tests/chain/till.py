@@ -1,15 +1,18 @@
-"""A desk over a real chain and a database of its own, and what stages would have written there: jobs and earnings."""
+"""A till: a desk over a real chain and a database of its own, and what stages would have written there."""
 
+import sqlite3
+import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
-from market_floor import Clock, empty_database
+from onchain import NewKey
 from sqlalchemy import select
 from web3 import HTTPProvider, Web3
 from web3.types import RPCEndpoint, RPCResponse
@@ -18,16 +21,36 @@ from gradmarket.contracts.ledger import Ledger
 from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of, digest, sign
-from gradmarket.market.terms import Address, JobState, Units
-from gradmarket.requester.chain.desk import Desk, Policy
+from gradmarket.market.terms import Address, BatchState, JobState, Units
+from gradmarket.requester.chain import reconcile
+from gradmarket.requester.chain.desk import Desk, Policy, TransactionState
 from gradmarket.requester.chain.office import Office, local_grant
-from gradmarket.requester.store import money
+from gradmarket.requester.store import money, schema
 from gradmarket.requester.store.session import begin, connect, reading, sessions_of
-from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
+from gradmarket.requester.store.tables import Account, Batch, Earned, Job, Replica, Task, Transaction, Worker
 
 PRICE = 10
 BUDGET = 10_000
 POLICY = Policy(settle_every_s=5.0, settle_gradients=50, claim_window_s=3600, lifetime_s=3600)
+
+
+class Clock:
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@cache
+def empty_database() -> bytes:
+    """A database of the newest revision, as the migrations make it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "empty.sqlite"
+        engine = connect(f"sqlite:///{path}")
+        schema.upgrade(engine)
+        engine.dispose()
+        return path.read_bytes()
 
 
 class Till:
@@ -63,6 +86,17 @@ class Till:
             grant=local_grant(self.ledger, address_of(self.key)),
         )
         self.office = Office(self.desk)
+
+    def backup(self) -> bytes:
+        """The database as a file's bytes."""
+        with closing(sqlite3.connect(self.folder / "chain.sqlite")) as live:
+            live.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return (self.folder / "chain.sqlite").read_bytes()
+
+    def restore(self, backup: bytes) -> None:
+        self._engine.dispose()
+        (self.folder / "chain.sqlite").write_bytes(backup)
+        self.restart()
 
     def close(self) -> None:
         self._engine.dispose()
@@ -203,3 +237,30 @@ def lossy(ledger: Ledger, method: str, before: bool, times: int = 1) -> Ledger:
     web3 = Web3(LossyProvider(url, method, before, times))
     web3.middleware_onion.remove("validation")
     return Ledger(web3, ledger.deployment)
+
+
+def busy(till: Till, new_key: NewKey, gradients: int = 7) -> tuple[str, Address]:
+    """A running job whose worker has reserved money and EARNED rows that are due."""
+    job_id, worker = till.running_job(), new_key()
+    address = till.joins(job_id, worker)
+    till.settle_down()
+    till.earns(job_id, address)
+    till.settle_down()
+    till.earns(job_id, address, gradients - 1)
+    till.clock.now += till.policy.settle_every_s
+    return job_id, address
+
+
+def check(till: Till, job_id: str, worker: Address, gradients: int) -> None:
+    """Settled once: every row is in a settled batch, and books and chain are equal."""
+    till.clock.now += till.policy.settle_every_s
+    till.settle_down()
+    assert reconcile.differences(till.desk, job_id) == []
+    chain_job = till.job(job_id).chain_job or 0
+    assert till.ledger.account(chain_job, worker).settled == gradients * PRICE
+    batches = till.all(Batch, Batch.job_id == job_id)
+    assert [batch.number for batch in batches] == list(range(len(batches)))
+    assert {batch.state for batch in batches} == {BatchState.SETTLED}
+    assert sum(batch.gradients for batch in batches) == gradients
+    assert all(row.batch_id is not None for row in till.all(Earned, Earned.job_id == job_id))
+    assert all(row.state != TransactionState.PREPARED for row in till.all(Transaction))
