@@ -21,7 +21,6 @@ PATIENCE_S: Final = 60.0
 """How long a place that does not answer is asked again."""
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 2.0
-CHUNK: Final = 2**18
 
 
 class Fetcher:
@@ -95,7 +94,7 @@ class Fetcher:
             if resumed:
                 hasher.update_mmap(part)
             with part.open("ab" if resumed else "wb") as file:
-                for chunk in response.iter_raw(CHUNK):
+                for chunk in response.iter_raw():
                     written += len(chunk)
                     if written > limit:
                         part.unlink()

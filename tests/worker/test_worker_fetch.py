@@ -1,0 +1,272 @@
+"""Downloads: by digest, resumed, bounded, and never into this machine's own network."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from blake3 import blake3
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradmarket.market.terms import Digest
+from gradmarket.worker import fetch
+from gradmarket.worker.addresses import is_public, place
+from gradmarket.worker.cache import Cache
+from gradmarket.worker.fetch import Fetcher
+from gradmarket.worker.problems import DownloadFailed, DownloadRefused
+
+DATA = bytes(range(256)) * 400
+PUBLIC = "93.184.216.34"
+
+
+def named(data: bytes) -> Digest:
+    return Digest("blake3:" + blake3(data).hexdigest())
+
+
+class Site(BaseHTTPRequestHandler):
+    """`pages`: path -> bytes, or another address to go to. `cut`: bytes after which an answer breaks off, once."""
+
+    pages: ClassVar[dict[str, bytes | str]] = {}
+    cut: ClassVar[list[int]] = []
+    statuses: ClassVar[list[int]] = []
+    headers_sent: ClassVar[dict[str, str]] = {}
+    seen: ClassVar[list[tuple[str, str | None]]] = []
+
+    def do_GET(self) -> None:
+        wanted = self.headers.get("range")
+        type(self).seen.append((self.path, wanted))
+        page = self.pages.get(self.path)
+        if self.statuses:
+            self.send_error(self.statuses.pop())
+        elif isinstance(page, str):
+            self.send_response(302)
+            self.send_header("location", page)
+            self.end_headers()
+        elif page is None:
+            self.send_error(404)
+        else:
+            self._send(page, int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0)
+
+    def _send(self, page: bytes, start: int) -> None:
+        if start >= len(page):
+            self.send_error(416)
+            return
+        self.send_response(206 if start else 200)
+        self.send_header("content-length", str(len(page) - start))
+        if start:
+            self.send_header("content-range", f"bytes {start}-{len(page) - 1}/{len(page)}")
+        for name, value in self.headers_sent.items():
+            self.send_header(name, value)
+        self.end_headers()
+        end = start + self.cut.pop() if self.cut else len(page)
+        self.wfile.write(page[start:end])
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+@pytest.fixture
+def origin() -> Iterator[str]:
+    Site.pages, Site.cut, Site.statuses, Site.headers_sent, Site.seen = {}, [], [], {}, []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def fetcher(origin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fetcher]:
+    monkeypatch.setattr(fetch, "FIRST_PAUSE_S", 0.001)
+    made = Fetcher(Cache(tmp_path, 10**6), origin, limit=200_000)
+    yield made
+    made.close()
+
+
+def serve(data: bytes = DATA) -> Digest:
+    Site.pages[f"/v1/blobs/{named(data)}"] = data
+    return named(data)
+
+
+def test_a_blob_is_fetched_once_and_then_read_from_the_cache(fetcher: Fetcher) -> None:
+    digest = serve()
+    assert fetcher.blob(digest) == fetcher.blob(digest) == DATA
+    assert len(Site.seen) == 1
+
+
+def test_a_download_that_breaks_off_is_resumed(fetcher: Fetcher) -> None:
+    digest = serve()
+    Site.cut += [30_000, 50_000]
+    assert fetcher.blob(digest) == DATA
+    assert [wanted for _, wanted in Site.seen] == [None, "bytes=50000-", "bytes=80000-"]
+
+
+def test_a_part_that_was_left_by_a_killed_worker_is_resumed(fetcher: Fetcher, tmp_path: Path) -> None:
+    digest = serve()
+    Cache(tmp_path, 10**6).part(digest).write_bytes(DATA[:1000])
+    assert fetcher.blob(digest) == DATA
+    assert Site.seen[0][1] == "bytes=1000-"
+
+
+@pytest.mark.parametrize("part", [b"other bytes", DATA + b"more", DATA])
+def test_a_wrong_part_is_thrown_away_and_fetched_anew(fetcher: Fetcher, tmp_path: Path, part: bytes) -> None:
+    digest = serve()
+    Cache(tmp_path, 10**6).part(digest).write_bytes(part)
+    assert fetcher.blob(digest) == DATA
+
+
+def test_other_bytes_than_named_are_refused_and_not_kept(fetcher: Fetcher, tmp_path: Path) -> None:
+    Site.pages[f"/v1/blobs/{named(DATA)}"] = DATA[:-1] + b"!"
+    with pytest.raises(DownloadRefused, match="is not"):
+        fetcher.blob(named(DATA))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_bytes_than_declared_are_refused(fetcher: Fetcher, tmp_path: Path) -> None:
+    digest = serve()
+    with pytest.raises(DownloadRefused, match="longer than"):
+        fetcher.get(f"/v1/blobs/{digest}", digest, len(DATA) - 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fewer_bytes_than_declared_are_refused(fetcher: Fetcher) -> None:
+    digest = serve()
+    with pytest.raises(DownloadRefused, match="declared"):
+        fetcher.get(f"/v1/blobs/{digest}", digest, len(DATA) + 1)
+
+
+def test_more_than_allowed_is_not_even_asked_for(fetcher: Fetcher) -> None:
+    with pytest.raises(DownloadRefused, match="more than was allowed"):
+        fetcher.get("/big", named(DATA), 200_001)
+    assert Site.seen == []
+
+
+def test_a_compressed_answer_is_refused(fetcher: Fetcher) -> None:
+    digest = serve()
+    Site.headers_sent["content-encoding"] = "gzip"
+    with pytest.raises(DownloadRefused, match="compressed"):
+        fetcher.blob(digest)
+
+
+def test_a_busy_place_is_asked_again_and_a_missing_blob_is_not(fetcher: Fetcher) -> None:
+    digest = serve()
+    Site.statuses += [503, 502]
+    assert fetcher.blob(digest) == DATA
+    with pytest.raises(DownloadRefused, match="404"):
+        fetcher.blob(named(b"nobody has it"))
+
+
+def test_a_place_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "PATIENCE_S", 0.0)
+    with pytest.raises(DownloadFailed):
+        Fetcher(Cache(tmp_path, 10**6), "http://127.0.0.1:1", limit=10**6).blob(named(DATA))
+
+
+def test_redirects_within_the_market_are_followed_and_bounded(fetcher: Fetcher) -> None:
+    digest = serve()
+    Site.pages["/moved"] = f"/v1/blobs/{digest}"
+    assert fetcher.get("/moved", digest) == DATA
+    Site.pages["/round"] = "/round"
+    with pytest.raises(DownloadRefused, match="redirects"):
+        fetcher.get("/round", named(b"elsewhere"))
+
+
+@pytest.mark.parametrize(
+    "to", ["http://127.0.0.1:1/", "http://169.254.169.254/latest", "http://[::1]/", "file:///etc/passwd"]
+)
+def test_redirects_into_the_own_network_are_refused(fetcher: Fetcher, to: str) -> None:
+    Site.pages["/moved"] = to
+    with pytest.raises(DownloadRefused):
+        fetcher.get("/moved", named(DATA))
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "http://127.0.0.1/x",
+        "http://localhost:8545/",
+        "http://10.0.0.1/x",
+        "http://192.168.1.1/",
+        "http://169.254.169.254/latest/meta-data",
+        "http://[::1]:80/",
+        "http://[fe80::1]/",
+        "http://[::ffff:127.0.0.1]/",
+        "http://[64:ff9b::7f00:1]/",
+        "http://[2002:7f00:1::]/",
+        "http://0.0.0.0/",
+        "http://100.64.0.1/",
+        "http://224.0.0.1/",
+        "http://2130706433/",
+        "http://0x7f.1/",
+        "ftp://example.org/x",
+        "file:///etc/passwd",
+        "http://user:password@example.org/",
+        "//127.0.0.1/x",
+        "http:///x",
+    ],
+)
+def test_links_into_the_own_network_are_refused(link: str) -> None:
+    with pytest.raises(DownloadRefused):
+        place(link, "https://market.example")
+
+
+def test_a_public_link_is_fetched_from_the_address_that_was_checked() -> None:
+    asked: list[tuple[str, int]] = []
+
+    def look_up(host: str, port: int) -> list[str]:
+        asked.append((host, port))
+        return [PUBLIC]
+
+    found = place("https://data.example/part?x=1", "https://market.example", look_up)
+    assert str(found.url) == f"https://{PUBLIC}/part?x=1"
+    assert (found.host, found.own, asked) == ("data.example", False, [("data.example", 443)])
+
+
+def test_a_name_with_one_private_address_among_public_ones_is_refused() -> None:
+    with pytest.raises(DownloadRefused, match="not a public address"):
+        place("http://rebinding.example/", "https://market.example", lambda _host, _port: [PUBLIC, "10.0.0.1"])
+
+
+def test_the_markets_own_origin_is_allowed_where_its_owner_put_it_but_no_other_port() -> None:
+    market = "http://127.0.0.1:8700"
+    assert place("/v1/blobs/a", market).own
+    assert place("http://127.0.0.1:8700/v1/blobs/a", market).own
+    with pytest.raises(DownloadRefused):
+        place("http://127.0.0.1:8545/", market)
+    with pytest.raises(DownloadRefused):
+        place("/v1/blobs/a", market, own=False)
+
+
+@given(st.integers(0, 2**32 - 1).map(lambda number: ".".join(str(byte) for byte in number.to_bytes(4, "big"))))
+def test_what_leads_to_an_address_is_as_public_as_the_address(address: str) -> None:
+    number = int.from_bytes(bytes(map(int, address.split("."))), "big")
+    mapped, nat = f"::ffff:{address}", f"64:ff9b::{number >> 16:x}:{number & 0xFFFF:x}"
+    assert is_public(nat) <= is_public(address)
+    assert is_public(mapped) <= is_public(address)
+
+
+def test_what_is_no_address_is_not_public() -> None:
+    assert not is_public("market.example")
+
+
+def test_the_least_recently_used_is_thrown_out_first(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 250)
+    blobs = [bytes([number]) * 100 for number in range(3)]
+    for number, blob in enumerate(blobs):
+        cache.part(named(blob)).write_bytes(blob)
+        cache.keep(named(blob))
+        if number == 1:
+            assert cache.read(named(blobs[0])) == blobs[0]
+    assert [cache.read(named(blob)) is not None for blob in blobs] == [True, False, True]
+
+
+def test_bytes_that_changed_on_disk_are_thrown_away(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 1000)
+    cache.part(named(b"good")).write_bytes(b"good")
+    cache.keep(named(b"good"))
+    cache.path(named(b"good")).write_bytes(b"evil")
+    assert cache.read(named(b"good")) is None
+    assert not cache.path(named(b"good")).exists()

@@ -1,0 +1,177 @@
+"""Each guard of the policy: the honest offer passes, its cheating twin is refused for just that reason."""
+
+from dataclasses import replace
+
+import pytest
+from eth_keys.datatypes import PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.messages import Offer
+from gradmarket.market.rules.secrets import task_seed
+from gradmarket.market.signing import Domain, address_of, digest, sign
+from gradmarket.market.terms import Address, Amount, Digest, Hash, JobId, Units
+from gradmarket.market.wire import hash_of
+from gradmarket.worker.policy import (
+    Limits,
+    OnChain,
+    Proposal,
+    Reason,
+    Standing,
+    judged_within,
+    too_heavy,
+    too_slow,
+    unpaid_gradients,
+    why_not,
+)
+
+KEY, THIEF = PrivateKey(b"\x01" * 32), PrivateKey(b"\x02" * 32)
+DOMAIN = Domain(31337, Address("0x" + "11" * 20), Hash(b"\x03" * 32))
+BLOB = Digest("blake3:" + "22" * 32)
+SPEC = JobSpec.model_validate(
+    {
+        "name": "digits",
+        "model": {"architecture": "mlp"},
+        "data": {"ready": "digits"},
+        "step": {"rows": 8},
+        "optimizer": {"lr": 0.1},
+        "rounds": 3,
+        "price": "50",
+        "seed": 9,
+    }
+)
+PUBLISHED = Publication(
+    job="0123456789abcdef", spec=SPEC, document=BLOB, evaluation=None, parameters=BLOB, manifest=BLOB
+)
+OFFER = Offer(
+    job=4,
+    spec=hash_of(PUBLISHED.digest),
+    round=0,
+    task=2,
+    attempt=0,
+    parameters=hash_of(BLOB),
+    seed=task_seed(9, 0, 2),
+    price=Units(5),
+    anchor=Hash(bytes(32)),
+    lease_seconds=100,
+    wave_seconds=20,
+    upload_seconds=30,
+)
+LIMITS = Limits(frozenset(), Amount(1), leases=2, unpaid=1, margin_s=60.0, max_flops=1e9, max_memory=10**6)
+CHAIN = OnChain(frozenset({address_of(KEY)}), OFFER.spec, Amount(10), Units(15), claim_until=10_000.0, now=1_000.0)
+STANDING = Standing(in_flight=0, outstanding=Units(10), unpaid=0)
+
+
+def proposed(offer: Offer = OFFER, key: PrivateKey = KEY, job: str = PUBLISHED.job) -> Proposal:
+    return Proposal(DOMAIN, JobId(job), offer, sign(key, digest(DOMAIN, offer)), PUBLISHED)
+
+
+def test_an_honest_offer_is_taken() -> None:
+    assert why_not(proposed(), CHAIN, STANDING, LIMITS) is None
+
+
+@pytest.mark.parametrize(
+    ("offer", "reason"),
+    [
+        (replace(OFFER, spec=Hash(bytes(32))), Reason.OTHER_SPEC),
+        (replace(OFFER, seed=task_seed(8, 0, 2)), Reason.OTHER_SEED),
+        (replace(OFFER, seed=task_seed(9, 0, 1)), Reason.OTHER_SEED),
+        (replace(OFFER, parameters=Hash(bytes(32))), Reason.OTHER_PARAMETERS),
+        (replace(OFFER, price=Units(4)), Reason.UNDERPRICED),
+        (replace(OFFER, price=Units(6)), Reason.NOT_RESERVED),
+        (replace(OFFER, upload_seconds=2**40), Reason.CLAIMS_END),
+    ],
+)
+def test_a_signed_offer_that_breaks_a_rule_is_declined(offer: Offer, reason: Reason) -> None:
+    assert why_not(proposed(offer), CHAIN, STANDING, LIMITS) is reason
+
+
+def test_later_rounds_start_from_parameters_that_no_publication_knows() -> None:
+    later = replace(OFFER, round=1, parameters=Hash(b"\x07" * 32), seed=task_seed(9, 1, 2))
+    assert why_not(proposed(later), CHAIN, STANDING, LIMITS) is None
+
+
+def test_an_offer_in_anothers_name_is_declined() -> None:
+    assert why_not(proposed(key=THIEF), CHAIN, STANDING, LIMITS) is Reason.FOREIGN_SIGNER
+
+
+def test_an_offer_of_another_instance_is_declined() -> None:
+    foreign = Domain(DOMAIN.chain_id, DOMAIN.contract, Hash(b"\x04" * 32))
+    replayed = replace(proposed(), signature=sign(KEY, digest(foreign, OFFER)))
+    assert why_not(replayed, CHAIN, STANDING, LIMITS) is Reason.FOREIGN_SIGNER
+
+
+def test_a_signer_that_was_added_to_the_job_counts() -> None:
+    both = replace(CHAIN, signers=frozenset({address_of(KEY), address_of(THIEF)}))
+    assert why_not(proposed(key=THIEF), both, STANDING, LIMITS) is None
+
+
+def test_a_publication_of_another_job_is_declined() -> None:
+    assert why_not(proposed(job="ffffffffffffffff"), CHAIN, STANDING, LIMITS) is Reason.OTHER_SPEC
+
+
+@pytest.mark.parametrize(
+    ("chain", "reason"),
+    [
+        (replace(CHAIN, spec=Hash(bytes(32))), Reason.OTHER_SPEC_ON_CHAIN),
+        (replace(CHAIN, reserved=Units(14)), Reason.NOT_RESERVED),
+        (replace(CHAIN, now=10_000.0 - judged_within(proposed()) - 59.0), Reason.CLAIMS_END),
+        (replace(CHAIN, unit=Amount(9)), Reason.UNDERPRICED),
+    ],
+)
+def test_a_chain_that_does_not_bear_the_offer_out_declines_it(chain: OnChain, reason: Reason) -> None:
+    assert why_not(proposed(), chain, STANDING, LIMITS) is reason
+
+
+@pytest.mark.parametrize(
+    ("standing", "reason"),
+    [
+        (replace(STANDING, unpaid=1), Reason.UNPAID),
+        (replace(STANDING, in_flight=2), Reason.SEVERAL_CLAIMS),
+        (replace(STANDING, outstanding=Units(11)), Reason.NOT_RESERVED),
+    ],
+)
+def test_what_is_owed_and_in_flight_bounds_what_is_taken(standing: Standing, reason: Reason) -> None:
+    assert why_not(proposed(), CHAIN, standing, LIMITS) is reason
+
+
+def test_its_owner_chooses_jobs_and_prices() -> None:
+    chosen = replace(LIMITS, jobs=frozenset({JobId(PUBLISHED.job)}), min_price=Amount(50))
+    assert why_not(proposed(), CHAIN, STANDING, chosen) is None
+    assert why_not(proposed(), CHAIN, STANDING, replace(chosen, jobs=frozenset({JobId("no")}))) is Reason.NOT_CHOSEN
+    assert why_not(proposed(), CHAIN, STANDING, replace(chosen, min_price=Amount(51))) is Reason.CHEAP
+
+
+def test_every_wave_that_the_job_allows_fits_before_the_claims_end() -> None:
+    waves = SPEC.replication.max_replicas - SPEC.replication.replicas + 1
+    assert judged_within(proposed()) == waves * 150
+
+
+def test_a_step_is_bounded_by_what_the_owner_allows() -> None:
+    assert too_heavy(1e9, 10**6, LIMITS) is None
+    assert too_heavy(1.1e9, 10**6, LIMITS) is Reason.TOO_MANY_FLOPS
+    assert too_heavy(1e9, 10**6 + 1, LIMITS) is Reason.TOO_MUCH_MEMORY
+    assert too_slow(3.0, 3.0) is None
+    assert too_slow(3.1, 3.0) is Reason.TOO_SLOW
+
+
+@given(st.lists(st.integers(1, 100), max_size=30), st.integers(0, 4000), st.integers(1, 100))
+def test_no_gradient_is_unpaid_exactly_when_vouchers_cover_all(prices: list[int], vouchered: int, price: int) -> None:
+    earned = Units(sum(prices))
+    count = unpaid_gradients(earned, Units(vouchered), Units(price))
+    assert (count == 0) == (vouchered >= earned)
+    assert count * price >= earned - vouchered
+
+
+@given(
+    st.integers(0, 2**40), st.integers(0, 2**40), st.integers(5, 2**40), st.integers(0, 10**6), st.integers(0, 10**6)
+)
+def test_nothing_is_taken_that_is_not_covered_and_claimable(
+    reserved: int, outstanding: int, price: int, now: int, claim_until: int
+) -> None:
+    offer = replace(OFFER, price=Units(price))
+    chain = replace(CHAIN, reserved=Units(reserved), now=float(now), claim_until=float(claim_until))
+    taken = why_not(proposed(offer), chain, replace(STANDING, outstanding=Units(outstanding)), LIMITS) is None
+    covered = reserved >= outstanding + price
+    assert taken == (covered and claim_until - now >= judged_within(proposed(offer)) + LIMITS.margin_s)
