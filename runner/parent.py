@@ -90,6 +90,12 @@ class Runner:
                 child.end()
                 child.arena.close()
 
+    @property
+    def pid(self) -> int | None:
+        """The child's process, if there is one now."""
+        child = self._child
+        return None if child is None else child.pid
+
     def determinism_class(self) -> str:
         """Runners of one class compute the same bits; see protocol: proven by votes, never by this name alone."""
         with self._lock:
@@ -181,9 +187,10 @@ class Runner:
 
     def _send(self, digest: str, data: bytes) -> None:
         self._running().arena.write_bytes([data])
-        old = self._in_child[: -DOCUMENTS_KEPT + 1]
+        others = [known for known in self._in_child if known != digest]
+        old, self._in_child = others[: -DOCUMENTS_KEPT + 1], others[-DOCUMENTS_KEPT + 1 :]
         self._ask({"do": "load", "length": len(data), "forget": old}, _NOTHING)
-        self._in_child = [*self._in_child[len(old) :], digest]
+        self._in_child.append(digest)
 
     def _running(self) -> Child:
         if self._child is None:

@@ -1,0 +1,155 @@
+"""What a runner answers: the bits of the step, from any child, whoever asked before."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from handmade import encoded, linear, node, value, with_nodes
+
+from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
+from gradmarket.market.job import GradientStep
+from gradmarket.market.model.document.schema import load
+from gradmarket.market.model.figures import Published
+from gradmarket.market.model.layout import layout
+from gradmarket.runner import Runner, RunnerSettings
+
+Arrays = dict[str, np.ndarray]
+SEED = bytes(range(32))
+STEP = GradientStep(rows=64, microbatch=20)
+
+
+def bits(answer: Arrays) -> list[tuple[str, bytes]]:
+    return [(name, array.tobytes()) for name, array in answer.items()]
+
+
+def test_the_answer_has_the_layout_of_the_document(runner: Runner, cnn: Published, images: Arrays) -> None:
+    information = runner.load(cnn.document)
+    assert information.layout == layout(load(cnn.document))
+    assert information.document.digest == load(cnn.document).digest
+    answer = runner.compute(cnn.parameters, images, SEED, STEP)
+    assert [(name, array.shape) for name, array in answer.items()] == [
+        (entry.name, entry.shape) for entry in information.layout.entries
+    ]
+    assert all(array.flags.owndata or array.base is not None for array in answer.values())
+    assert bits(answer) == bits(runner.compute(cnn.parameters, images, SEED, STEP))
+
+
+def test_two_children_compute_the_same_bits(
+    runner: Runner, mlp: Published, cnn: Published, digits: Arrays, images: Arrays
+) -> None:
+    with Runner(RunnerSettings()) as other:
+        assert other.determinism_class() == runner.determinism_class()
+        for published, batch in ((mlp, digits), (cnn, images)):
+            runner.load(published.document)
+            other.load(published.document)
+            ours, theirs = (one.compute(published.parameters, batch, SEED, STEP) for one in (runner, other))
+            assert bits(ours) == bits(theirs)
+            evaluations = [one.evaluate(published.evaluation, published.parameters, batch) for one in (runner, other)]
+            assert evaluations[0] == evaluations[1]
+
+
+def test_memory_and_order_of_the_question_do_not_matter(runner: Runner, mlp: Published, digits: Arrays) -> None:
+    runner.load(mlp.document)
+    plain = runner.compute(mlp.parameters, digits, SEED, STEP)
+    turned = {name: np.array(mlp.parameters[name], order="F") for name in reversed(mlp.parameters)}
+    assert bits(runner.compute(turned | {"another": np.zeros(7)}, digits, SEED, STEP)) == bits(plain)
+
+
+def test_an_earlier_answer_is_not_changed_by_the_next(runner: Runner, mlp: Published, digits: Arrays) -> None:
+    runner.load(mlp.document)
+    first = runner.compute(mlp.parameters, digits, SEED, STEP)
+    before = bits(first)
+    second = runner.compute(mlp.parameters, digits, bytes(32), STEP)
+    assert bits(first) == before != bits(second)
+
+
+def test_documents_are_switched_and_evaluation_does_not_switch(
+    runner: Runner, mlp: Published, cnn: Published, digits: Arrays, images: Arrays
+) -> None:
+    runner.load(mlp.document)
+    metrics = runner.evaluate(cnn.evaluation, cnn.parameters, images)
+    assert metrics.rows == 64
+    assert set(metrics.values) == {"accuracy"}
+    assert "1.weight" in runner.compute(mlp.parameters, digits, SEED, STEP)
+    runner.load(cnn.document)
+    assert "0.weight" in runner.compute(cnn.parameters, images, SEED, STEP)
+    with pytest.raises(Refused):
+        runner.compute(mlp.parameters, digits, SEED, STEP)
+
+
+def test_more_documents_than_are_kept(runner: Runner, mlp: Published, digits: Arrays) -> None:
+    runner.load(mlp.document)
+    before = bits(runner.compute(mlp.parameters, digits, SEED, STEP))
+    for number in range(6):
+        document = linear()
+        document["metrics"] = {f"m{number}": 4}
+        batch = {"x": np.ones((2, 3), np.float32), "y": np.zeros((2, 1), np.float32)}
+        metrics = runner.evaluate(encoded(document), {"w": np.ones((1, 3), np.float32)}, batch)
+        assert metrics.loss == 9.0
+        assert metrics.values == {f"m{number}": 4.5}
+    assert bits(runner.compute(mlp.parameters, digits, SEED, STEP)) == before
+
+
+def test_the_bound_is_that_of_the_current_document(runner: Runner, mlp: Published) -> None:
+    runner.load(mlp.document)
+    few, many = runner.bound(10), runner.bound(1000)
+    assert many.operations > 50 * few.operations
+    assert few.rows == 10
+    runner.load(encoded(with_nodes(node("expand.default", [value(0), [2**38, 3], False], 3))))
+    assert runner.bound(10).operations > 0
+    big = node("clone.default", [value(3), "contiguous_format"], 4)
+    runner.load(encoded(with_nodes(node("expand.default", [value(0), [2**38, 3], False], 3), big)))
+    with pytest.raises(DocumentRefused, match="bytes at once"):
+        runner.bound(10)
+
+
+def test_publishing_is_a_function_of_the_seed(runner: Runner, mlp: Published) -> None:
+    again = runner.publish("mlp", {"hidden": [32], "dropout": 0.25}, (64,), 10, seed=1)
+    other = runner.publish("mlp", {"hidden": [32], "dropout": 0.25}, (64,), 10, seed=2)
+    assert again.document == mlp.document == other.document
+    assert bits(again.parameters) == bits(mlp.parameters) != bits(other.parameters)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "arguments", "field"),
+    [
+        ("resnet", {}, "model.architecture"),
+        ("_arguments", {}, "model.architecture"),
+        ("os", {}, "model.architecture"),
+        ("mlp", {"hidden": "wide"}, "model.arguments.hidden"),
+    ],
+)
+def test_an_unknown_architecture_or_argument_is_refused(
+    runner: Runner, architecture: str, arguments: dict[str, str], field: str
+) -> None:
+    with pytest.raises(JobRefused) as refused:
+        runner.publish(architecture, arguments, (64,), 10, seed=1)
+    assert refused.value.field == field
+    assert str(refused.value).count(field) == 1
+
+
+def test_bad_questions_are_refused_and_the_child_lives_on(runner: Runner, mlp: Published, digits: Arrays) -> None:
+    runner.load(mlp.document)
+    with pytest.raises(DocumentRefused, match="canonical"):
+        runner.load(b"{}" + mlp.document)
+    with pytest.raises(Refused, match="rows"):
+        runner.compute(mlp.parameters, digits, SEED, GradientStep(rows=63))
+    with pytest.raises(DocumentRefused, match="cross_entropy"):
+        runner.compute(mlp.parameters, digits | {"y": digits["y"] + 100}, SEED, STEP)
+    with pytest.raises(Refused, match="no document"):
+        Runner().bound(3)
+    assert runner.compute(mlp.parameters, digits, SEED, STEP)
+
+
+def test_a_loss_that_is_not_a_number_is_answered(runner: Runner, mlp: Published, digits: Arrays) -> None:
+    runner.load(mlp.document)
+    state = mlp.parameters | {"1.weight": np.full_like(mlp.parameters["1.weight"], np.inf)}
+    assert np.isnan(runner.compute(state, digits, SEED, STEP)["loss"])
+    assert np.isnan(runner.evaluate(mlp.evaluation, state, digits).loss)
+
+
+def test_the_parent_does_not_import_torch() -> None:
+    code = "import sys, gradmarket.runner, gradmarket.market.model.sampling; print('torch' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "False"

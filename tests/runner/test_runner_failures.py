@@ -1,0 +1,201 @@
+"""A child that fails in any way costs an error, never the parent; nothing is left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from handmade import Raw, encoded, linear, node, tensor, value
+
+from gradmarket.market.errors import MarketError, OutOfMemory, Refused, RunnerCrashed, RunnerTimeout
+from gradmarket.market.job import GradientStep
+from gradmarket.market.model.figures import Published
+from gradmarket.runner import Runner, RunnerSettings, process
+
+Arrays = dict[str, np.ndarray]
+SEED = bytes(32)
+STRANGE = Path(__file__).with_name("strange_child.py")
+
+
+def exists(pid: int) -> bool:
+    """Whether this process runs; one that only waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return condition()
+
+
+def child_of(runner: Runner) -> int:
+    assert runner.pid is not None
+    return runner.pid
+
+
+def endless() -> Raw:
+    """Hours of matrix products over few bytes."""
+    width = 2048
+    products = [node("mm.default", [value(0), value(number and 1 + number)], 2 + number) for number in range(4000)]
+    loss = node("mean.default", [value(4001), None], 4002)
+    return {
+        **linear(),
+        "inputs": [tensor("param", "w", [width, width], grad=True), tensor("data", "x", ["rows", 1])],
+        "nodes": [*products, loss],
+        "loss": 4002,
+    }
+
+
+ENDLESS_STATE = {"w": np.zeros((2048, 2048), np.float32)}
+ONE_ROW = {"x": np.zeros((1, 1), np.float32)}
+ONE = GradientStep(rows=1)
+
+
+def test_a_child_that_computes_too_long_is_ended_and_another_started(mlp: Published, digits: Arrays) -> None:
+    with Runner(RunnerSettings(seconds=1.0, memory_bytes=2**36)) as runner:
+        runner.load(encoded(endless()))
+        first = child_of(runner)
+        with pytest.raises(RunnerTimeout):
+            runner.compute(ENDLESS_STATE, ONE_ROW, SEED, ONE)
+        assert not exists(first)
+        runner.load(mlp.document)
+        assert runner.compute(mlp.parameters, digits, SEED, GradientStep(rows=64))
+        assert child_of(runner) != first
+
+
+def test_a_child_that_is_killed_while_it_computes(mlp: Published, digits: Arrays) -> None:
+    with Runner(RunnerSettings(memory_bytes=2**36)) as runner:
+        runner.load(encoded(endless()))
+        victim = child_of(runner)
+        threading.Timer(0.5, os.kill, (victim, signal.SIGKILL)).start()
+        with pytest.raises(RunnerCrashed, match="SIGKILL"):
+            runner.compute(ENDLESS_STATE, ONE_ROW, SEED, ONE)
+        before = runner.load(mlp.document)
+        os.kill(child_of(runner), signal.SIGKILL)
+        assert wait_until(lambda: not exists(child_of(runner)))
+        with pytest.raises(RunnerCrashed):
+            runner.compute(mlp.parameters, digits, SEED, GradientStep(rows=64))
+        answer = runner.compute(mlp.parameters, digits, SEED, GradientStep(rows=64))
+        assert list(answer) == [entry.name for entry in before.layout.entries]
+
+
+def test_a_step_that_needs_too_much_memory_is_an_error_of_its_own(mlp: Published, digits: Arrays) -> None:
+    with Runner(RunnerSettings(memory_bytes=2**28)) as runner:
+        document = linear()
+        document["nodes"] = [
+            node("unsqueeze.default", [value(1), 0], 3),
+            node("expand.default", [value(3), [100_000, 1000, 3], False], 4),
+            node("clone.default", [value(4), "contiguous_format"], 5),
+            node("mean.default", [value(5), None], 6),
+        ]
+        document |= {"loss": 6}
+        runner.load(encoded(document))
+        batch = {"x": np.ones((1000, 3), np.float32), "y": np.ones((1000, 1), np.float32)}
+        with pytest.raises(OutOfMemory):
+            runner.compute({"w": np.ones((1, 3), np.float32)}, batch, SEED, GradientStep(rows=1000))
+        runner.load(mlp.document)
+        assert runner.compute(mlp.parameters, digits, SEED, GradientStep(rows=64))
+
+
+CRASHES = [
+    *("noise", "a pickle", "a frame of four gigabytes", "half a frame", "not an object", "deep", "a crash"),
+    *("an unknown error", "an error that is a list", "neither answer nor error", "an answer of another kind"),
+    *("lengths beyond the arena", "negative lengths", "a strange greeting"),
+]
+
+
+@pytest.fixture
+def taken_over(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Runner]:
+    """A runner whose child behaves so."""
+
+    def strange(behaviour: str) -> Runner:
+        monkeypatch.setattr(process, "COMMAND", (sys.executable, "-I", str(STRANGE), behaviour))
+        return Runner(RunnerSettings(seconds=5.0))
+
+    return strange
+
+
+@pytest.mark.parametrize("behaviour", CRASHES)
+def test_what_a_broken_child_says_is_not_believed(taken_over: Callable[[str], Runner], behaviour: str) -> None:
+    with taken_over(behaviour) as runner, pytest.raises(RunnerCrashed):
+        runner.publish("mlp", {}, (64,), 10, seed=1)
+    assert runner.pid is None
+
+
+def test_a_child_that_says_nothing_is_late(taken_over: Callable[[str], Runner]) -> None:
+    with taken_over("silence") as runner:
+        runner.settings = RunnerSettings(seconds=0.5)
+        with pytest.raises(RunnerTimeout):
+            runner.publish("mlp", {}, (64,), 10, seed=1)
+
+
+def test_a_child_cannot_shrink_the_memory_that_it_shares(taken_over: Callable[[str], Runner]) -> None:
+    with taken_over("a shrunken arena") as runner, pytest.raises(Refused, match="cannot be shrunk"):
+        runner.load(encoded(linear()))
+
+
+def test_a_child_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "COMMAND", (sys.executable, "-I", "-c", "raise SystemExit('no torch here')"))
+    with Runner() as runner, pytest.raises(RunnerCrashed, match="exit code 1; no torch here"):
+        runner.start()
+
+
+PARENT = """
+    import sys, threading
+    sys.path[:0] = {path!r}
+    from gradmarket.runner import Runner, RunnerSettings
+    from handmade import encoded
+    from test_runner_failures import ENDLESS_STATE, ONE, ONE_ROW, SEED, endless
+
+    def ask():
+        runner = Runner(RunnerSettings(memory_bytes=2**36, seconds=600.0))
+        runner.load(encoded(endless()))
+        print(runner.pid, flush=True)
+        runner.compute(ENDLESS_STATE, ONE_ROW, SEED, ONE)
+
+    {call}
+"""
+CALLS = {"from the main thread": "ask()", "from another thread": "threading.Thread(target=ask).start()"}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_a_killed_parent_leaves_nothing(call: str) -> None:
+    here = Path(__file__).parent
+    code = textwrap.dedent(PARENT).format(path=[str(here), str(here.parent)], call=call)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert exists(child)
+        time.sleep(0.3)
+        parent.kill()
+    assert wait_until(lambda: not exists(child))
+
+
+def test_closing_ends_the_child_and_leaks_no_descriptor() -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    runner = Runner()
+    runner.start()
+    child = child_of(runner)
+    runner.close()
+    runner.close()
+    assert not exists(child)
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
+def test_errors_are_of_the_market() -> None:
+    for kind in (RunnerCrashed, RunnerTimeout, OutOfMemory):
+        assert issubclass(kind, MarketError)
+        assert not issubclass(kind, Refused)
