@@ -7,6 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import Conflict, MarketError, NotFound
+from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, JobId, ReplicaId, ReplicaState, TaskId, TaskState
 from gradmarket.market.wire import (
@@ -26,7 +27,8 @@ from gradmarket.requester.store import money, progress
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Wave, Worker
 
-TOLD_WHY = (ReplicaState.AGREE, ReplicaState.PAYABLE, ReplicaState.DIVERGED)
+PROMISES = (Outcome.ACCEPTED, Outcome.DIVERGED)
+"""Signed outcomes that name the price, whatever became of the replica afterwards."""
 
 
 def hear(context: Context, address: Address, said: PollRequest) -> tuple[Refusal, ...]:
@@ -36,7 +38,7 @@ def hear(context: Context, address: Address, said: PollRequest) -> tuple[Refusal
         worker = session.get_one(Worker, address)
         worker.seen_at, worker.determinism_class = now, said.determinism_class
         worker.jobs, worker.least_price = list(said.jobs), said.min_price
-        worker.capacity = 0 if said.leaving else said.capacity
+        worker.capacity = 0 if said.leaving else max(0, said.capacity - _unheard_leases(session, address, said))
         worker.asking_until = now + said.wait_s if worker.capacity else 0.0
         refusals = [
             *_each(session, said.commitments, lambda item: collect.commit(context, session, address, item)),
@@ -74,6 +76,14 @@ def _heard(session: Session, address: Address, said: PollRequest) -> None:
         state = ReplicaState(replica.state)
         if lifecycle.over(state) and said.known.get(ReplicaId(replica.id)) == state:
             replica.heard = True
+
+
+def _unheard_leases(session: Session, address: Address, said: PollRequest) -> int:
+    """Leases whose answer was lost: the worker asks again for what it has already got."""
+    return sum(
+        replica.state == ReplicaState.LEASED and ReplicaId(replica.id) not in said.known
+        for replica in _open_to(session, address)
+    )
 
 
 def _open_accounts(session: Session, address: Address) -> None:
@@ -154,13 +164,13 @@ def _wave(session: Session, replica: Replica, task: Task) -> WaveOpened:
 
 
 def verdict(replica: Replica, task: Task) -> VerdictTold:
-    accepted = replica.state in TOLD_WHY
+    promised = replica.outcome in PROMISES
     return VerdictTold(
         replica=ReplicaId(replica.id),
         state=ReplicaState(replica.state),
         outcome=replica.outcome,
         root=task.root if replica.verdict_signature and replica.state != ReplicaState.INCONCLUSIVE else None,
-        price=task.offer["price"] if accepted else 0,
+        price=task.offer["price"] if promised else 0,
         reason=replica.reason,
         signature=replica.verdict_signature,
     )
