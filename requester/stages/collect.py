@@ -71,10 +71,9 @@ def reveal(session: Session, worker: Address, said: Reveal) -> None:
     if replica.state != ReplicaState.COMMITTED:
         raise TooLate(f"the replica is {replica.state}")
     opened = secrets.seal(Hash(task.offer_digest), worker, said.salt, hash_of(said.root)) == replica.sealed
-    if opened:
-        move(session, replica, ReplicaState.REVEALED, salt=said.salt, root=said.root)
-    else:
-        move(session, replica, ReplicaState.REJECTED, reason="salt and root do not open the commitment")
+    state = ReplicaState.REVEALED if opened else ReplicaState.REJECTED
+    reason = "" if opened else "salt and root do not open the commitment"
+    move(session, replica, state, salt=said.salt, root=said.root, reason=reason)
     if not _waiting_for(session, task):
         ring(session, "judge")
 
