@@ -8,7 +8,7 @@ from gradmarket.market import signing
 from gradmarket.market.messages import Voucher
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.rules.replication import fixed
-from gradmarket.market.terms import Address, TaskState, Units
+from gradmarket.market.terms import Address, ReplicaState, TaskState, Units
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.tables import Account, Earned, Replica, Task, Wave
 
@@ -29,7 +29,7 @@ def check_books(floor: Floor) -> None:
 
 def _earned_by_a_majority(floor: Floor, row: Earned, task: Task, replicas: list[Replica]) -> None:
     committed = [replica for replica in replicas if replica.task_id == task.id and replica.committed_at is not None]
-    agreeing = [replica for replica in committed if replica.root == task.root]
+    agreeing = [r for r in committed if r.root == task.root and r.state != ReplicaState.REJECTED]
     policy = jobs.spec(floor.the_job()).replication
     assert task.state in PAYS
     assert row.units == task.offer["price"]
