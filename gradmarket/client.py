@@ -1,0 +1,149 @@
+"""The requester's side of the API: post a job, follow it, steer it, take the parameters home.
+
+Every method raises Problem where the service refuses and Unreachable where it does not answer.
+"""
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+from blake3 import blake3
+
+from gradmarket.events import Event, read
+from gradmarket.problems import Damaged, Silence, Unreachable, problem
+
+Json = dict[str, Any]
+CONNECT_S: Final = 5.0
+TIMEOUT: Final = httpx.Timeout(30.0, connect=CONNECT_S)
+CHUNK: Final = 1 << 20
+
+
+class Market:
+    """`url` of the service; `token` is its requester's, needed for all that changes something or costs bandwidth."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self.url = url.rstrip("/")
+        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT)
+
+    def __enter__(self) -> "Market":
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._http.close()
+
+    def ready(self) -> Json:
+        """What the service needs, each `ok` or in trouble; raises Problem (503) where something is missing."""
+        return self._get("/v1/ready")
+
+    def chain(self) -> Json:
+        return self._get("/v1/chain")
+
+    def submit(self, spec: Mapping[str, Any]) -> Json:
+        return self._post("/v1/jobs", spec)
+
+    def job(self, job_id: str) -> Json:
+        return self._get(f"/v1/jobs/{job_id}")
+
+    def jobs(self, state: str | None = None) -> Iterator[Json]:
+        return self._pages("/v1/jobs", {"state": state} if state else {})
+
+    def steer(self, job_id: str, action: str) -> Json:
+        """`action` is fund, pause, resume or cancel."""
+        return self._post(f"/v1/jobs/{job_id}/{action}")
+
+    def stats(self, job_id: str) -> Json:
+        return self._get(f"/v1/jobs/{job_id}/stats")
+
+    def listed(self, job_id: str, kind: str) -> Iterator[Json]:
+        """`kind` is rounds, tasks, verdicts, workers or payments."""
+        return self._pages(f"/v1/jobs/{job_id}/{kind}", {})
+
+    def watch(self, job_id: str, after: int = 0, silence_s: float = 2.0) -> Iterator[Event | None]:
+        """The job's events as they happen, until it has ended; None after each `silence_s` without one."""
+        while True:
+            try:
+                for event in self._events(job_id, after, silence_s):
+                    after = event.id
+                    yield event
+                return
+            except Silence:
+                yield None
+
+    def download(self, job_id: str, path: Path, after_round: int | None = None) -> str:
+        """Writes the parameters (safetensors) to `path` and returns their digest; raises Damaged, leaving no file."""
+        asked = {} if after_round is None else {"round": str(after_round)}
+        part = path.with_name(path.name + ".part")
+        try:
+            digest = self._save(f"/v1/jobs/{job_id}/parameters", asked, part)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+        return digest
+
+    def _save(self, path: str, asked: Mapping[str, str], target: Path) -> str:
+        hashed = blake3()
+        with _answering(self.url), self._http.stream("GET", path, params=asked) as response:
+            _check(response)
+            with target.open("wb") as file:
+                for chunk in response.iter_bytes(CHUNK):
+                    hashed.update(chunk)
+                    file.write(chunk)
+        digest, told = f"blake3:{hashed.hexdigest()}", response.headers.get("etag", "").strip('"')
+        if digest != told:
+            raise Damaged(f"the service says {told or 'no digest'}, the bytes have {digest}")
+        return digest
+
+    def _events(self, job_id: str, after: int, silence_s: float) -> Iterator[Event]:
+        timeout = httpx.Timeout(silence_s, connect=CONNECT_S)
+        headers = {"Last-Event-ID": str(after)}
+        path = f"/v1/jobs/{job_id}/events"
+        with _answering(self.url), self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
+            _check(response)
+            yield from read(response.iter_lines())
+
+    def _pages(self, path: str, asked: Mapping[str, str]) -> Iterator[Json]:
+        cursor: str | None = None
+        while True:
+            page = self._get(path, {**asked, **({"cursor": cursor} if cursor else {})})
+            yield from page["items"]
+            cursor = page["next"]
+            if cursor is None:
+                return
+
+    def _get(self, path: str, asked: Mapping[str, str] | None = None) -> Json:
+        return self._answer("GET", path, params=asked or {})
+
+    def _post(self, path: str, body: Mapping[str, Any] | None = None) -> Json:
+        """Under a key of its own, so that asking again after a broken connection does nothing twice."""
+        headers = {"Idempotency-Key": secrets.token_hex(16)}
+        try:
+            return self._answer("POST", path, json=body, headers=headers)
+        except Unreachable:
+            return self._answer("POST", path, json=body, headers=headers)
+
+    def _answer(self, method: str, path: str, **request: Any) -> Json:
+        with _answering(self.url):
+            response = self._http.request(method, path, **request)
+        _check(response)
+        answer: Json = response.json()
+        return answer
+
+
+@contextmanager
+def _answering(url: str) -> Iterator[None]:
+    try:
+        yield
+    except httpx.ReadTimeout as error:
+        raise Silence(url) from error
+    except httpx.TransportError as error:
+        raise Unreachable(f"{url}: {error or type(error).__name__}") from error
+
+
+def _check(response: httpx.Response) -> None:
+    if response.is_error:
+        response.read()
+        raise problem(response)

@@ -1,0 +1,89 @@
+"""`gradmarket chain …`: the chain that holds the money; a local one to try things on."""
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from eth_keys.datatypes import PrivateKey
+
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, say_json, told
+from gradmarket.contracts import deployment
+from gradmarket.contracts.local import DEVELOPMENT_KEYS, LocalChain
+from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
+from gradmarket.market.errors import NotFound, Refused
+from gradmarket.place import data_folder, find
+
+KEY = "GRADMARKET_SENDER_KEY"
+RpcOption = Annotated[str, typer.Option("--rpc", help="The chain's JSON-RPC.")]
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.command()
+def show(market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Where the service's money is: chain, contract, token, and the signer of its vouchers."""
+    with told(), find(market, None, data).market() as there:
+        _say(there.chain(), as_json)
+
+
+@app.command()
+def up(
+    data: DataOption = None,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Start the data folder's local Anvil, or find the one that runs. It stays until `gradmarket chain down`."""
+    with told():
+        chain = LocalChain.open(_folder(data), port)
+        _say({"url": chain.url, "pid": chain.pid, "folder": str(chain.directory)}, as_json)
+
+
+@app.command()
+def down(data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Stop the data folder's local Anvil; its state is kept."""
+    with told():
+        chain = LocalChain.reattach(_folder(data))
+        if chain is None:
+            raise NotFound(f"no Anvil runs on {_folder(data)}")
+        chain.stop()
+        _say({"stopped": chain.pid}, as_json)
+
+
+@app.command()
+def deploy(rpc: RpcOption, data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Deploy a test token and the contract, and write the addresses where `gradmarket serve` looks.
+
+    The key is GRADMARKET_SENDER_KEY's; on a local chain one that everybody knows, where none is given.
+    """
+    with told():
+        book = data_folder(data) / "deployment.json"
+        if book.exists():
+            raise Refused(f"{book} names a deployment already")
+        web3 = connect(rpc)
+        made = deployment.deploy(web3, _key(web3.eth.chain_id))
+        deployment.write(made, book)
+        fields = {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(made).items()}
+        _say({**fields, "book": str(book)}, as_json)
+
+
+def _key(chain_id: int) -> PrivateKey:
+    given = os.environ.get(KEY)
+    if given:
+        return PrivateKey(bytes.fromhex(given.removeprefix("0x")))
+    if chain_id not in LOCAL_CHAIN_IDS:
+        raise Refused(f"chain {chain_id} is no local one: give the key that pays in {KEY}")
+    return DEVELOPMENT_KEYS[0]
+
+
+def _folder(data: Path | None) -> Path:
+    return data_folder(data) / "chain"
+
+
+def _say(facts: dict[str, object], as_json: bool) -> None:
+    if as_json:
+        say_json(facts)
+        return
+    for name, value in facts.items():
+        typer.echo(f"{name:>10}  {value}")

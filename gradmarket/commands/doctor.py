@@ -1,0 +1,141 @@
+"""`gradmarket doctor`: what this machine lacks, and how to mend it."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import typer
+
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
+from gradmarket.contracts.toolchain import ToolMissing, find
+from gradmarket.market.errors import MarketError
+from gradmarket.place import Place, data_folder
+from gradmarket.place import find as find_place
+
+PYTHON: Final = (3, 11)
+PORT: Final = 8700
+TORCH_S: Final = 120
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`fix` is empty where nothing is wrong."""
+
+    name: str
+    told: str
+    fix: str = ""
+
+
+def doctor(
+    market: MarketOption = None, token: TokenOption = None, data: DataOption = None, as_json: JsonOption = False
+) -> None:
+    """What this machine lacks, and how to mend it. Ends with 1 if anything is wrong."""
+    findings = [python(), torch(), anvil(), node(), folder(data_folder(data)), *service(market, token, data)]
+    if as_json:
+        say_json([asdict(finding) | {"ok": not finding.fix} for finding in findings])
+    else:
+        for finding in findings:
+            typer.echo(_line(finding))
+    raise typer.Exit(1 if any(finding.fix for finding in findings) else 0)
+
+
+def _line(finding: Finding) -> str:
+    mark = "wrong" if finding.fix else "ok"
+    return f"{mark:>5}  {finding.name}: {finding.told}" + (f"\n       fix: {finding.fix}" if finding.fix else "")
+
+
+def python() -> Finding:
+    said = ".".join(map(str, sys.version_info[:3]))
+    return Finding("python", said, "" if sys.version_info[:2] >= PYTHON else "install Python 3.11 or newer")
+
+
+def torch() -> Finding:
+    """Imported in a child process: what goes wrong there stays there."""
+    command = [sys.executable, "-c", "import torch; print(torch.__version__)"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TORCH_S, check=False)
+    except subprocess.TimeoutExpired:
+        return Finding("torch", f"does not import within {TORCH_S} s", "look for a busy disk or little memory")
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
+        return Finding("torch", last, "run `make install`")
+    return Finding("torch", done.stdout.strip())
+
+
+def anvil() -> Finding:
+    return _tool("anvil", "needed for a local chain alone")
+
+
+def node() -> Finding:
+    return _tool("node", "needed to install Anvil and to compile contracts")
+
+
+def _tool(name: str, purpose: str) -> Finding:
+    try:
+        return Finding(name, str(find(name)))
+    except ToolMissing as error:
+        return Finding(name, f"{error} ({purpose})", f"run `make install`, or put {name} on the PATH")
+
+
+def folder(path: Path) -> Finding:
+    there = next(part for part in (path.absolute(), *path.absolute().parents) if part.exists())
+    if there.is_dir() and os.access(there, os.W_OK):
+        return Finding("data folder", str(path.absolute()))
+    return Finding("data folder", f"{there} cannot be written", "name another one with --data or GRADMARKET_DATA")
+
+
+def service(market: str | None, token: str | None, data: Path | None) -> list[Finding]:
+    """The service that commands would talk to; where there is none, whether its port is free."""
+    try:
+        place = find_place(market, token, data)
+    except MarketError as error:
+        return [Finding("service", str(error).splitlines()[0]) if market is None else _unwell(error), port(PORT)]
+    return [
+        _asked("service", lambda: _ready(place)),
+        _asked("chain", lambda: _chain(place)),
+        _token(place),
+    ]
+
+
+def _ready(place: Place) -> str:
+    with place.market() as there:
+        told = there.ready()
+    return f"{place.url}: {', '.join(f'{name} {said}' for name, said in told.items() if name != 'status')}"
+
+
+def _chain(place: Place) -> str:
+    with place.market() as there:
+        told = there.chain()
+    return f"{told['chain_id']}, contract {told['contract']}"
+
+
+def _asked(name: str, ask: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, ask())
+    except MarketError as error:
+        return Finding(name, str(error), "start the service with `gradmarket serve`, or look into its log")
+
+
+def _unwell(error: MarketError) -> Finding:
+    return Finding("service", str(error), "name the service's address with --market")
+
+
+def _token(place: Place) -> Finding:
+    if place.token:
+        return Finding("token", "there is one")
+    return Finding("token", "none", "give the requester's with --token or GRADMARKET_TOKEN (its service shows where)")
+
+
+def port(number: int) -> Finding:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", number))
+        except OSError as error:
+            return Finding("port", f"{number}: {error}", "serve on another one with --port")
+    return Finding("port", f"{number} is free")

@@ -1,0 +1,178 @@
+"""`gradmarket job …`: what a requester does."""
+
+import json
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from gradmarket.commands import progress
+from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, TokenOption, say_json, told
+from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.job import JobSpec
+from gradmarket.money import Token
+from gradmarket.place import find
+
+SUCCEEDED: Final = "finished"
+STEERING: Final = {
+    "fund": "Deposit the job's budget, or see what to sign where the service cannot.",
+    "pause": "Give out no more leases; what is in flight is judged and paid.",
+    "resume": "Go on after a pause.",
+    "cancel": "End a job; what is not owed comes back.",
+}
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.command()
+def submit(
+    file: Annotated[str, typer.Argument(metavar="FILE.json", help="The job; - for standard input.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    market: MarketOption = None,
+    token: TokenOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Post a job, after saying what it will cost at most and who will see what; prints its id."""
+    with told():
+        posted = _read(file)
+        spec = _checked(posted)
+        with find(market, token, data).market() as there:
+            typer.echo(_warning(spec, Token.of(there.chain())), err=True)
+            if not yes and not _agreed(file):
+                raise typer.Exit(1)
+            job = there.submit(posted)
+    say_json(job) if as_json else typer.echo(job["id"])
+
+
+def _read(file: str) -> dict[str, Any]:
+    try:
+        posted = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no file {file}") from error
+    except ValueError as error:
+        raise Refused(f"{file} is not JSON: {error}") from error
+    if not isinstance(posted, dict):
+        raise Refused(f"{file} is no JSON object")
+    return posted
+
+
+def _checked(posted: dict[str, Any]) -> JobSpec:
+    try:
+        return JobSpec.model_validate(posted)
+    except ValidationError as error:
+        faults = ((".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors())
+        raise Refused("; ".join(f"{field or 'the job'}: {message}" for field, message in faults)) from error
+
+
+def _warning(spec: JobSpec, token: Token) -> str:
+    replication = spec.replication
+    most = spec.most_expensive if spec.budget is None else min(spec.budget, spec.most_expensive)
+    return (
+        f"{spec.name}: costs at most {token.text(most)}: {spec.rounds} rounds of {spec.tasks_per_round} tasks, "
+        f"{replication.replicas} to {replication.max_replicas} replicas a task, {token.text(spec.price)} each "
+        f"that agrees. What is not earned comes back.\nWorkers see the model and the training data of this job."
+    )
+
+
+def _agreed(file: str) -> bool:
+    if file == "-" or not sys.stdin.isatty():
+        raise Refused("nobody can be asked here: say --yes")
+    return typer.confirm("Post it?")
+
+
+@app.command("list")
+def listed(
+    state: Annotated[str | None, typer.Option(help="Only jobs in this state, such as running.")] = None,
+    market: MarketOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """All jobs, oldest first."""
+    with told(), find(market, None, data).market() as there:
+        jobs = list(there.jobs(state))
+        if as_json:
+            say_json(jobs)
+            return
+        token = Token.of(there.chain())
+    table = Table("id", "name", "state", "round", "accepted", "rejected", "paid", "why")
+    for job in jobs:
+        done, _, _, accepted, rejected, paid = (value for _, value in progress.facts(job, token))
+        table.add_row(job["id"], job["name"], job["state"], done, accepted, rejected, paid, job["reason"])
+    Console().print(table)
+
+
+@app.command()
+def show(job: JobArgument, market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
+    """One job: how it stands, what it cost, and why it does not get on."""
+    with told(), find(market, None, data).market() as there:
+        found = there.job(job)
+        say_json(found) if as_json else _print(found, Token.of(there.chain()))
+
+
+@app.command()
+def watch(job: JobArgument, market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Follow a job until it ends; with --json one object a change. Ends with 0 if the job finished."""
+    with told(), find(market, None, data).market() as there:
+        token = Token.of(there.chain())
+        shown = nullcontext(say_json) if as_json else progress.display(Console(), token)
+        with shown as show:
+            ended = progress.follow(there, job, show)
+    raise typer.Exit(0 if ended["state"] == SUCCEEDED else 1)
+
+
+def _steering(action: str, purpose: str) -> None:
+    """Makes the command `action`, which asks the service for just that."""
+
+    @app.command(action, help=purpose)
+    def steer(
+        job: JobArgument,
+        market: MarketOption = None,
+        token: TokenOption = None,
+        data: DataOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        with told(), find(market, token, data).market() as there:
+            changed = there.steer(job, action)
+            say_json(changed) if as_json else _print(changed, Token.of(there.chain()))
+
+
+for _action, _purpose in STEERING.items():
+    _steering(_action, _purpose)
+
+
+@app.command()
+def download(
+    job: JobArgument,
+    after_round: Annotated[int | None, typer.Option("--round", help="After this round; the newest if none.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")] = None,
+    market: MarketOption = None,
+    token: TokenOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the parameters (safetensors) to a file and check their digest."""
+    path = output or Path(f"{job}-{'newest' if after_round is None else after_round}.safetensors")
+    with told(), find(market, token, data).market() as there:
+        digest = there.download(job, path, after_round)
+    told_json = {"path": str(path), "digest": digest}
+    say_json(told_json) if as_json else typer.echo(f"{path}  {digest}")
+
+
+def _print(job: dict[str, Any], token: Token) -> None:
+    costs = job["costs"]
+    lines = [("job", f"{job['id']}  {job['name']}"), ("state", job["state"]), ("why", job["reason"])]
+    lines += progress.facts(job, token)
+    lines += [
+        (name.replace("_", " "), token.text(costs[name])) for name in ("price", "at_most", "deposited", "refunded")
+    ]
+    lines += [("parameters", job["parameters"] or ""), ("on-chain job", str(job["chain_job"] or ""))]
+    lines += [("note", job["notice"])]
+    for name, value in lines:
+        if value:
+            typer.echo(f"{name:>12}  {value}")

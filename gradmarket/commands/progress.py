@@ -1,0 +1,90 @@
+"""How a job gets on, live: round, loss, accuracy, accepted, rejected, paid, and why it waits."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from rich.console import Console
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+
+from gradmarket.client import Market
+from gradmarket.money import Token
+
+Job = dict[str, Any]
+Show = Callable[[Job], None]
+OVER: Final = ("finished", "cancelled", "failed")
+NEWS: Final = ("round_closed", "paused", "resumed", "published", *OVER)
+LOOK_EVERY_S: Final = 0.5
+
+
+def follow(market: Market, job_id: str, show: Show) -> Job:
+    """Shows the job at every change that matters until it has ended; the job as it is then."""
+    show(market.job(job_id))
+    looked = 0.0
+    for event in market.watch(job_id):
+        if event is None or event.kind in NEWS or time.monotonic() - looked > LOOK_EVERY_S:
+            show(market.job(job_id))
+            looked = time.monotonic()
+    job = market.job(job_id)
+    show(job)
+    return job
+
+
+@contextmanager
+def display(console: Console, token: Token) -> Iterator[Show]:
+    """A panel that is redrawn on a terminal; elsewhere a line for every round and every reason to wait."""
+    if not console.is_terminal:
+        yield Lines(console, token).show
+        return
+    with Live(console=console, refresh_per_second=8) as live:
+        yield lambda job: live.update(_panel(job, token))
+
+
+class Lines:
+    def __init__(self, console: Console, token: Token) -> None:
+        self._console = console
+        self._token = token
+        self._round: int | None = None
+        self._why = ""
+
+    def show(self, job: Job) -> None:
+        why = f"{job['state']}: {job['reason']}" if job["reason"] else job["state"]
+        if job["round"] != self._round:
+            self._round = job["round"]
+            self._say("  ".join(f"{name} {value}" for name, value in facts(job, self._token)))
+        if why != self._why:
+            self._why = why
+            self._say(why)
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, highlight=False, soft_wrap=True)
+
+
+def facts(job: Job, token: Token) -> list[tuple[str, str]]:
+    """What is shown of the rounds done and of the money; a dash for what is not known yet."""
+    metrics = job["metrics"] or {}
+    done = 0 if job["round"] is None else job["round"] + 1
+    return [
+        ("round", f"{done}/{job['rounds']}"),
+        ("loss", _figure(job["loss"])),
+        ("accuracy", _figure(metrics.get("accuracy"))),
+        ("accepted", str(job["accepted"])),
+        ("rejected", str(job["rejected"])),
+        ("paid", token.text(job["costs"]["earned"])),
+    ]
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _panel(job: Job, token: Token) -> Panel:
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts(job, token):
+        grid.add_row(f"[dim]{name}[/dim]", value)
+    grid.add_row("[dim]deposited[/dim]", token.text(job["costs"]["deposited"]))
+    grid.add_row("[dim]state[/dim]", f"{job['state']}  {job['reason']}".rstrip())
+    return Panel(grid, title=f"{job['name']}  {job['id']}", expand=False)

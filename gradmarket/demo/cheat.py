@@ -1,0 +1,61 @@
+"""Workers that cheat: the product's own worker around a step whose answer is tampered with.
+
+`python -m gradmarket.demo.cheat BEHAVIOUR --market URL --payout ADDRESS --data FOLDER`
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Final
+
+import numpy as np
+import typer
+
+from gradmarket.market.job import GradientStep
+from gradmarket.worker.bench import Arrays, Compute
+from gradmarket.worker.report import Journal
+from gradmarket.worker.run import run
+from gradmarket.worker.settings import Settings
+
+Tensors = Mapping[str, np.ndarray]
+LOSS: Final = "loss"
+
+
+def sign_flip(honest: Tensors) -> dict[str, np.ndarray]:
+    """The true answer with every gradient turned round: it would train the model away from its goal."""
+    return {name: array if name == LOSS else -array for name, array in honest.items()}
+
+
+def noise(honest: Tensors) -> dict[str, np.ndarray]:
+    """Gaussian noise of the true gradients' size, as from one that computes nothing; new at every call."""
+    draw = np.random.default_rng().standard_normal
+    return {
+        name: array if name == LOSS else (draw(array.shape) * max(float(array.std()), 1e-6)).astype(array.dtype)
+        for name, array in honest.items()
+    }
+
+
+BEHAVIOURS: Final[dict[str, Callable[[Tensors], dict[str, np.ndarray]]]] = {"sign_flip": sign_flip, "noise": noise}
+
+
+def cheating(behaviour: str, compute: Compute) -> Compute:
+    tamper = BEHAVIOURS[behaviour]
+
+    def computed(state: Arrays, batch: Arrays, seed: bytes, step: GradientStep) -> dict[str, np.ndarray]:
+        return tamper(compute(state, batch, seed, step))
+
+    return computed
+
+
+def main(
+    behaviour: str,
+    market: Annotated[str, typer.Option()],
+    payout: Annotated[str, typer.Option()],
+    data: Annotated[Path, typer.Option()],
+) -> None:
+    """Work for a market like any worker, but for what is computed."""
+    settings = Settings.model_validate({"market": market, "payout": payout, "data": data})
+    run(settings, lambda compute: cheating(behaviour, compute), Journal(as_json=True))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,99 @@
+"""The processes that the demo starts, and their end: each is known by its id, and no other is touched."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gradmarket.market.errors import MarketError
+
+PREFIX: Final = "GRADMARKET_"
+LAST_LINES: Final = 15
+GRACE_S: Final = 5.0
+LOOK_EVERY_S: Final = 0.05
+
+
+class DemoFailed(MarketError):
+    """The demo did not work."""
+
+
+@dataclass(frozen=True)
+class Child:
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def ask_to_leave(self) -> None:
+        if not self.ended:
+            self.process.send_signal(signal.SIGTERM)
+
+    def left(self, within_s: float) -> int:
+        """Its exit code; raises DemoFailed if it stays longer."""
+        try:
+            return self.process.wait(within_s)
+        except subprocess.TimeoutExpired as error:
+            raise DemoFailed(f"{self.name} does not leave within {within_s:.0f} s; {self.last_words()}") from error
+
+    def last_words(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+        return f"its log {self.log} ends with:\n" + "\n".join(lines)
+
+
+class Children:
+    """Each has a session of its own, so that Ctrl-C reaches the demo alone, which then ends them in order."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._all: list[Child] = []
+
+    def start(self, name: str, arguments: Sequence[str]) -> Child:
+        """Runs `python ARGUMENTS`, with its output in NAME.log and none of the caller's own settings."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        log = self._folder / f"{name}.log"
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+        child = Child(name, process, log)
+        self._all.append(child)
+        return child
+
+    def check(self) -> None:
+        """Raises DemoFailed if one has ended that nobody asked to."""
+        for child in self._all:
+            if child.ended:
+                raise DemoFailed(f"{child.name} ended with {child.process.returncode}; {child.last_words()}")
+
+    def forget(self, child: Child) -> None:
+        """It may end, or stay, as it likes."""
+        self._all.remove(child)
+
+    def end(self) -> None:
+        """Ends all that are left: asked twice, which hurries a worker, then killed."""
+        for _ in range(2):
+            for child in self._all:
+                child.ask_to_leave()
+            time.sleep(LOOK_EVERY_S)
+        until = time.monotonic() + GRACE_S
+        while time.monotonic() < until and not all(child.ended for child in self._all):
+            time.sleep(LOOK_EVERY_S)
+        for child in self._all:
+            if not child.ended:
+                child.process.kill()
+            child.process.wait()
+        self._all.clear()

@@ -1,0 +1,34 @@
+"""`gradmarket demo`."""
+
+import json
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from gradmarket.commands.edge import JsonOption, say_json, told
+from gradmarket.demo.play import play
+
+
+def demo(
+    report: Annotated[Path | None, typer.Option(help="File to write the report to, as JSON.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave service and chain up at the end.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """The whole market on this machine: honest workers, cheats, money. Ends with 0 only if everything held."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    with told():
+        done = play(Console(stderr=as_json), keep)
+    if report is not None:
+        report.write_text(json.dumps(done, indent=2) + "\n")
+    if as_json:
+        say_json(done)
+    raise typer.Exit(0 if done["ok"] else 1)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    """As Ctrl-C, so that nothing stays behind."""
+    raise KeyboardInterrupt

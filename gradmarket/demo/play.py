@@ -1,0 +1,122 @@
+"""The demo from beginning to end: start, post, watch, settle up, check, and leave nothing running."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from gradmarket.client import Json, Market
+from gradmarket.commands import progress
+from gradmarket.demo import outcome, service, workers
+from gradmarket.demo.children import Children, DemoFailed
+from gradmarket.demo.report import report, show
+from gradmarket.demo.service import Service
+from gradmarket.demo.spec import JOB
+from gradmarket.money import Token
+
+LIMIT_S: Final = 300.0
+"""A demo whose job has not ended by then has failed."""
+
+
+@dataclass
+class Clock:
+    """Seconds since the demo began, and when the first gradient was accepted."""
+
+    began: float = field(default_factory=time.monotonic)
+    first_accepted: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def look(self, job: Json) -> None:
+        if not self.first_accepted and job["accepted"]:
+            self.first_accepted = self.seconds
+        if self.seconds > LIMIT_S:
+            raise DemoFailed(f"after {LIMIT_S:.0f} s the job is {job['state']}: {job['reason']}")
+
+
+def play(console: Console, keep: bool = False) -> dict[str, Any]:
+    """The report. Raises MarketError where something did not work at all; whatever happens, nothing stays behind.
+
+    With `keep` the service, its chain and the folder stay when all went well.
+    """
+    clock, folder = Clock(), Path(tempfile.mkdtemp(prefix="gradmarket-demo-"))
+    console.print(f"Starting a chain, a service and {len(workers.CAST)} workers in {folder}", highlight=False)
+    with _house(folder) as (children, ending):
+        served = service.start(children, folder / "service")
+        with served.place.market() as market:
+            done = _run(console, clock, children, served, market, folder)
+        if keep:
+            ending.pop_all()
+            _stays(console, served)
+    return done
+
+
+def _run(
+    console: Console, clock: Clock, children: Children, served: Service, market: Market, folder: Path
+) -> dict[str, Any]:
+    chain = market.chain()
+    job = market.submit(JOB)["id"]
+    console.print(_introduction(served, chain, job), highlight=False, soft_wrap=True)
+    hired = workers.hire(children, served.place.url, folder / "workers")
+    _watch(console, clock, children, market, job, Token.of(chain))
+    console.print("The workers redeem what they earned, release the rest and leave; the requester takes it back.")
+    workers.dismiss(children, hired)
+    ledger = served.ledger()
+    outcome.settled(market, ledger, job)
+    found = outcome.read(market, ledger, job, hired, folder)
+    show(console, found, Token.of(chain))
+    return report(found, chain, {"total": clock.seconds, "first_accepted": clock.first_accepted})
+
+
+def _introduction(served: Service, chain: Json, job: str) -> str:
+    replication = JOB["replication"]
+    return (
+        f"{served.place.url} serves job {job}; chain {chain['chain_id']}, contract {chain['contract']}.\n"
+        f"{JOB['tasks_per_round']} tasks a round, {replication['replicas']} replicas of each and up to "
+        f"{replication['max_replicas']} where they disagree, votes on exact bits, replicas of a task kept apart by "
+        f"{' and '.join(JOB['separation'])}.\nOf {len(workers.CAST)} workers one turns its gradients round and one "
+        "sends noise; the service is not told which."
+    )
+
+
+def _watch(console: Console, clock: Clock, children: Children, market: Market, job: str, token: Token) -> None:
+    with progress.display(console, token) as display:
+
+        def look(now: Json) -> None:
+            children.check()
+            clock.look(now)
+            display(now)
+
+        ended = progress.follow(market, job, look)
+    if ended["state"] != "finished":
+        raise DemoFailed(f"the job is {ended['state']}: {ended['reason']}")
+
+
+@contextmanager
+def _house(folder: Path) -> Iterator[tuple[Children, ExitStack]]:
+    """Children in `folder`; at the end, however it comes, they, the chain and the folder go, in this order."""
+    with ExitStack() as ending:
+        ending.callback(shutil.rmtree, folder, ignore_errors=True)
+        ending.callback(service.stop_chain, folder / "service")
+        children = Children(folder / "logs")
+        ending.callback(children.end)
+        yield children, ending
+
+
+def _stays(console: Console, served: Service) -> None:
+    chain = served.chain
+    console.print(
+        f"It stays up: {served.place.url} (documentation at {served.place.url}/docs), token in "
+        f"{served.data / 'keys' / 'token'}, logs beside {served.child.log}.\n"
+        f"Stop it: kill {served.child.process.pid}{f' {chain.pid}' if chain else ''}",
+        highlight=False,
+        soft_wrap=True,
+    )

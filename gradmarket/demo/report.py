@@ -1,0 +1,71 @@
+"""What the demo leaves behind: a table for people, and the same as data."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from gradmarket.client import Json
+from gradmarket.demo.outcome import Outcome, Pay, accuracy
+from gradmarket.money import Token
+
+
+def report(outcome: Outcome, chain: Json, seconds: dict[str, float]) -> dict[str, Any]:
+    """As JSON: amounts are decimal strings in the token's smallest unit; accepted and rejected count replicas."""
+    stats, escrow = outcome.stats, outcome.escrow
+    return {
+        "ok": all(outcome.checks.values()),
+        "job": outcome.job["id"],
+        "rounds": outcome.job["round"] + 1 if outcome.job["round"] is not None else 0,
+        "accuracy": accuracy(outcome.job),
+        "chain_id": chain["chain_id"],
+        "contract": chain["contract"],
+        "token": chain["token"],
+        "escrow": {
+            "deposited": str(escrow.deposited),
+            "paid": str(escrow.paid),
+            "refunded": str(escrow.refunded),
+        },
+        "accepted": stats["accepted"],
+        "rejected": stats["rejected"],
+        "parameters_digest": outcome.served,
+        "workers": [_worker(pay) for pay in outcome.workers],
+        "payload_bytes": stats["payload_bytes"],
+        "uploads": stats["uploads"],
+        "tasks": stats["tasks"],
+        "seconds": {**{name: round(value, 3) for name, value in seconds.items()}, "compute": stats["compute_seconds"]},
+        "settlements": [
+            {"tx": batch["tx"], "gas": batch["gas"], "gradients": batch["gradients"]} for batch in stats["settlements"]
+        ],
+        "checks": outcome.checks,
+    }
+
+
+def show(console: Console, outcome: Outcome, token: Token) -> None:
+    console.print(_table(outcome.workers, token))
+    escrow = outcome.escrow
+    sums = (f"{name} {token.text(value)}" for name, value in (("deposited", escrow.deposited), ("paid", escrow.paid)))
+    console.print(f"escrow: {', '.join(sums)}, refunded {token.text(escrow.refunded)}", highlight=False)
+    console.print(f"parameters: {outcome.served}", highlight=False, soft_wrap=True)
+    for name, held in outcome.checks.items():
+        console.print(f"  [{'green' if held else 'bold red'}]{'yes' if held else 'NO '}[/] {name}", highlight=False)
+
+
+def _worker(pay: Pay) -> dict[str, Any]:
+    return {
+        "address": pay.address,
+        "behaviour": pay.behaviour,
+        "accepted": pay.accepted,
+        "rejected": pay.rejected,
+        "earned": str(pay.earned),
+        "balance": str(pay.balance),
+    }
+
+
+def _table(workers: list[Pay], token: Token) -> Table:
+    table = Table("worker", "behaviour", "accepted", "rejected", "why", "earned", "balance on the chain")
+    for pay in workers:
+        why = "; ".join(f"{count} x {reason}" for reason, count in pay.why.items())
+        figures = (str(pay.accepted), str(pay.rejected), why, token.text(pay.earned), token.text(pay.balance))
+        table.add_row(f"{pay.address[:10]}…", pay.behaviour, *figures)
+    return table

@@ -1,0 +1,70 @@
+"""The requester's service and its chain, as anybody would start them."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gradmarket.client import Market
+from gradmarket.contracts import deployment
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.local import LocalChain
+from gradmarket.demo.children import LOOK_EVERY_S, Child, Children, DemoFailed
+from gradmarket.place import Place, find
+from gradmarket.problems import Problem, Unreachable
+
+START_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Service:
+    data: Path
+    place: Place
+    child: Child
+
+    @property
+    def chain(self) -> LocalChain | None:
+        """Its local Anvil, while that runs: it outlives the service on purpose."""
+        return LocalChain.reattach(self.data / "chain")
+
+    def ledger(self) -> Ledger:
+        """The contract as it stands, seen past the service; raises DemoFailed if its Anvil is gone."""
+        chain = self.chain
+        if chain is None:
+            raise DemoFailed("the local chain is gone")
+        return Ledger(chain.connect(), deployment.read(self.data / "deployment.json"))
+
+
+def start(children: Children, data: Path) -> Service:
+    """`gradmarket serve` on a free port, once it answers that it is ready. Raises DemoFailed where it does not."""
+    child = children.start("serve", ["-m", "gradmarket", "serve", "--data", str(data), "--port", "0"])
+    until = time.monotonic() + START_S
+    while not (data / "url").is_file():
+        _wait(children, until)
+    place = find(data=data, url=(data / "url").read_text().strip())
+    with place.market() as market:
+        while not _ready(market):
+            _wait(children, until)
+    return Service(data, place, child)
+
+
+def stop_chain(data: Path) -> None:
+    """Ends the folder's Anvil, if one runs."""
+    chain = LocalChain.reattach(data / "chain")
+    if chain is not None:
+        chain.stop()
+
+
+def _wait(children: Children, until: float) -> None:
+    children.check()
+    if time.monotonic() > until:
+        raise DemoFailed(f"the service does not answer within {START_S:.0f} s")
+    time.sleep(LOOK_EVERY_S)
+
+
+def _ready(market: Market) -> bool:
+    try:
+        market.ready()
+    except (Unreachable, Problem):
+        return False
+    return True

@@ -1,0 +1,29 @@
+"""What the demo buys, and from whom."""
+
+from typing import Any, Final
+
+GOAL: Final = 0.95
+"""Least accuracy on held-out rows for the demo to have worked."""
+PRICE: Final = 10**16
+"""A hundredth of a token for a gradient."""
+HONEST: Final = "honest"
+CAST: Final = (HONEST, "sign_flip", HONEST, "noise", HONEST)
+"""How each worker behaves; a cheat's name is a function of the module `cheat`."""
+
+JOB: Final[dict[str, Any]] = {
+    "name": "handwritten digits",
+    "model": {"architecture": "mlp", "arguments": {"hidden": [256]}},
+    "data": {"ready": "digits"},
+    "evaluation": {"partition": "test", "metric": "accuracy"},
+    "step": {"kind": "gradient", "rows": 350},
+    "optimizer": {"name": "adamw", "lr": 0.02},
+    "rounds": 40,
+    "tasks_per_round": 2,
+    "replication": {"name": "fixed", "replicas": 3, "max_replicas": 5},
+    "verifier": {"name": "exact"},
+    "separation": ["payout"],
+    "seed": 7,
+    "price": str(PRICE),
+    "deadlines": {"lease_s": 30, "wave_s": 15, "upload_s": 15},
+    "stop": [{"metric": "accuracy", "at": 0.96}],
+}

@@ -1,0 +1,26 @@
+"""Server-sent events (WHATWG HTML, 9.2), as far as a job's stream uses them."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Event:
+    id: int
+    kind: str
+    body: dict[str, Any]
+
+
+def read(lines: Iterable[str]) -> Iterator[Event]:
+    """Events from the stream's lines; comments, which keep the connection open, are passed over."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name:
+            fields[name] = value.removeprefix(" ")
+        elif not line:
+            if "data" in fields:
+                yield Event(int(fields["id"]), fields["event"], json.loads(fields["data"]))
+            fields = {}

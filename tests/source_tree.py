@@ -1,0 +1,114 @@
+"""Our modules as syntax trees: what each imports of ours and of others. Nothing is executed."""
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+ROOMS: Final = ("market", "contracts", "runner", "migrations", "requester", "worker")
+SKIPPED: Final = {"node_modules", "__pycache__", "out", "cache"}
+PACKAGE: Final = "gradmarket"
+
+
+@dataclass(frozen=True)
+class Import:
+    """`name` is the module that is meant, as far as its own line tells."""
+
+    name: str
+    line: int
+    inside: str
+    """The function it stands in; empty at the top of a module."""
+
+
+@dataclass(frozen=True)
+class Module:
+    name: str
+    tree: ast.Module
+    imports: tuple[Import, ...]
+
+    @property
+    def outside(self) -> set[str]:
+        """Modules of others, by their full name."""
+        return {found.name for found in self.imports if not within(found.name, PACKAGE)}
+
+
+def within(name: str, package: str) -> bool:
+    """Whether the dotted `name` is `package` or lies in it."""
+    return name == package or name.startswith(package + ".")
+
+
+def read() -> dict[str, Module]:
+    """Every module of ours by its installed name."""
+    sources = dict(_sources())
+    return {name: parse(name, path.read_text(), sources) for name, path in sources.items()}
+
+
+def parse(name: str, text: str, known: Iterable[str]) -> Module:
+    tree = ast.parse(text)
+    return Module(name, tree, tuple(_imports(tree, frozenset(known), "")))
+
+
+def ours(module: Module) -> set[str]:
+    """Modules of ours that it imports, but for itself."""
+    return {found.name for found in module.imports if within(found.name, PACKAGE)} - {module.name}
+
+
+def reachable(modules: Mapping[str, Module], start: str) -> set[str]:
+    """What importing `start` imports of ours, packages of the way included."""
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in modules:
+            continue
+        seen.add(name)
+        waiting += [*ours(modules[name]), name.rpartition(".")[0]]
+    return seen
+
+
+def cycles(modules: Mapping[str, Module]) -> list[set[str]]:
+    """Modules that import each other, directly or not (Tarjan 1972 finds the same; this is the short way)."""
+    below = {name: _strictly_below(modules, name) for name in modules}
+    looped = {name for name in modules if name in below[name]}
+    groups = {frozenset(other for other in looped if other in below[name] and name in below[other]) for name in looped}
+    return [set(group) for group in groups]
+
+
+def _strictly_below(modules: Mapping[str, Module], start: str) -> set[str]:
+    seen: set[str] = set()
+    waiting = list(ours(modules[start]))
+    while waiting:
+        name = waiting.pop()
+        if name in modules and name not in seen:
+            seen.add(name)
+            waiting += ours(modules[name])
+    return seen
+
+
+def _sources() -> Iterator[tuple[str, Path]]:
+    for room in ROOMS:
+        yield from _folder(ROOT / room, f"{PACKAGE}.{room}")
+    yield from _folder(ROOT / PACKAGE, PACKAGE)
+
+
+def _folder(folder: Path, package: str) -> Iterator[tuple[str, Path]]:
+    for path in sorted(folder.rglob("*.py")):
+        inner = path.relative_to(folder).with_suffix("").parts
+        if SKIPPED.isdisjoint(inner):
+            yield ".".join((package, *(part for part in inner if part != "__init__"))), path
+
+
+def _imports(node: ast.AST, known: frozenset[str], inside: str) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (Import(alias.name, child.lineno, inside) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            base = child.module or ""
+            for alias in child.names:
+                full = f"{base}.{alias.name}"
+                yield Import(full if full in known else base, child.lineno, inside)
+        else:
+            named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from _imports(child, known, getattr(child, "name", "lambda") if named else inside)

@@ -1,0 +1,199 @@
+"""The arrows between rooms, read from the source. An exception is listed here by name, or it is an error."""
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+import source_tree
+from source_tree import Module, cycles, ours, parse, reachable, within
+
+MAY_IMPORT: Final = {
+    "market": {"market"},
+    "contracts": {"contracts", "market"},
+    "runner": {"runner", "market"},
+    "migrations": {"migrations", "requester"},
+    "requester": {"requester", "migrations", "runner", "contracts", "market"},
+    "worker": {"worker", "runner", "contracts", "market"},
+}
+"""Room -> rooms. What is in none of these rooms is what users import and type, and may import all of them."""
+
+REQUESTER: Final = {
+    **dict.fromkeys(("bell", "settings", "keys", "blobs", "store", "chain", "modelling", "readydata"), 0),
+    "context": 1,
+    "stages": 2,
+    "wiring": 3,
+    "api": 4,
+    "app": 5,
+    **dict.fromkeys(("engine", "queue", "cli"), 6),
+}
+"""Arrows inside the requester go to the same height or down."""
+
+TORCH: Final = ("gradmarket.market.model", "gradmarket.runner")
+NO_TORCH: Final = ("gradmarket.requester.cli", "gradmarket.worker.cli", "gradmarket.cli", "gradmarket.demo.command")
+CHILD: Final = "gradmarket.runner.child"
+
+LATE_IMPORTS: Final[set[tuple[str, str]]] = set()
+"""(module, function) at a command line's edge that import something heavy when called."""
+BY_NAME: Final = {"gradmarket.market.plugins", "gradmarket.cli"}
+"""Modules that import by a name out of a fixed list."""
+
+PURE_OTHERS: Final = {
+    "numpy", "pydantic", "eth_account", "eth_keys", "eth_utils", "blake3", "safetensors", "torch",
+    "abc", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime", "enum", "fnmatch", "fractions",
+    "functools", "hashlib", "importlib", "io", "itertools", "json", "math", "mmap", "operator", "pkgutil", "re",
+    "struct", "types", "typing", "weakref",
+}  # fmt: skip
+"""What the market may use of others: none of them reaches a socket, a database, a clock or chance."""
+IMPURE_CALLS: Final = {"open", "print", "input", "datetime.now", "datetime.utcnow", "date.today", "np.random.seed"}
+
+FORBIDDEN_MODULES: Final = ("pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "multiprocessing")
+FORBIDDEN_CALLS: Final = {
+    "eval", "exec", "__import__", "torch.load", "torch.save", "torch.export.load", "torch.jit.load", "torch.hub.load",
+}  # fmt: skip
+LATE_CALLS: Final = {"importlib.import_module", "import_module"}
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[str, Module]:
+    return source_tree.read()
+
+
+def room(name: str) -> str:
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in MAY_IMPORT else "gradmarket"
+
+
+def against_rooms(module: Module) -> Iterator[str]:
+    allowed = MAY_IMPORT.get(room(module.name))
+    for target in ours(module) if allowed is not None else ():
+        if room(target) not in allowed and target != "gradmarket":
+            yield f"{module.name} imports {target}"
+
+
+def against_heights(module: Module) -> Iterator[str]:
+    own = height(module.name)
+    for target in ours(module):
+        there = height(target)
+        if own is not None and there is not None and there > own:
+            yield f"{module.name} imports {target} from above"
+
+
+def height(name: str) -> int | None:
+    parts = name.split(".")
+    return REQUESTER[parts[2]] if parts[1:2] == ["requester"] and len(parts) > 2 else None
+
+
+def against_purity(module: Module) -> Iterator[str]:
+    if room(module.name) == "market":
+        yield from (f"{module.name} uses {o}" for o in module.outside if o.partition(".")[0] not in PURE_OTHERS)
+        yield from (f"{module.name} calls {name}" for name in calls(module) if name in IMPURE_CALLS)
+
+
+def against_torch(module: Module) -> Iterator[str]:
+    if uses_torch(module) and not any(within(module.name, place) for place in TORCH):
+        yield f"{module.name} imports torch"
+
+
+def against_late_imports(module: Module) -> Iterator[str]:
+    for found in module.imports:
+        if found.inside and (module.name, found.inside) not in LATE_IMPORTS:
+            yield f"{module.name}:{found.line} imports {found.name} inside {found.inside}"
+    if module.name not in BY_NAME and LATE_CALLS & set(calls(module)):
+        yield f"{module.name} imports by name"
+
+
+def against_safety(module: Module) -> Iterator[str]:
+    for name in module.outside:
+        if any(within(name, forbidden) for forbidden in FORBIDDEN_MODULES):
+            yield f"{module.name} imports {name}"
+    yield from (f"{module.name} calls {name}" for name in calls(module) if name in FORBIDDEN_CALLS)
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
+            yield f"{module.name} lets numpy unpickle"
+        if isinstance(node, ast.Assert):
+            yield f"{module.name}:{node.lineno} validates with an assert"
+
+
+def calls(module: Module) -> Iterator[str]:
+    """Dotted names of what is called, such as `torch.load`."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            yield ast.unparse(node.func)
+
+
+def uses_torch(module: Module) -> bool:
+    return any(within(name, "torch") for name in module.outside)
+
+
+RULES: Final = (
+    against_rooms, against_heights, against_purity, against_torch, against_late_imports, against_safety,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_module_keeps_the_rule(rule: object, modules: dict[str, Module]) -> None:
+    assert callable(rule)
+    assert [found for module in modules.values() for found in rule(module)] == []
+
+
+def test_no_module_imports_itself_by_a_detour(modules: dict[str, Module]) -> None:
+    assert cycles(modules) == []
+
+
+@pytest.mark.parametrize("entry", NO_TORCH)
+def test_torch_stays_out_of_the_main_processes(entry: str, modules: dict[str, Module]) -> None:
+    assert [name for name in reachable(modules, entry) if uses_torch(modules[name])] == []
+
+
+def test_torch_is_in_the_runners_child(modules: dict[str, Module]) -> None:
+    assert any(uses_torch(modules[name]) for name in reachable(modules, CHILD))
+
+
+def test_every_room_of_the_requester_has_its_height(modules: dict[str, Module]) -> None:
+    rooms = {name.split(".")[2] for name in modules if name.startswith("gradmarket.requester.")}
+    assert rooms <= REQUESTER.keys()
+
+
+BROKEN: Final = {
+    "room": ("gradmarket.market.rules.x", "from gradmarket.contracts import calls", against_rooms),
+    "requester from worker": ("gradmarket.worker.x", "from gradmarket.requester import bell", against_rooms),
+    "worker from requester": ("gradmarket.requester.api.x", "import gradmarket.worker.run", against_rooms),
+    "users' from runner": ("gradmarket.runner.x", "from gradmarket.client import Market", against_rooms),
+    "height": ("gradmarket.requester.stages.x", "from gradmarket.requester import wiring", against_heights),
+    "socket": ("gradmarket.market.x", "import socket", against_purity),
+    "clock": ("gradmarket.market.x", "from time import time", against_purity),
+    "file": ("gradmarket.market.x", "open('a')", against_purity),
+    "now": ("gradmarket.market.x", "from datetime import datetime\ndatetime.now()", against_purity),
+    "torch": ("gradmarket.requester.x", "from torch import nn", against_torch),
+    "torch in rules": ("gradmarket.market.rules.x", "import torch.nn", against_torch),
+    "late": ("gradmarket.worker.x", "def f():\n    import json", against_late_imports),
+    "later": (
+        "gradmarket.worker.x",
+        "class A:\n    def f(self):\n        if 1:\n            import json",
+        against_late_imports,
+    ),
+    "by name": ("gradmarket.worker.x", "import importlib\nimportlib.import_module('a')", against_late_imports),
+    "pickle": ("gradmarket.worker.x", "from pickle import loads", against_safety),
+    "pool": ("gradmarket.worker.x", "import multiprocessing.pool", against_safety),
+    "eval": ("gradmarket.worker.x", "eval('1')", against_safety),
+    "torch.load": ("gradmarket.runner.x", "import torch\ntorch.load('a')", against_safety),
+    "numpy": ("gradmarket.worker.x", "import numpy\nnumpy.load('a', allow_pickle=True)", against_safety),
+    "assert": ("gradmarket.worker.x", "assert 1", against_safety),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_each_rule_sees_what_it_forbids(case: str, modules: dict[str, Module]) -> None:
+    name, text, rule = BROKEN[case]
+    assert len(list(rule(parse(name, text, modules)))) == 1
+
+
+def test_cycles_are_found() -> None:
+    texts = {
+        "gradmarket.a": "from gradmarket import b",
+        "gradmarket.b": "import gradmarket.c",
+        "gradmarket.c": "from gradmarket.a import x",
+    }
+    looped = {name: parse(name, text, texts) for name, text in texts.items()}
+    assert cycles(looped) == [set(texts)]
