@@ -6,6 +6,7 @@ import {GradMarket} from "../../src/GradMarket.sol";
 import {GradToken} from "../../src/GradToken.sol";
 import {IEscrow} from "../../src/interfaces/IEscrow.sol";
 import {ILedger} from "../../src/interfaces/ILedger.sol";
+import {IVouchers} from "../../src/interfaces/IVouchers.sol";
 import {Signing} from "../Signing.sol";
 import {bound, vm} from "../Vm.sol";
 
@@ -34,6 +35,10 @@ contract Play {
     uint256 public refunded;
     mapping(uint256 jobId => mapping(address worker => uint64)) public earned;
     mapping(uint256 jobId => mapping(address worker => uint64)) public batched;
+    /// what reservations and releases add up to
+    mapping(uint256 jobId => mapping(address worker => uint64)) public promised;
+    mapping(uint256 jobId => uint64) public batches;
+    mapping(uint256 jobId => bytes32) public termsAtOpening;
     mapping(uint256 jobId => mapping(address worker => uint64[])) internal _vouchers;
     mapping(uint256 jobId => Work[]) internal _unsettled;
     /// workers that have signed a release that is still good: they take no more work
@@ -66,6 +71,7 @@ contract Play {
         if (block.timestamp > market.job(jobId).expiry) return;
         amount = uint64(bound(amount, 0, market.free(jobId)));
         market.reserve(jobId, abi.encodePacked(_pickWorker(worker), amount));
+        promised[jobId][_pickWorker(worker)] += amount;
     }
 
     /// a worker computes against its own reservation and gets a voucher for the sum of all it earned
@@ -81,20 +87,26 @@ contract Play {
         _unsettled[jobId].push(Work(worker, price, count));
     }
 
-    /// a batch with the last few records that were in no batch
-    function settle(uint256 jobId, uint256 records) external {
+    /// a batch with the last few records that were in no batch, with each record or with its sum
+    function settle(uint256 jobId, uint256 records, bool rooted) external {
         jobId = _pickJob(jobId);
-        ILedger.Job memory j = market.job(jobId);
         Work[] storage open = _unsettled[jobId];
-        if (open.length == 0 || block.timestamp > j.claimUntil) return;
+        if (open.length == 0 || block.timestamp > market.job(jobId).claimUntil) return;
         bytes memory data;
         for (records = bound(records, 1, open.length); records > 0; --records) {
             Work memory work = open[open.length - 1];
             open.pop();
-            batched[jobId][work.worker] += uint64(work.price) * work.count;
-            data = bytes.concat(data, abi.encodePacked(work.worker, work.price, work.count), new bytes(32 * work.count));
+            uint64 sum = uint64(work.price) * work.count;
+            batched[jobId][work.worker] += sum;
+            data = bytes.concat(data, rooted ? abi.encodePacked(work.worker, sum) : _group(work));
         }
-        market.settlePacked(jobId, j.batches, data);
+        uint64 batch = batches[jobId]++;
+        if (rooted) market.settleRooted(jobId, batch, keccak256(data), data);
+        else market.settlePacked(jobId, batch, data);
+    }
+
+    function _group(Work memory work) private pure returns (bytes memory) {
+        return bytes.concat(abi.encodePacked(work.worker, work.price, work.count), new bytes(32 * work.count));
     }
 
     /// any voucher a worker ever got, sent by anyone
@@ -104,6 +116,18 @@ contract Play {
         uint64[] storage vouchers = _vouchers[jobId][worker];
         if (vouchers.length == 0 || block.timestamp > market.job(jobId).claimUntil) return;
         _redeem(jobId, worker, vouchers[bound(which, 0, vouchers.length - 1)]);
+    }
+
+    /// the newest vouchers of all workers of a job, in one call
+    function redeemMany(uint256 jobId) external {
+        jobId = _pickJob(jobId);
+        IVouchers.SignedVoucher[] memory rows = new IVouchers.SignedVoucher[](WORKERS);
+        for (uint256 i; i < WORKERS; ++i) {
+            uint64 all = earned[jobId][workers[i]];
+            bytes memory signature = Signing.voucher(market, SIGNER_KEY, jobId, workers[i], all);
+            rows[i] = IVouchers.SignedVoucher(jobId, workers[i], all, signature);
+        }
+        market.redeemBatch(rows);
     }
 
     function collect(uint256 jobId, uint256 worker) external {
@@ -126,6 +150,7 @@ contract Play {
             market.release(jobId, to);
         }
         leaving[jobId][worker] = false;
+        promised[jobId][worker] = to;
     }
 
     function withdrawFree(uint256 jobId, uint64 amount) external {
@@ -180,8 +205,14 @@ contract Play {
         IEscrow.OpenParams memory params;
         (params.amount, params.unit, params.expiry, params.claimUntil) = (50_000, UNIT, expiry, expiry + CLAIM);
         params.voucherSigner = vm.addr(SIGNER_KEY);
-        market.openJob(params);
+        uint256 jobId = market.openJob(params);
+        termsAtOpening[jobId] = termsOf(market.job(jobId));
         deposited += 50_000;
+    }
+
+    /// @dev all that may never change
+    function termsOf(ILedger.Job memory j) public pure returns (bytes32) {
+        return keccak256(abi.encode(j.requester, j.claimUntil, j.unit, j.bond, j.slashWindow, j.contestWindow));
     }
 
     function _pickJob(uint256 seed) internal pure returns (uint256) {

@@ -1,0 +1,150 @@
+"""How well the contract's tests notice faults: `python -m gradmarket.contracts.mutation --mutants 200 --seed 1`.
+
+Each of a seeded sample of small faults (mutants.py) is put into a copy of the sources, and forge's tests run on it.
+A fault that no test notices survives; the score is the share that did not. Faults that do not compile do not count.
+Survivors that are explained stand in test/survivors.json: they change nothing that anyone could see.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from gradmarket.contracts import toolchain
+from gradmarket.contracts.mutants import Mutant, sample
+
+EXPLAINED: Final = toolchain.HERE / "test" / "survivors.json"
+_TIMEOUT_S: Final = 300
+_UNITS: Final = ("--no-match-path", "test/invariants/*")
+_INVARIANTS: Final = ("--match-path", "test/invariants/*")
+_FEWER_RUNS: Final = {"FOUNDRY_FUZZ_RUNS": "100", "FOUNDRY_INVARIANT_RUNS": "40"}
+
+
+class Fate(StrEnum):
+    KILLED = "killed"
+    SURVIVED = "survived"
+    INVALID = "does not compile"
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """A copy of the sources and tests in which to put faults."""
+
+    folder: Path
+
+    @classmethod
+    def at(cls, folder: Path) -> "Workshop":
+        for name in ("src", "test", "solcjs"):
+            shutil.copytree(toolchain.HERE / name, folder / name)
+        shutil.copy(toolchain.HERE / "foundry.toml", folder)
+        os.symlink(toolchain.HERE / "node_modules", folder / "node_modules")
+        return cls(folder)
+
+    def fate(self, mutant: Mutant) -> Fate:
+        """What becomes of the fault; the source is put back."""
+        path = self.folder / mutant.path
+        source = path.read_text(encoding="utf-8")
+        path.write_text(mutant.apply(source), encoding="utf-8")
+        try:
+            return self._tested()
+        finally:
+            path.write_text(source, encoding="utf-8")
+
+    def passes(self) -> bool:
+        """Whether the tests pass as things stand."""
+        return self._tested() is Fate.SURVIVED
+
+    def _tested(self) -> Fate:
+        if not self._forge("build", "src"):
+            return Fate.INVALID
+        noticed = not self._forge("test", *_UNITS) or not self._forge("test", *_INVARIANTS)
+        return Fate.KILLED if noticed else Fate.SURVIVED
+
+    def _forge(self, verb: str, *arguments: str) -> bool:
+        fast = ("--fail-fast", "--gas-snapshot-emit", "false") if verb == "test" else ()
+        command = [str(toolchain.find("forge")), verb, *arguments, *fast]
+        try:
+            result = subprocess.run(
+                command,
+                cwd=self.folder,
+                env=toolchain.environment() | _FEWER_RUNS,
+                capture_output=True,
+                timeout=_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return False
+        return result.returncode == 0
+
+
+def sources() -> dict[str, str]:
+    """The files to put faults into, by path: all of the market but its interfaces."""
+    found = [*toolchain.HERE.glob("src/*.sol"), *toolchain.HERE.glob("src/libraries/*.sol")]
+    chosen = (path for path in found if path.name != "GradToken.sol")
+    return {str(path.relative_to(toolchain.HERE)): path.read_text(encoding="utf-8") for path in chosen}
+
+
+def explanations() -> Mapping[str, str]:
+    """Why a mutant that survives is no fault, by `file: before -> after`."""
+    known: dict[str, str] = json.loads(EXPLAINED.read_text(encoding="utf-8"))
+    return known
+
+
+def name(mutant: Mutant) -> str:
+    """Independent of line numbers, so that it outlives edits elsewhere in the file."""
+    return f"{Path(mutant.path).name}: {mutant.before.strip()} -> {mutant.after.strip()}"
+
+
+def judged(workshop: Workshop, mutants: Sequence[Mutant], wanted: int) -> Iterator[tuple[Mutant, Fate]]:
+    """The first `wanted` mutants that compile, each with its fate."""
+    count = 0
+    for mutant in mutants:
+        if count == wanted:
+            return
+        fate = workshop.fate(mutant)
+        count += fate is not Fate.INVALID
+        yield mutant, fate
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mutants", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        workshop = Workshop.at(Path(folder))
+        if not workshop.passes():
+            sys.exit("the tests fail without any fault")
+        fates = []
+        for mutant, fate in judged(workshop, sample(sources(), chosen.seed), chosen.mutants):
+            print(f"{fate}: {mutant}", flush=True)
+            fates.append((mutant, fate))
+    print(json.dumps(report(fates, explanations())))
+
+
+def report(fates: Sequence[tuple[Mutant, Fate]], known: Mapping[str, str]) -> dict[str, object]:
+    """`value` leaves explained survivors out; `raw` counts them as not noticed."""
+    killed = sum(fate is Fate.KILLED for _, fate in fates)
+    survivors = [mutant for mutant, fate in fates if fate is Fate.SURVIVED]
+    unexplained = [str(mutant) for mutant in survivors if name(mutant) not in known]
+    counted = killed + len(unexplained)
+    return {
+        "name": "contract.mutation_score",
+        "value": round(killed / counted, 4) if counted else 0.0,
+        "unit": "share",
+        "raw": round(killed / (killed + len(survivors)), 4) if killed + len(survivors) else 0.0,
+        "mutants": killed + len(survivors),
+        "unexplained": unexplained,
+    }
+
+
+if __name__ == "__main__":
+    main()
