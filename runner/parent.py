@@ -10,7 +10,7 @@ import numpy as np
 from blake3 import blake3
 from pydantic import Field, TypeAdapter, ValidationError
 
-from gradmarket.market.errors import Refused, RunnerCrashed, RunnerTimeout
+from gradmarket.market.errors import Refused, RunnerCrashed, RunnerFailed, RunnerTimeout
 from gradmarket.market.gradient.payload import Layout
 from gradmarket.market.job import GradientStep
 from gradmarket.market.model.document.schema import Document, load
@@ -52,6 +52,15 @@ class _Sent:
 
     request: dict[str, Any]
     end: int
+
+
+def _started(settings: RunnerSettings) -> Child:
+    arena = Arena.create()
+    try:
+        return Child(settings, arena)
+    except RunnerFailed:
+        arena.close()
+        raise
 
 
 class Runner:
@@ -194,7 +203,7 @@ class Runner:
 
     def _running(self) -> Child:
         if self._child is None:
-            self._child = Child(self.settings, Arena.create())
+            self._child = _started(self.settings)
             self._in_child = []
         return self._child
 

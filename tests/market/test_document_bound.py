@@ -68,6 +68,12 @@ def test_pooling_over_a_large_window_is_not_free() -> None:
     assert bound(program(document), 1).operations > 513**4
 
 
+def test_a_slice_costs_its_whole_base_since_its_gradient_does() -> None:
+    slices = [node("slice.Tensor", [value(1), 1, 0, 1, 1], 3 + number) for number in range(100)]
+    few, many = (bound(program(with_nodes(*slices[:count])), 1000).operations for count in (1, 100))
+    assert many - few >= 99 * (1 + BACKWARD) * 3 * 1000
+
+
 def test_cost_grows_with_the_rows() -> None:
     few, many = (bound(program(linear()), rows) for rows in (10, 1000))
     assert 90 < many.operations / few.operations <= 100

@@ -78,8 +78,8 @@ def test_costs_by_hand() -> None:
     x = torch.empty(2, 3, 10, 10, device="meta")
     weight = torch.empty(4, 3, 3, 3, device="meta")
     convolved = torch.empty(2, 4, 8, 8, device="meta")
-    assert convolution([x, weight], [convolved]) == 2 * (2 * 4 * 8 * 8) * 27 + 512
-    assert contraction([torch.empty(5, 7), torch.empty(9, 7)], [torch.empty(5, 9)]) == 2 * 5 * 7 * 9 + 45
+    assert convolution([x, weight], [convolved]) == 2 * (2 * 4 * 8 * 8) * 27 + 600 + 108 + 512
+    assert contraction([torch.empty(5, 7), torch.empty(9, 7)], [torch.empty(5, 9)]) == 2 * 5 * 7 * 9 + 35 + 63 + 45
     large = torch.empty(1, 1, 1025, 1025, device="meta")
     pooled = torch.empty(1, 1, 513, 513, device="meta")
     assert pooling([large, [513, 513]], [pooled]) > 513**4

@@ -149,8 +149,10 @@ def test_a_child_cannot_shrink_the_memory_that_it_shares(taken_over: Callable[[s
 
 def test_a_child_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "COMMAND", (sys.executable, "-I", "-c", "raise SystemExit('no torch here')"))
+    before = set(os.listdir("/proc/self/fd"))
     with Runner() as runner, pytest.raises(RunnerCrashed, match="exit code 1; no torch here"):
         runner.start()
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 PARENT = """

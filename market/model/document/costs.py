@@ -1,7 +1,7 @@
 """Cost rules: the floating-point operations of one application of an operator, from the shapes that go in and come out.
 
-A multiply-add counts as two. A rule may count high but never low; where none is named, every element that is read or
-written counts as one.
+A multiply-add counts as two. A rule may count high but never low, also not for the backward pass, which writes a
+gradient as large as each argument, whatever part of it was read: so the arguments' elements count too.
 """
 
 import math
@@ -27,14 +27,14 @@ def transcendental(arguments: Sequence[Any], results: Sequence[Any]) -> int:
 
 
 def free(_arguments: Sequence[Any], _results: Sequence[Any]) -> int:
-    """A view: no element is touched."""
+    """A view of the same elements: none is touched, forward or backward."""
     return 0
 
 
 def contraction(arguments: Sequence[Any], results: Sequence[Any]) -> int:
-    """A matrix product: 2 n m k, plus what is added."""
+    """A matrix product: 2 n m k, and every element once."""
     left = arguments[0]
-    return int(2 * results[0].numel() * left.shape[-1]) + elements((), results)
+    return int(2 * results[0].numel() * left.shape[-1]) + elements(arguments, results)
 
 
 def added_contraction(arguments: Sequence[Any], results: Sequence[Any]) -> int:
@@ -45,7 +45,7 @@ def added_contraction(arguments: Sequence[Any], results: Sequence[Any]) -> int:
 def convolution(arguments: Sequence[Any], results: Sequence[Any]) -> int:
     """Each output element sums over one kernel of (channels / groups) planes."""
     weight = arguments[1]
-    return int(2 * results[0].numel() * math.prod(weight.shape[1:])) + elements((), results)
+    return int(2 * results[0].numel() * math.prod(weight.shape[1:])) + elements(arguments, results)
 
 
 def pooling(arguments: Sequence[Any], results: Sequence[Any]) -> int:

@@ -63,10 +63,7 @@ def integer_size(tensor: Tensor, dimension: int) -> int:
     return int(tensor.shape[dimension])
 
 
-VIEWS: Final = (
-    *("view", "_unsafe_view", "transpose", "permute", "t", "unsqueeze", "squeeze", "expand", "slice", "select"),
-    *("split", "split_with_sizes", "broadcast_tensors", "alias", "detach"),
-)
+VIEWS: Final = ("view", "_unsafe_view", "transpose", "permute", "t", "unsqueeze", "squeeze", "alias", "detach")
 TRANSCENDENTALS: Final = (
     *("gelu", "silu", "tanh", "sigmoid", "elu", "softplus", "softmax", "log_softmax", "exp", "log", "sqrt", "rsqrt"),
     *("pow", "layer_norm", "group_norm", "batch_norm", "cross_entropy_loss", "binary_cross_entropy_with_logits"),
