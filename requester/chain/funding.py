@@ -15,11 +15,16 @@ from gradmarket.requester.store.tables import Job
 
 
 def open_jobs(desk: Desk) -> bool:
-    """One move for each job that waits for its deposit; whether there was one."""
+    """One move for the jobs that wait for their deposits; whether there was one.
+
+    One opening is under way at a time, since each is measured against the balance that the one before leaves.
+    """
     with desk.reading() as session:
+        if sender.under_way(session, Kind.OPEN):
+            return False
         waiting = select(Job).where(Job.state == JobState.AWAITING_FUNDS, Job.chain_job.is_(None))
-        jobs = [job for job in session.scalars(waiting) if not sender.under_way(session, Kind.OPEN, job.id)]
-    return sum(_open(desk, job) for job in jobs) > 0
+        jobs = session.scalars(waiting.order_by(Job.created_at, Job.id)).all()
+    return any(_open(desk, job) for job in jobs)
 
 
 def top_up_jobs(desk: Desk) -> bool:
@@ -81,20 +86,19 @@ def _opening(desk: Desk, job: Job) -> Call:
 
 def _approve(desk: Desk) -> bool:
     with desk.reading() as session:
-        if sender.under_way(session, Kind.APPROVE, None):
+        if sender.under_way(session, Kind.APPROVE):
             return False
     return _post(desk, None, Kind.APPROVE, escrow.approve(desk.ledger.deployment.token, desk.market))
 
 
 def _close(desk: Desk, job: Job) -> bool:
     chain_job = job.chain_job or 0
-    free = desk.ledger.free(chain_job)
-    if free > 0:
-        return _post(desk, job.id, Kind.WITHDRAW, calls.withdraw_free(desk.market, chain_job, free))
     now = desk.ledger.job(chain_job)
-    if desk.clock() > now.claim_until and now.deposited > now.credited:
-        return _post(desk, job.id, Kind.REFUND, calls.refund(desk.market, chain_job))
-    return False
+    if desk.clock() > now.claim_until:
+        left = now.deposited > now.credited
+        return left and _post(desk, job.id, Kind.REFUND, calls.refund(desk.market, chain_job))
+    free = Units(now.deposited - now.reserved)
+    return free > 0 and _post(desk, job.id, Kind.WITHDRAW, calls.withdraw_free(desk.market, chain_job, free))
 
 
 def _post(desk: Desk, job_id: str | None, kind: Kind, call: Call) -> bool:

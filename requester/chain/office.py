@@ -35,7 +35,8 @@ class Office:
             return False
         try:
             self._connect()
-            moved, self.trouble = self._work(), ""
+            moved = self._work()
+            self.trouble = sender.refused(self._desk)
             return moved
         except ChainUnreachable as error:
             self._connected, self.trouble = False, str(error)

@@ -70,10 +70,17 @@ def post_once(desk: Desk, quoted: Quote, kind: Kind, job_id: str | None) -> bool
     return True
 
 
-def under_way(session: Session, kind: Kind, job_id: str | None) -> bool:
-    """Whether such a transaction is written down and its outcome not known yet."""
-    same = (Transaction.kind == kind, Transaction.job_id == job_id, Transaction.state.in_(UNDER_WAY))
-    return session.scalar(select(Transaction.id).where(*same).limit(1)) is not None
+def under_way(session: Session, kind: Kind, job_id: str | None = None) -> bool:
+    """Whether such a transaction, for the job or for any, is written down and its outcome not known yet."""
+    same = select(Transaction.id).where(Transaction.kind == kind, Transaction.state.in_(UNDER_WAY))
+    if job_id is not None:
+        same = same.where(Transaction.job_id == job_id)
+    return session.scalar(same.limit(1)) is not None
+
+
+def refused(desk: Desk) -> str:
+    """Why the node does not take what is under way; empty where it does."""
+    return next((row.error for row in _open_rows(desk) if row.error), "")
 
 
 def push(desk: Desk) -> bool:

@@ -1,0 +1,88 @@
+"""The service dies at any question to the node, before it is heard or after: it goes on, and the books equal the chain.
+
+Every run opens a job, reserves, settles two batches, lets its worker redeem and takes the rest back, so that all kinds
+of transactions are under way at some of these moments.
+"""
+
+from typing import Any
+
+import pytest
+from onchain import NewKey
+from till import BUDGET, PRICE, Till, check
+from web3 import HTTPProvider, Web3
+from web3.types import RPCEndpoint, RPCResponse
+
+from gradmarket.contracts import claims
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.transactions import mined
+from gradmarket.market.terms import JobState
+from gradmarket.requester.store.tables import Transaction
+
+
+class Killed(BaseException):
+    """As SIGKILL: nothing handles it."""
+
+
+class MortalProvider(HTTPProvider):
+    """Kills who asks at its `at`-th question."""
+
+    def __init__(self, url: str, at: int, before: bool) -> None:
+        super().__init__(url, exception_retry_configuration=None)
+        self.left, self.before = at, before
+
+    def make_request(self, method: RPCEndpoint, params: Any) -> RPCResponse:
+        self.left -= 1
+        if self.left == 0 and self.before:
+            raise Killed
+        answer = super().make_request(method, params)
+        if self.left == 0:
+            raise Killed
+        return answer
+
+
+def mortal(ledger: Ledger, at: int, before: bool) -> Ledger:
+    web3 = Web3(MortalProvider(str(ledger.web3.provider.endpoint_uri), at, before))  # type: ignore[attr-defined]
+    web3.middleware_onion.remove("validation")
+    return Ledger(web3, ledger.deployment)
+
+
+def story(till: Till, ledger: Ledger, new_key: NewKey, at: int, before: bool) -> tuple[str, Any, int]:
+    """The run; how often it was killed."""
+    kills = 0
+
+    def rest() -> None:
+        nonlocal kills
+        try:
+            till.settle_down()
+        except Killed:
+            kills += 1
+            till.restart(ledger)
+            till.settle_down()
+
+    job_id = till.new_job()
+    till.restart(mortal(ledger, at, before))
+    rest()
+    worker = till.joins(job_id, new_key())
+    rest()
+    till.earns(job_id, worker)
+    rest()
+    till.clock.now += till.policy.settle_every_s
+    rest()
+    till.earns(job_id, worker)
+    till.set_job(job_id, state=JobState.FINISHED)
+    rest()
+    return job_id, worker, kills
+
+
+@pytest.mark.parametrize(("at", "before"), [(at, at % 2 == 0) for at in range(5, 140, 11)])
+def test_killed_at_a_question(till: Till, ledger: Ledger, new_key: NewKey, at: int, before: bool) -> None:
+    job_id, worker, kills = story(till, ledger, new_key, at, before)
+    assert kills == 1
+    check(till, job_id, worker, 2)
+    mined(claims.redeem(ledger, till.key, *till.voucher(job_id, worker)))
+    till.settle_down()
+    job = till.job(job_id)
+    assert ledger.balance(worker) == 2 * PRICE
+    assert job.deposited == BUDGET
+    assert job.deposited - job.refunded == ledger.job(job.chain_job or 0).reserved
+    assert len(till.all(Transaction, Transaction.kind == "open")) == 1

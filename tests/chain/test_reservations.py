@@ -1,0 +1,162 @@
+"""Who gets how much set aside: the rule, and the rule on a real contract."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from onchain import NewKey
+from till import PRICE, Till
+
+from gradmarket.contracts import claims
+from gradmarket.contracts.local import fund_gas
+from gradmarket.contracts.transactions import mined
+from gradmarket.market.rules.payment import Standing
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Address, JobState, Units
+from gradmarket.requester.chain.reservations import Need, headroom, plan
+from gradmarket.requester.store.tables import Account, Event, Transaction
+
+AHEAD = 20
+
+
+def need(number: int, reserved: int = 0, earned: int = 0, in_flight: int = 0) -> Need:
+    standing = Standing(Units(reserved), Units(earned), Units(in_flight))
+    return Need(Address(f"0x{number:040x}"), standing)
+
+
+@st.composite
+def needs(draw: st.DrawFn) -> list[Need]:
+    found = []
+    for number in range(draw(st.integers(0, 12))):
+        earned = draw(st.integers(0, 30)) * PRICE
+        in_flight = draw(st.integers(0, 3)) * PRICE
+        found.append(need(number + 1, earned + in_flight + draw(st.integers(0, 25)) * PRICE, earned, in_flight))
+    return found
+
+
+@given(needs(), st.integers(0, 5_000))
+def test_never_more_than_is_free_and_nobody_twice(cases: list[Need], free: int) -> None:
+    rows = plan(cases, Units(free), Units(PRICE), AHEAD)
+    assert sum(units for _, units in rows) <= free
+    assert len({worker for worker, _ in rows}) == len(rows)
+    assert all(units > 0 for _, units in rows)
+    assert {worker for worker, _ in rows} <= {case.worker for case in cases}
+
+
+@given(needs(), st.integers(0, 5_000))
+def test_who_can_take_no_task_goes_first(cases: list[Need], free: int) -> None:
+    given_to = {worker for worker, _ in plan(cases, Units(free), Units(PRICE), AHEAD)}
+    stuck = {case.worker for case in cases if case.standing.uncommitted < PRICE}
+    assert stuck <= given_to or free // PRICE <= len(given_to & stuck) or free < PRICE * len(stuck)
+
+
+@given(needs())
+def test_enough_money_covers_a_gradient_for_each(cases: list[Need]) -> None:
+    rows = dict(plan(cases, Units(10**9), Units(PRICE), AHEAD))
+    for case in cases:
+        assert case.standing.uncommitted + rows.get(case.worker, 0) >= PRICE
+
+
+@given(needs(), st.integers(0, 5_000))
+def test_the_order_of_the_workers_does_not_matter(cases: list[Need], free: int) -> None:
+    one = plan(cases, Units(free), Units(PRICE), AHEAD)
+    other = plan(cases[::-1], Units(free), Units(PRICE), AHEAD)
+    assert sorted(one) == sorted(other)
+
+
+def test_an_idle_identity_locks_one_gradient_and_an_earner_its_ahead() -> None:
+    rows = dict(plan([need(1), need(2, 10, 10)], Units(10**6), Units(PRICE), AHEAD))
+    assert rows == {need(1).worker: PRICE, need(2).worker: AHEAD * PRICE}
+
+
+def test_nothing_is_added_while_half_is_there() -> None:
+    assert plan([need(1, 110, 10)], Units(10**6), Units(PRICE), AHEAD) == []
+    assert plan([need(1, 109, 10)], Units(10**6), Units(PRICE), AHEAD) != []
+
+
+def test_less_lies_ahead_as_the_escrow_runs_out() -> None:
+    assert headroom(Units(10**6), Units(PRICE), 5, AHEAD) == AHEAD
+    assert headroom(Units(1_000), Units(PRICE), 5, AHEAD) == 5
+    assert headroom(Units(0), Units(PRICE), 5, AHEAD) == 1
+    assert headroom(Units(10), Units(PRICE), 0, AHEAD) == 1
+
+
+def test_a_shortage_is_shared_gradient_by_gradient() -> None:
+    rows = dict(plan([need(1), need(2), need(3)], Units(29), Units(PRICE), AHEAD))
+    assert rows == {need(1).worker: PRICE, need(2).worker: PRICE}
+
+
+# --- on the chain ----------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_asks_gets_cover_and_an_earner_more(till: Till, new_key: NewKey) -> None:
+    job_id = till.running_job()
+    worker = till.joins(job_id, new_key())
+    till.settle_down()
+    assert till.account(job_id, worker).reserved == PRICE
+    till.earns(job_id, worker)
+    till.settle_down()
+    chain = till.ledger.account(till.job(job_id).chain_job or 0, worker)
+    assert till.account(job_id, worker).reserved == chain.reserved == 21 * PRICE
+
+
+def test_the_books_follow_the_chain_not_the_wish(till: Till, new_key: NewKey) -> None:
+    job_id = till.running_job()
+    worker = till.joins(job_id, new_key())
+    till.office.step()
+    rows = till.all(Transaction, Transaction.kind == "reserve")
+    assert len(rows) == 1
+    if rows[0].state != "mined":
+        assert till.account(job_id, worker).reserved == 0
+    till.settle_down()
+    assert till.account(job_id, worker).reserved == PRICE
+
+
+def test_who_leaves_or_is_gone_or_is_in_another_job_gets_nothing(till: Till, new_key: NewKey) -> None:
+    job_id = till.running_job()
+    leaving, gone = till.joins(job_id, new_key()), till.joins(job_id, new_key())
+    with till.desk.begin() as session:
+        session.get_one(Account, (job_id, leaving)).leaving = True
+    till.clock.now += 46
+    other = till.joins(till.running_job(), new_key())
+    till.joins(job_id, new_key())
+    with till.desk.begin() as session:
+        session.get_one(Account, (job_id, leaving)).leaving = True
+    till.settle_down()
+    assert till.account(job_id, leaving).reserved == till.account(job_id, gone).reserved == 0
+    chain_job = till.job(job_id).chain_job or 0
+    assert till.ledger.account(chain_job, other).reserved == 0
+    assert till.ledger.job(chain_job).reserved == PRICE
+
+
+def test_a_paused_or_ended_job_reserves_nothing(till: Till, new_key: NewKey) -> None:
+    job_id = till.running_job()
+    till.set_job(job_id, state=JobState.PAUSED)
+    worker = till.joins(job_id, new_key())
+    till.settle_down()
+    assert till.account(job_id, worker).reserved == 0
+
+
+def test_low_money_is_told_once_and_before_it_is_gone(till: Till, new_key: NewKey) -> None:
+    job_id = till.running_job(budget=6 * PRICE)
+    workers = [till.joins(job_id, new_key()) for _ in range(5)]
+    till.settle_down()
+    assert till.all(Event, Event.kind == "low_balance") == []
+    for worker in workers:
+        till.earns(job_id, worker)
+    till.settle_down()
+    (event,) = till.all(Event, Event.kind == "low_balance")
+    assert event.body["free"] == PRICE
+    assert till.ledger.job(till.job(job_id).chain_job or 0).reserved == 6 * PRICE
+
+
+def test_a_release_is_seen_and_not_reserved_anew_for_who_leaves(till: Till, new_key: NewKey) -> None:
+    job_id, key = till.running_job(), new_key()
+    worker = till.joins(job_id, key)
+    till.settle_down()
+    with till.desk.begin() as session:
+        session.get_one(Account, (job_id, worker)).leaving = True
+    fund_gas(till.ledger.web3, worker, 10**18)
+    mined(claims.release(till.ledger, key, till.job(job_id).chain_job or 0, Units(0)))
+    till.settle_down()
+    assert till.account(job_id, worker).reserved == 0
+    assert till.ledger.free(till.job(job_id).chain_job or 0) == till.job(job_id).budget
+    assert address_of(key) == worker
