@@ -11,7 +11,7 @@ from gradmarket.contracts.deployment import deploy
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 from gradmarket.contracts.rpc import request
-from gradmarket.market.terms import BatchState
+from gradmarket.market.terms import Amount, BatchState
 from gradmarket.requester.chain import reconcile
 from gradmarket.requester.chain.desk import TransactionState
 from gradmarket.requester.store.tables import Batch, Earned, Event, Transaction
@@ -109,7 +109,8 @@ def test_the_chain_forgets_the_whole_job(
     own_ledger: Ledger, till_on: Callable[[Ledger], Till], new_key: NewKey
 ) -> None:
     till = till_on(own_ledger)
-    till.desk.grant(10**6)
+    assert till.desk.grant is not None
+    till.desk.grant(Amount(10**6))
     saved = snapshot(own_ledger)
     job_id, worker = busy(till, new_key)
     till.settle_down()

@@ -10,7 +10,7 @@ from gradmarket.contracts import calls
 from gradmarket.contracts.errors import ContractRefused
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.rpc import request
-from gradmarket.contracts.transactions import execute, mined
+from gradmarket.contracts.transactions import execute, fees, mined, sign
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address
 from gradmarket.requester.chain import duty, outbox, sender
@@ -124,20 +124,20 @@ def test_a_nonce_that_another_used_is_given_up_late_and_its_purpose_served(till:
 def test_a_reverted_batch_is_sent_again_when_it_can_be(
     own_ledger: Ledger, till_on: Callable[[Ledger], Till], new_key: NewKey
 ) -> None:
-    """The requester's key gives the job away between the question and the block: nothing is lost."""
+    """It runs out of gas, say: its gradients stay in the batch, and the batch gets another transaction."""
     till = till_on(own_ledger)
     job_id, worker = busy(till, new_key)
     request(own_ledger.web3, "evm_setAutomine", False)
     till.settle_down()
     (row,) = till.all(Transaction, Transaction.kind == Kind.SETTLE)
     request(own_ledger.web3, "anvil_dropAllTransactions")
-    starved = sender.sign(
+    starved = sign(
         till.key,
         own_ledger.deployment.chain_id,
         row.nonce,
         calls.Call(till.desk.market, row.data),
         60_000,
-        sender.fees(own_ledger.web3),
+        fees(own_ledger.web3),
     )
     with till.desk.begin() as session:
         found = session.get_one(Transaction, row.id)

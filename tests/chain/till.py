@@ -64,14 +64,16 @@ class Till:
         self.clock = Clock(float(ledger.block().time))
         self._numbers = count()
         (folder / "chain.sqlite").write_bytes(empty_database())
-        self.restart()
+        self._open()
 
     def restart(self, ledger: Ledger | None = None) -> None:
         """All that was in memory is lost; the process that died held the duty until it lapsed."""
         self.ledger = ledger or self.ledger
-        if hasattr(self, "_engine"):
-            self._engine.dispose()
-            self.clock.now += self.policy.duty_s + 1
+        self._engine.dispose()
+        self.clock.now += self.policy.duty_s + 1
+        self._open()
+
+    def _open(self) -> None:
         self._engine = connect(f"sqlite:///{self.folder / 'chain.sqlite'}")
         sessions = sessions_of(self._engine)
         self.desk = Desk(

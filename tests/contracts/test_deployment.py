@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from eth_utils.address import to_checksum_address
 from onchain import DEPLOYER
 
 from gradmarket.contracts.deployment import Deployment, deploy, market_at, read, verify, write
@@ -52,7 +53,7 @@ def test_an_address_without_code_is_no_deployment(deployment: Deployment, ledger
 
 def test_one_changed_instruction_is_found(own_ledger: Ledger) -> None:
     web3, place = own_ledger.web3, own_ledger.deployment
-    code = bytearray(web3.eth.get_code(place.contract))
+    code = bytearray(web3.eth.get_code(to_checksum_address(place.contract)))
     code[-60] ^= 1
     request(web3, "anvil_setCode", place.contract, "0x" + code.hex())
     with pytest.raises(ForeignChain) as caught:

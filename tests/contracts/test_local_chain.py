@@ -9,12 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from eth_utils.address import to_checksum_address
 
 from gradmarket.contracts.errors import LocalChainFailed
 from gradmarket.contracts.local import CHAIN_ID, DEVELOPMENT_KEYS, AlreadyRuns, LocalChain, fund_gas
 from gradmarket.contracts.processes import gone, holds, listening_port
 from gradmarket.market.signing import address_of
 
+ONE = to_checksum_address("0x" + "11" * 20)
 STARTER = """
 import sys, time
 from pathlib import Path
@@ -51,13 +53,13 @@ def until_dumped(state: Path) -> None:
 
 def test_state_survives_a_stop(tmp_path: Path) -> None:
     first = LocalChain.start(tmp_path)
-    fund_gas(first.connect(), "0x" + "11" * 20, 77)
+    fund_gas(first.connect(), ONE, 77)
     genesis = first.connect().eth.get_block(0)["hash"]
     first.stop()
     assert not first.alive
     second = LocalChain.start(tmp_path)
     try:
-        assert second.connect().eth.get_balance("0x" + "11" * 20) == 77
+        assert second.connect().eth.get_balance(ONE) == 77
         assert second.connect().eth.get_block(0)["hash"] == genesis
     finally:
         second.stop()
@@ -97,14 +99,14 @@ def test_without_a_folder_it_ends_with_its_starter() -> None:
 
 def test_a_killed_anvil_is_started_anew_from_its_state(tmp_path: Path) -> None:
     chain = LocalChain.open(tmp_path)
-    fund_gas(chain.connect(), "0x" + "33" * 20, 9)
+    fund_gas(chain.connect(), ONE, 9)
     until_dumped(tmp_path / "anvil-state.json")
     os.kill(chain.pid, signal.SIGKILL)
     assert gone_within(chain.pid, 5.0)
     assert LocalChain.reattach(tmp_path) is None
     again = LocalChain.open(tmp_path)
     try:
-        assert again.connect().eth.get_balance("0x" + "33" * 20) == 9
+        assert again.connect().eth.get_balance(ONE) == 9
     finally:
         again.stop()
 
@@ -134,7 +136,7 @@ def test_a_taken_port_is_refused(tmp_path: Path) -> None:
 
 def test_development_keys_are_the_ones_anvil_funds(anvil: LocalChain) -> None:
     web3 = anvil.connect()
-    assert [address_of(key) for key in DEVELOPMENT_KEYS] == web3.eth.accounts
+    assert [address_of(key) for key in DEVELOPMENT_KEYS] == [str(account) for account in web3.eth.accounts]
     assert web3.eth.chain_id == CHAIN_ID
 
 

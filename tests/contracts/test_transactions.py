@@ -6,9 +6,9 @@ import pytest
 from onchain import DEPLOYER, NewKey, OpenJob, with_money
 
 from gradmarket.contracts import calls
-from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, NodeRefused
+from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, LocalChainFailed, NodeRefused
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.local import CHAIN_ID, LocalChainFailed, fund_gas
+from gradmarket.contracts.local import CHAIN_ID, fund_gas
 from gradmarket.contracts.rpc import connect, refusal, request
 from gradmarket.contracts.transactions import (
     Fees,
