@@ -19,6 +19,7 @@ from stranger import Row, Server, Stranger, app_of
 from gradmarket.contracts.local import LocalChain
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, ReplicaState
+from gradmarket.market.wire import WaveOpened
 from gradmarket.worker import durable, wallet
 
 COMMAND = "from gradmarket.worker.cli import app; app()"
@@ -120,28 +121,33 @@ def test_a_signal_in_the_middle_of_a_task_still_sees_it_paid(stranger: Stranger,
 def test_killed_at_any_moment_it_goes_on_where_it_was(
     stranger: Stranger, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stranger.most = 3
-    paying = stranger.uploaded
+    opening, paying = stranger.wave, stranger.uploaded
+    processes: list[Process] = []
 
-    def upload(row: Row) -> None:
-        """The worker dies when its payload has arrived, before it hears what came of it."""
+    def wave(row: Row) -> WaveOpened:
+        """It dies when its commitment has arrived, before it reveals."""
+        if row.number == 0 and len(processes) == 1:
+            processes[0].popen.kill()
+        return opening(row)
+
+    def uploaded(row: Row) -> None:
+        """It dies when its payload has arrived, before it hears what came of it."""
         paying(row)
-        if row.number == 1:
-            process.popen.kill()
+        if row.number == 1 and len(processes) == 2:
+            processes[1].popen.kill()
 
-    monkeypatch.setattr(stranger, "uploaded", upload)
-    process = start()
-    process.until(lambda: stranger.committed == 1)
-    process.popen.kill()
-    process.popen.wait()
-    process = start()
-    process.popen.wait(40)
-    process = start()
-    process.until(lambda: stranger.earned == 21)
-    process.popen.send_signal(signal.SIGTERM)
-    assert process.summary()["finished"]
-    assert all(row.uploads == 1 for row in stranger.rows.values())
-    assert stranger.job.ledger.account(stranger.job.id, stranger.rows[next(iter(stranger.rows))].worker).withdrawn == 21
+    monkeypatch.setattr(stranger, "wave", wave)
+    monkeypatch.setattr(stranger, "uploaded", uploaded)
+    for _ in range(2):
+        processes.append(start())
+        assert processes[-1].popen.wait(40) == -signal.SIGKILL
+    processes.append(start())
+    processes[-1].until(lambda: stranger.earned == 21)
+    processes[-1].popen.send_signal(signal.SIGTERM)
+    assert processes[-1].summary()["finished"]
+    rows = list(stranger.rows.values())
+    assert [row.uploads for row in rows] == [1, 1, 1]
+    assert stranger.job.ledger.account(stranger.job.id, rows[0].worker).withdrawn == 21
 
 
 def test_the_second_signal_leaves_at_once_and_keeps_the_vouchers(
