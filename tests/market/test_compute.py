@@ -20,6 +20,7 @@ from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Published
 from gradmarket.market.model.layout import layout
 
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 Arrays = dict[str, np.ndarray]
 SEED = bytes(range(32))
 

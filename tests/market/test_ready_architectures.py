@@ -12,6 +12,7 @@ from gradmarket.market.model.architectures import cnn, mlp
 from gradmarket.market.model.document.publish import classification, publish
 from gradmarket.market.model.document.schema import load
 
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 NAMES = plugins.names(architectures.__name__)
 
 
