@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 from pydantic import ValidationError
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from gradmarket.commands import progress
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, TokenOption, say_json, told
@@ -100,7 +100,7 @@ def listed(
             say_json(jobs)
             return
         token = Token.of(there.chain())
-    table = Table("id", "name", "state", "round", "accepted", "rejected", "paid", "why")
+    table = Table(Column("id", no_wrap=True), "name", "state", "round", "accepted", "rejected", "paid", "why")
     for job in jobs:
         done, _, _, accepted, rejected, paid = (value for _, value in progress.facts(job, token))
         table.add_row(job["id"], job["name"], job["state"], done, accepted, rejected, paid, job["reason"])

@@ -4,14 +4,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from gradmarket.market.errors import MarketError
 
+STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 PREFIX: Final = "GRADMARKET_"
 LAST_LINES: Final = 15
 GRACE_S: Final = 5.0
@@ -48,6 +51,23 @@ class Child:
         return f"its log {self.log} ends with:\n" + "\n".join(lines)
 
 
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Puts SIGINT and SIGTERM off to the end of the block, so that no child is started and not yet written down."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in STOPS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in came[:1]:
+            signal.raise_signal(number)
+
+
 class Children:
     """Each has a session of its own, so that Ctrl-C reaches the demo alone, which then ends them in order."""
 
@@ -55,22 +75,22 @@ class Children:
         self._folder = folder
         self._all: list[Child] = []
 
-    def start(self, name: str, arguments: Sequence[str]) -> Child:
-        """Runs `python ARGUMENTS`, with its output in NAME.log and none of the caller's own settings."""
+    def start(self, name: str, arguments: Sequence[str], settings: Mapping[str, str] | None = None) -> Child:
+        """Runs `python ARGUMENTS` under `settings` and none of the caller's own, with its output in NAME.log."""
         self._folder.mkdir(parents=True, exist_ok=True)
         log = self._folder / f"{name}.log"
         environment = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
-        with log.open("wb") as output:
+        with log.open("wb") as output, uninterrupted():
             process = subprocess.Popen(
                 [sys.executable, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=environment,
+                env=environment | dict(settings or {}),
                 start_new_session=True,
             )
-        child = Child(name, process, log)
-        self._all.append(child)
+            child = Child(name, process, log)
+            self._all.append(child)
         return child
 
     def check(self) -> None:

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from gradmarket.commands.edge import JsonOption, say_json, told
+from gradmarket.demo.children import STOPS
 from gradmarket.demo.play import play
 
 
@@ -19,7 +20,8 @@ def demo(
     as_json: JsonOption = False,
 ) -> None:
     """The whole market on this machine: honest workers, cheats, money. Ends with 0 only if everything held."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in STOPS:
+        signal.signal(number, _interrupt)
     with told():
         done = play(Console(stderr=as_json), keep)
     if report is not None:
@@ -30,5 +32,7 @@ def demo(
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    """As Ctrl-C, so that nothing stays behind."""
+    """Ends the demo, and lets no second signal disturb the end: nothing stays behind."""
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

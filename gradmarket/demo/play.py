@@ -42,12 +42,13 @@ class Clock:
             raise DemoFailed(f"after {LIMIT_S:.0f} s the job is {job['state']}: {job['reason']}")
 
 
-def play(console: Console, keep: bool = False) -> dict[str, Any]:
+def play(console: Console, keep: bool = False, within: Path | None = None) -> dict[str, Any]:
     """The report. Raises MarketError where something did not work at all; whatever happens, nothing stays behind.
 
-    With `keep` the service, its chain and the folder stay when all went well.
+    All that it writes lies in a new folder of `within`. With `keep` that, the service and its chain stay when all
+    went well.
     """
-    clock, folder = Clock(), Path(tempfile.mkdtemp(prefix="gradmarket-demo-"))
+    clock, folder = Clock(), Path(tempfile.mkdtemp(prefix="gradmarket-demo-", dir=within))
     console.print(f"Starting a chain, a service and {len(workers.CAST)} workers in {folder}", highlight=False)
     with _house(folder) as (children, ending):
         served = service.start(children, folder / "service")

@@ -43,6 +43,8 @@ def report(outcome: Outcome, chain: Json, seconds: dict[str, float]) -> dict[str
 
 def show(console: Console, outcome: Outcome, token: Token) -> None:
     console.print(_table(outcome.workers, token))
+    for line in ("rejected, with the evidence in GET /v1/jobs/{id}/verdicts:", *_rejections(outcome.workers)):
+        console.print(line, highlight=False, soft_wrap=True)
     escrow = outcome.escrow
     sums = (f"{name} {token.text(value)}" for name, value in (("deposited", escrow.deposited), ("paid", escrow.paid)))
     console.print(f"escrow: {', '.join(sums)}, refunded {token.text(escrow.refunded)}", highlight=False)
@@ -63,9 +65,17 @@ def _worker(pay: Pay) -> dict[str, Any]:
 
 
 def _table(workers: list[Pay], token: Token) -> Table:
-    table = Table("worker", "behaviour", "accepted", "rejected", "why", "earned", "balance on the chain")
+    table = Table("worker", "behaviour", "accepted", "rejected", "earned", "balance on-chain")
     for pay in workers:
-        why = "; ".join(f"{count} x {reason}" for reason, count in pay.why.items())
-        figures = (str(pay.accepted), str(pay.rejected), why, token.text(pay.earned), token.text(pay.balance))
-        table.add_row(f"{pay.address[:10]}…", pay.behaviour, *figures)
+        figures = (str(pay.accepted), str(pay.rejected), token.text(pay.earned), token.text(pay.balance))
+        table.add_row(_short(pay), pay.behaviour, *figures)
     return table
+
+
+def _rejections(workers: list[Pay]) -> list[str]:
+    reasons = ((pay, why, count) for pay in workers for why, count in pay.why.items())
+    return [f"{_short(pay)} {pay.behaviour}: {count} x {why}" for pay, why, count in reasons]
+
+
+def _short(pay: Pay) -> str:
+    return f"{pay.address[:8]}…"

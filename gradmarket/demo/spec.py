@@ -12,7 +12,7 @@ CAST: Final = (HONEST, "sign_flip", HONEST, "noise", HONEST)
 
 JOB: Final[dict[str, Any]] = {
     "name": "handwritten digits",
-    "model": {"architecture": "mlp", "arguments": {"hidden": [256]}},
+    "model": {"architecture": "mlp", "arguments": {"hidden": [512]}},
     "data": {"ready": "digits"},
     "evaluation": {"partition": "test", "metric": "accuracy"},
     "step": {"kind": "gradient", "rows": 350},
@@ -22,8 +22,8 @@ JOB: Final[dict[str, Any]] = {
     "replication": {"name": "fixed", "replicas": 3, "max_replicas": 5},
     "verifier": {"name": "exact"},
     "separation": ["payout"],
-    "seed": 7,
+    "seed": 4,
     "price": str(PRICE),
-    "deadlines": {"lease_s": 30, "wave_s": 15, "upload_s": 15},
+    "deadlines": {"lease_s": 30, "wave_s": 6, "upload_s": 10},
     "stop": [{"metric": "accuracy", "at": 0.96}],
 }

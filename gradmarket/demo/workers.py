@@ -12,6 +12,8 @@ from gradmarket.market.signing import checksum
 from gradmarket.market.terms import Address
 
 LEAVE_S: Final = 90.0
+SETTINGS: Final = {"GRADMARKET_WORKER_LEASES": "2"}
+"""With two replicas at once, whoever waits for a split task's next vote can take the other task meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def _start(children: Children, market: str, folder: Path, index: int, behaviour:
         command = ["-m", "gradmarket", "worker", "run", "--json", *options]
     else:
         command = ["-m", "gradmarket.demo.cheat", behaviour, *options]
-    return Worker(behaviour, payout, children.start(name, command))
+    return Worker(behaviour, payout, children.start(name, command, SETTINGS))
 
 
 def _object(line: str) -> dict[str, Any]:

@@ -1,0 +1,189 @@
+"""The commands of a requester, against a service of their own."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blake3 import blake3
+from typer.testing import CliRunner, Result
+
+from gradmarket.cli import COMMANDS, app
+from gradmarket.demo import service
+from gradmarket.demo.children import Children
+from gradmarket.demo.service import Service
+
+JOB: dict[str, Any] = {
+    "name": "a job by hand",
+    "model": {"architecture": "mlp", "arguments": {"hidden": [8]}},
+    "data": {"ready": "digits"},
+    "step": {"rows": 16},
+    "optimizer": {"lr": 0.1},
+    "rounds": 3,
+    "price": "2000000000000000000",
+}
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("service")
+    children = Children(folder / "logs")
+    try:
+        yield service.start(children, folder / "data")
+    finally:
+        children.end()
+        service.stop_chain(folder / "data")
+
+
+@pytest.fixture
+def run(served: Service, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`gradmarket ARGUMENTS` on the machine of the service."""
+    monkeypatch.setenv("GRADMARKET_DATA", str(served.data))
+    return lambda *arguments, **options: CliRunner().invoke(app, list(arguments), **options)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[..., str]:
+    def write(**changed: Any) -> str:
+        path = tmp_path / "job.json"
+        path.write_text(json.dumps({**JOB, **changed}))
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def posted(run: Run, file: Callable[..., str]) -> str:
+    return run("job", "submit", file(), "--yes").stdout.strip()
+
+
+def test_submit_says_first_what_it_costs_at_most_and_who_sees_what(run: Run, file: Callable[..., str]) -> None:
+    done = run("job", "submit", file(), "--yes")
+    assert done.exit_code == 0
+    assert "costs at most 30 GRAD" in done.stderr
+    assert "Workers see the model and the training data" in done.stderr
+    job = json.loads(run("job", "show", done.stdout.strip(), "--json").stdout)
+    assert job["name"] == JOB["name"]
+
+
+def test_a_budget_is_what_it_costs_at_most(run: Run, file: Callable[..., str]) -> None:
+    assert "costs at most 6 GRAD" in run("job", "submit", file(budget="6000000000000000000"), "--yes").stderr
+
+
+def test_nothing_is_posted_that_nobody_agreed_to(run: Run, file: Callable[..., str]) -> None:
+    before = run("job", "list", "--json").stdout
+    done = run("job", "submit", file())
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "say --yes" in done.stderr
+    assert run("job", "list", "--json").stdout == before
+
+
+def test_a_job_comes_by_standard_input_too(run: Run) -> None:
+    assert run("job", "submit", "-", "--yes", "--json", input=json.dumps(JOB)).exit_code == 0
+    assert run("job", "submit", "-", "--yes", input="[]").exit_code == 1
+    assert run("job", "submit", "-", "--yes", input="{").exit_code == 1
+
+
+def test_a_wrong_field_is_named_before_anything_is_sent(run: Run, file: Callable[..., str]) -> None:
+    done = run("job", "submit", file(roundz=4), "--yes")
+    assert done.exit_code == 1
+    assert "roundz" in done.stderr
+
+
+def test_what_the_service_refuses_is_shown_with_its_field(run: Run, file: Callable[..., str]) -> None:
+    done = run("job", "submit", file(model={"architecture": "perceptron"}), "--yes")
+    assert done.exit_code == 1
+    assert "model.architecture" in done.stderr
+    assert "mlp" in done.stderr
+
+
+def test_a_job_is_steered(run: Run, posted: str) -> None:
+    done = run("job", "cancel", posted, "--json")
+    assert json.loads(done.stdout)["state"] == "cancelled"
+    again = run("job", "resume", posted)
+    assert again.exit_code == 1
+    assert "409" in again.stderr
+
+
+def test_watching_a_cancelled_job_ends_with_one(run: Run, posted: str) -> None:
+    run("job", "cancel", posted)
+    plain, as_json = run("job", "watch", posted), run("job", "watch", posted, "--json")
+    assert (plain.exit_code, as_json.exit_code) == (1, 1)
+    assert "cancelled by its requester" in plain.stdout
+    assert json.loads(as_json.stdout.splitlines()[-1])["state"] == "cancelled"
+
+
+def test_the_list_has_the_job(run: Run, posted: str) -> None:
+    assert posted in {job["id"] for job in json.loads(run("job", "list", "--json").stdout)}
+    assert posted in run("job", "list").stdout
+    run("job", "cancel", posted)
+    assert posted not in {job["id"] for job in json.loads(run("job", "list", "--state", "draft", "--json").stdout)}
+
+
+def test_parameters_are_downloaded_and_checked(run: Run, served: Service, posted: str, tmp_path: Path) -> None:
+    with served.place.market() as market:
+        for event in market.watch(posted):
+            if event is not None and event.kind == "published":
+                break
+    path = tmp_path / "first.safetensors"
+    done = run("job", "download", posted, "--output", str(path), "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["digest"] == f"blake3:{blake3(path.read_bytes()).hexdigest()}"
+    assert run("job", "download", posted, "--round", "2", "--output", str(path)).exit_code == 1
+
+
+def test_without_the_token_nothing_is_steered(run: Run, served: Service, posted: str, tmp_path: Path) -> None:
+    done = run("job", "cancel", posted, "--market", served.place.url, "--data", str(tmp_path))
+    assert done.exit_code == 1
+    assert "401" in done.stderr
+
+
+def test_an_unknown_job_and_an_absent_service_are_said_in_a_line(run: Run, tmp_path: Path) -> None:
+    assert "no job 12345" in run("job", "show", "12345").stderr
+    away = run("job", "list", "--market", "http://127.0.0.1:9")
+    assert (away.exit_code, "does not answer" in away.stderr) == (1, True)
+    none = run("job", "list", "--data", str(tmp_path))
+    assert (none.exit_code, "gradmarket serve" in none.stderr) == (1, True)
+
+
+def test_the_chain_is_shown(run: Run, served: Service) -> None:
+    told = json.loads(run("chain", "show", "--json").stdout)
+    assert told["contract"] == served.ledger().deployment.contract
+    assert told["contract"] in run("chain", "show").stdout
+
+
+def test_a_local_chain_comes_up_takes_a_contract_and_goes_down(run: Run, tmp_path: Path) -> None:
+    here = ("--data", str(tmp_path), "--json")
+    up = json.loads(run("chain", "up", *here).stdout)
+    try:
+        assert json.loads(run("chain", "up", *here).stdout)["pid"] == up["pid"]
+        made = json.loads(run("chain", "deploy", "--rpc", up["url"], *here).stdout)
+        assert json.loads((tmp_path / "deployment.json").read_text())["contract"] == made["contract"]
+        assert run("chain", "deploy", "--rpc", up["url"], *here).exit_code == 1
+    finally:
+        assert json.loads(run("chain", "down", *here).stdout)["stopped"] == up["pid"]
+    assert run("chain", "down", *here).exit_code == 1
+
+
+def test_the_doctor_finds_a_sound_service_and_an_absent_one(run: Run) -> None:
+    sound = run("doctor", "--json")
+    assert {finding["name"]: finding["ok"] for finding in json.loads(sound.stdout)} == dict.fromkeys(
+        ("python", "torch", "anvil", "node", "data folder", "service", "chain", "token"), True
+    )
+    assert sound.exit_code == 0
+    absent = run("doctor", "--market", "http://127.0.0.1:9")
+    assert absent.exit_code == 1
+    assert "gradmarket serve" in absent.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_its_help(command: str) -> None:
+    told = CliRunner().invoke(app, [command, "--help"])
+    assert told.exit_code == 0
+    assert "--json" in told.stdout or "COMMAND" in told.stdout
+
+
+def test_an_unknown_command_is_refused() -> None:
+    assert CliRunner().invoke(app, ["jobs"]).exit_code == 2

@@ -1,0 +1,95 @@
+"""`make demo` as a whole: what it promises holds, and nothing stays behind, however it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes_left import left_in
+from rich.console import Console
+
+from gradmarket.demo.play import play
+from gradmarket.demo.spec import PRICE
+
+LIMIT_S = 240
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str, Path]:
+    """The report, what was printed, and the folder that the demo had for itself."""
+    folder, printed = tmp_path_factory.mktemp("demo"), StringIO()
+    return play(Console(file=printed, width=120), within=folder), printed.getvalue(), folder
+
+
+def test_everything_that_the_demo_checks_holds(played: tuple[dict[str, Any], str, Path]) -> None:
+    report, printed, _ = played
+    assert report["ok"], printed
+    assert report["accuracy"] >= 0.95
+    assert "kept apart by payout" in printed
+
+
+def test_honest_workers_have_their_pay_on_chain_and_cheats_nothing(played: tuple[dict[str, Any], str, Path]) -> None:
+    workers = played[0]["workers"]
+    assert sorted(one["behaviour"] for one in workers) == ["honest", "honest", "honest", "noise", "sign_flip"]
+    for one in workers:
+        accepted = one["accepted"] if one["behaviour"] == "honest" else 0
+        assert int(one["balance"]) == int(one["earned"]) == accepted * PRICE
+    assert sum(one["rejected"] for one in workers if one["behaviour"] == "honest") == 0
+
+
+def test_the_sums_of_the_report_agree(played: tuple[dict[str, Any], str, Path]) -> None:
+    report = played[0]
+    escrow = {name: int(amount) for name, amount in report["escrow"].items()}
+    assert escrow["deposited"] == escrow["paid"] + escrow["refunded"]
+    assert escrow["paid"] == report["accepted"] * PRICE
+    assert report["accepted"] == sum(one["accepted"] for one in report["workers"])
+    assert report["accepted"] == sum(batch["gradients"] for batch in report["settlements"])
+    assert report["tasks"] == report["uploads"] == 2 * report["rounds"]
+
+
+def test_nothing_is_left_running_or_lying_about(played: tuple[dict[str, Any], str, Path]) -> None:
+    folder = played[2]
+    assert left_in(folder) == []
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_demo_that_is_stopped_leaves_nothing_either(stop: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gradmarket", "demo", "--json"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as demo:
+        assert demo.stderr is not None
+        for line in demo.stderr:
+            if "serves job" in line:
+                demo.send_signal(stop)
+                break
+        out, _ = demo.communicate(timeout=LIMIT_S)
+    assert demo.returncode not in (0, -stop)
+    assert out == ""
+    assert left_in(tmp_path) == []
+    assert not list(tmp_path.glob("gradmarket-demo-*"))
+
+
+def test_a_service_that_does_not_start_fails_the_demo(tmp_path: Path) -> None:
+    """An Anvil that ends at once: the demo says so, with the end of the log, and ends with 1."""
+    hollow = tmp_path / "bin"
+    hollow.mkdir()
+    (hollow / "anvil").write_text("#!/bin/sh\nexit 3\n")
+    (hollow / "anvil").chmod(0o755)
+    environment = os.environ | {"TMPDIR": str(tmp_path), "PATH": f"{hollow}{os.pathsep}{os.environ['PATH']}"}
+    command = [sys.executable, "-m", "gradmarket", "demo", "--report", str(tmp_path / "report.json")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=LIMIT_S, check=False)
+    assert done.returncode == 1
+    assert "serve ended with" in done.stderr
+    assert "Anvil does not start" in done.stderr
+    assert not (tmp_path / "report.json").exists()
+    assert left_in(tmp_path) == []
+
+
+def test_the_report_is_plain_json(played: tuple[dict[str, Any], str, Path]) -> None:
+    assert json.loads(json.dumps(played[0])) == played[0]

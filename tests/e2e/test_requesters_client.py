@@ -1,0 +1,207 @@
+"""The requester's client against services that lie, fall silent or are not there; and where it looks for its own."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blake3 import blake3
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradmarket.client import Market
+from gradmarket.events import Event, read
+from gradmarket.market.errors import NotFound
+from gradmarket.money import Token
+from gradmarket.place import Place, find
+from gradmarket.problems import Damaged, Problem, Unreachable
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+@contextmanager
+def stranger(answer: Answer) -> Iterator[str]:
+    """A service that answers everything with `answer`."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def handle_one_request(self) -> None:
+            self.raw_requestline = self.rfile.readline(65537)
+            if self.raw_requestline and self.parse_request():
+                answer(self)
+            self.close_connection = True
+
+        def log_message(self, *_arguments: Any) -> None:
+            """Says nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def sends(body: bytes, status: int = 200, **headers: str) -> Answer:
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), "Connection": "close", **headers}.items():
+            request.send_header(name, value)
+        request.end_headers()
+        request.wfile.write(body)
+
+    return answer
+
+
+def etag(body: bytes) -> str:
+    return f'"blake3:{blake3(body).hexdigest()}"'
+
+
+def test_honest_parameters_arrive(tmp_path: Path) -> None:
+    with stranger(sends(b"parameters", ETag=etag(b"parameters"))) as url, Market(url) as market:
+        assert market.download("1", tmp_path / "p") == etag(b"parameters").strip('"')
+    assert (tmp_path / "p").read_bytes() == b"parameters"
+
+
+@pytest.mark.parametrize("headers", [{"ETag": etag(b"others")}, {}])
+def test_damaged_parameters_leave_no_file_and_keep_the_old_one(tmp_path: Path, headers: dict[str, str]) -> None:
+    (tmp_path / "p").write_bytes(b"old")
+    with stranger(sends(b"parameters", **headers)) as url, Market(url) as market, pytest.raises(Damaged):
+        market.download("1", tmp_path / "p")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
+
+
+def test_a_download_that_breaks_off_leaves_no_file(tmp_path: Path) -> None:
+    torn = sends(b"half", **{"Content-Length": "8", "ETag": etag(b"half")})
+    with stranger(torn) as url, Market(url) as market, pytest.raises(Unreachable):
+        market.download("1", tmp_path / "p")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_problem_keeps_its_fields() -> None:
+    body = json.dumps({"title": "Bad", "detail": "no", "errors": [{"field": "price", "detail": "less"}]}).encode()
+    with stranger(sends(body, 422)) as url, Market(url) as market, pytest.raises(Problem) as raised:
+        market.submit({})
+    assert (raised.value.status, raised.value.detail) == (422, "no")
+    assert [(field.name, field.detail) for field in raised.value.fields] == [("price", "less")]
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b""])
+def test_an_error_that_is_no_problem_document_is_told_all_the_same(body: bytes) -> None:
+    with stranger(sends(body, 502)) as url, Market(url) as market, pytest.raises(Problem) as raised:
+        market.chain()
+    assert raised.value.status == 502
+
+
+def test_a_post_is_asked_again_under_its_own_key_and_another_one_under_another() -> None:
+    keys: list[str | None] = []
+
+    def deaf_once(request: BaseHTTPRequestHandler) -> None:
+        keys.append(request.headers["Idempotency-Key"])
+        if len(keys) != 1:
+            sends(b"{}")(request)
+
+    with stranger(deaf_once) as url, Market(url) as market:
+        market.steer("1", "pause")
+        market.steer("1", "pause")
+    assert keys[0] is not None
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_lists_are_read_to_their_end() -> None:
+    pages = {"/v1/jobs": {"items": [1, 2], "next": "b"}, "/v1/jobs?cursor=b": {"items": [3], "next": None}}
+
+    def page(request: BaseHTTPRequestHandler) -> None:
+        sends(json.dumps(pages[request.path]).encode())(request)
+
+    with stranger(page) as url, Market(url) as market:
+        assert list(market.jobs()) == [1, 2, 3]
+
+
+def test_watching_goes_on_after_the_last_event_that_came() -> None:
+    after: list[str | None] = []
+
+    def one_at_a_time(request: BaseHTTPRequestHandler) -> None:
+        after.append(request.headers["Last-Event-ID"])
+        number = len(after)
+        request.send_response(200)
+        request.end_headers()
+        request.wfile.write(f"id: {number}\nevent: round_closed\ndata: {{}}\n\n".encode())
+        if number < 3:
+            ended.wait(0.5)
+
+    ended = threading.Event()
+    with stranger(one_at_a_time) as url, Market(url) as market:
+        told = list(market.watch("1", silence_s=0.1))
+    assert after == ["0", "1", "2"]
+    assert [event and event.id for event in told] == [1, None, 2, None, 3]
+
+
+@given(
+    st.lists(
+        st.builds(
+            Event,
+            st.integers(1, 10**9),
+            st.from_regex(r"[a-z_]{1,9}", fullmatch=True),
+            st.fixed_dictionaries({"a": st.text()}),
+        )
+    )
+)
+def test_events_come_back_as_they_were_sent(events: list[Event]) -> None:
+    lines = [": ping", ""]
+    for event in events:
+        lines += [f"id: {event.id}", f"event: {event.kind}", f"data: {json.dumps(event.body)}", "", ": ping", ""]
+    assert list(read(lines)) == events
+
+
+def test_an_event_that_was_cut_off_is_none() -> None:
+    assert list(read(["id: 1", "event: a", "data: {}"])) == []
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("GRADMARKET_URL", "GRADMARKET_TOKEN", "GRADMARKET_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "url").write_text("http://here:1\n")
+    (tmp_path / "keys" / "token").write_text("secret\n")
+    return tmp_path
+
+
+def test_the_service_of_this_machine_is_found_with_its_token(folder: Path) -> None:
+    assert find(data=folder) == Place("http://here:1", "secret")
+    assert find("http://here:1/", data=folder).token == "secret"
+
+
+def test_the_folders_token_goes_to_no_other_address(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find("http://elsewhere", data=folder) == Place("http://elsewhere", None)
+    monkeypatch.setenv("GRADMARKET_URL", "http://elsewhere")
+    assert find(data=folder) == Place("http://elsewhere", None)
+
+
+def test_an_option_comes_before_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADMARKET_URL", "http://elsewhere")
+    monkeypatch.setenv("GRADMARKET_TOKEN", "theirs")
+    assert find(data=folder) == Place("http://elsewhere", "theirs")
+    assert find("http://third", "mine", folder) == Place("http://third", "mine")
+
+
+def test_no_service_is_said_with_the_fix(folder: Path) -> None:
+    (folder / "url").unlink()
+    with pytest.raises(NotFound, match="gradmarket serve"):
+        find(data=folder)
+
+
+@given(st.integers(0, 10**30), st.integers(0, 18))
+def test_an_amount_in_words_is_the_amount(amount: int, decimals: int) -> None:
+    said, symbol = Token("GRAD", decimals).text(str(amount)).split(" ")
+    whole, _, fraction = said.partition(".")
+    assert int(whole + fraction.ljust(decimals, "0")) == amount
+    assert symbol == "GRAD"
+    assert not fraction.endswith("0")
