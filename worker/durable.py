@@ -1,4 +1,4 @@
-"""Files that survive kill -9: written beside, synced, renamed, and the folder synced."""
+"""Files that survive kill -9: written beside and renamed; what is money is synced too, and survives a power cut."""
 
 import fcntl
 import os
@@ -8,20 +8,25 @@ from typing import BinaryIO
 from gradmarket.market.errors import Conflict
 
 
-def write(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replaces `path` by `data` at once: after a crash it holds either the old bytes or the new ones."""
+def write(path: Path, data: bytes, synced: bool = True) -> None:
+    """Replaces `path` by `data` at once: after a crash it holds either the old bytes or the new ones.
+
+    Its owner alone may read it. Without `synced` (some milliseconds) that holds for this process's crash only.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.new")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+        if synced:
+            file.flush()
+            os.fsync(file.fileno())
     beside.replace(path)
-    sync_folder(path.parent)
+    if synced:
+        _sync_folder(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

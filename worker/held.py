@@ -99,7 +99,8 @@ def prepare(domain: Domain, held: Held, payload: bytes, worker: Address, signer:
 class Shelf:
     """The folder of the replicas in flight: a record each, and its payload until it is over.
 
-    Files are named by a hash: a replica's name comes from the market and might be a path.
+    They outlive the process, not a power cut, which costs what is in flight. Files are named by a hash: a replica's
+    name comes from the market and might be a path.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -121,10 +122,10 @@ class Shelf:
     def save(self, held: Held, **changes: Any) -> None:
         """Remembers it on disk."""
         changed = self.put(held, **changes)
-        durable.write(self._file(held.replica, "json"), changed.model_dump_json().encode())
+        durable.write(self._file(held.replica, "json"), changed.model_dump_json().encode(), synced=False)
 
     def save_payload(self, replica: ReplicaId, payload: bytes) -> None:
-        durable.write(self.payload(replica), payload)
+        durable.write(self.payload(replica), payload, synced=False)
 
     def payload(self, replica: ReplicaId) -> Path:
         return self._file(replica, "payload")

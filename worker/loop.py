@@ -36,6 +36,7 @@ class Loop:
         self._clock = clock
         self._given_up: dict[ReplicaId, GivenUp] = {}
         self._heard: dict[ReplicaId, ReplicaState] = {}
+        self._remarked: set[ReplicaId] = set()
         self._rest_until = 0.0
         self._declined = 0
         self._breath = FIRST_BREATH_S
@@ -52,6 +53,7 @@ class Loop:
 
     def turn(self, leaving: bool = False, wait_s: float | None = None) -> bool:
         """One poll and all that follows from it; False where it brought nothing new."""
+        self._desk.book.keep()
         started = time.monotonic()
         request = self._request(leaving, self._desk.settings.wait_s if wait_s is None else wait_s)
         answer = self._poll(request, leaving)
@@ -68,9 +70,21 @@ class Loop:
         """A market that answers at once and says nothing new must not keep this machine busy."""
         if changed:
             self._breath = FIRST_BREATH_S
-        elif seconds < self._breath:
+            return
+        self._remark_on_silence()
+        if seconds < self._breath:
             self._desk.signals.pause(self._breath)
             self._breath = min(LONGEST_BREATH_S, 2 * self._breath)
+
+    def _remark_on_silence(self) -> None:
+        """An answer that is long overdue keeps its place in flight; its owner should know why nothing else comes."""
+        for held in self._shelf.open():
+            offer = held.lease.offer
+            overdue = self._clock() - held.taken_at - offer.lease_seconds - offer.wave_seconds - offer.upload_seconds
+            if held.state is not ReplicaState.LEASED and overdue > 0 and held.replica not in self._remarked:
+                self._remarked.add(held.replica)
+                text = f"Still no verdict on {held.replica} ({held.state}); it holds a place until there is one."
+                self._desk.journal.say("overdue", text, replica=held.replica, state=held.state)
 
     def give_back(self) -> None:
         """Gives back what is not committed yet; says it in the next poll."""
@@ -223,9 +237,9 @@ class Loop:
             answer = self._desk.market.upload(held.replica, held.lease.fence, path)
         except Problem as problem:
             text = f"The market refused the payload of {held.replica}: {problem}"
-            self._desk.journal.say("upload_refused", text, replica=held.replica, status=problem.status)
+            self._desk.journal.once("upload_refused", text, replica=held.replica, status=problem.status)
             return False
-        self._shelf.save(held, uploaded=True)
+        self._shelf.put(held, uploaded=True)
         self._judgements.verdict(answer.verdict)
         if answer.voucher is not None:
             self._judgements.voucher(answer.voucher)

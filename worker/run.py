@@ -187,10 +187,12 @@ class _Session:
                     break
         except Unreachable as error:
             desk.journal.say("unreachable", f"{error}. What was vouchered is redeemed without it.")
+        self._desk.book.keep()
         self._upkeep.close_all()
 
     def _leave_now(self) -> Summary:
         self._desk.signals.at_once = True
+        self._desk.book.keep()
         self._loop.give_back()
         try:
             self._loop.say_given_up()

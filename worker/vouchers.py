@@ -1,6 +1,7 @@
 """The worker's book on disk: what it earned, the newest voucher of every job, and how each requester dealt with it.
 
-Every change is on disk before it counts. `earned` grows by verdicts, `vouchered` by vouchers; the difference is unpaid.
+`earned` grows by verdicts, `vouchered` by vouchers; the difference is unpaid. What one answer of the market brings is
+synced to disk at once, by `keep`, before the market is told that it was heard and before the next task is taken.
 """
 
 from pathlib import Path
@@ -80,12 +81,13 @@ class Pages(Kept):
 
 
 class Book:
-    """Loads and keeps the pages; every method that changes them writes them first."""
+    """The pages as they are, and on disk as of the last `keep`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         text = path.read_bytes() if path.is_file() else None
         self._pages = Pages.model_validate_json(text) if text else Pages()
+        self._kept = self._pages
 
     @property
     def accounts(self) -> tuple[Account, ...]:
@@ -110,11 +112,14 @@ class Book:
         return owed + len(self.dealings(signer).grievances)
 
     def offered(self, account: Account) -> None:
-        """An offer is taken: opens its account, or renews price and signer in it."""
+        """An offer is taken: opens its account, or renews price and signer in it. The count alone is worth no write."""
+        unchanged = self._pages is self._kept
         found = self.find(account.domain, account.chain_job) or account
         renewed = found.model_copy(update={"price": account.price, "signer": account.signer, "closed": False})
         known = self.dealings(account.signer)
         self._write(renewed, account.signer, known.model_copy(update={"offers": known.offers + 1}))
+        if unchanged and renewed == found and found is not account:
+            self._kept = self._pages
 
     def judged(self, account: Account, replica: ReplicaId, units: Units, accepted: bool) -> None:
         """Counts a final verdict, once however often it is told; `units` is what it promises."""
@@ -144,11 +149,19 @@ class Book:
         """The chain has paid up to `cumulative`."""
         redeemed = max(account.redeemed, cumulative)
         self._write(account.model_copy(update={"redeemed": redeemed, "closed": closed}))
+        self.keep()
 
     def aggrieved(self, signer: Address, what: str) -> None:
         """The requester broke a rule at this worker's cost."""
         known = self.dealings(signer)
         self._write(None, signer, known.model_copy(update={"grievances": (*known.grievances, what[:500])}))
+        self.keep()
+
+    def keep(self) -> None:
+        """Brings what changed to the disk, synced."""
+        if self._pages is not self._kept:
+            durable.write(self._path, self._pages.model_dump_json(indent=1).encode())
+            self._kept = self._pages
 
     def _write(self, account: Account | None, signer: Address | None = None, dealings: Dealings | None = None) -> None:
         accounts = self.accounts
@@ -157,9 +170,7 @@ class Book:
         known = self._pages.dealings
         if signer is not None and dealings is not None:
             known = {**known, signer: dealings}
-        pages = Pages(accounts=accounts, dealings=known)
-        durable.write(self._path, pages.model_dump_json(indent=1).encode())
-        self._pages = pages
+        self._pages = Pages(accounts=accounts, dealings=known)
 
 
 def _same(one: Account, other: Account) -> bool:

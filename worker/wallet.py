@@ -70,7 +70,7 @@ def create(folder: Path, passphrase: str | None) -> Wallet:
     key = PrivateKey(secrets.token_bytes(32))
     path = folder / (ENCRYPTED if passphrase else PLAIN)
     text = json.dumps(Account.encrypt(key, passphrase)) if passphrase else key.to_bytes().hex()
-    durable.write(path, (text + "\n").encode(), mode=0o600)
+    durable.write(path, (text + "\n").encode())
     return Wallet(key, path)
 
 

@@ -37,16 +37,19 @@ def account(job: int = 1, signer: Address = SIGNER, price: int = 10, instance: b
 def opened(path: Path) -> Book:
     book = Book(path / "book.json")
     book.offered(account())
+    book.keep()
     return book
 
 
 def earn(book: Book, replica: str, units: int = 10) -> None:
     book.judged(book.account(DOMAIN, 1), ReplicaId(replica), Units(units), accepted=True)
+    book.keep()
 
 
 def take(book: Book, cumulative: int, open_units: int = 0) -> None:
     voucher = Voucher(1, ME, Units(cumulative))
     book.take(book.account(DOMAIN, 1), voucher, SIGNATURE, Units(open_units))
+    book.keep()
 
 
 def test_what_is_earned_is_owed_until_a_voucher_covers_it(tmp_path: Path) -> None:
