@@ -46,10 +46,10 @@ interface ISettlement is ILedger {
 
     /// @notice Credits workers with sums, by the requester or its sender, until claimUntil; the records are published
     /// elsewhere. Takes its number from the same sequence as `settlePacked`.
-    /// @param recordRoot what the requester says the records' root is; the contract has not seen them, so it is kept
+    /// @param root what the requester says the records' root is; the contract has not seen them, so it is kept
     /// apart and `wasAccepted` knows nothing of it
     /// @param data a run of worker (20 bytes) | sum in units (8 bytes)
-    function settleRooted(uint256 jobId, uint64 batch, bytes32 recordRoot, bytes calldata data) external;
+    function settleRooted(uint256 jobId, uint64 batch, bytes32 root, bytes calldata data) external;
 
     /// @notice What `settleRooted` was given for a batch; 0 if there was none.
     function recordRoot(uint256 jobId, uint64 batch) external view returns (bytes32);
