@@ -87,7 +87,9 @@ contract RedeemBatchTest is Fixture {
         add(ana, 4);
         add(ana, 6);
         add(ana, 4);
+        vm.recordLogs();
         market.redeemBatch(_rows);
+        vm.assertEq(vm.getRecordedLogs().length, 4);
         vm.assertEq(balance(ana), 6);
         vm.assertEq(market.account(jobId, ana).withdrawn, 6);
     }
