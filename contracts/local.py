@@ -7,7 +7,9 @@ A chain without a folder ends with its parent.
 """
 
 import fcntl
+import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -29,7 +31,8 @@ CHAIN_ID: Final = 31337
 START_S: Final = 20.0
 STOP_S: Final = 20.0
 _MNEMONIC: Final = "test test test test test test test test test test test junk"
-_LOCK, _PID, _STATE, _LOG = "anvil.lock", "anvil.pid", "anvil-state.json", "anvil.log"
+_LOCK, _PID, _LOG = "anvil.lock", "anvil.pid", "anvil.log"
+_STATE, _PREVIOUS = "anvil-state.json", "anvil-state.previous.json"
 
 _LAUNCH: Final = 'pid=$1 log=$2; shift 2; "$@" </dev/null >/dev/null 2>"$log" & echo $! | tee "$pid"'
 _LAUNCH_LEASHED: Final = """exec 3<&0; "$@" </dev/null >/dev/null 2>&1 3<&- & pid=$!; echo $pid
@@ -131,11 +134,25 @@ def _command(port: int, block_time: int | None) -> list[str]:
 
 
 def _start_on_state(directory: Path, command: list[str], lock: int) -> LocalChain:
+    _keep_previous(directory)
     state = ["--state", str(directory / _STATE), "--state-interval", "1"]
     files = [str(directory / _PID), str(directory / _LOG)]
     launch = ["/bin/sh", "-c", _LAUNCH, "sh", *files, *command, *state]
     pid = int(subprocess.check_output(launch, pass_fds=(lock,), start_new_session=True, stdin=subprocess.DEVNULL))
     return _when_it_answers(pid, directory)
+
+
+def _keep_previous(directory: Path) -> None:
+    """Copies a whole state aside. Anvil writes it in place, so that who kills it meanwhile leaves half of one."""
+    state, previous = directory / _STATE, directory / _PREVIOUS
+    if not state.is_file():
+        return
+    try:
+        json.loads(state.read_bytes())
+    except ValueError as error:
+        kept = f"; put {previous} in its place to go on from the last start" if previous.is_file() else ""
+        raise LocalChainFailed(f"{state} was left half written{kept}") from error
+    shutil.copyfile(state, previous)
 
 
 def _start_leashed(command: list[str]) -> LocalChain:

@@ -8,12 +8,12 @@ _LISTEN: Final = "0A"
 
 
 def gone(pid: int) -> bool:
-    """Whether the process has ended, reaped or not."""
+    """Whether the process has ended with all its threads, reaped or not: what it held open is closed."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state in "ZX" and len(os.listdir(f"/proc/{pid}/task")) <= 1
     except (FileNotFoundError, ProcessLookupError):
         return True
-    return state in "ZX"
 
 
 def holds(pid: int, path: Path) -> bool:

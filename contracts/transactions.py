@@ -10,7 +10,7 @@ all earlier ones, any of which may be the one that is mined.
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from eth_account import Account
 from eth_account.typed_transactions.typed_transaction import TypedTransaction
@@ -31,6 +31,7 @@ MAX_GAS: Final = 2**24
 """Of one transaction (EIP-7825)."""
 GAS_MARGIN: Final = 1.25
 POLL_S: Final = 0.05
+NONCE_TRIES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +82,47 @@ Outcome = Mined | Reverted | Unknown
 
 
 def execute(web3: Web3, key: PrivateKey, call: Call, timeout_s: float = 60.0) -> Outcome:
-    """Sends from an account that nobody else sends from now, and waits.
+    """Sends from `key`'s account under its next nonce, and waits. Where another transaction takes that nonce, again.
 
     Raises ContractRefused without sending where the contract would revert, NodeRefused where there is no gas money,
     ChainUnreachable only as long as nothing was sent.
     """
     sender = address_of(key)
-    gas = estimate(web3, sender, call)
-    with node_errors():
-        nonce = web3.eth.get_transaction_count(to_checksum_address(sender), "pending")
-    signed = sign(key, chain_id(web3), nonce, call, gas, fees(web3))
-    try:
-        send(web3, signed.raw)
-    except ChainUnreachable:
-        return Unknown(signed.hash)
+    gas, chain = estimate(web3, sender, call), chain_id(web3)
+    for _ in range(NONCE_TRIES):
+        nonce = _nonce(web3, sender, "pending")
+        signed = sign(key, chain, nonce, call, gas, fees(web3))
+        try:
+            _send_new(web3, signed.raw)
+            if not _overtaken(web3, sender, nonce, signed):
+                break
+        except ChainUnreachable:
+            break
     return wait(web3, signed.hash, timeout_s)
+
+
+def _send_new(web3: Web3, raw: bytes) -> None:
+    """That another transaction waits under this nonce is no error: who looks for this one does not find it."""
+    try:
+        send(web3, raw)
+    except NodeRefused as error:
+        if "replacement transaction underpriced" not in error.detail:
+            raise
+
+
+def _overtaken(web3: Web3, sender: Address, nonce: int, signed: Signed) -> bool:
+    """Whether the nonce is another transaction's, mined or waiting."""
+    try:
+        with node_errors():
+            web3.eth.get_transaction(HexBytes(signed.hash))
+    except TransactionNotFound:
+        return _nonce(web3, sender, "pending") > nonce
+    return False
+
+
+def _nonce(web3: Web3, sender: Address, block: Literal["latest", "pending"]) -> int:
+    with node_errors():
+        return web3.eth.get_transaction_count(to_checksum_address(sender), block)
 
 
 def mined(outcome: Outcome) -> Receipt:

@@ -117,10 +117,22 @@ def test_somebody_else_s_process_is_not_taken_for_the_chain(tmp_path: Path) -> N
     assert LocalChain.reattach(tmp_path) is None
 
 
-def test_a_damaged_state_is_named(tmp_path: Path) -> None:
-    (tmp_path / "anvil-state.json").write_text('{"block":')
-    with pytest.raises(LocalChainFailed, match=r"anvil-state\.json"):
-        LocalChain.start(tmp_path)
+def test_a_half_written_state_is_named_and_the_one_before_kept(tmp_path: Path) -> None:
+    first = LocalChain.start(tmp_path)
+    fund_gas(first.connect(), ONE, 77)
+    first.stop()
+    LocalChain.start(tmp_path).stop()
+    state = tmp_path / "anvil-state.json"
+    state.write_bytes(state.read_bytes()[:-100])
+    with pytest.raises(LocalChainFailed, match=r"anvil-state\.previous\.json") as caught:
+        LocalChain.open(tmp_path)
+    assert str(state) in str(caught.value)
+    (tmp_path / "anvil-state.previous.json").replace(state)
+    again = LocalChain.open(tmp_path)
+    try:
+        assert again.connect().eth.get_balance(ONE) == 77
+    finally:
+        again.stop()
 
 
 def test_a_taken_port_is_refused(tmp_path: Path) -> None:

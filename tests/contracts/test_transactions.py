@@ -1,5 +1,6 @@
 """A transaction's outcome is mined, reverted or unknown, and unknown is not failure."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -131,6 +132,20 @@ def test_a_silent_node_leaves_the_outcome_unknown(open_job: OpenJob) -> None:
     assert isinstance(outcome(silent, "0x" + "00" * 32), Unknown)
     with pytest.raises(ChainUnreachable):
         execute(silent, job.requester, calls.refund(job.market, job.id))
+
+
+def test_senders_of_one_key_at_once_all_get_through(own_ledger: Ledger, new_key: NewKey) -> None:
+    """Each in its own process knows nothing of the other's nonces."""
+    key, token = with_money(own_ledger, new_key(), tokens=100), own_ledger.deployment.token
+    url = str(own_ledger.web3.provider.endpoint_uri)  # type: ignore[attr-defined]
+    to = [Address(f"0x{number + 1:040x}") for number in range(8)]
+
+    def pay(address: Address) -> None:
+        mined(execute(connect(url), key, calls.transfer(token, address, Amount(3)), timeout_s=10.0))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(pay, to))
+    assert [own_ledger.balance(address) for address in to] == [3] * 8
 
 
 def test_revert_data_by_name() -> None:
