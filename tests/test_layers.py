@@ -20,6 +20,7 @@ MAY_IMPORT: Final = {
 
 REQUESTER: Final = {
     **dict.fromkeys(("bell", "settings", "keys", "blobs", "store", "chain", "modelling", "readydata"), 0),
+    **dict.fromkeys(("logs", "meters", "tallies"), 0),
     "context": 1,
     "stages": 2,
     "wiring": 3,
@@ -81,7 +82,7 @@ def against_heights(module: Module) -> Iterator[str]:
 
 def height(name: str) -> int | None:
     parts = name.split(".")
-    return REQUESTER[parts[2]] if parts[1:2] == ["requester"] and len(parts) > 2 else None
+    return REQUESTER.get(parts[2]) if parts[1:2] == ["requester"] and len(parts) > 2 else None
 
 
 def against_purity(module: Module) -> Iterator[str]:
