@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import encode
-from gradmarket.market.job import GradientStep, Manifest, Partition, Publication, partition_of
+from gradmarket.market.job import GradientStep, Manifest, Partition, Publication, partition_of, training
 from gradmarket.market.messages import Offer
 from gradmarket.market.model.sampling import rows
 from gradmarket.market.model.tensors import unpack
@@ -100,7 +100,10 @@ class Bench:
     def _batch(self, publication: Publication, round_number: int, task: int) -> dict[str, np.ndarray]:
         """The task's rows of its partition: the same ones on every replica."""
         spec = publication.spec
-        partition = partition_of(self._manifest(publication.manifest), spec, round_number, task)
+        manifest = self._manifest(publication.manifest)
+        if not training(manifest, spec):
+            raise JobRefused("data", "the manifest has no partition to train on")
+        partition = partition_of(manifest, spec, round_number, task)
         arrays = self._partition(partition)
         chosen = rows(spec.seed.to_bytes(8, "big"), round_number, task, partition.rows, spec.step.rows)
         return {name: np.ascontiguousarray(array[chosen]) for name, array in arrays.items()}

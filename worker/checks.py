@@ -47,7 +47,7 @@ class Breach(StrEnum):
 def signed(domain: Domain, struct: Struct, signature: bytes, signer: Address) -> bool:
     try:
         check(domain, struct, signature, signer)
-    except SignatureRefused:
+    except (SignatureRefused, OverflowError):
         return False
     return True
 

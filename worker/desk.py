@@ -81,6 +81,8 @@ class Desk:
     def why_not(self, lease: Lease, in_flight: Sequence[Held]) -> Reason | None:
         """The reason against a lease, by policy. Raises MarketError where something cannot be found out."""
         offer, publication = lease.offer.struct(), self.view(lease.job).publication
+        if not 0 <= offer.job < 2**256:
+            return Reason.NO_SUCH_TASK
         if publication is None:
             raise NotFound(f"job {lease.job} has no publication")
         proposal = Proposal(self.domain, lease.job, offer, lease.signature, publication)

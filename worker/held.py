@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from blake3 import blake3
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gradmarket.market.gradient.merkle import root as payload_root
 from gradmarket.market.job import DigestField
@@ -106,7 +106,8 @@ class Shelf:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.held = {held.replica: held for held in map(_read, sorted(folder.glob("*.json")))}
+        found = map(_read, sorted(folder.glob("*.json")))
+        self.held = {held.replica: held for held in found if held is not None}
 
     def drop_foreign(self, instance: Hash) -> None:
         """Forgets what was leased on another chain, or on one that was started anew: nobody pays for it here."""
@@ -143,5 +144,10 @@ class Shelf:
         return [held for held in self.held.values() if held.open]
 
 
-def _read(path: Path) -> Held:
-    return Held.model_validate_json(path.read_bytes())
+def _read(path: Path) -> Held | None:
+    """None, and the file is gone, where a power cut left half of it."""
+    try:
+        return Held.model_validate_json(path.read_bytes())
+    except ValidationError:
+        path.unlink()
+        return None

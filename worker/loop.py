@@ -9,18 +9,16 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from gradmarket.market.errors import MarketError
 from gradmarket.market.terms import ReplicaId, ReplicaState
-from gradmarket.market.wire import GivenUp, Lease, PollAnswer, PollRequest, UploadWanted
+from gradmarket.market.wire import PollAnswer, PollRequest, UploadWanted
 from gradmarket.worker.desk import Desk
-from gradmarket.worker.held import Held, Shelf, prepare
+from gradmarket.worker.held import Shelf
 from gradmarket.worker.judgements import Judgements
-from gradmarket.worker.policy import Reason
+from gradmarket.worker.leasing import FIRST_REST_S, Leasing
 from gradmarket.worker.problems import Problem
-from gradmarket.worker.vouchers import Account
 
-FIRST_REST_S: Final = 1.0
-LONGEST_REST_S: Final = 60.0
+AT_ONCE: Final = 128
+"""Of each kind in one answer; what is beyond is told again."""
 FIRST_BREATH_S: Final = 0.05
 LONGEST_BREATH_S: Final = 5.0
 """Between polls that brought nothing new and came back at once."""
@@ -34,11 +32,9 @@ class Loop:
         self._shelf = shelf
         self._judgements = Judgements(desk, shelf)
         self._clock = clock
-        self._given_up: dict[ReplicaId, GivenUp] = {}
+        self._leasing = Leasing(desk, shelf, clock)
         self._heard: dict[ReplicaId, ReplicaState] = {}
         self._remarked: set[ReplicaId] = set()
-        self._rest_until = 0.0
-        self._declined = 0
         self._breath = FIRST_BREATH_S
 
     @property
@@ -49,7 +45,7 @@ class Loop:
     @property
     def owes_word(self) -> bool:
         """Whether something is to be said in a further poll, though nothing is in flight."""
-        return bool(self._given_up or self._heard or self._shelf.held)
+        return bool(self._leasing.given_up or self._heard or self._shelf.held)
 
     def turn(self, leaving: bool = False, wait_s: float | None = None) -> bool:
         """One poll and all that follows from it; False where it brought nothing new."""
@@ -61,7 +57,7 @@ class Loop:
         changed |= self._hear(answer, leaving)
         for held in self._shelf.open():
             if held.prepared is None:
-                self._compute(held)
+                self._leasing.compute(held)
                 changed = True
         self._breathe(changed, time.monotonic() - started)
         return changed
@@ -86,43 +82,27 @@ class Loop:
                 text = f"Still no verdict on {held.replica} ({held.state}); it holds a place until there is one."
                 self._desk.journal.say("overdue", text, replica=held.replica, state=held.state)
 
-    def give_back(self) -> None:
-        """Gives back what is not committed yet; says it in the next poll."""
-        for held in self._shelf.open():
-            if held.prepared is None:
-                self._give_up(held.lease, "leaving", failed=False)
-                self._shelf.forget(held.replica)
-
-    def say_given_up(self) -> None:
-        """One last poll that waits for nothing."""
-        self._desk.market.poll(PollRequest(given_up=tuple(self._given_up.values()), leaving=True, wait_s=0.0))
+    def leave_now(self) -> None:
+        """Gives back what is not computed yet, in one last poll that waits for nothing."""
+        self._leasing.give_back()
+        given_up = tuple(self._leasing.given_up.values())
+        self._desk.market.poll(PollRequest(given_up=given_up, leaving=True, wait_s=0.0))
 
     def _request(self, leaving: bool, wait_s: float) -> PollRequest:
         held = self._shelf.open()
-        resting = self._clock() < self._rest_until
         return PollRequest(
             determinism_class=self._desk.determinism_class,
-            capacity=0 if leaving or resting or self._blocked() else max(0, self._desk.limits.leases - len(held)),
+            capacity=0 if leaving else self._leasing.capacity(),
             commitments=tuple(commitment for one in held if (commitment := one.commitment())),
             reveals=tuple(reveal for one in held if (reveal := one.reveal())),
-            given_up=tuple(self._given_up.values()),
+            given_up=tuple(self._leasing.given_up.values()),
             known={**{one.replica: one.state for one in self._shelf.held.values()}, **self._heard},
             vouchers_for=self._desk.jobs_to_ask_about(leaving),
             jobs=tuple(sorted(self._desk.limits.jobs)),
             min_price=self._desk.least_units,
             leaving=leaving,
-            wait_s=min(wait_s, FIRST_REST_S) if resting else wait_s,
+            wait_s=min(wait_s, FIRST_REST_S) if self._leasing.resting else wait_s,
         )
-
-    def _blocked(self) -> bool:
-        """Whether the requester owes as much as this worker risks: then it says why, and takes nothing."""
-        owed = self._desk.book.unpaid(self._desk.signer)
-        if owed < self._desk.limits.unpaid:
-            return False
-        grievances = "; ".join(self._desk.book.dealings(self._desk.signer).grievances)
-        text = f"Stopped: {owed} gradients are not paid by {self._desk.signer}. {grievances}".rstrip()
-        self._desk.journal.once("stopped", text, reason=Reason.UNPAID.name.lower(), unpaid=owed)
-        return True
 
     def _poll(self, request: PollRequest, leaving: bool) -> PollAnswer:
         idle = not request.commitments and not request.reveals and not self._shelf.open()
@@ -138,7 +118,7 @@ class Loop:
             if not held.open and request.known.get(held.replica) == held.state:
                 self._shelf.forget(held.replica)
         self._heard = {}
-        self._given_up = {}
+        self._leasing.given_up = {}
         said = [(commitment.replica, ReplicaState.COMMITTED) for commitment in request.commitments]
         said += [(reveal.replica, ReplicaState.REVEALED) for reveal in request.reveals]
         for replica, state in said:
@@ -158,86 +138,28 @@ class Loop:
             self._shelf.put(held, opened=False)
 
     def _hear(self, answer: PollAnswer, leaving: bool) -> bool:
-        changed = [self._take(lease, leaving) for lease in answer.leases]
-        changed += [self._judgements.wave(opened) for opened in answer.waves]
-        for told in answer.verdicts:
+        """Leases come last: what is judged and paid in the same answer makes room for them."""
+        changed = [self._judgements.wave(opened) for opened in answer.waves[:AT_ONCE]]
+        for told in answer.verdicts[:AT_ONCE]:
             changed.append(self._judgements.verdict(told))
             if told.replica not in self._shelf.held:
                 self._heard[told.replica] = told.state
-        changed += [self._judgements.voucher(told) for told in answer.vouchers]
-        changed += [self._upload(wanted) for wanted in answer.uploads]
+        changed += [self._judgements.voucher(told) for told in answer.vouchers[:AT_ONCE]]
+        changed += [self._upload(wanted) for wanted in answer.uploads[:AT_ONCE]]
+        changed += [self._leasing.take(lease, leaving) for lease in answer.leases[:AT_ONCE]]
         if answer.waiting:
             self._desk.journal.once("waiting", f"Waiting: {answer.waiting}.")
         return any(changed)
-
-    def _take(self, lease: Lease, leaving: bool) -> bool:
-        if lease.replica in self._shelf.held:
-            return False
-        why_not = "leaving" if leaving else self._consider(lease)
-        if why_not is not None:
-            self._give_up(lease, why_not, failed=False)
-            return True
-        self._declined = 0
-        desk, offer = self._desk, lease.offer
-        self._shelf.put(Held(lease=lease, instance=desk.domain.instance, taken_at=self._clock()))
-        desk.book.offered(self._account(lease))
-        text = f"Working on round {offer.round}, task {offer.task} of {desk.name(lease.job)}."
-        desk.journal.say("leased", text, replica=lease.replica, job=lease.job, round=offer.round, task=offer.task)
-        return True
-
-    def _consider(self, lease: Lease) -> str | None:
-        try:
-            found = self._desk.why_not(lease, self._shelf.open())
-            reason = found.value if found is not None else None
-        except MarketError as error:
-            reason = str(error)
-        if reason is not None:
-            self._declined += 1
-            self._rest_until = self._clock() + min(LONGEST_REST_S, FIRST_REST_S * 2**self._declined)
-            self._desk.journal.say("declined", f"Declined {lease.task}: {reason}.", replica=lease.replica, why=reason)
-        return reason
-
-    def _account(self, lease: Lease) -> Account:
-        domain = self._desk.domain
-        return Account(
-            chain_id=domain.chain_id,
-            contract=domain.contract,
-            instance=domain.instance,
-            chain_job=lease.offer.job,
-            job=lease.job,
-            signer=self._desk.signer,
-            unit=self._desk.unit(lease.offer.job),
-            price=lease.offer.price,
-        )
-
-    def _compute(self, held: Held) -> None:
-        desk = self._desk
-        try:
-            payload, seconds = desk.compute(held.lease)
-        except MarketError as error:
-            desk.journal.say("failed", f"Could not compute {held.lease.task}: {error}", replica=held.replica)
-            self._give_up(held.lease, str(error), failed=True)
-            self._shelf.forget(held.replica)
-            self._rest_until = self._clock() + FIRST_REST_S
-            return
-        prepared = prepare(desk.domain, held, payload, desk.address, desk.own_signer, seconds)
-        self._shelf.save_payload(held.replica, payload)
-        self._shelf.save(prepared)
-
-    def _give_up(self, lease: Lease, reason: str, failed: bool) -> None:
-        said = GivenUp(replica=lease.replica, fence=lease.fence, failed=failed, reason=reason[:500])
-        self._given_up[lease.replica] = said
 
     def _upload(self, wanted: UploadWanted) -> bool:
         held = self._shelf.held.get(wanted.replica)
         if held is None or held.prepared is None or not held.promised or held.uploaded:
             return False
-        path = self._shelf.payload(held.replica)
         try:
-            answer = self._desk.market.upload(held.replica, held.lease.fence, path)
-        except Problem as problem:
-            text = f"The market refused the payload of {held.replica}: {problem}"
-            self._desk.journal.once("upload_refused", text, replica=held.replica, status=problem.status)
+            answer = self._desk.market.upload(held.replica, held.lease.fence, self._shelf.payload(held.replica))
+        except (Problem, OSError) as problem:
+            text = f"Could not upload {held.replica}: {problem}"
+            self._desk.journal.once("upload_refused", text, replica=held.replica)
             return False
         self._shelf.put(held, uploaded=True)
         self._judgements.verdict(answer.verdict)

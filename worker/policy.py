@@ -32,6 +32,8 @@ class Reason(StrEnum):
     """Show one job, have another computed, and reject the answers as unlike."""
     OTHER_SPEC_ON_CHAIN = "the job was opened on-chain with another specification"
     """A reservation that was made for other work."""
+    NO_SUCH_TASK = "the job has no such round or task"
+    """Tasks beyond the published ones, or numbers that break the arithmetic."""
     OTHER_SEED = "the offer's seed is not the one that the job's seed and the indices give"
     """Ground randomness; replicas that were given different work."""
     OTHER_PARAMETERS = "the first round does not start from the published parameters"
@@ -126,6 +128,8 @@ def _published(proposal: Proposal, chain: OnChain) -> Reason | None:
         return Reason.OTHER_SPEC
     if chain.spec != offer.spec:
         return Reason.OTHER_SPEC_ON_CHAIN
+    if not (0 <= offer.round < spec.rounds and 0 <= offer.task < spec.tasks_per_round):
+        return Reason.NO_SUCH_TASK
     if offer.seed != task_seed(spec.seed, offer.round, offer.task):
         return Reason.OTHER_SEED
     if offer.round == GENESIS_ROUND and offer.parameters != hash_of(proposal.publication.parameters):
@@ -152,7 +156,7 @@ def _signed(proposal: Proposal, signers: Iterable[Address]) -> bool:
     for signer in signers:
         try:
             check(proposal.domain, proposal.offer, proposal.signature, signer)
-        except SignatureRefused:
+        except (SignatureRefused, OverflowError):
             continue
         return True
     return False

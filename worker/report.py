@@ -81,15 +81,20 @@ class Journal:
         self._last = ""
 
     def say(self, event: str, text: str, **facts: Any) -> None:
-        line = json.dumps({"event": event, "text": text, **facts}) if self._as_json else text
+        line = self._line(event, text, facts)
         print(line, file=self._stream, flush=True)
         self._last = line
 
     def once(self, event: str, text: str, **facts: Any) -> None:
         """Says it unless it was the last thing said."""
-        line = json.dumps({"event": event, "text": text, **facts}) if self._as_json else text
-        if line != self._last:
+        if self._line(event, text, facts) != self._last:
             self.say(event, text, **facts)
+
+    def _line(self, event: str, text: str, facts: dict[str, Any]) -> str:
+        """One line; JSON escapes what a stranger's text may do to a terminal, and so does this."""
+        if self._as_json:
+            return json.dumps({"event": event, "text": text, **facts})
+        return "".join(letter if letter.isprintable() else "?" for letter in text)
 
     def sums(self, done: Summary, money: Money) -> None:
         earned, redeemed = money.text(int(done.earned)), money.text(int(done.redeemed))

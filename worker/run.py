@@ -193,9 +193,8 @@ class _Session:
     def _leave_now(self) -> Summary:
         self._desk.signals.at_once = True
         self._desk.book.keep()
-        self._loop.give_back()
         try:
-            self._loop.say_given_up()
+            self._loop.leave_now()
         except MarketError as error:
             self._desk.journal.say("unreachable", f"The leases lapse by themselves: {error}")
         return self._sums(finished=False)

@@ -26,7 +26,7 @@ class Settings(BaseSettings):
     """Folder of the key, the vouchers, the cache and the replicas in flight."""
     passphrase: SecretStr | None = None
     """Encrypts the key's file where given."""
-    jobs: frozenset[JobId] = frozenset()
+    jobs: frozenset[JobId] = Field(default=frozenset(), max_length=64)
     """Works for these jobs only; for any where empty."""
     min_price: AmountField = Amount(1)
     """Least pay for a gradient, in the token's smallest unit."""

@@ -1,6 +1,7 @@
 """The loop against markets on a real chain: the honest one is worked for, each cheat is stopped after one gradient."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from eth_keys.datatypes import PrivateKey
@@ -225,6 +226,8 @@ def changed_offer(**changes: object) -> Callable[[Stranger, int], tuple[Offer, P
         (changed_offer(spec=Hash(bytes(32))), Reason.OTHER_SPEC),
         (changed_offer(seed=Hash(bytes(32))), Reason.OTHER_SEED),
         (changed_offer(parameters=Hash(bytes(32))), Reason.OTHER_PARAMETERS),
+        (changed_offer(task=4), Reason.NO_SUCH_TASK),
+        (changed_offer(round=2**62), Reason.NO_SUCH_TASK),
         (changed_offer(price=6), Reason.UNDERPRICED),
         (changed_offer(lease_seconds=3600), Reason.CLAIMS_END),
     ],
@@ -300,10 +303,56 @@ def test_it_gives_back_what_it_has_not_computed(
 ) -> None:
     desk = make_desk(stranger)
     loop = Loop(desk, Shelf(desk.settings.data / "held"))
-    monkeypatch.setattr(loop, "_compute", lambda _held: None)
+    monkeypatch.setattr(loop._leasing, "compute", lambda _held: None)
     while not stranger.rows:
         loop.turn()
-    loop.give_back()
-    loop.say_given_up()
+    loop.leave_now()
     assert [row.state for row in stranger.rows.values()] == [ReplicaState.ABANDONED]
     assert stranger.left
+
+
+@pytest.mark.parametrize(
+    "changes", [{"job": -1}, {"round": -1}, {"task": 2**300}, {"job": 2**255}, {"attempt": -(2**70)}]
+)
+def test_numbers_that_cannot_be_signed_are_declined_and_do_not_end_the_worker(
+    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int]
+) -> None:
+    told = stranger._told
+    monkeypatch.setattr(stranger, "_told", lambda row: other(told(row), offer=other(told(row).offer, **changes)))
+    desk = make_desk(stranger)
+    work(desk, lambda: "Declined" in journal(desk), turns=2)
+    assert "Declined" in journal(desk)
+    assert stranger.committed == 0
+
+
+def test_a_verdict_that_cannot_be_signed_is_a_breach(
+    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stranger, "verdict", lambda row: other(Stranger.verdict(stranger, row), outcome=-1))
+    desk = make_desk(stranger)
+    work(desk, lambda: False, turns=6)
+    assert grievances(desk)[0].startswith("unsigned_verdict")
+
+
+def test_a_strangers_words_cannot_write_to_the_terminal(stranger: Stranger, make_desk: MakeDesk) -> None:
+    desk = make_desk(stranger)
+    desk.journal.say("rejected", "Rejected: \x1b[2J\nAccepted: 100 GRAD")
+    assert journal(desk) == "Rejected: ?[2J?Accepted: 100 GRAD\n"
+
+
+def test_half_a_record_left_by_a_power_cut_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / "0123.json").write_bytes(b"")
+    assert Shelf(tmp_path).held == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_leased_on_a_chain_that_is_gone_is_forgotten(stranger: Stranger, make_desk: MakeDesk) -> None:
+    desk = make_desk(stranger)
+    work(desk, lambda: stranger.committed == 1)
+    shelf = Shelf(desk.settings.data / "held")
+    assert len(shelf.held) == 1
+    shelf.drop_foreign(desk.domain.instance)
+    assert len(shelf.held) == 1
+    shelf.drop_foreign(Hash(bytes(32)))
+    assert shelf.held == {}
+    assert list((desk.settings.data / "held").iterdir()) == []

@@ -37,6 +37,7 @@ SPEC = JobSpec.model_validate(
         "step": {"rows": 8},
         "optimizer": {"lr": 0.1},
         "rounds": 3,
+        "tasks_per_round": 3,
         "price": "50",
         "seed": 9,
     }
@@ -75,6 +76,8 @@ def test_an_honest_offer_is_taken() -> None:
     ("offer", "reason"),
     [
         (replace(OFFER, spec=Hash(bytes(32))), Reason.OTHER_SPEC),
+        (replace(OFFER, round=3), Reason.NO_SUCH_TASK),
+        (replace(OFFER, task=3), Reason.NO_SUCH_TASK),
         (replace(OFFER, seed=task_seed(8, 0, 2)), Reason.OTHER_SEED),
         (replace(OFFER, seed=task_seed(9, 0, 1)), Reason.OTHER_SEED),
         (replace(OFFER, parameters=Hash(bytes(32))), Reason.OTHER_PARAMETERS),
