@@ -37,14 +37,18 @@ def run(context: Context, job_id: str) -> float | None:
         job = session.get_one(Job, job_id)
         if job.state != JobState.RUNNING:
             return None
-        alive = workers.live(session, now)
+        alive = [worker for worker in workers.live(session, now) if worker.strikes < context.settings.max_strikes]
         if not _settle_class(job, alive):
             return context.settings.sweep_s
         asking = [worker for worker in alive if worker.asking_until > now and worker.capacity > 0]
         pool = {c.party.worker: c for c in workers.candidates(session, job, asking)}
         idle = _idle(session, job, alive, pool)
-        waits = [_fill(context, session, job, task, pool, idle, now) for task in _open(session, job_id)]
-    return None if LEASED in waits else min(waits, default=None)
+        waits = []
+        for task in _open(session, job_id):
+            if not any(candidate.capacity for candidate in pool.values()):
+                break
+            waits.append(_fill(context, session, job, task, pool, idle, now))
+    return None if LEASED in waits else min(waits, default=context.settings.sweep_s)
 
 
 def _open(session: Session, job_id: str) -> Sequence[Task]:

@@ -24,15 +24,17 @@ def why_waiting(session: Session, job: Job, max_strikes: int, now: float) -> str
     if open_task is None:
         return ""
     spec, alive = jobs.spec(job), workers.live(session, now)
-    present = [(w.determinism_class, workers.party(w)) for w in alive if w.determinism_class]
+    present = [
+        (w.determinism_class, workers.party(w)) for w in alive if w.determinism_class and w.strikes < max_strikes
+    ]
     leading = assignment.leading_class(present, spec.separation)
     have = leading[1] if leading else 0
     if have < spec.replication.replicas:
         return f"needs {spec.replication.replicas} separate workers of one determinism class, has {have}"
     opening = opening_for(session, job, open_task, max_strikes)
     reasons = [assignment.why_not(candidate, opening) for candidate in workers.candidates(session, job, alive)]
-    able = [reason for reason in reasons if reason in (None, Reason.AT_CAPACITY)]
-    return "" if able else _commonest([reason for reason in reasons if reason])
+    soon = [reason for reason in reasons if reason in (None, Reason.AT_CAPACITY)]
+    return "" if soon else _commonest([reason for reason in reasons if reason])
 
 
 def _commonest(reasons: list[Reason]) -> str:
