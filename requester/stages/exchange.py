@@ -38,14 +38,14 @@ def hear(context: Context, address: Address, said: PollRequest) -> tuple[Refusal
         worker = session.get_one(Worker, address)
         worker.seen_at, worker.determinism_class = now, said.determinism_class
         worker.jobs, worker.least_price = list(said.jobs), said.min_price
-        worker.capacity = 0 if said.leaving else max(0, said.capacity - _unheard_leases(session, address, said))
-        worker.asking_until = now + said.wait_s if worker.capacity else 0.0
         refusals = [
             *_each(session, said.commitments, lambda item: collect.commit(context, session, address, item)),
             *_each(session, said.reveals, lambda item: collect.reveal(session, address, item)),
             *_each(session, said.given_up, lambda item: collect.give_up(session, address, item)),
         ]
         _heard(session, address, said)
+        worker.capacity = 0 if said.leaving else max(0, said.capacity - _unheard_leases(session, address, said))
+        worker.asking_until = now + said.wait_s if worker.capacity else 0.0
         if said.leaving:
             for account in session.scalars(select(Account).where(Account.worker == address)):
                 account.leaving = True
