@@ -15,6 +15,7 @@ from gradmarket.market.job import JobSpec, Manifest, Publication
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState, RoundState, TaskState
 from gradmarket.requester.context import Context
+from gradmarket.requester.stages import forget
 from gradmarket.requester.stages.ending import call_off
 from gradmarket.requester.stages.publish import move_of
 from gradmarket.requester.store import jobs
@@ -25,8 +26,6 @@ from gradmarket.requester.store.tables import Job, Round, Task
 from gradmarket.requester.store.transitions import move
 
 TOPIC = "aggregate"
-KEPT_NEWEST = 3
-"""Rounds whose parameters are kept besides every tenth: who is late may still need them."""
 
 
 def ready(session: Session, _now: float) -> Sequence[str]:
@@ -73,7 +72,7 @@ def run(context: Context, job_id: str) -> None:
         body = {"round": work.number, "loss": loss, "metrics": metrics, "parameters": updated}
         tell(session, job_id, "round_closed", now, **body)
         ring(session, "plan")
-    _forget(context, job_id, work.number)
+    forget.merged(context, job_id, work.number)
 
 
 @dataclass(frozen=True)
@@ -152,16 +151,3 @@ def _evaluated(context: Context, work: Work, parameters: bytes) -> dict[str, flo
     manifest = Manifest.model_validate_json(context.blobs.read(work.publication.manifest))
     partition = manifest.named(wanted.partition)
     return context.modelling.evaluate(context.blobs, work.publication, parameters, partition)
-
-
-def _forget(context: Context, job_id: str, number: int) -> None:
-    """Drops what nobody needs any more: the merged payloads, and parameters that are neither new nor checkpoints."""
-    old = number - KEPT_NEWEST
-    with context.reading() as session:
-        dropped = [task.payload for task in session.scalars(_used(job_id, number)) if task.payload]
-        row = session.get(Round, (job_id, old))
-        if row is not None and (old + 1) % context.settings.keep_parameters_every and row.updated:
-            dropped += [row.updated, row.optimizer_state]
-        dropped = [digest for digest in dropped if not jobs.names_elsewhere(session, digest, job_id)]
-    for digest in dropped:
-        context.blobs.drop(Digest(digest))

@@ -11,17 +11,17 @@ from gradmarket.market.gradient.inspection import Diverged, Usable, inspect
 from gradmarket.market.gradient.payload import Layout, decode, payload_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Outcome
-from gradmarket.market.terms import Address, Digest, JobState, ReplicaState, TaskState
+from gradmarket.market.terms import Address, Digest, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import judge, verdicts
+from gradmarket.requester.stages import forget, judge, verdicts
 from gradmarket.requester.stages.collect import TooLate, held
 from gradmarket.requester.store import jobs, money
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.facts import layout_of
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Job, Replica, Task
+from gradmarket.requester.store.tables import Job, Replica, Round, Task
 from gradmarket.requester.store.transitions import move
 
 
@@ -91,6 +91,9 @@ def take(context: Context, want: Wanted, incoming: Incoming, root: Digest) -> No
         reason = str(found) if isinstance(found, Diverged) else ""
         _accept(context, session, job, task, list(agreeing), reason, now)
         task.payload, task.payload_bytes = digest, incoming.length
+        late = task.state == TaskState.FINAL
+    if late:
+        forget.payload(context, digest)
 
 
 def _look(want: Wanted, incoming: Incoming) -> Usable | Diverged | PayloadRefused:
@@ -116,12 +119,16 @@ def _accept(
             move(session, replica, ReplicaState.PAYABLE)
         account = money.earn(session, job, task, replica, root, now)
         account.voucher_signature = context.voucher(job, account)
+        if account.reserved - account.earned < 2 * job.price:
+            ring(session, "settle")
         verdicts.wake(session, replica)
     tell(session, job.id, task.state, now, task=task.id, round=task.round, paid=[r.worker for r in agreeing])
+    if not diverged and session.get_one(Round, (job.id, task.round)).state != RoundState.OPEN:
+        move(session, task, TaskState.FINAL)
     if diverged and job.state == JobState.RUNNING:
         move(session, job, JobState.PAUSED, reason=f"a gradient diverged in round {task.round}: {diverged}")
         tell(session, job.id, "paused", now, reason=job.reason)
-    ring(session, "aggregate", "settle")
+    ring(session, "aggregate")
 
 
 def _reject(context: Context, session: Session, task: Task, agreeing: list[Replica], reason: str, now: float) -> None:

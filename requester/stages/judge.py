@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import voting
 from gradmarket.market.rules.verifiers import exact
-from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskState
+from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, RoundState, TaskState
 from gradmarket.requester.bell import worker_topic
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import plan, verdicts
@@ -16,7 +16,7 @@ from gradmarket.requester.stages.ending import strike
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Job, Replica, Task, Wave
+from gradmarket.requester.store.tables import Job, Replica, Round, Task, Wave
 from gradmarket.requester.store.transitions import move
 
 TOPIC = "judge"
@@ -70,7 +70,7 @@ def _carry_out(
 ) -> None:
     if isinstance(judgement, voting.Quorum):
         _crown(context, session, task, replicas, judgement, now)
-    elif isinstance(judgement, voting.Another) and session.get_one(Job, task.job_id).ended_at is None:
+    elif isinstance(judgement, voting.Another) and _wanted(session, task):
         patience = now + task.offer["lease_seconds"] + task.offer["wave_seconds"]
         wave = {"wave": task.wave + 1, "wave_size": judgement.wave, "due_at": None, "patience_until": patience}
         move(session, task, TaskState.OPEN, **wave)
@@ -78,6 +78,12 @@ def _carry_out(
         ring(session, "assign")
     else:
         fail(context, session, task, "no quorum among those that the job may ask", now)
+
+
+def _wanted(session: Session, task: Task) -> bool:
+    """Whether another wave is worth its price: the job goes on, and the task's round still waits for it."""
+    row = session.get_one(Round, (task.job_id, task.round))
+    return session.get_one(Job, task.job_id).ended_at is None and row.state == RoundState.OPEN
 
 
 def _crown(

@@ -7,7 +7,7 @@ from sqlalchemy import exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.job import JobSpec, canonical
-from gradmarket.market.terms import RoundState
+from gradmarket.market.terms import RoundState, TaskState
 from gradmarket.requester.store.tables import Earned, Job, Round, Task
 
 
@@ -39,9 +39,18 @@ def earned(session: Session, job_id: str) -> int:
     return int(total)
 
 
-def names_elsewhere(session: Session, digest: str, job_id: str) -> bool:
-    """Whether another job names the blob: equal content is one blob."""
-    named = or_(Round.parameters == digest, Round.updated == digest, Round.optimizer_state == digest)
-    rounds = exists().where(named, Round.job_id != job_id)
-    tasks = exists().where(Task.payload == digest, Task.job_id != job_id)
-    return bool(session.scalar(select(or_(rounds, tasks))))
+def needs_payload(session: Session, digest: str) -> bool:
+    """Whether a merge still waits for the payload, or a divergence is to be shown by it: equal content is one blob."""
+    waiting = Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED])
+    return bool(session.scalar(select(exists().where(Task.payload == digest, waiting))))
+
+
+def needs_parameters(session: Session, digest: str, job_id: str, after: int, every: int) -> bool:
+    """Whether a round of the job later than `after`, a checkpoint, another job or any job's start names the blob."""
+    given = or_(Round.updated == digest, Round.optimizer_state == digest)
+    kept = or_(Round.number > after, (Round.number + 1) % every == 0)
+    own = exists().where(Round.job_id == job_id, given, kept)
+    others = exists().where(Round.job_id != job_id, or_(given, Round.parameters == digest))
+    started = (Job.publication["parameters"], Job.spec["model"]["parameters"], Job.facts["memory"])
+    first = exists().where(or_(*(named.as_string() == digest for named in started)))
+    return bool(session.scalar(select(or_(own, others, first))))
