@@ -118,6 +118,8 @@ class SimWorker:
         self.determinism_class = determinism_class
         self.address = signing.address_of(key)
         self.held: dict[ReplicaId, Held] = {}
+        self.acknowledged: dict[ReplicaId, ReplicaState] = {}
+        """Told of, but never known: the answer that brought the lease was lost."""
         self.voucher: VoucherTold | None = None
         self.waiting = ""
         self.capacity = 1
@@ -145,14 +147,14 @@ class SimWorker:
         """A poll's request, over the wire's JSON."""
         open_now = sum(not lifecycle.over(held.state) for held in self.held.values())
         fields = {"capacity": max(0, self.capacity - open_now), "determinism_class": self.determinism_class} | others
-        self._request = PollRequest(
+        self.request = PollRequest(
             commitments=tuple(commitments),
             reveals=tuple(reveals),
             given_up=tuple(given_up),
-            known={replica: held.state for replica, held in self.held.items()},
+            known={replica: held.state for replica, held in self.held.items()} | self.acknowledged,
             **fields,
         )
-        received = PollRequest.model_validate_json(self._request.model_dump_json())
+        received = PollRequest.model_validate_json(self.request.model_dump_json())
         refusals = exchange.hear(self.floor.context, self.address, received)
         self.refusals.extend(refusals)
         return refusals
@@ -175,7 +177,7 @@ class SimWorker:
 
     def tell(self) -> PollAnswer:
         """A poll's answer, over the wire's JSON, that never reaches the worker."""
-        told = exchange.answer(self.floor.context, self.address, self._request, final=True)
+        told = exchange.answer(self.floor.context, self.address, self.request, final=True)
         return PollAnswer.model_validate_json(told.model_dump_json())
 
     def ask(self) -> None:
@@ -284,7 +286,10 @@ class SimWorker:
         self._put(self.held[wanted.replica], wanted=True)
 
     def _judged(self, told: VerdictTold) -> None:
-        held = self.held[told.replica]
+        held = self.held.get(told.replica)
+        if held is None:
+            self.acknowledged[told.replica] = told.state
+            return
         if told.signature is not None:
             self._check(told.struct(self._offer(held), self.address), told.signature)
         self._put(held, state=told.state, told=told)

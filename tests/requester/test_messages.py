@@ -329,9 +329,10 @@ def test_who_comes_after_the_next_was_asked_is_told_so_and_pays_nobody_twice(upl
     lease = late.newest().lease
     want = deliver.wanted(uploading.context, late.address, lease.replica, lease.fence)
     uploading.lapse(11)
-    with uploading.context.blobs.receive() as incoming, pytest.raises(MarketError):
+    with uploading.context.blobs.receive() as incoming:
         incoming.write(late.newest().payload)
-        deliver.take(uploading.context, want, incoming, late.newest().root)
+        with pytest.raises(MarketError):
+            deliver.take(uploading.context, want, incoming, late.newest().root)
     late.behaviour = WITHHOLDER
     uploading.play()
     assert late.address not in uploading.earned()

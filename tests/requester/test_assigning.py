@@ -1,0 +1,175 @@
+"""Who is drawn for a task, who is not, and what either is told."""
+
+import pytest
+from books import check_books
+from market_floor import CLASS, PRICE, Floor
+from market_workers import HONEST, SimWorker
+
+from gradmarket.market.rules.assignment import window_s
+from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from gradmarket.requester import engine
+from gradmarket.requester.stages import assign
+
+
+def leased(floor: Floor) -> set[str]:
+    return {replica.worker for replica in floor.replicas()}
+
+
+def test_no_reservation_no_lease_and_the_job_says_so(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor()
+    workers = [floor.worker(reserved=PRICE - 1) for _ in range(3)]
+    floor.gather()
+    assert floor.replicas() == []
+    assert "no money is reserved" in floor.why_waiting()
+    assert all("no money is reserved" in worker.waiting for worker in workers)
+
+
+def test_a_reservation_covers_what_is_in_flight_and_what_was_earned(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(rounds=4, tasks_per_round=1)
+    poor = floor.worker(reserved=2 * PRICE)
+    rich = [floor.worker(), floor.worker(), floor.worker()]
+    floor.play()
+    assert floor.state() == JobState.FINISHED
+    assert floor.account(poor).earned <= 2 * PRICE
+    assert "no money is reserved" in poor.waiting or poor.waiting == "no job is running"
+    assert sum(floor.account(worker).earned for worker in (poor, *rich)) == sum(floor.earned().values())
+    check_books(floor)
+
+
+def test_one_price_reserved_is_one_lease_at_a_time(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(tasks_per_round=3)
+    for _ in range(3):
+        floor.worker(reserved=PRICE).capacity = 3
+    floor.gather()
+    assert len(floor.replicas()) == 3
+    assert all(len(floor.replicas(worker)) == 1 for worker in floor.workers)
+
+
+def test_a_worker_holds_no_more_leases_than_it_asked_for(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(tasks_per_round=4)
+    greedy = floor.worker()
+    greedy.capacity = 2
+    modest = [floor.worker() for _ in range(2)]
+    floor.gather()
+    assert len(floor.replicas(greedy)) == 2
+    assert all(len(floor.replicas(worker)) == 1 for worker in modest)
+
+
+def test_a_worker_that_wants_a_higher_price_or_another_job_gets_none(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor()
+    dear, elsewhere, *_ = [floor.worker() for _ in range(3)]
+    dear.say(min_price=PRICE + 1)
+    elsewhere.say(jobs=["00000000000000bb"])
+    floor.workers[2].say(min_price=PRICE, jobs=[floor.job])
+    floor.drive()
+    assert leased(floor) == {floor.workers[2].address}
+    dear.hear()
+    assert "higher price" in dear.waiting
+
+
+def test_a_worker_of_another_class_gets_none(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor()
+    other = floor.worker(determinism_class="another gpu")
+    same = [floor.worker() for _ in range(3)]
+    floor.play()
+    assert floor.state() == JobState.FINISHED
+    assert floor.earned() == {worker.address: PRICE for worker in same}
+    assert floor.replicas(other) == []
+    assert floor.the_job().determinism_class == CLASS
+
+
+def test_a_worker_without_a_class_gets_none(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor()
+    for _ in range(3):
+        floor.worker(determinism_class="")
+    floor.gather()
+    assert floor.replicas() == []
+    assert "needs 3 separate workers of one determinism class, has 0" in floor.why_waiting()
+
+
+def test_sybils_of_one_payout_do_not_pin_the_class(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor()
+    first = floor.worker(determinism_class="sybil")
+    for _ in range(9):
+        floor.worker(determinism_class="sybil", payout=first.address)
+    floor.gather()
+    assert floor.the_job().determinism_class is None
+    assert "has 1" in floor.why_waiting()
+    honest = [floor.worker() for _ in range(3)]
+    floor.play()
+    assert floor.the_job().determinism_class == CLASS
+    assert floor.earned() == {worker.address: PRICE for worker in honest}
+
+
+def test_a_class_whose_workers_are_gone_is_given_up(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(rounds=2)
+    gone = [floor.worker(determinism_class="gone") for _ in range(3)]
+    floor.until(lambda: len(floor.rounds()) == 2)
+    floor.workers = [floor.worker() for _ in range(3)]
+    floor.lapse(60)
+    floor.play(passes=100)
+    assert floor.state() == JobState.FINISHED
+    assert floor.earned() == {worker.address: PRICE for worker in (*gone, *floor.workers)}
+    check_books(floor)
+
+
+def test_suspended_workers_do_not_pin_the_class(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(settings={"max_strikes": 1})
+    stallers = [floor.worker(determinism_class="staller") for _ in range(3)]
+    floor.gather()
+    for staller in stallers:
+        staller.say(given_up=[staller.give_up(staller.newest())])
+    honest = [floor.worker() for _ in range(3)]
+    floor.play(*stallers, *honest, passes=100)
+    assert floor.state() == JobState.FINISHED
+    assert floor.earned() == {worker.address: PRICE for worker in honest}
+
+
+def test_polling_ten_times_as_often_wins_no_more_tasks(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """While all who are idle have asked, the draw does not look at who asked first or how often."""
+    floor = new_floor(rounds=12, replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
+    eager, *calm = [floor.worker() for _ in range(4)]
+
+    def turn(worker: SimWorker) -> None:
+        worker.say(commitments=worker.commitments(), reveals=worker.reveals())
+
+    for _ in range(200):
+        if floor.state() != JobState.RUNNING:
+            break
+        for worker in [eager] * 10 + calm:
+            turn(worker)
+        floor.drive()
+        for worker in floor.workers:
+            worker.hear()
+            held = worker.newest() if worker.held else None
+            if held is not None and held.wanted and held.state == ReplicaState.AGREE:
+                worker.upload(held)
+                floor.drive()
+    assert floor.state() == JobState.FINISHED
+    assert floor.account(eager).earned <= 7 * PRICE
+    assert sum(bool(floor.account(worker).earned) for worker in calm) >= 2
+
+
+def test_a_draw_waits_a_moment_for_those_who_are_idle_but_have_not_asked_yet(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor()
+    for _ in range(4):
+        worker = floor.worker(HONEST)
+        worker.say(capacity=0)
+    for worker in floor.workers[:3]:
+        worker.say()
+    waits = assign.run(floor.context, floor.job)
+    assert waits == pytest.approx(window_s(4), abs=1e-6)
+    assert floor.replicas() == []
+    floor.clock.now += window_s(4) + 0.001
+    assert assign.run(floor.context, floor.job) is None
+    assert leased(floor) == {worker.address for worker in floor.workers[:3]}
+
+
+def test_the_stage_rests_while_nobody_that_asks_may_be_drawn(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor()
+    for _ in range(3):
+        floor.worker(reserved=0).say()
+    wait, moved = engine.sweep_once(floor.context, assign)
+    assert not moved
+    assert 0 < wait <= floor.settings.sweep_s
+    assert floor.task().state == TaskState.OPEN

@@ -1,0 +1,169 @@
+"""The database: migrations and models agree, a row is moved once, and nobody hears of what was not committed."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from sqlalchemy import inspect, select
+from sqlalchemy.exc import IntegrityError
+
+from gradmarket.market.errors import IllegalTransition
+from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from gradmarket.requester import engine
+from gradmarket.requester.engine import Engine
+from gradmarket.requester.stages import close, judge
+from gradmarket.requester.store import money, schema
+from gradmarket.requester.store.session import begin, connect, reading, ring
+from gradmarket.requester.store.tables import Earned, Job, Task
+from gradmarket.requester.store.transitions import move
+
+
+def test_migrations_make_what_the_tables_say_and_take_it_back(tmp_path: Path) -> None:
+    database = connect(f"sqlite:///{tmp_path / 'empty.sqlite'}")
+    schema.upgrade(database)
+    assert schema.differences(database) == []
+    assert {"jobs", "replicas", "earned"} <= set(inspect(database).get_table_names())
+    schema.downgrade(database)
+    assert set(inspect(database).get_table_names()) <= {"alembic_version"}
+    schema.upgrade(database)
+    assert schema.differences(database) == []
+    database.dispose()
+
+
+def test_a_row_that_somebody_else_moved_is_not_moved_again(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor()
+    with reading(floor.context.sessions) as stale:
+        seen = stale.scalars(select(Task)).one()
+    with begin(floor.context.sessions) as first:
+        assert move(first, first.get_one(Task, seen.id), TaskState.COMMITTING)
+    with begin(floor.context.sessions) as second:
+        second.add(seen)
+        assert seen.state == TaskState.OPEN
+        assert not move(second, seen, TaskState.CANCELLED, reason="too late")
+    assert (floor.task().state, floor.task().reason) == (TaskState.COMMITTING, "")
+
+
+def test_a_row_does_not_go_where_its_table_does_not_lead(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor()
+    with pytest.raises(IllegalTransition), floor.context.begin() as session:
+        move(session, session.scalars(select(Task)).one(), TaskState.FINAL)
+    assert floor.task().state == TaskState.OPEN
+
+
+def test_two_sessions_cannot_both_write(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """A hundred additions from two threads are a hundred: BEGIN IMMEDIATE lets no read grow stale before its write."""
+    floor = new_floor()
+
+    def add() -> None:
+        for _ in range(50):
+            with floor.context.begin() as session:
+                session.get_one(Job, floor.job).refunded += 1
+
+    threads = [threading.Thread(target=add) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert floor.the_job().refunded == 100
+
+
+def test_reading_waits_for_no_writer(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor()
+    with floor.context.begin() as writing:
+        writing.get_one(Job, floor.job).reason = "not committed"
+        writing.flush()
+        assert floor.the_job().reason == ""
+    assert floor.the_job().reason == "not committed"
+
+
+def test_nobody_earns_twice_for_one_replica(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor()
+    worker = floor.worker()
+    floor.worker(), floor.worker()
+    floor.play()
+    (paid,) = floor.all(Earned, Earned.worker == worker.address)
+    job, task, replica = floor.the_job(), floor.task(), floor.replica(worker)
+    with pytest.raises(IntegrityError), floor.context.begin() as session:
+        money.earn(session, job, task, replica, paid.digest, floor.clock())
+    assert floor.account(worker).earned == paid.units
+
+
+def test_no_ring_before_the_commit(new_floor) -> None:  # type: ignore[no-untyped-def]
+    context = new_floor().context
+    with context.bell.listen(["topic"]) as rung:
+        with context.begin() as session:
+            ring(session, "topic", "another")
+            assert not rung.is_set()
+        assert rung.is_set()
+        rung.clear()
+        with context.begin() as session:
+            ring(session, "another")
+        assert not rung.is_set()
+
+
+def test_no_ring_for_what_was_rolled_back(new_floor) -> None:  # type: ignore[no-untyped-def]
+    context = new_floor().context
+
+    def change_its_mind() -> None:
+        with context.begin() as session:
+            ring(session, "topic")
+            raise KeyError("never mind")
+
+    with context.bell.listen(["topic"]) as rung:
+        with pytest.raises(KeyError):
+            change_its_mind()
+        assert not rung.is_set()
+
+
+def test_a_ring_between_looking_and_waiting_is_not_lost(new_floor) -> None:  # type: ignore[no-untyped-def]
+    context = new_floor().context
+    with context.bell.listen(["topic"]) as rung:
+        rung.clear()
+        with context.begin() as session:
+            ring(session, "topic")
+        assert rung.wait(0)
+
+
+def test_a_stage_that_fails_on_one_row_is_logged_and_tried_again(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor()
+
+    class Failing:
+        TOPIC = "failing"
+
+        def ready(self, _session, _now: float) -> list[str]:  # type: ignore[no-untyped-def]
+            return ["bad", "good"]
+
+        def run(self, _context, row_id: str) -> float | None:  # type: ignore[no-untyped-def]
+            if row_id == "bad":
+                raise ValueError("a bad row")
+            return None
+
+    assert engine.sweep_once(floor.context, Failing()) == (floor.settings.sweep_s, True)
+
+
+def test_a_stage_that_finds_its_row_already_moved_changes_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor()
+    for _ in range(3):
+        floor.worker()
+    floor.play()
+    task = floor.task()
+    for stage in (close, judge):
+        stage.run(floor.context, task.id)
+    assert floor.task().state == task.state == TaskState.FINAL
+
+
+def test_the_engine_runs_a_job_in_its_threads(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(rounds=3, settings={"sweep_s": 0.05})
+    for _ in range(3):
+        floor.worker()
+    with Engine(floor.context, floor.stages):
+        floor.driven = True
+        for _ in range(400):
+            for worker in floor.workers:
+                worker.turn()
+            if floor.state() == JobState.FINISHED:
+                break
+            floor.clock.now += 0.05
+            threading.Event().wait(0.005)
+    assert floor.state() == JobState.FINISHED
+    assert {replica.state for replica in floor.replicas()} <= {ReplicaState.PAYABLE, ReplicaState.TOO_LATE}
