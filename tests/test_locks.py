@@ -1,0 +1,48 @@
+"""The locks pin what pyproject.toml asks for: exactly, each once, from wherever pip looks."""
+
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from source_tree import ROOT
+
+RUNTIME, DEVELOP = "requirements.lock", "requirements-dev.lock"
+
+
+def lines(lock: str) -> list[str]:
+    return [line for line in (ROOT / lock).read_text().splitlines() if not line.startswith("#")]
+
+
+def pins(*locks: str) -> dict[str, str]:
+    return {
+        canonicalize_name(name): version for lock in locks for name, version in (p.split("==") for p in lines(lock))
+    }
+
+
+def asked(group: str) -> list[Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [
+        Requirement(text)
+        for text in (project["dependencies"] if not group else project["optional-dependencies"][group])
+    ]
+
+
+@pytest.mark.parametrize(("group", "locks"), [("", (RUNTIME,)), ("dev", (RUNTIME, DEVELOP))])
+def test_what_is_asked_for_is_pinned_within_its_bounds(group: str, locks: tuple[str, ...]) -> None:
+    pinned = pins(*locks)
+    unmet = [
+        str(want) for want in asked(group) if not want.specifier.contains(pinned.get(canonicalize_name(want.name), ""))
+    ]
+    assert unmet == []
+
+
+def test_every_line_is_an_exact_pin_and_none_is_said_twice() -> None:
+    both = lines(RUNTIME) + lines(DEVELOP)
+    names = [canonicalize_name(Requirement(line).name) for line in both]
+    assert len(set(names)) == len(names)
+    assert all(line.count("==") == 1 and Requirement(line).url is None for line in both)
+
+
+def test_torch_is_pinned_without_a_build() -> None:
+    assert "+" not in pins(RUNTIME)["torch"]
