@@ -18,21 +18,34 @@ from web3.exceptions import (
     Web3Exception,
     Web3RPCError,
 )
-from web3.types import RPCEndpoint
+from web3.types import RPCEndpoint, RPCResponse
 
 from gradmarket.contracts.artifact import load
 from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, ForeignChain, NodeRefused
 
 LOCAL_CHAIN_IDS: Final = frozenset({31337, 1337})
 """Chains that live on one machine: their money is worth nothing."""
+OUT_OF_RANGE_TRIES: Final = 10
+
+
+class _Provider(HTTPProvider):
+    """Asks again where a block was mined while Anvil, which looks "latest" up in two steps, was at it."""
+
+    def make_request(self, method: RPCEndpoint, params: Any) -> RPCResponse:
+        answer = super().make_request(method, params)
+        for _ in range(OUT_OF_RANGE_TRIES):
+            if "BlockOutOfRange" not in str(answer.get("error", "")):
+                break
+            answer = super().make_request(method, params)
+        return answer
 
 
 def connect(url: str, timeout_s: float = 10.0) -> Web3:
-    """Repeats nothing by itself: who calls knows whether it may be repeated.
+    """Repeats no question that got no answer: who calls knows whether it may be repeated.
 
     Without web3's validation, which asks for the chain id before every call: ours is in every signature.
     """
-    web3 = Web3(HTTPProvider(url, request_kwargs={"timeout": timeout_s}, exception_retry_configuration=None))
+    web3 = Web3(_Provider(url, request_kwargs={"timeout": timeout_s}, exception_retry_configuration=None))
     web3.middleware_onion.remove("validation")
     return web3
 

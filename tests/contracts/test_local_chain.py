@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,6 +26,15 @@ chain = LocalChain.open(Path(sys.argv[1])) if sys.argv[1] else LocalChain.start(
 print(chain.pid, flush=True)
 time.sleep(60)
 """
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Of a chain; whatever runs there at the end is stopped."""
+    yield tmp_path
+    running = LocalChain.reattach(tmp_path)
+    if running is not None:
+        running.stop()
 
 
 def killed_starter(directory: Path | None) -> int:
@@ -51,13 +61,13 @@ def until_dumped(state: Path) -> None:
         time.sleep(0.05)
 
 
-def test_state_survives_a_stop(tmp_path: Path) -> None:
-    first = LocalChain.start(tmp_path)
+def test_state_survives_a_stop(folder: Path) -> None:
+    first = LocalChain.start(folder)
     fund_gas(first.connect(), ONE, 77)
     genesis = first.connect().eth.get_block(0)["hash"]
     first.stop()
     assert not first.alive
-    second = LocalChain.start(tmp_path)
+    second = LocalChain.start(folder)
     try:
         assert second.connect().eth.get_balance(ONE) == 77
         assert second.connect().eth.get_block(0)["hash"] == genesis
@@ -65,28 +75,28 @@ def test_state_survives_a_stop(tmp_path: Path) -> None:
         second.stop()
 
 
-def test_a_second_start_is_refused_and_open_gives_the_first(tmp_path: Path) -> None:
-    chain = LocalChain.open(tmp_path)
+def test_a_second_start_is_refused_and_open_gives_the_first(folder: Path) -> None:
+    chain = LocalChain.open(folder)
     try:
         with pytest.raises(AlreadyRuns):
-            LocalChain.start(tmp_path)
-        assert LocalChain.open(tmp_path) == chain == LocalChain.reattach(tmp_path)
+            LocalChain.start(folder)
+        assert LocalChain.open(folder) == chain == LocalChain.reattach(folder)
     finally:
         chain.stop()
-    assert LocalChain.reattach(tmp_path) is None
+    assert LocalChain.reattach(folder) is None
 
 
-def test_callers_at_once_get_the_same_chain(tmp_path: Path) -> None:
+def test_callers_at_once_get_the_same_chain(folder: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
-        chains = set(pool.map(lambda _: LocalChain.open(tmp_path), range(4)))
+        chains = set(pool.map(lambda _: LocalChain.open(folder), range(4)))
     (chain,) = chains
     chain.stop()
 
 
-def test_it_outlives_its_starter_and_can_be_stopped_later(tmp_path: Path) -> None:
-    pid = killed_starter(tmp_path)
+def test_it_outlives_its_starter_and_can_be_stopped_later(folder: Path) -> None:
+    pid = killed_starter(folder)
     assert not gone_within(pid, 0.3)
-    chain = LocalChain.open(tmp_path)
+    chain = LocalChain.open(folder)
     assert chain.pid == pid
     fund_gas(chain.connect(), "0x" + "22" * 20, 5)
     chain.stop()
@@ -97,51 +107,51 @@ def test_without_a_folder_it_ends_with_its_starter() -> None:
     assert gone_within(killed_starter(None), 5.0)
 
 
-def test_a_killed_anvil_is_started_anew_from_its_state(tmp_path: Path) -> None:
-    chain = LocalChain.open(tmp_path)
+def test_a_killed_anvil_is_started_anew_from_its_state(folder: Path) -> None:
+    chain = LocalChain.open(folder)
     fund_gas(chain.connect(), ONE, 9)
-    until_dumped(tmp_path / "anvil-state.json")
+    until_dumped(folder / "anvil-state.json")
     os.kill(chain.pid, signal.SIGKILL)
     assert gone_within(chain.pid, 5.0)
-    assert LocalChain.reattach(tmp_path) is None
-    again = LocalChain.open(tmp_path)
+    assert LocalChain.reattach(folder) is None
+    again = LocalChain.open(folder)
     try:
         assert again.connect().eth.get_balance(ONE) == 9
     finally:
         again.stop()
 
 
-def test_somebody_else_s_process_is_not_taken_for_the_chain(tmp_path: Path) -> None:
-    (tmp_path / "anvil.lock").touch()
-    (tmp_path / "anvil.pid").write_text(str(os.getpid()))
-    assert LocalChain.reattach(tmp_path) is None
+def test_somebody_else_s_process_is_not_taken_for_the_chain(folder: Path) -> None:
+    (folder / "anvil.lock").touch()
+    (folder / "anvil.pid").write_text(str(os.getpid()))
+    assert LocalChain.reattach(folder) is None
 
 
-def test_a_half_written_state_is_named_and_the_one_before_kept(tmp_path: Path) -> None:
-    first = LocalChain.start(tmp_path)
+def test_a_half_written_state_is_named_and_the_one_before_kept(folder: Path) -> None:
+    first = LocalChain.start(folder)
     fund_gas(first.connect(), ONE, 77)
     first.stop()
-    LocalChain.start(tmp_path).stop()
-    state = tmp_path / "anvil-state.json"
+    LocalChain.start(folder).stop()
+    state = folder / "anvil-state.json"
     state.write_bytes(state.read_bytes()[:-100])
     with pytest.raises(LocalChainFailed, match=r"anvil-state\.previous\.json") as caught:
-        LocalChain.open(tmp_path)
+        LocalChain.open(folder)
     assert str(state) in str(caught.value)
-    (tmp_path / "anvil-state.previous.json").replace(state)
-    again = LocalChain.open(tmp_path)
+    (folder / "anvil-state.previous.json").replace(state)
+    again = LocalChain.open(folder)
     try:
         assert again.connect().eth.get_balance(ONE) == 77
     finally:
         again.stop()
 
 
-def test_a_taken_port_is_refused(tmp_path: Path) -> None:
+def test_a_taken_port_is_refused(folder: Path) -> None:
     chain = LocalChain.start(None)
     try:
         port = listening_port(chain.pid)
         assert port is not None
         with pytest.raises(LocalChainFailed):
-            LocalChain.start(tmp_path, port=port)
+            LocalChain.start(folder, port=port)
     finally:
         chain.stop()
 
@@ -152,8 +162,8 @@ def test_development_keys_are_the_ones_anvil_funds(anvil: LocalChain) -> None:
     assert web3.eth.chain_id == CHAIN_ID
 
 
-def test_what_a_process_holds(tmp_path: Path) -> None:
-    path = tmp_path / "held"
+def test_what_a_process_holds(folder: Path) -> None:
+    path = folder / "held"
     with path.open("w"):
         assert holds(os.getpid(), path)
     assert not holds(os.getpid(), path)
