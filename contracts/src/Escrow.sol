@@ -66,7 +66,7 @@ abstract contract Escrow is Ledger {
         (j.requester, j.expiry, j.claimUntil) = (msg.sender, params.expiry, params.claimUntil);
         (j.unit, j.bond) = (params.unit, params.bond);
         (j.slashWindow, j.contestWindow, j.decisionWindow) =
-            (params.slashWindow, params.contestWindow, params.decisionWindow);
+        (params.slashWindow, params.contestWindow, params.decisionWindow);
         _addSigner(jobId, params.voucherSigner);
         uint64 arrived = _deposit(j, params.amount);
         emit JobOpened(jobId, msg.sender, arrived, params);
@@ -88,7 +88,9 @@ abstract contract Escrow is Ledger {
         if (params.expiry <= block.timestamp) revert BadTerms();
         if (params.claimUntil < uint256(params.expiry) + minWindow) revert BadTerms();
         if (params.slashWindow == 0) return;
-        if (params.contestWindow < minWindow || params.decisionWindow < minWindow || params.bond == 0) revert BadTerms();
+        if (params.contestWindow < minWindow || params.decisionWindow < minWindow || params.bond == 0) {
+            revert BadTerms();
+        }
     }
 
     function _deposit(Job storage j, uint64 amount) private returns (uint64 arrived) {
@@ -98,5 +100,4 @@ abstract contract Escrow is Ledger {
         if (arrived == 0) revert NothingArrived();
         j.deposited += arrived;
     }
-
 }

@@ -68,15 +68,13 @@ library Signing {
         returns (uint8 v, bytes32 r, bytes32 s)
     {
         address owner = vm.addr(key);
-        bytes32 members =
-            keccak256(abi.encode(PERMIT_TYPEHASH, owner, spender, value, token.nonces(owner), deadline));
+        bytes32 members = keccak256(abi.encode(PERMIT_TYPEHASH, owner, spender, value, token.nonces(owner), deadline));
         return vm.sign(key, keccak256(abi.encodePacked(hex"1901", token.DOMAIN_SEPARATOR(), members)));
     }
 
     function digest(address market, bytes memory members) internal view returns (bytes32) {
-        bytes32 separator = keccak256(
-            abi.encode(DOMAIN_TYPEHASH, keccak256("GradMarket"), keccak256("1"), block.chainid, market)
-        );
+        bytes32 separator =
+            keccak256(abi.encode(DOMAIN_TYPEHASH, keccak256("GradMarket"), keccak256("1"), block.chainid, market));
         return keccak256(abi.encodePacked(hex"1901", separator, keccak256(members)));
     }
 

@@ -103,7 +103,9 @@ interface IStake is ILedger {
     /// what the worker put at risk.
     /// @param eventDigest what the worker did; counts once for a job and worker, whatever becomes of the case
     /// @return caseId keccak256(abi.encode(jobId, worker, eventDigest))
-    function accuse(uint256 jobId, address worker, uint128 amount, bytes32 eventDigest) external returns (bytes32 caseId);
+    function accuse(uint256 jobId, address worker, uint128 amount, bytes32 eventDigest)
+        external
+        returns (bytes32 caseId);
 
     /// @notice The accused contests, within the contest window: its validators decide.
     function contest(bytes32 caseId) external;

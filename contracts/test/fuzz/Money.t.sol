@@ -42,7 +42,9 @@ contract MoneyFuzz is Fixture {
         vm.assertEq(redeem(jobId, ana, mine), mine);
     }
 
-    function testFuzz_AReleaseStaysBetweenCreditAndReservation(uint64 reserved, uint64 credited, uint64 asked) external {
+    function testFuzz_AReleaseStaysBetweenCreditAndReservation(uint64 reserved, uint64 credited, uint64 asked)
+        external
+    {
         reserved = uint64(bound(reserved, 0, DEPOSIT));
         credited = uint64(bound(credited, 0, reserved));
         reserve(jobId, ana, reserved);

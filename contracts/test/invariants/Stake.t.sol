@@ -51,7 +51,10 @@ contract StakeInvariants {
         vm.assertLe(e.accused, e.atRisk, "accused <= at risk");
     }
 
-    function invariant_AccusedIsTheSumOfOpenCases(uint256 jobId, address worker, IStake.Exposure memory e) internal view {
+    function invariant_AccusedIsTheSumOfOpenCases(uint256 jobId, address worker, IStake.Exposure memory e)
+        internal
+        view
+    {
         uint256 sum;
         uint256 open;
         for (uint256 i; i < play.casesCount(); ++i) {

@@ -9,8 +9,8 @@ import {IStake} from "../../src/interfaces/IStake.sol";
 import {Signing} from "../Signing.sol";
 import {bound, vm} from "../Vm.sol";
 
-/// @dev Two workers with stakes, two jobs of one requester that accuses at will. Worker 0 is honest: it contests in time,
-/// and its validators acquit it. Worker 1 sleeps, and its validators sign anything. Every move may fail.
+/// @dev Two workers with stakes, two jobs of one requester that accuses at will. Worker 0 is honest: it contests in
+/// time, and its validators acquit it. Worker 1 sleeps, and its validators sign anything. Every move may fail.
 contract StakePlay {
     uint256 public constant JOBS = 2;
     uint256 public constant WORKERS = 2;
@@ -136,7 +136,9 @@ contract StakePlay {
     function wait(uint256 time) external {
         for (uint256 i; i < cases.length; ++i) {
             IStake.Case memory c = market.caseOf(cases[i]);
-            if (c.worker == workers[0] && c.stage == IStake.Stage.Open) _as(0, abi.encodeCall(market.contest, (cases[i])));
+            if (c.worker == workers[0] && c.stage == IStake.Stage.Open) {
+                _as(0, abi.encodeCall(market.contest, (cases[i])));
+            }
         }
         vm.warp(block.timestamp + bound(time, 0, WINDOW + 10 minutes));
     }
@@ -158,7 +160,8 @@ contract StakePlay {
     function _open() private {
         IEscrow.OpenParams memory params;
         (params.unit, params.expiry, params.claimUntil) = (1, 1_000_000 + 365 days, 1_000_000 + 366 days);
-        (params.slashWindow, params.contestWindow, params.decisionWindow) = (uint32(WINDOW), uint32(WINDOW), uint32(WINDOW));
+        (params.slashWindow, params.contestWindow, params.decisionWindow) =
+        (uint32(WINDOW), uint32(WINDOW), uint32(WINDOW));
         (params.bond, params.voucherSigner) = (77, vm.addr(0x51613E));
         market.openJob(params);
     }

@@ -48,7 +48,8 @@ contract TokenPlay {
 
     function settle(uint256 jobId, uint256 pick, uint48 price) external {
         jobId = _job(jobId);
-        bytes memory data = abi.encodePacked(workers[pick % WORKERS], uint48(bound(price, 0, 500)), uint16(1), bytes32(0));
+        bytes memory data =
+            abi.encodePacked(workers[pick % WORKERS], uint48(bound(price, 0, 500)), uint16(1), bytes32(0));
         _try(abi.encodeCall(market.settlePacked, (jobId, market.job(jobId).batches, data)));
     }
 

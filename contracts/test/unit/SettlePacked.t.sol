@@ -138,9 +138,7 @@ contract SettlePackedTest is Fixture {
     function test_EmitOneEventAGroup() external {
         uint256 jobId = open();
         vm.expectEmit();
-        emit ISettlement.GradientsAccepted(
-            jobId, ana, 0, 4, bytes.concat(digest(ana, 0), digest(ana, 1))
-        );
+        emit ISettlement.GradientsAccepted(jobId, ana, 0, 4, bytes.concat(digest(ana, 0), digest(ana, 1)));
         vm.expectEmit();
         emit ISettlement.GradientsAccepted(jobId, ben, 0, 5, bytes.concat(digest(ben, 0)));
         vm.expectEmit();
