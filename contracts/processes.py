@@ -16,6 +16,20 @@ def gone(pid: int) -> bool:
         return True
 
 
+def own_name() -> str:
+    """Names this process among all of all machines: its boot and its id space, then its id and when it started."""
+    return " ".join((*_id_space(), str(os.getpid()), _started(os.getpid())))
+
+
+def known_ended(name: str) -> bool:
+    """Whether a process by its `own_name` has ended; False for one whose ids are not ours to look up."""
+    words = name.split(" ")
+    if len(words) != 4 or words[:2] != _id_space():
+        return False
+    pid, started = int(words[2]), words[3]
+    return gone(pid) or _started(pid) != started
+
+
 def holds(pid: int, path: Path) -> bool:
     """Whether the process has the file open."""
     return os.path.realpath(path) in _open_files(pid)
@@ -32,6 +46,18 @@ def listening_port(pid: int) -> int | None:
         if state == _LISTEN and inode in sockets:
             return int(local.rpartition(":")[2], 16)
     return None
+
+
+def _id_space() -> list[str]:
+    return [Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.readlink("/proc/self/ns/pid")]
+
+
+def _started(pid: int) -> str:
+    """In clock ticks since the boot; empty where there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def _open_files(pid: int) -> set[str]:

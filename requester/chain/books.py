@@ -10,6 +10,7 @@ from gradmarket.contracts.transactions import Mined, Outcome, Receipt, Reverted
 from gradmarket.market.terms import BatchState, JobState
 from gradmarket.requester.chain.desk import Kind, TransactionState
 from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Batch, Job, Transaction
 from gradmarket.requester.store.transitions import move
@@ -68,7 +69,7 @@ def put_back(session: Session, batch: Batch) -> None:
 
 
 def opened(session: Session, job: Job, event: JobOpened, now: float) -> None:
-    """The job's escrow is on-chain: it runs, unless it was ended meanwhile."""
+    """The escrow of the job, which the caller has locked, is on-chain: it runs, unless it was ended meanwhile."""
     job.chain_job, job.expiry, job.claim_until = event.job, event.expiry, event.claim_until
     job.deposited = event.deposited
     session.flush()
@@ -87,7 +88,7 @@ def _succeeded(session: Session, ledger: Ledger, row: Transaction, receipt: Rece
         for batch in _batches(session, row.id):
             settled(session, batch, now)
     if row.kind == Kind.OPEN and row.job_id is not None:
-        job = session.get_one(Job, row.job_id)
+        job = locked(session, Job, row.job_id)
         for event in events.opened(ledger, receipt):
             opened(session, job, event, now)
 

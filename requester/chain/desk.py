@@ -5,13 +5,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from secrets import token_hex
 from typing import Final
 
 from eth_keys.datatypes import PrivateKey
 from sqlalchemy.orm import Session
 
 from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.processes import own_name
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount
 
@@ -79,7 +79,7 @@ class Desk:
     """Where workers find the service; told in JobOpened."""
     grant: Callable[[Amount], None] | None = None
     """On a local chain: sees to it that the sender has gas money and at least so many tokens."""
-    holder: str = field(default_factory=lambda: token_hex(8))
+    holder: str = field(default_factory=own_name)
     """Names this process among those that share the database."""
 
     @cached_property

@@ -1,7 +1,8 @@
 """A lease on sending: of all processes that share the database, one at a time does the chain work.
 
 What is safe does not hang on it: a nonce and a batch number can be taken once, by the tables' unique keys. It keeps
-two processes from doing the same work in vain.
+two processes from doing the same work in vain. Who is known to be dead holds nothing: a service that was killed and
+comes back on the same machine goes on at once.
 """
 
 from typing import Any, cast
@@ -9,6 +10,7 @@ from typing import Any, cast
 from sqlalchemy import CursorResult, or_, update
 from sqlalchemy.exc import IntegrityError
 
+from gradmarket.contracts.processes import known_ended
 from gradmarket.requester.chain.desk import Desk
 from gradmarket.requester.store.tables import Duty
 
@@ -19,11 +21,12 @@ def hold(desk: Desk) -> bool:
     until = now + desk.policy.duty_s
     with desk.reading() as session:
         held = session.get(Duty, name)
-        if held is not None and held.holder == desk.holder and held.until > now + desk.policy.duty_s / 2:
-            return True
-    mine = or_(Duty.holder == desk.holder, Duty.until < now)
+    if held is not None and held.holder == desk.holder and held.until > now + desk.policy.duty_s / 2:
+        return True
+    dead = {held.holder} if held is not None and known_ended(held.holder) else set()
+    free = or_(Duty.holder.in_({desk.holder} | dead), Duty.until < now)
     with desk.begin() as session:
-        statement = update(Duty).where(Duty.name == name, mine).values(holder=desk.holder, until=until)
+        statement = update(Duty).where(Duty.name == name, free).values(holder=desk.holder, until=until)
         if cast(CursorResult[Any], session.execute(statement)).rowcount == 1:
             return True
     try:

@@ -11,6 +11,7 @@ from gradmarket.market.terms import Amount, JobState, Units
 from gradmarket.requester.chain import books, escrow, sender
 from gradmarket.requester.chain.desk import Desk, Kind
 from gradmarket.requester.chain.money import with_money
+from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import Job
 
 
@@ -52,7 +53,7 @@ def _open(desk: Desk, job: Job) -> bool:
     found = events.find_opened(desk.ledger, desk.sender, escrow.spec_digest(job))
     if found is not None:
         with desk.begin() as session:
-            books.opened(session, session.get_one(Job, job.id), found, desk.clock())
+            books.opened(session, locked(session, Job, job.id), found, desk.clock())
         return True
     deposit = Amount(job.budget * int(job.unit))
     if not _has_money(desk, deposit):
@@ -111,5 +112,7 @@ def _post(desk: Desk, job_id: str | None, kind: Kind, call: Call) -> bool:
 
 def _say(desk: Desk, job_id: str, reason: str) -> bool:
     with desk.begin() as session:
-        session.get_one(Job, job_id).reason = reason
+        job = locked(session, Job, job_id)
+        if job.state == JobState.AWAITING_FUNDS:
+            job.reason = reason
     return False

@@ -1,6 +1,9 @@
 """One sender: every nonce is used once, stuck transactions are replaced, gaps are filled, and one process works."""
 
+import subprocess
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from onchain import NewKey
@@ -9,12 +12,13 @@ from till import Till, busy, check
 from gradmarket.contracts import calls
 from gradmarket.contracts.errors import ContractRefused
 from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.processes import known_ended, own_name
 from gradmarket.contracts.rpc import request
 from gradmarket.contracts.transactions import execute, fees, mined, sign
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address
 from gradmarket.requester.chain import duty, outbox, sender
-from gradmarket.requester.chain.desk import Desk, Kind, TransactionState
+from gradmarket.requester.chain.desk import Kind, TransactionState
 from gradmarket.requester.chain.office import Office
 from gradmarket.requester.store.tables import Transaction
 
@@ -164,7 +168,7 @@ def test_no_gas_money_is_told_and_ends(own_ledger: Ledger, till_on: Callable[[Le
 
 
 def test_one_process_at_a_time_has_the_duty(till: Till) -> None:
-    mate = Desk(till.desk.begin, till.desk.reading, till.ledger, till.key, till.desk.signer, till.clock, till.policy)
+    mate = replace(till.desk, holder="a mate")
     assert duty.hold(till.desk)
     assert not duty.hold(mate)
     assert not Office(mate).step()
@@ -178,8 +182,26 @@ def test_one_process_at_a_time_has_the_duty(till: Till) -> None:
     assert duty.hold(till.desk)
 
 
+def test_a_dead_process_holds_no_duty(till: Till) -> None:
+    """A service that was killed goes on at once when it is started again."""
+    say = "from gradmarket.contracts.processes import own_name; print(own_name())"
+    dead = subprocess.run([sys.executable, "-c", say], capture_output=True, text=True, check=True).stdout.strip()
+    assert known_ended(dead)
+    assert duty.hold(replace(till.desk, holder=dead))
+    assert duty.hold(till.desk)
+
+
+def test_a_process_of_another_machine_may_live(till: Till) -> None:
+    _, space, *_ = own_name().split(" ")
+    foreign = f"another-boot {space} 999999999 1"
+    assert not any(known_ended(name) for name in (foreign, own_name(), "no name of a process", ""))
+    assert known_ended(own_name().rpartition(" ")[0] + " 1")
+    assert duty.hold(replace(till.desk, holder=foreign))
+    assert not duty.hold(till.desk)
+
+
 def test_another_sender_has_a_duty_of_its_own(till: Till, new_key: NewKey) -> None:
-    other = Desk(till.desk.begin, till.desk.reading, till.ledger, new_key(), till.desk.signer, till.clock, till.policy)
+    other = replace(till.desk, key=new_key())
     assert duty.hold(till.desk)
     assert duty.hold(other)
     assert other.sender != address_of(till.key)

@@ -62,7 +62,7 @@ class Till:
         self.folder, self.ledger, self.policy = folder, ledger, policy
         self.key, self.signer = new_key(), new_key()
         self.clock = Clock(float(ledger.block().time))
-        self._numbers = count()
+        self._numbers, self._lives = count(), count()
         (folder / "chain.sqlite").write_bytes(empty_database())
         self._open()
 
@@ -86,6 +86,7 @@ class Till:
             policy=self.policy,
             endpoint="http://127.0.0.1",
             grant=local_grant(self.ledger, address_of(self.key)),
+            holder=f"life {next(self._lives)} of the till",
         )
         self.office = Office(self.desk)
 
