@@ -142,8 +142,8 @@ def test_any_order(ledger: Ledger) -> None:
         undisturbed = calm.final_parameters()
     chaos = type("Chaos", (Market,), {"ledger": ledger, "undisturbed": undisturbed})
     few = settings(
-        max_examples=8,
-        stateful_step_count=25,
+        max_examples=6,
+        stateful_step_count=20,
         deadline=None,
         suppress_health_check=list(HealthCheck),
         phases=(Phase.explicit, Phase.reuse, Phase.generate),
