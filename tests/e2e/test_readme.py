@@ -1,0 +1,92 @@
+"""Every command of the README is run, as it stands there, on a port of its own and with a shorter job."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gradmarket.contracts.local import LocalChain
+
+ROOT = Path(__file__).parents[2]
+BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+MAKE, SERVE, WORKERS, JOB, CURL = BLOCKS
+
+
+def test_the_two_commands_are_targets_and_so_is_what_contributing_names() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    prose = (ROOT / "CONTRIBUTING.md").read_text() + (ROOT / "README.md").read_text()
+    named = re.findall(r"`make ([a-z-]+)", prose) + re.findall(r"^make ([a-z-]+)", MAKE, re.M)
+    assert named
+    assert MAKE.split("\n")[:2] == ["make demo", "make test"]
+    assert set(named) <= targets
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "examples").mkdir()
+    job = json.loads((ROOT / "examples" / "digits.json").read_text()) | {"rounds": 2, "stop": []}
+    (tmp_path / "examples" / "digits.json").write_text(json.dumps(job))
+    return tmp_path
+
+
+@pytest.mark.timeout(600)
+def test_by_hand_and_with_curl_alone(folder: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "GRADMARKET_PORT": port}
+
+    def run(script: str) -> str:
+        command = ["bash", "-euo", "pipefail", "-c", script.replace("8700", port)]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        return done.stdout
+
+    @contextmanager
+    def running(line: str) -> Iterator[subprocess.Popen[bytes]]:
+        with (folder / "log").open("ab") as log:
+            words = line.replace("8700", port).split()
+            process = subprocess.Popen(words, cwd=folder, env=environment, stdout=log, stderr=log)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+
+    try:
+        with running(SERVE.strip()):
+            _wait_for_health(f"http://127.0.0.1:{port}/v1/health")
+            first, second, third = WORKERS.strip().split("\n")
+            with running(first), running(second), running(third):
+                assert '"accuracy"' in run(JOB + "\ngradmarket job show $(cat job.txt) --data data --json")
+                assert (folder / "digits.safetensors").stat().st_size > 1000
+                told = run(CURL)
+                assert "event: finished" in told
+                assert '"payable"' in told
+    finally:
+        chain = LocalChain.reattach(folder / "data" / "chain")
+        if chain is not None:
+            chain.stop()
+        shutil.rmtree(folder / "data", ignore_errors=True)
+
+
+def _wait_for_health(url: str) -> None:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            if httpx.get(url).status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.1)
+    raise AssertionError("the service did not answer")
