@@ -29,8 +29,7 @@ interface IReservations is ILedger {
 
     /// @notice The same by the worker's signature over Release(instance, job, worker, reserved, nonce), sent by anyone.
     /// @dev A worker that has signed a release counts on no more than `reserved` until it is on-chain or void.
-    function releaseFor(uint256 jobId, address worker, uint64 reserved, uint64 nonce, bytes calldata signature)
-        external;
+    function releaseFor(uint256 jobId, address worker, uint64 reserved, uint64 nonce, bytes calldata signature) external;
 
     /// @notice Closes a job early: applies the workers' releases, takes out all that is then free, and lets no deposit
     /// or reservation follow. By the requester, until claimUntil. What stays reserved stays until claimUntil.
