@@ -1,7 +1,5 @@
 """`gradmarket serve`: the service in one process on embedded defaults."""
 
-import logging
-import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -10,13 +8,14 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Annotated
 
-import structlog
 import typer
 import uvicorn
 
+from gradmarket.requester import logs
 from gradmarket.requester.app import create_app
 from gradmarket.requester.bell import Bell
 from gradmarket.requester.context import Context
+from gradmarket.requester.edge.serving import config
 from gradmarket.requester.engine import Engine
 from gradmarket.requester.settings import Settings
 from gradmarket.requester.stages import aggregate, assign, close, expire, judge, plan, publish, settle
@@ -35,7 +34,7 @@ def serve(
     """Serve jobs to workers: API, stages and, where no chain is configured, a local Anvil."""
     given = {"data": data, "host": host, "port": port, "rpc": rpc}
     settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
-    _log(json)
+    logs.configure(json, settings.log)
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host, settings.port))
@@ -43,7 +42,7 @@ def serve(
         with wired(settings, url) as context:
             app = create_app(context, lambda: _embedded(context))
             _announce(settings, url, context)
-            Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=5), context.bell).run([listener])
+            Server(config(app, settings), context.bell).run([listener])
 
 
 class Server(uvicorn.Server):
@@ -79,17 +78,3 @@ def _announce(settings: Settings, url: str, context: Context) -> None:
     typer.echo(f"  data   {settings.data.resolve()} (the API token is in {settings.data / 'keys' / 'token'})")
     typer.echo(f"  chain  {facts.chain_id} at {facts.rpc or settings.rpc}, contract {facts.contract}")
     typer.echo(f"  join   gradmarket worker run --market {url}")
-
-
-def _log(as_json: bool) -> None:
-    level = logging.getLevelNamesMapping().get(os.environ.get("GRADMARKET_LOG", "WARNING").upper(), logging.WARNING)
-    render = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer()
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            render,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-    )

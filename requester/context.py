@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlalchemy.orm import Session
 
@@ -14,6 +14,7 @@ from gradmarket.market.wire import ChainFacts
 from gradmarket.requester.bell import Bell
 from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.chain.office import Office
+from gradmarket.requester.meters import Meters
 from gradmarket.requester.modelling import Modelling
 from gradmarket.requester.settings import Settings
 from gradmarket.requester.store.session import Sessions, begin, reading, rings
@@ -52,6 +53,7 @@ class Context:
     """Why the chain cannot be used; empty where it can."""
 
     @contextmanager
+    meters: Meters = field(default_factory=Meters)
     def begin(self) -> Iterator[Session]:
         with begun(self.sessions, self.bell) as session:
             yield session

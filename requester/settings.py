@@ -1,18 +1,23 @@
 """What an operator may set, from GRADMARKET_… in the environment; read once, frozen."""
 
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 
-from pydantic import Field, HttpUrl, SecretStr
+from pydantic import Field, HttpUrl, IPvAnyNetwork, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="GRADMARKET_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="GRADMARKET_", frozen=True, extra="ignore", use_attribute_docstrings=True
+    )
 
     data: Path = Path("data")
     """Folder of the embedded defaults: database, blobs, keys, the local chain's state."""
     host: str = "127.0.0.1"
+    """The address to listen on; behind a proxy that ends TLS it stays this one."""
     port: int = Field(default=8700, ge=0, le=65535)
+    """The port to listen on; 0 for any that is free."""
     url: str | None = None
     """The address that workers reach the service under, where it is not host and port."""
     database: str | None = None
@@ -26,8 +31,11 @@ class Settings(BaseSettings):
     sender_key: SecretStr | None = None
     """Owns the jobs on-chain and sends transactions; the local chain's development key where there is one."""
     settle_every_s: float = Field(default=5.0, gt=0)
+    """A batch of earned gradients goes on-chain when its oldest has waited so long."""
     settle_gradients: int = Field(default=500, ge=1, le=4000)
+    """Or when there are so many of them."""
     confirmations: int = Field(default=1, ge=1)
+    """Blocks until what happened on-chain is believed."""
     reserve_ahead: int = Field(default=20, ge=1, le=10_000)
     """Gradients reserved ahead for a worker that has earned before."""
     claim_window_s: int = Field(default=7 * 86_400, ge=1)
@@ -35,15 +43,43 @@ class Settings(BaseSettings):
     min_claim_window_s: int = Field(default=60, ge=1)
     """The least claim window of a contract that is deployed anew (local chains)."""
     max_body_bytes: int = Field(default=1 << 20, ge=1024)
+    """Of a request that is no upload."""
     max_blob_bytes: int = Field(default=8 << 30, ge=1024)
+    """Of an uploaded model or partition."""
+    body_s: float = Field(default=20.0, gt=0)
+    """Within so long the body of a request that is no upload has come."""
+    header_s: float = Field(default=10.0, gt=0)
+    """Within so long a connection has sent a request's headers."""
+    silence_s: float = Field(default=30.0, gt=0)
+    """So long an upload may stand still, and an answer unread."""
+    address_rate: float = Field(default=500.0, gt=0)
+    """Requests a second from one address; 429 above."""
+    address_burst: float = Field(default=5000.0, ge=1)
+    """Requests at once from one address."""
+    token_rate: float = Field(default=100.0, gt=0)
+    """Requests a second with one token."""
+    token_burst: float = Field(default=1000.0, ge=1)
+    """Requests at once with one token."""
+    wallet_rate: float = Field(default=100.0, gt=0)
+    """Requests a second from one worker's wallet, whichever of its tokens it sends."""
+    wallet_burst: float = Field(default=1000.0, ge=1)
+    """Requests at once from one worker's wallet."""
+    unlimited: frozenset[IPvAnyNetwork] = frozenset({IPv4Network("127.0.0.0/8"), IPv6Network("::1/128")})
+    """Addresses or networks without a limit of their own; their tokens and wallets keep theirs."""
     max_strikes: int = Field(default=5, ge=1)
     """Leases, reveals and uploads a worker may leave unanswered before it is drawn no more."""
     max_attempts: int = Field(default=8, ge=1)
     """Attempts at one task before its job pauses."""
-    trusted_proxies: frozenset[str] = frozenset()
-    """Addresses whose X-Forwarded-For is believed."""
+    trusted_proxies: frozenset[IPvAnyNetwork] = frozenset()
+    """Addresses or networks whose X-Forwarded-For is believed."""
     session_s: int = Field(default=86_400, ge=60)
+    """How long a worker's sign-in holds."""
     sweep_s: float = Field(default=1.0, gt=0)
+    """How often a stage looks at the rows that no bell told of."""
+    drain_s: int = Field(default=5, ge=1)
+    """How long requests in progress may go on when the service is asked to end."""
+    log: str = "WARNING"
+    """The least level that is logged: DEBUG, INFO, WARNING or ERROR."""
     keep_parameters_every: int = Field(default=10, ge=1)
     """Checkpoints that are kept for ever; of the other rounds only the newest few are."""
 

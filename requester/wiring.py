@@ -25,6 +25,7 @@ from gradmarket.requester.chain.desk import Desk, Policy
 from gradmarket.requester.chain.office import Office, local_grant
 from gradmarket.requester.context import Context, begun
 from gradmarket.requester.modelling import Modelling
+from gradmarket.requester.narration import narrate
 from gradmarket.requester.settings import Settings
 from gradmarket.requester.store import identities, schema
 from gradmarket.requester.store.session import Sessions, begin, reading, sessions_of
@@ -71,6 +72,7 @@ def wired(settings: Settings, public_url: str) -> Iterator[Context]:
         modelling = Modelling()
         stack.callback(modelling.close)
         sessions, bell = sessions_of(engine), Bell()
+        narrate(sessions)
         _remember_token(settings, sessions)
         office = Office(_desk(settings, sessions, bell, chain, sender, signing.address_of(signer), public_url))
         stack.callback(office.leave)

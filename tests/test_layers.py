@@ -21,11 +21,12 @@ MAY_IMPORT: Final = {
 REQUESTER: Final = {
     **dict.fromkeys(("bell", "settings", "keys", "blobs", "store", "chain", "modelling", "readydata"), 0),
     **dict.fromkeys(("logs", "meters", "tallies"), 0),
+    **dict.fromkeys(("logs", "meters", "narration", "tallies"), 0),
     "context": 1,
     "stages": 2,
     "wiring": 3,
     "api": 4,
-    "app": 5,
+    **dict.fromkeys(("app", "edge"), 5),
     **dict.fromkeys(("engine", "queue", "cli"), 6),
 }
 """Arrows inside the requester go to the same height or down."""

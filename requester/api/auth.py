@@ -1,6 +1,5 @@
 """Who knocks: a bearer token is a requester's API token or a worker's session (EIP-4361, "Sign-In with Ethereum")."""
 
-import ipaddress
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +14,9 @@ from gradmarket.market import signing
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import STATEMENT, Session, SignIn, SignInNonce
+from gradmarket.requester.api.callers import caller, network_of
+from gradmarket.requester.api.problems import answers
+from gradmarket.requester.api.rates import Buckets, retry_after
 from gradmarket.requester.api.state import Here, here
 from gradmarket.requester.context import Context
 from gradmarket.requester.store import identities
@@ -37,16 +39,28 @@ def _identity(
     context: Annotated[Context, Depends(here)],
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
 ) -> Identity:
+    request: Request,
     if credentials is not None:
         with context.reading() as session:
             token = identities.find(session, credentials.credentials, context.clock())
-            if token is not None:
-                return Identity(token.role, token.subject)
+        if token is not None:
+            _not_too_often(request, context, token.subject)
+            return Identity(token.role, token.subject)
     detail = "send `Authorization: Bearer <token>`: a requester's API token, or a worker's from POST /v1/session"
     raise HTTPException(401, detail, {"WWW-Authenticate": "Bearer"})
 
 
 def _requester(identity: Annotated[Identity, Depends(_identity)]) -> Identity:
+def _not_too_often(request: Request, context: Context, subject: str) -> None:
+    """One bucket for a wallet, however many tokens it signed in for."""
+    wallets: Buckets = request.app.state.wallets
+    wait = wallets.take(subject)
+    if wait > 0:
+        context.meters.limited.labels("wallet").inc()
+        detail = f"too many requests from one wallet: come again in {wait:.1f} s"
+        raise HTTPException(429, detail, retry_after(wait))
+
+
     if identity.role != REQUESTER:
         raise HTTPException(403, "this is the requester's: send its API token")
     return identity
@@ -59,6 +73,10 @@ def _worker(identity: Annotated[Identity, Depends(_identity)]) -> Address:
 
 
 Anyone = Annotated[Identity, Depends(_identity)]
+ANYONE: Final = answers(401)
+ROLE: Final = answers(401, 403)
+"""What a door for anyone with a token, or for one role, may answer besides."""
+
 Requester = Annotated[Identity, Depends(_requester)]
 Worker = Annotated[Address, Depends(_worker)]
 
@@ -86,7 +104,7 @@ def sign_in(context: Here, request: Request, said: SignIn) -> Session:
     with context.begin() as session:
         if not identities.use_nonce(session, message.nonce, now):
             raise SignatureRefused("the nonce is unknown, used or too old: ask for another")
-        identities.sign_in(session, address, payout, network_of(caller(request, context)), now)
+        identities.sign_in(session, address, payout, network_of(_from(request, context)), now)
         until = now + context.settings.session_s
         token = identities.issue(session, WORKER, address, until)
     context.on_sign_in(address)
@@ -113,24 +131,8 @@ def payout_of(message: SiweMessage) -> Address:
     return signing.checksum(found[1])
 
 
-def caller(request: Request, context: Context) -> str:
-    """The caller's address; a forwarded one is believed from the named proxies alone."""
-    host = request.client.host if request.client else ""
-    forwarded = request.headers.get("x-forwarded-for", "")
-    if forwarded and host in context.settings.trusted_proxies:
-        return forwarded.rsplit(",", 1)[-1].strip()
-    return host
-
-
-def network_of(host: str) -> str | None:
-    """The /24 or /48 prefix that separation tells apart; none for loopback and what is no address."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return None
-    if address.is_loopback:
-        return None
-    return str(ipaddress.ip_network((address, 24 if address.version == 4 else 48), strict=False))
+def _from(request: Request, context: Context) -> str:
+    return caller(request.scope, context.settings.trusted_proxies)
 
 
 def _time(seconds: float) -> str:

@@ -8,22 +8,50 @@ from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import Digest
-from gradmarket.requester.api.auth import Anyone, Requester
+from gradmarket.requester.api.auth import ANYONE, ROLE, Anyone, Requester
+from gradmarket.requester.api.problems import Responses, answers
 from gradmarket.requester.api.state import Here
 
 router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
 
+OCTETS = "application/octet-stream"
+BYTES = {"schema": {"type": "string", "format": "binary"}}
+WHOLE: Responses = {200: {"description": "The bytes", "content": {OCTETS: BYTES}}}
+PART: Responses = {
+    206: {"description": "The bytes of the Range", "content": {OCTETS: BYTES}},
+    400: {"description": "No Range of this form", "content": {"text/plain": {}}},
+    416: {"description": "No such Range", "content": {"text/plain": {}}},
+}
+UPLOAD = {"requestBody": {"required": True, "content": {OCTETS: BYTES}}}
+
 DigestPath = Annotated[str, Path(pattern=r"^blake3:[0-9a-f]{64}$")]
 
 
-@router.get("/{digest}", response_class=FileResponse, summary="The bytes; Range resumes a broken download")
-@router.head("/{digest}", response_class=FileResponse, summary="Whether the bytes are there, and how many")
+@router.get(
+    "/{digest}",
+    response_class=FileResponse,
+    responses={**WHOLE, **PART, **ANYONE, **answers(404)},
+    summary="The bytes; Range resumes a broken download",
+)
+@router.head(
+    "/{digest}",
+    response_class=FileResponse,
+    responses={**PART, **ANYONE, **answers(404)},
+    summary="Whether the bytes are there, and how many",
+)
 def get(context: Here, _who: Anyone, digest: DigestPath) -> Response:
     headers = {"ETag": f'"{digest}"', "Cache-Control": "private, max-age=31536000, immutable"}
-    return FileResponse(context.blobs.path(Digest(digest)), 200, headers, "application/octet-stream")
+    return FileResponse(context.blobs.path(Digest(digest)), 200, headers, OCTETS)
 
 
-@router.put("/{digest}", status_code=201, summary="Upload bytes under their digest")
+@router.put(
+    "/{digest}",
+    status_code=201,
+    response_class=Response,
+    responses={**ROLE, **answers(413, 422)},
+    openapi_extra=UPLOAD,
+    summary="Upload bytes under their digest",
+)
 async def put(context: Here, _who: Requester, request: Request, digest: DigestPath) -> Response:
     limit = context.settings.max_blob_bytes
     with context.blobs.receive() as incoming:

@@ -9,7 +9,8 @@ from sqlalchemy import select
 from sse_starlette import EventSourceResponse
 from starlette.concurrency import run_in_threadpool
 
-from gradmarket.requester.api.jobs import JobPath, found
+from gradmarket.requester.api.jobs import NO_JOB, JobPath, found
+from gradmarket.requester.api.pages import MOST
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views import EventView, time
 from gradmarket.requester.bell import job_topic, rung_within
@@ -29,13 +30,18 @@ def _after(context: Context, job_id: str, last: int) -> tuple[list[EventView], b
         return events, over
 
 
-@router.get("/{job_id}/events", response_class=EventSourceResponse, summary="Server-sent events of one job")
+@router.get(
+    "/{job_id}/events",
+    response_class=EventSourceResponse,
+    responses={200: {"description": "Until the job ends", "content": {"text/event-stream": {}}}, **NO_JOB},
+    summary="Server-sent events of one job",
+)
 async def events(
     context: Here,
     request: Request,
     job_id: JobPath,
-    last_event_id: Annotated[int | None, Header(ge=0)] = None,
-    after: Annotated[int, Query(ge=0, description="Only events with a higher id")] = 0,
+    last_event_id: Annotated[int | None, Header(ge=0, le=MOST)] = None,
+    after: Annotated[int, Query(ge=0, le=MOST, description="Only events with a higher id")] = 0,
     follow: Annotated[bool, Query(description="false: end after what there is")] = True,
 ) -> EventSourceResponse:
     def check() -> None:
@@ -49,7 +55,7 @@ async def events(
 async def _stream(
     context: Context, request: Request, job_id: str, last: int, follow: bool
 ) -> AsyncIterator[dict[str, str]]:
-    with context.bell.listen_async([job_topic(job_id)]) as rung:
+    with context.meters.streams.track_inprogress(), context.bell.listen_async([job_topic(job_id)]) as rung:
         while not (context.bell.closing or await request.is_disconnected()):
             rung.clear()
             told, over = await run_in_threadpool(_after, context, job_id, last)

@@ -13,9 +13,11 @@ from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.job import AmountField, JobSpec
 from gradmarket.market.rules import payment
 from gradmarket.market.terms import Amount, Digest, JobState
-from gradmarket.requester.api.auth import Requester
+from gradmarket.requester.api.auth import ROLE, Requester
+from gradmarket.requester.api.blobs import PART, WHOLE
 from gradmarket.requester.api.idempotency import Key, once
-from gradmarket.requester.api.pages import Cursor, Limit, page
+from gradmarket.requester.api.pages import MOST, Cursor, Limit, page
+from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views import (
     JobView,
@@ -44,7 +46,9 @@ from gradmarket.requester.store.transitions import move
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
-JobPath = Annotated[str, Path(max_length=64)]
+JobPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,64}$")]
+NO_JOB = answers(404)
+STEER = {**ROLE, **answers(404, 409)}
 
 
 def found(session: Session, job_id: str) -> Job:
@@ -61,7 +65,13 @@ def view(context: Context, session: Session, job: Job) -> JobView:
     return job_view(job, jobs.spec(job), newest, jobs.earned(session, job.id), states, reason)
 
 
-@router.post("", status_code=201, response_model=JobView, summary="Post a job; workers will see its model and data")
+@router.post(
+    "",
+    status_code=201,
+    response_model=JobView,
+    responses={**ROLE, **answers(409)},
+    summary="Post a job; workers will see its model and data",
+)
 def submit(context: Here, identity: Requester, spec: JobSpec, key: Key = None) -> JSONResponse:
     admitted = admit(context, spec)
 
@@ -102,13 +112,15 @@ def listed(
         return page(session, rows, [Job.created_at, Job.id], lambda job: view(context, session, job), cursor, limit)
 
 
-@router.get("/{job_id}", summary="One job, and why it does not get on")
+@router.get("/{job_id}", responses=NO_JOB, summary="One job, and why it does not get on")
 def shown(context: Here, job_id: JobPath) -> JobView:
     with context.reading() as session:
         return view(context, session, found(session, job_id))
 
 
-@router.post("/{job_id}/cancel", response_model=JobView, summary="End a job; what is not owed comes back")
+@router.post(
+    "/{job_id}/cancel", response_model=JobView, responses=STEER, summary="End a job; what is not owed comes back"
+)
 def cancel(context: Here, identity: Requester, job_id: JobPath, key: Key = None) -> JSONResponse:
     def act(session: Session) -> tuple[int, JobView, None]:
         job = found(session, job_id)
@@ -119,7 +131,7 @@ def cancel(context: Here, identity: Requester, job_id: JobPath, key: Key = None)
     return once(context, identity.subject, key, {"cancel": job_id}, act)
 
 
-@router.post("/{job_id}/pause", response_model=JobView, summary="Give out no more leases")
+@router.post("/{job_id}/pause", response_model=JobView, responses=STEER, summary="Give out no more leases")
 def pause(context: Here, identity: Requester, job_id: JobPath, key: Key = None) -> JSONResponse:
     def act(session: Session) -> tuple[int, JobView, None]:
         job = found(session, job_id)
@@ -131,7 +143,7 @@ def pause(context: Here, identity: Requester, job_id: JobPath, key: Key = None) 
     return once(context, identity.subject, key, {"pause": job_id}, act)
 
 
-@router.post("/{job_id}/resume", response_model=JobView, summary="Go on after a pause")
+@router.post("/{job_id}/resume", response_model=JobView, responses=STEER, summary="Go on after a pause")
 def resume(context: Here, identity: Requester, job_id: JobPath, key: Key = None) -> JSONResponse:
     def act(session: Session) -> tuple[int, JobView, None]:
         job = found(session, job_id)
@@ -149,7 +161,9 @@ class Deposit(BaseModel):
     amount: AmountField
 
 
-@router.post("/{job_id}/fund", response_model=JobView, summary="Raise the budget; the difference is deposited")
+@router.post(
+    "/{job_id}/fund", response_model=JobView, responses=STEER, summary="Raise the budget; the difference is deposited"
+)
 def fund(context: Here, identity: Requester, job_id: JobPath, deposit: Deposit, key: Key = None) -> JSONResponse:
     def act(session: Session) -> tuple[int, JobView, None]:
         job = found(session, job_id)
@@ -163,21 +177,21 @@ def fund(context: Here, identity: Requester, job_id: JobPath, deposit: Deposit, 
     return once(context, identity.subject, key, {"fund": job_id, "amount": str(deposit.amount)}, act)
 
 
-@router.get("/{job_id}/rounds")
+@router.get("/{job_id}/rounds", responses=NO_JOB)
 def rounds(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[RoundView]:
     with context.reading() as session:
         rows = select(Round).where(Round.job_id == found(session, job_id).id)
         return page(session, rows, [Round.number], round_view, cursor, limit)
 
 
-@router.get("/{job_id}/tasks")
+@router.get("/{job_id}/tasks", responses=NO_JOB)
 def tasks(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[TaskView]:
     with context.reading() as session:
         rows = select(Task).where(Task.job_id == found(session, job_id).id)
         return page(session, rows, [Task.round, Task.index, Task.attempt], task_view, cursor, limit)
 
 
-@router.get("/{job_id}/tasks/{task_id}", summary="All that a verdict rests on")
+@router.get("/{job_id}/tasks/{task_id}", responses=NO_JOB, summary="All that a verdict rests on")
 def task(context: Here, job_id: JobPath, task_id: JobPath) -> TaskEvidence:
     with context.reading() as session:
         row = session.get(Task, task_id)
@@ -188,14 +202,14 @@ def task(context: Here, job_id: JobPath, task_id: JobPath) -> TaskEvidence:
         return evidence(row, list(waves), list(replicas))
 
 
-@router.get("/{job_id}/verdicts")
+@router.get("/{job_id}/verdicts", responses=NO_JOB)
 def verdicts(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[VerdictView]:
     with context.reading() as session:
         rows = select(Replica).where(Replica.job_id == found(session, job_id).id, Replica.outcome.is_not(None))
         return page(session, rows, [Replica.id], verdict_view, cursor, limit)
 
 
-@router.get("/{job_id}/workers")
+@router.get("/{job_id}/workers", responses=NO_JOB)
 def workers(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[JobWorkerView]:
     with context.reading() as session:
         job = found(session, job_id)
@@ -209,10 +223,13 @@ def workers(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit 
 
 
 @router.get(
-    "/{job_id}/parameters", response_class=FileResponse, summary="The newest parameters, or those after a round"
+    "/{job_id}/parameters",
+    response_class=FileResponse,
+    responses={**WHOLE, **PART, **NO_JOB},
+    summary="The newest parameters, or those after a round",
 )
 def parameters(
-    context: Here, job_id: JobPath, after: Annotated[int | None, Query(alias="round", ge=0)] = None
+    context: Here, job_id: JobPath, after: Annotated[int | None, Query(alias="round", ge=0, le=MOST)] = None
 ) -> Response:
     with context.reading() as session:
         job = found(session, job_id)

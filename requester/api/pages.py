@@ -13,6 +13,8 @@ from gradmarket.requester.api.views import Page
 
 Row = TypeVar("Row")
 View = TypeVar("View")
+MOST = 2**63 - 1
+"""What a number in the database can be at most."""
 Limit = Annotated[int, Query(ge=1, le=500, description="Items on a page")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the page before")]
 

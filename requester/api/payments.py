@@ -10,8 +10,9 @@ from gradmarket.market.errors import NotFound
 from gradmarket.market.terms import ReplicaState
 from gradmarket.market.wire import VoucherTold
 from gradmarket.requester.api import auth
-from gradmarket.requester.api.jobs import JobPath, found
+from gradmarket.requester.api.jobs import NO_JOB, JobPath, found
 from gradmarket.requester.api.pages import Cursor, Limit, page
+from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views import (
     EarningsView,
@@ -39,7 +40,7 @@ def _batch(session: Session, batch_id: int | None) -> tuple[Batch | None, Transa
     return batch, session.get(Transaction, batch.transaction_id) if batch and sent else None
 
 
-@router.get("/jobs/{job_id}/payments", summary="One line for every gradient that earned")
+@router.get("/jobs/{job_id}/payments", responses=NO_JOB, summary="One line for every gradient that earned")
 def payments(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[PaymentView]:
     with context.reading() as session:
         job = found(session, job_id)
@@ -51,7 +52,9 @@ def payments(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit
         return page(session, rows, [Earned.id], line, cursor, limit)
 
 
-@router.get("/jobs/{job_id}/stats", summary="Counts of rounds, tasks, replicas, bytes and settlements")
+@router.get(
+    "/jobs/{job_id}/stats", responses=NO_JOB, summary="Counts of rounds, tasks, replicas, bytes and settlements"
+)
 def stats(context: Here, job_id: JobPath) -> Stats:
     with context.reading() as session:
         job = found(session, job_id)
@@ -90,7 +93,7 @@ def _known(session: Session, address: str) -> Worker:
     return worker
 
 
-@router.get("/workers/{address}", tags=["workers"], summary="What is known of a worker")
+@router.get("/workers/{address}", responses=answers(404), tags=["workers"], summary="What is known of a worker")
 def worker(context: Here, address: Address) -> WorkerView:
     with context.reading() as session:
         row = _known(session, address)
@@ -111,7 +114,7 @@ def _own(address: str, caller: str) -> None:
         raise HTTPException(403, "these are another worker's: sign in as it")
 
 
-@router.get("/workers/{address}/earnings", tags=["workers"], summary="What you earned, by job")
+@router.get("/workers/{address}/earnings", responses=auth.ROLE, tags=["workers"], summary="What you earned, by job")
 def earnings(
     context: Here, caller: auth.Worker, address: Address, cursor: Cursor = None, limit: Limit = 100
 ) -> Page[EarningsView]:
@@ -133,7 +136,9 @@ def earnings(
         return page(session, rows, [Account.job_id], line, cursor, limit)
 
 
-@router.get("/workers/{address}/vouchers", tags=["workers"], summary="Your newest voucher of every job")
+@router.get(
+    "/workers/{address}/vouchers", responses=auth.ROLE, tags=["workers"], summary="Your newest voucher of every job"
+)
 def vouchers(
     context: Here, caller: auth.Worker, address: Address, cursor: Cursor = None, limit: Limit = 100
 ) -> Page[VoucherTold]:

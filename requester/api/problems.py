@@ -4,14 +4,18 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
+import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict
+from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.exceptions import HTTPException
 
 from gradmarket.market.errors import Conflict, IllegalTransition, JobRefused, MarketError, NotFound, Refused
 from gradmarket.requester.stages.collect import TooEarly, TooLate
+
+log = structlog.get_logger("gradmarket.problems")
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -38,9 +42,15 @@ class Problem(BaseModel):
     errors: list[dict[str, str]] = []
 
 
-RESPONSES: dict[int | str, dict[str, Any]] = {
-    "default": {"model": Problem, "description": "A problem (RFC 9457)", "content": {MEDIA_TYPE: {}}}
-}
+Responses = dict[int | str, dict[str, Any]]
+
+
+def answers(*statuses: int) -> Responses:
+    """For a route's `responses`: problems that it may answer with. What every route may is in EVERYWHERE."""
+    return {status: {"model": Problem, "description": HTTPStatus(status).phrase} for status in statuses}
+
+
+EVERYWHERE = answers(429, 500, 503)
 
 
 def response(status: int, detail: str, headers: dict[str, str] | None = None, **more: Any) -> JSONResponse:
@@ -72,7 +82,16 @@ async def _http(_request: Request, error: Exception) -> JSONResponse:
     return response(status, detail, headers)
 
 
+async def _storage(_request: Request, error: Exception) -> JSONResponse:
+    """The database or the disk: what was asked for may succeed later, as it is."""
+    log.error("storage failed", exc_info=error)
+    detail = "the service cannot reach its database or its disk just now: try again"
+    return response(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "5"})
+
+
 def install(app: FastAPI) -> None:
+    for unreachable in (OperationalError, InterfaceError, OSError):
+        app.add_exception_handler(unreachable, _storage)
     app.add_exception_handler(MarketError, _market)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)

@@ -1,12 +1,17 @@
 """The worker's doors: one long poll that carries everything, and one upload."""
 
-from fastapi import APIRouter, HTTPException, Query, Request
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.gradient.merkle import RootHasher
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import PollAnswer, PollRequest, UploadAnswer
-from gradmarket.requester.api.auth import Worker
+from gradmarket.requester.api.auth import ROLE, Worker
+from gradmarket.requester.api.blobs import UPLOAD
+from gradmarket.requester.api.pages import MOST
+from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.bell import rung_within, worker_topic
 from gradmarket.requester.blobs.disk import Incoming
@@ -16,10 +21,12 @@ from gradmarket.requester.store.tables import Replica, Task
 
 router = APIRouter(prefix="/v1/work", tags=["work"])
 
+ReplicaPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,128}$")]
 
-@router.post("/poll", summary="Say what is done, hear what is new; waits up to wait_s for news")
+
+@router.post("/poll", responses=ROLE, summary="Say what is done, hear what is new; waits up to wait_s for news")
 async def poll(context: Here, worker: Worker, said: PollRequest) -> PollAnswer:
-    with context.bell.listen_async([worker_topic(worker)]) as rung:
+    with context.meters.polls.track_inprogress(), context.bell.listen_async([worker_topic(worker)]) as rung:
         refusals = await run_in_threadpool(exchange.hear, context, worker, said)
         end = context.clock() + (0.0 if refusals else said.wait_s)
         while True:
@@ -35,9 +42,14 @@ async def poll(context: Here, worker: Worker, said: PollRequest) -> PollAnswer:
     return told.model_copy(update={"refusals": refusals})
 
 
-@router.put("/payloads/{replica}", summary="Upload the payload that was asked for; the answer carries the voucher")
+@router.put(
+    "/payloads/{replica}",
+    responses={**ROLE, **answers(400, 404, 409, 410, 413)},
+    openapi_extra=UPLOAD,
+    summary="Upload the payload that was asked for; the answer carries the voucher",
+)
 async def upload(
-    context: Here, worker: Worker, request: Request, replica: str, fence: int = Query(ge=0)
+    context: Here, worker: Worker, request: Request, replica: ReplicaPath, fence: int = Query(ge=0, le=MOST)
 ) -> UploadAnswer:
     want = await run_in_threadpool(deliver.wanted, context, worker, replica, fence)
     length = request.headers.get("content-length")

@@ -1,0 +1,53 @@
+"""The OpenAPI document tells the truth of errors: problem details under their media type, wherever they can come."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fastapi import FastAPI
+
+from gradmarket.requester.api.problems import MEDIA_TYPE, answers
+
+Json = dict[str, Any]
+PROBLEM = {"$ref": "#/components/schemas/Problem"}
+OF_BODIES = answers(400, 408, 413)
+"""A body may be no UTF-8, come too slowly, or be too large."""
+UNUSED = ("HTTPValidationError", "ValidationError")
+
+
+def install(app: FastAPI) -> None:
+    app.openapi = _truthful(app, app.openapi)  # type: ignore[method-assign]
+
+
+def _truthful(app: FastAPI, described: Callable[[], Json]) -> Callable[[], Json]:
+    def openapi() -> Json:
+        if app.openapi_schema is None:
+            document = described()
+            for operation in operations(document):
+                _correct(operation)
+            for name in UNUSED:
+                document["components"]["schemas"].pop(name, None)
+        return app.openapi_schema or {}
+
+    return openapi
+
+
+def operations(document: Json) -> Iterator[Json]:
+    for path in document["paths"].values():
+        yield from path.values()
+
+
+def _correct(operation: Json) -> None:
+    if "requestBody" in operation:
+        for status, answer in OF_BODIES.items():
+            told = {"description": answer["description"], "content": {"application/json": {"schema": PROBLEM}}}
+            operation["responses"].setdefault(str(status), told)
+    for status, answer in operation["responses"].items():
+        content = answer.get("content", {})
+        if status >= "400" and _is_problem(content.get("application/json", {})):
+            answer["content"] = {MEDIA_TYPE: {"schema": PROBLEM}}
+            answer["description"] = answer["description"].replace("Validation Error", "Unprocessable Content")
+
+
+def _is_problem(media: Json) -> bool:
+    named = str(media.get("schema", {}).get("$ref", "")).rpartition("/")[2]
+    return named in ("Problem", *UNUSED)

@@ -1,0 +1,51 @@
+"""How often one may knock: a token bucket for each address, token and wallet."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+FIRST_SWEEP = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """`per_s` requests a second in the long run, `burst` at once."""
+
+    per_s: float
+    burst: float
+
+
+class Buckets:
+    """One bucket for each name; a full one is forgotten, so memory follows who knocked lately."""
+
+    def __init__(self, rate: Rate, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._buckets: dict[str | bytes, tuple[float, float]] = {}
+        self._sweep_at = FIRST_SWEEP
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, name: str | bytes) -> float:
+        """Takes one request out of the bucket; 0, or the seconds after which it would have been there."""
+        now = self._clock()
+        level, at = self._buckets.get(name, (self._rate.burst, now))
+        level = min(self._rate.burst, level + (now - at) * self._rate.per_s)
+        if level < 1.0:
+            return (1.0 - level) / self._rate.per_s
+        if len(self._buckets) >= self._sweep_at:
+            self._forget(now)
+        self._buckets[name] = (level - 1.0, now)
+        return 0.0
+
+    def _forget(self, now: float) -> None:
+        full_after = self._rate.burst / self._rate.per_s
+        self._buckets = {name: entry for name, entry in self._buckets.items() if now - entry[1] < full_after}
+        self._sweep_at = max(FIRST_SWEEP, 2 * len(self._buckets))
+
+
+def retry_after(seconds: float) -> dict[str, str]:
+    """The header (RFC 9110, 10.2.3), in whole seconds."""
+    return {"Retry-After": str(max(1, math.ceil(seconds)))}

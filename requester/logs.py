@@ -1,0 +1,82 @@
+"""Logs in one form: structured, with the ids of what a line is about, and never a token, key or signature."""
+
+import logging
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import structlog
+from structlog.contextvars import bound_contextvars, merge_contextvars
+from structlog.stdlib import ProcessorFormatter
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+HIDDEN: Final = "[hidden]"
+_SECRET_NAMES: Final = re.compile(
+    r"token|secret|signature|passphrase|password|authorization|cookie|salt|(^|_)key$", re.I
+)
+_SECRETS: Final = re.compile(
+    r"(?<=bearer )\S+"
+    r"|(?<=\[parameters: ).*"  # what a database error shows of the row
+    r"|(?<=://)[^/\s@]+(?=@)"  # a password in an address
+    r"|(?<=with url: )\S+"  # a node's address holds its customer's key
+    r"|0x[0-9a-f]{130}\b",  # a signature of 65 bytes
+    re.I,
+)
+_ROW: Final = re.compile(r"(?P<replica>(?P<task>(?P<job>[0-9a-f]{16})(?:-\d+){3})-\d+-[0-9a-f]+)\Z")
+_TASK: Final = re.compile(r"(?P<task>(?P<job>[0-9a-f]{16})(?:-\d+){3})\Z")
+_JOB: Final = re.compile(r"(?P<job>[0-9a-f]{16})\Z")
+
+
+def configure(as_json: bool, level: str = "WARNING") -> None:
+    """For a whole process: its own lines and those of the libraries alike, on standard error."""
+    least = logging.getLevelNamesMapping().get(level.upper(), logging.WARNING)
+    rendered: list[Processor] = [
+        hide,
+        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(),
+    ]
+    shared: list[Processor] = [
+        merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    structlog.configure(
+        processors=[*shared, *rendered],
+        wrapper_class=structlog.make_filtering_bound_logger(least),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        ProcessorFormatter(foreign_pre_chain=shared, processors=[ProcessorFormatter.remove_processors_meta, *rendered])
+    )
+    logging.basicConfig(handlers=[handler], level=max(least, logging.INFO), force=True)
+
+
+def hide(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
+    """Takes secrets out of a line by the name they come under and by what they look like."""
+    return {name: HIDDEN if _SECRET_NAMES.search(name) else _without_secrets(value) for name, value in line.items()}
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, str):
+        return _SECRETS.sub(HIDDEN, value)
+    if isinstance(value, Mapping):
+        return hide(None, "", dict(value))
+    if isinstance(value, list | tuple):
+        return [_without_secrets(item) for item in value]
+    return HIDDEN if isinstance(value, bytes) else value
+
+
+@contextmanager
+def about(stage: str, row_id: str) -> Iterator[None]:
+    """Every line within the block says which stage and which row it is about."""
+    with bound_contextvars(stage=stage, **ids(row_id)):
+        yield
+
+
+def ids(row_id: str) -> dict[str, str]:
+    """Job, task and replica, as far as the row's id names them: JOB[-ROUND-INDEX-ATTEMPT[-FENCE-WORKER]]."""
+    found = next(filter(None, (form.match(row_id) for form in (_JOB, _TASK, _ROW))), None)
+    return found.groupdict() if found else {"row": row_id}

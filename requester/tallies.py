@@ -1,0 +1,140 @@
+"""What the rows say, as metrics: read at scrape time by grouped queries along indexes, so no restart loses a count.
+
+Every process that shares the database tells the same: in a query take `max`, not `sum`, over instances.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from sqlalchemy import func, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from gradmarket.requester.store.tables import (
+    Account,
+    Batch,
+    Earned,
+    Job,
+    Replica,
+    Round,
+    Task,
+    Transaction,
+    Wave,
+    Worker,
+)
+
+VERDICTS: Final = {
+    ReplicaState.PAYABLE: "accepted",
+    ReplicaState.REJECTED: "rejected",
+    ReplicaState.DIVERGED: "diverged",
+    ReplicaState.INCONCLUSIVE: "inconclusive",
+    ReplicaState.WITHHELD: "withheld",
+    ReplicaState.TOO_LATE: "too_late",
+}
+"""How a replica ended that had an answer."""
+ENDED: Final = (JobState.FINISHED, JobState.CANCELLED, JobState.FAILED)
+STATES: Final = {
+    "jobs": (Job.state, "Jobs by state"),
+    "rounds": (Round.state, "Rounds by state"),
+    "tasks": (Task.state, "Tasks by state"),
+    "replicas": (Replica.state, "Replicas by state"),
+    "batches": (Batch.state, "Settlement batches by state"),
+    "transactions": (Transaction.state, "Transactions of the sender by state"),
+}
+MONEY: Final = ("deposited", "refunded", "earned", "settled", "withdrawn")
+
+
+def tallies(session: Session, now: float) -> Iterator[Metric]:
+    """All of them, of one snapshot. Money is in the token's smallest unit."""
+    counted = {name: _grouped(session, column) for name, (column, _) in STATES.items()}
+    for name, (_, told) in STATES.items():
+        yield _gauges(f"gradmarket_{name}", told, "state", counted[name])
+    replicas = counted["replicas"]
+    yield _counter("gradmarket_leases", "Leases given", sum(replicas.values()))
+    yield _counter("gradmarket_waves", "Waves closed", _count(session, Wave.task_id))
+    yield _verdicts(replicas)
+    yield from _workers(session, now)
+    yield from _money(session)
+    yield _gauges("gradmarket_stage_lag_seconds", "How long the oldest row has waited", "stage", lags(session, now))
+
+
+def _grouped(session: Session, column: InstrumentedAttribute[str]) -> dict[str, int]:
+    return dict(session.execute(select(column, func.count()).group_by(column)).all())
+
+
+def _count(session: Session, column: InstrumentedAttribute[Any], *where: Any) -> int:
+    return session.scalar(select(func.count(column)).where(*where)) or 0
+
+
+def _gauges(name: str, told: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, told, labels=[label])
+    for value, number in values.items():
+        family.add_metric([value], number)
+    return family
+
+
+def _counter(name: str, told: str, value: float) -> Metric:
+    return CounterMetricFamily(name, told, value=value)
+
+
+def _verdicts(replicas: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily("gradmarket_verdicts", "How replicas with an answer ended", labels=["kind"])
+    for state, kind in VERDICTS.items():
+        family.add_metric([kind], replicas.get(state, 0))
+    return family
+
+
+def _workers(session: Session, now: float) -> Iterator[Metric]:
+    yield GaugeMetricFamily("gradmarket_workers", "Workers that ever signed in", _count(session, Worker.address))
+    asking = _count(session, Worker.address, Worker.asking_until > now)
+    yield GaugeMetricFamily("gradmarket_workers_asking", "Workers that ask for a lease now", asking)
+
+
+def _money(session: Session) -> Iterator[Metric]:
+    """Sums over all jobs, and what is left in each job that has not ended: deposited, not refunded, not yet earned."""
+    sums = dict.fromkeys(MONEY, 0)
+    left = GaugeMetricFamily("gradmarket_escrow_left", "Deposited and not yet earned, smallest units", labels=["job"])
+    for job_id, state, unit, *amounts in session.execute(_books()):
+        money = dict(zip(MONEY, (int(amount) * int(unit) for amount in amounts), strict=True))
+        for name, amount in money.items():
+            sums[name] += amount
+        if state not in ENDED:
+            left.add_metric([job_id], money["deposited"] - money["refunded"] - money["earned"])
+    for name, total in sums.items():
+        yield _counter(f"gradmarket_{name}", f"Smallest token units {name}, all jobs", total)
+    yield left
+
+
+def _books() -> Any:
+    kinds = (Account.earned, Account.settled, Account.withdrawn)
+    sums = [func.coalesce(func.sum(kind), 0) for kind in kinds]
+    return (
+        select(Job.id, Job.state, Job.unit, Job.deposited, Job.refunded, *sums)
+        .outerjoin(Account, Account.job_id == Job.id)
+        .group_by(Job.id, Job.state, Job.unit, Job.deposited, Job.refunded)
+    )
+
+
+def lags(session: Session, now: float) -> dict[str, float]:
+    """Seconds since the oldest row of each stage could have been moved on, or was due; 0 where none waits.
+
+    `assign` counts from a task's opening, so it also shows a market without workers; `aggregate` from the oldest
+    accepted gradient, so it also shows a round that waits for its last task.
+    """
+    since = {
+        "publish": select(func.min(Job.created_at)).where(Job.state == JobState.DRAFT),
+        "assign": select(func.min(Task.created_at)).where(Task.state == TaskState.OPEN, _works(Task.job_id)),
+        "close": select(func.min(Task.due_at)).where(Task.state.in_([TaskState.OPEN, TaskState.COMMITTING])),
+        "judge": select(func.min(Task.due_at)).where(Task.state == TaskState.REVEALING),
+        "expire": select(func.min(Replica.lease_until)).where(Replica.state == ReplicaState.LEASED),
+        "aggregate": select(func.min(Task.ended_at)).where(Task.state == TaskState.ACCEPTED, _works(Task.job_id)),
+        "settle": select(func.min(Earned.at)).where(Earned.job_id.in_(select(Job.id)), Earned.batch_id.is_(None)),
+    }
+    oldest = {stage: session.scalar(statement) for stage, statement in since.items()}
+    return {stage: max(0.0, now - at) if at is not None else 0.0 for stage, at in oldest.items()}
+
+
+def _works(job_id: InstrumentedAttribute[str]) -> Any:
+    return job_id.in_(select(Job.id).where(Job.state == JobState.RUNNING))

@@ -1,0 +1,29 @@
+"""Every answer that a test gets is held against the OpenAPI document: its status, and the type of its body."""
+
+import re
+from typing import Any
+
+import httpx
+
+
+class Declared:
+    """An httpx hook. What no route matches (404, 405) is not in the document, and is let pass."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self._operations = [
+            (method.upper(), re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), path, operation["responses"])
+            for path, methods in document["paths"].items()
+            for method, operation in methods.items()
+        ]
+
+    def __call__(self, response: httpx.Response) -> None:
+        for method, path, name, responses in self._operations:
+            if method == response.request.method and path.fullmatch(response.request.url.path):
+                self._check(response, f"{method} {name}", responses)
+
+    def _check(self, response: httpx.Response, route: str, responses: dict[str, Any]) -> None:
+        told = responses.get(str(response.status_code))
+        assert told is not None, f"{route} answers {response.status_code}, which it does not declare"
+        if response.request.method != "HEAD":
+            kind = response.headers.get("content-type", "").partition(";")[0]
+            assert kind in (set(told.get("content", {})) or {""}), f"{route} answers {response.status_code} as {kind}"
