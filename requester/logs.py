@@ -4,8 +4,8 @@ import logging
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Final
+from contextlib import contextmanager, suppress
+from typing import Any, Final, TextIO, cast
 
 import structlog
 from structlog.contextvars import bound_contextvars, merge_contextvars
@@ -42,16 +42,33 @@ def configure(as_json: bool, level: str = "WARNING") -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
     ]
+    stream = cast(TextIO, Unfailing(sys.stderr))
     structlog.configure(
         processors=[*shared, *rendered],
         wrapper_class=structlog.make_filtering_bound_logger(least),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(stream),
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(
         ProcessorFormatter(foreign_pre_chain=shared, processors=[ProcessorFormatter.remove_processors_meta, *rendered])
     )
     logging.basicConfig(handlers=[handler], level=max(least, logging.INFO), force=True)
+
+
+class Unfailing:
+    """Where lines are written to; a full disk or a closed pipe costs the line, never the work that it tells of."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
 
 
 def hide(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:

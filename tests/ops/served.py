@@ -1,0 +1,84 @@
+"""`gradmarket serve` as a process of its own, to be asked, broken and ended."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+START_S = 60.0
+
+
+class Served:
+    def __init__(self, data: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.data, self.process, self.log = data, process, log
+        self.url = ""
+
+    @property
+    def token(self) -> str:
+        return (self.data / "keys" / "token").read_text().strip()
+
+    def http(self, token: str | None = None) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=60)
+
+    def ready(self) -> httpx.Response:
+        return httpx.get(f"{self.url}/v1/ready", timeout=60)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What it logged as JSON."""
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+    def said(self, event: str, **fields: object) -> list[dict[str, Any]]:
+        wanted = {"event": event, **fields}
+        return [line for line in self.lines() if wanted.items() <= line.items()]
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+
+@contextmanager
+def served(data: Path, rpc: str, environment: Mapping[str, str] | None = None) -> Iterator[Served]:
+    """Serves on a free port, and is killed at the end of the block if it is still there."""
+    data.mkdir(parents=True, exist_ok=True)
+    (data / "url").unlink(missing_ok=True)
+    log = data.with_name(data.name + ".log")
+    command = [sys.executable, "-m", "gradmarket", "serve", "--data", str(data), "--port", "0", "--rpc", rpc, "--json"]
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("GRADMARKET_")}
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, env=clean | {"GRADMARKET_LOG": "DEBUG", **(environment or {})}
+        )
+    made = Served(data, process, log)
+    try:
+        until(lambda: process.poll() is not None or (data / "url").exists(), START_S)
+        assert process.poll() is None, log.read_text()[-3000:]
+        made.url = (data / "url").read_text().strip()
+        until(lambda: _answers(made), START_S)
+        yield made
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def _answers(made: Served) -> bool:
+    try:
+        return made.ready().status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)

@@ -1,0 +1,101 @@
+"""Each part broken for real is told by `/v1/ready`, and nothing else is; a SIGTERM ends everything in order."""
+
+import os
+import resource
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from served import Served, served, until
+from signed_in import signed_in
+
+from gradmarket.contracts.local import LocalChain
+
+JOB: dict[str, Any] = {
+    "name": "drained",
+    "model": {"architecture": "mlp", "arguments": {"hidden": [8]}},
+    "data": {"ready": "digits"},
+    "step": {"rows": 16},
+    "optimizer": {"lr": 0.1},
+    "rounds": 1,
+    "price": "1000000000",
+}
+
+
+@pytest.fixture
+def service(own_anvil: LocalChain, tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path / "data", own_anvil.url) as made:
+        yield made
+
+
+def told(service: Served) -> tuple[int, dict[str, str]]:
+    time.sleep(1.1)  # it tries at most once a second
+    answer = service.ready()
+    return answer.status_code, answer.json()
+
+
+def measured(service: Served) -> set[str]:
+    return set(service.http().get("/metrics").text.splitlines())
+
+
+def wrong(parts: dict[str, str]) -> set[str]:
+    return {name for name, said in parts.items() if name != "status" and said != "ok"}
+
+
+def test_each_part_that_breaks_is_named_and_forgiven_when_it_is_back(service: Served, own_anvil: LocalChain) -> None:
+    assert told(service) == (200, {"status": "ok", "database": "ok", "blobs": "ok", "chain": "ok"})
+
+    blobs, aside = service.data / "blobs", service.data / "elsewhere"
+    blobs.rename(aside)
+    assert (lambda status, parts: (status, wrong(parts)))(*told(service)) == (503, {"blobs"})
+    aside.rename(blobs)
+    assert told(service)[0] == 200
+
+    resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))  # as a full disk
+    assert (lambda status, parts: (status, wrong(parts)))(*told(service)) == (503, {"database", "blobs"})
+    assert service.http().get("/v1/session/nonce").status_code == 503
+    resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert told(service)[0] == 200
+    assert service.http().get("/v1/session/nonce").status_code == 200
+
+    os.kill(own_anvil.pid, 9)
+    assert (lambda status, parts: (status, wrong(parts)))(*told(service)) == (503, {"chain"})
+    assert httpx.get(f"{service.url}/v1/health").status_code == 200
+
+
+def test_a_database_that_is_none_is_told(service: Served) -> None:
+    for name in ("gradmarket.sqlite-wal", "gradmarket.sqlite-shm", "gradmarket.sqlite"):
+        path = service.data / name
+        with path.open("r+b") as file:
+            file.write(b"\xff" * path.stat().st_size)
+    status, parts = told(service)
+    assert (status, wrong(parts)) == (503, {"database"})
+
+
+def test_sigterm_answers_the_polls_ends_the_streams_and_lets_the_running_stage_finish(service: Served) -> None:
+    worker = service.http(signed_in(service.url))
+    answers: list[httpx.Response] = []
+    ask = {"determinism_class": "cpu", "capacity": 1, "wait_s": 30}
+    poll = threading.Thread(target=lambda: answers.append(worker.post("/v1/work/poll", json=ask)))
+    poll.start()
+    requester = service.http(service.token)
+    first = requester.post("/v1/jobs", json=JOB).json()["id"]
+    follow = threading.Thread(target=lambda: answers.append(service.http().get(f"/v1/jobs/{first}/events")))
+    follow.start()
+    until(lambda: {"gradmarket_long_polls_open 1.0", "gradmarket_event_streams_open 1.0"} <= measured(service))
+    job = requester.post("/v1/jobs", json=JOB).json()["id"]
+    until(lambda: service.said("stage begins", stage="publish", job=job))
+    assert service.end() == 0, service.log.read_text()[-3000:]
+    poll.join(10)
+    follow.join(10)
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert len(service.said("stage ended", stage="publish", job=job)) == 1
+    assert not service.said("stage failed")
+    with sqlite3.connect(service.data / "gradmarket.sqlite") as database:
+        states = database.execute("SELECT state FROM jobs").fetchall()
+    assert [state for (state,) in states if state != "draft"]
