@@ -28,7 +28,9 @@ def begun(sessions: Sessions, bell: Bell) -> Iterator[Session]:
     """One writing transaction; what it rang for is rung after the commit."""
     with begin(sessions) as session:
         yield session
-    bell.ring(rings(session))
+        asked = rings(session)
+        bell.promise(session, asked)
+    bell.ring(asked)
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,9 @@ class Context:
     """Gas for a new worker, on a local chain."""
     chain_trouble: Callable[[], str]
     """Why the chain cannot be used; empty where it can."""
+    meters: Meters = field(default_factory=Meters)
 
     @contextmanager
-    meters: Meters = field(default_factory=Meters)
     def begin(self) -> Iterator[Session]:
         with begun(self.sessions, self.bell) as session:
             yield session

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 
 import structlog
 
+from gradmarket.requester import logs
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages.stage import Stage
+from gradmarket.requester.store.patience import patiently
 
 log = structlog.get_logger("gradmarket.engine")
 
@@ -46,16 +48,26 @@ def sweep_once(context: Context, stage: Stage) -> tuple[float, bool]:
     """Runs what is ready; how long it may wait, and whether anything was run that did not ask to wait."""
     wait, moved = float("inf"), False
     for row_id in _ready(context, stage):
-        try:
-            again = stage.run(context, row_id)
-        except Exception:  # a stage must outlive any one row; the row stays ready and is tried again
-            log.exception("stage failed", stage=stage.TOPIC, row=row_id)
-            again = context.settings.sweep_s
+        again = run_once(context, stage, row_id)
         if again is None:
             moved = True
         else:
             wait = min(wait, again)
     return wait, moved
+
+
+def run_once(context: Context, stage: Stage, row_id: str) -> float | None:
+    """`stage.run`, timed and told; a stage must outlive any one row, which stays ready and is tried again."""
+    with logs.about(stage.TOPIC, row_id):
+        log.debug("stage begins")
+        try:
+            with context.meters.stage(stage.TOPIC):
+                again = patiently(stage.run)(context, row_id)
+        except Exception:
+            log.exception("stage failed")
+            return context.settings.sweep_s
+        log.debug("stage ended", again_in=again)
+        return again
 
 
 def _ready(context: Context, stage: Stage) -> Sequence[str]:

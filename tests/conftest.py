@@ -4,8 +4,10 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from itertools import count
+from pathlib import Path
 
 import pytest
+from databases import NewDatabase, Postgres, new_sqlite, postgres_server
 from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
 from hypothesis import HealthCheck, settings
@@ -49,6 +51,31 @@ def ledger(anvil: LocalChain, deployment: Deployment) -> Ledger:
 def own_ledger(own_anvil: LocalChain) -> Ledger:
     web3 = own_anvil.connect()
     return Ledger(web3, deploy(web3, DEPLOYER))
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """One PostgreSQL for the whole session; tests have databases of their own there."""
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def new_database(request: pytest.FixtureRequest) -> Iterator[NewDatabase]:
+    """Both databases: each test that asks for one runs on either."""
+    if request.param == "sqlite":
+        yield new_sqlite
+        return
+    server: Postgres = request.getfixturevalue("postgres")
+    made: list[str] = []
+
+    def new(_folder: Path) -> str:
+        made.append(server.new())
+        return made[-1]
+
+    yield new
+    for url in made:
+        server.drop(url)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from gradmarket.requester.api.rates import Buckets, retry_after
 from gradmarket.requester.api.state import Here, here
 from gradmarket.requester.context import Context
 from gradmarket.requester.store import identities
+from gradmarket.requester.store.patience import patiently
 
 router = APIRouter(prefix="/v1", tags=["session"])
 
@@ -38,8 +39,8 @@ class Identity:
 def _identity(
     context: Annotated[Context, Depends(here)],
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
-) -> Identity:
     request: Request,
+) -> Identity:
     if credentials is not None:
         with context.reading() as session:
             token = identities.find(session, credentials.credentials, context.clock())
@@ -50,7 +51,6 @@ def _identity(
     raise HTTPException(401, detail, {"WWW-Authenticate": "Bearer"})
 
 
-def _requester(identity: Annotated[Identity, Depends(_identity)]) -> Identity:
 def _not_too_often(request: Request, context: Context, subject: str) -> None:
     """One bucket for a wallet, however many tokens it signed in for."""
     wallets: Buckets = request.app.state.wallets
@@ -61,6 +61,7 @@ def _not_too_often(request: Request, context: Context, subject: str) -> None:
         raise HTTPException(429, detail, retry_after(wait))
 
 
+def _requester(identity: Annotated[Identity, Depends(_identity)]) -> Identity:
     if identity.role != REQUESTER:
         raise HTTPException(403, "this is the requester's: send its API token")
     return identity
@@ -72,16 +73,17 @@ def _worker(identity: Annotated[Identity, Depends(_identity)]) -> Address:
     return Address(identity.subject)
 
 
-Anyone = Annotated[Identity, Depends(_identity)]
 ANYONE: Final = answers(401)
 ROLE: Final = answers(401, 403)
 """What a door for anyone with a token, or for one role, may answer besides."""
 
+Anyone = Annotated[Identity, Depends(_identity)]
 Requester = Annotated[Identity, Depends(_requester)]
 Worker = Annotated[Address, Depends(_worker)]
 
 
 @router.get("/session/nonce", summary="A nonce to sign in with, good once")
+@patiently
 def nonce(context: Here) -> SignInNonce:
     url = context.public_url
     with context.begin() as session:
@@ -96,6 +98,7 @@ def nonce(context: Here) -> SignInNonce:
 
 
 @router.post("/session", status_code=201, summary="Sign in with a wallet (EIP-4361)")
+@patiently
 def sign_in(context: Here, request: Request, said: SignIn) -> Session:
     now = context.clock()
     message = _checked(context, said, now)

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from gradmarket.market.errors import Conflict
 from gradmarket.market.job import canonical
 from gradmarket.requester.context import Context
+from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.tables import Idempotency
 
 Key = Annotated[
@@ -20,6 +21,7 @@ Key = Annotated[
 ]
 
 
+@patiently
 def once(
     context: Context,
     subject: str,

@@ -40,6 +40,7 @@ from gradmarket.requester.stages.publish import admit
 from gradmarket.requester.stages.resume import resume_job
 from gradmarket.requester.store import jobs, progress
 from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Account, Job, Replica, Round, Task, Wave, Worker
 from gradmarket.requester.store.transitions import move
@@ -56,6 +57,11 @@ def found(session: Session, job_id: str) -> Job:
     if job is None:
         raise NotFound(f"no job {job_id[:80]}")
     return job
+
+
+def held(session: Session, job_id: str) -> Job:
+    """The job for this transaction alone."""
+    return locked(session, Job, found(session, job_id).id)
 
 
 def view(context: Context, session: Session, job: Job) -> JobView:
@@ -123,7 +129,7 @@ def shown(context: Here, job_id: JobPath) -> JobView:
 )
 def cancel(context: Here, identity: Requester, job_id: JobPath, key: Key = None) -> JSONResponse:
     def act(session: Session) -> tuple[int, JobView, None]:
-        job = found(session, job_id)
+        job = held(session, job_id)
         if job.state != JobState.CANCELLED:
             end(context, session, job, JobState.CANCELLED, "cancelled by its requester")
         return 200, view(context, session, job), None
@@ -134,7 +140,7 @@ def cancel(context: Here, identity: Requester, job_id: JobPath, key: Key = None)
 @router.post("/{job_id}/pause", response_model=JobView, responses=STEER, summary="Give out no more leases")
 def pause(context: Here, identity: Requester, job_id: JobPath, key: Key = None) -> JSONResponse:
     def act(session: Session) -> tuple[int, JobView, None]:
-        job = found(session, job_id)
+        job = held(session, job_id)
         if job.state != JobState.PAUSED:
             move(session, job, JobState.PAUSED, reason="paused by its requester")
             tell(session, job_id, "paused", context.clock(), reason=job.reason)
@@ -146,7 +152,7 @@ def pause(context: Here, identity: Requester, job_id: JobPath, key: Key = None) 
 @router.post("/{job_id}/resume", response_model=JobView, responses=STEER, summary="Go on after a pause")
 def resume(context: Here, identity: Requester, job_id: JobPath, key: Key = None) -> JSONResponse:
     def act(session: Session) -> tuple[int, JobView, None]:
-        job = found(session, job_id)
+        job = held(session, job_id)
         resume_job(context, session, job)
         return 200, view(context, session, job), None
 
@@ -166,7 +172,7 @@ class Deposit(BaseModel):
 )
 def fund(context: Here, identity: Requester, job_id: JobPath, deposit: Deposit, key: Key = None) -> JSONResponse:
     def act(session: Session) -> tuple[int, JobView, None]:
-        job = found(session, job_id)
+        job = held(session, job_id)
         if job.ended_at is not None:
             raise Conflict(f"the job is {job.state}")
         job.budget += payment.in_units("amount", deposit.amount, Amount(int(job.unit)))

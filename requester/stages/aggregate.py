@@ -21,6 +21,7 @@ from gradmarket.requester.stages.publish import move_of
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.facts import facts_of, layout_of
+from gradmarket.requester.store.locks import alone, locked
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Round, Task
 from gradmarket.requester.store.transitions import move
@@ -45,6 +46,12 @@ def _complete(row: Round, job: Job, accepted: int) -> bool:
 
 
 def run(context: Context, job_id: str) -> None:
+    with alone(context.sessions, f"{TOPIC} {job_id}") as mine:
+        if mine:
+            _run(context, job_id)
+
+
+def _run(context: Context, job_id: str) -> None:
     work = _close_for_merging(context, job_id)
     if work is None:
         return
@@ -54,6 +61,7 @@ def run(context: Context, job_id: str) -> None:
     metrics = _evaluated(context, work, data)
     now = context.clock()
     with context.begin() as session:
+        locked(session, Job, job_id)
         row = session.get_one(Round, (job_id, work.number))
         if row.state != RoundState.MERGING:
             return
@@ -92,7 +100,7 @@ class Work:
 def _close_for_merging(context: Context, job_id: str) -> Work | None:
     """OPEN -> MERGING fixes which tasks are used: those that come later are paid and not used."""
     with context.begin() as session:
-        job, row = session.get_one(Job, job_id), jobs.latest_round(session, job_id)
+        job, row = locked(session, Job, job_id), jobs.latest_round(session, job_id)
         if row is None or row.state == RoundState.CLOSED or job.state != JobState.RUNNING:
             return None
         if row.state == RoundState.OPEN:

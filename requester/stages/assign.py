@@ -14,6 +14,7 @@ from gradmarket.market.terms import Address, Hash, JobState, ReplicaState, TaskS
 from gradmarket.requester.bell import worker_topic
 from gradmarket.requester.context import Context
 from gradmarket.requester.store import jobs, progress, workers
+from gradmarket.requester.store.locks import locked, locked_tasks, locked_workers, one_at_a_time
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Replica, Task, Worker
 from gradmarket.requester.store.transitions import move
@@ -21,6 +22,8 @@ from gradmarket.requester.store.transitions import move
 TOPIC = "assign"
 TASKS_AT_ONCE = 64
 LEASED = 0.0
+DRAW = "draw"
+"""All jobs draw from the same workers."""
 HOLDS_A_PLACE = (ReplicaState.LEASED, ReplicaState.COMMITTED)
 
 
@@ -34,13 +37,14 @@ def ready(session: Session, now: float) -> Sequence[str]:
 def run(context: Context, job_id: str) -> float | None:
     now = context.clock()
     with context.begin() as session:
-        job = session.get_one(Job, job_id)
+        one_at_a_time(session, DRAW)
+        job = locked(session, Job, job_id)
         if job.state != JobState.RUNNING:
             return None
         alive = [worker for worker in workers.live(session, now) if worker.strikes < context.settings.max_strikes]
         if not _settle_class(job, alive):
             return context.settings.sweep_s
-        asking = [worker for worker in alive if worker.asking_until > now and worker.capacity > 0]
+        asking = [worker for worker in alive if _asks(worker, now)]
         pool = {c.party.worker: c for c in workers.candidates(session, job, asking)}
         idle = _idle(session, job, alive, pool)
         waits = []
@@ -53,7 +57,7 @@ def run(context: Context, job_id: str) -> float | None:
 
 def _open(session: Session, job_id: str) -> Sequence[Task]:
     wanted = select(Task).where(Task.job_id == job_id, Task.state == TaskState.OPEN)
-    return session.scalars(wanted.order_by(Task.round, Task.index).limit(TASKS_AT_ONCE)).all()
+    return locked_tasks(session, wanted.limit(TASKS_AT_ONCE))
 
 
 def _settle_class(job: Job, alive: Sequence[Worker]) -> bool:
@@ -92,14 +96,16 @@ def _fill(
         return wait
     seed = tagged("draw", Hash(task.secret), task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
     drawn = assignment.draw(seed, able, opening, places)
+    still = {w.address: w for w in locked_workers(session, (c.party.worker for c in drawn)) if _asks(w, now)}
     for candidate in drawn:
-        _lease(session, task, candidate, jobs.spec(job).deadlines.lease_s, now)
+        if candidate.party.worker in still:
+            _lease(session, task, still[candidate.party.worker], jobs.spec(job).deadlines.lease_s, now)
         pool[candidate.party.worker] = replace(
             candidate,
             capacity=candidate.capacity - 1,
             uncommitted=Units(candidate.uncommitted - job.price),
         )
-    if len(drawn) >= places:
+    if len(still) >= places:
         move(session, task, TaskState.COMMITTING, window_opened=None)
     return LEASED
 
@@ -113,8 +119,11 @@ def _window(task: Task, able: int, idle: int, now: float) -> float:
     return max(0.0, task.window_opened + assignment.window_s(idle) - now)
 
 
-def _lease(session: Session, task: Task, candidate: Candidate, seconds: int, now: float) -> None:
-    worker = session.get_one(Worker, candidate.party.worker)
+def _asks(worker: Worker, now: float) -> bool:
+    return worker.asking_until > now and worker.capacity > 0
+
+
+def _lease(session: Session, task: Task, worker: Worker, seconds: int, now: float) -> None:
     worker.capacity -= 1
     worker.fence += 1
     session.add(

@@ -12,6 +12,7 @@ from gradmarket.requester.bell import worker_topic
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages.ending import dismiss
 from gradmarket.requester.store import jobs
+from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Replica, Task, Wave
 from gradmarket.requester.store.transitions import move
@@ -35,7 +36,7 @@ def ready(session: Session, now: float) -> Sequence[str]:
 def run(context: Context, task_id: str) -> None:
     now = context.clock()
     with context.begin() as session:
-        task = session.get_one(Task, task_id)
+        task = locked(session, Task, task_id)
         if task.state not in GATHERING or task.due_at is None:
             return
         in_wave = select(Replica).where(Replica.task_id == task_id, Replica.wave == task.wave)

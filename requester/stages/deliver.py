@@ -20,6 +20,8 @@ from gradmarket.requester.stages.collect import TooLate, held
 from gradmarket.requester.store import jobs, money
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.facts import layout_of
+from gradmarket.requester.store.locks import locked_task
+from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Replica, Round, Task
 from gradmarket.requester.store.transitions import move
@@ -74,11 +76,20 @@ def take(context: Context, want: Wanted, incoming: Incoming, root: Digest) -> No
         return
     found = _look(want, incoming)
     digest = context.blobs.keep(incoming)
+    if _book(context, want, digest, incoming.length, found):
+        forget.payload(context, digest)
+
+
+@patiently
+def _book(
+    context: Context, want: Wanted, digest: Digest, length: int, found: Usable | Diverged | PayloadRefused
+) -> bool:
+    """Writes down what the payload is worth; whether it came too late to be used."""
     now = context.clock()
     with context.begin() as session:
-        task = session.get_one(Task, want.task)
+        task = locked_task(session, want.task)
         if task.state != TaskState.UPLOADING:
-            return
+            return False
         agreeing = session.scalars(
             select(Replica).where(Replica.task_id == task.id, Replica.state == ReplicaState.AGREE)
         ).all()
@@ -87,13 +98,11 @@ def take(context: Context, want: Wanted, incoming: Incoming, root: Digest) -> No
         job = session.get_one(Job, task.job_id)
         if isinstance(found, PayloadRefused):
             _reject(context, session, task, list(agreeing), str(found), now)
-            return
+            return False
         reason = str(found) if isinstance(found, Diverged) else ""
         _accept(context, session, job, task, list(agreeing), reason, now)
-        task.payload, task.payload_bytes = digest, incoming.length
-        late = task.state == TaskState.FINAL
-    if late:
-        forget.payload(context, digest)
+        task.payload, task.payload_bytes = digest, length
+        return task.state == TaskState.FINAL
 
 
 def _look(want: Wanted, incoming: Incoming) -> Usable | Diverged | PayloadRefused:
@@ -112,7 +121,7 @@ def _accept(
     root = hash_of(Digest(task.root or ""))
     state = TaskState.DIVERGED if diverged else TaskState.ACCEPTED
     move(session, task, state, due_at=None, reason=diverged, ended_at=now)
-    for replica in sorted(agreeing, key=lambda replica: replica.id):
+    for replica in sorted(agreeing, key=lambda replica: replica.worker):
         if diverged:
             verdicts.sign(context, session, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, task.root, diverged)
         else:

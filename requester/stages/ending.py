@@ -8,13 +8,14 @@ from gradmarket.requester.bell import worker_topic
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import verdicts
 from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.locks import locked_tasks
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
 from gradmarket.requester.store.transitions import move
 
 
 def end(context: Context, session: Session, job: Job, state: JobState, reason: str) -> bool:
-    """Moves the job to an end and calls off its open work; False where it has ended already."""
+    """Moves the job, which the caller has locked, to an end and calls off its open work; False where it has ended."""
     now = context.clock()
     if not move(session, job, state, reason=reason, ended_at=now):
         return False
@@ -29,7 +30,7 @@ def call_off(context: Context, session: Session, job_id: str, round_number: int 
     gathering = select(Task).where(Task.job_id == job_id, Task.state.in_([TaskState.OPEN, TaskState.COMMITTING]))
     if round_number is not None:
         gathering = gathering.where(Task.round == round_number)
-    for task in session.scalars(gathering).all():
+    for task in locked_tasks(session, gathering):
         dismiss(session, task)
         waiting = select(func.count()).where(Replica.task_id == task.id, Replica.state == ReplicaState.COMMITTED)
         task.wave_size = session.scalar(waiting) or 0

@@ -24,6 +24,8 @@ from gradmarket.market.wire import (
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import collect
 from gradmarket.requester.store import money, progress
+from gradmarket.requester.store.locks import locked, tasks_of
+from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Wave, Worker
 
@@ -31,11 +33,13 @@ PROMISES = (Outcome.ACCEPTED, Outcome.DIVERGED)
 """Signed outcomes that name the price, whatever became of the replica afterwards."""
 
 
+@patiently
 def hear(context: Context, address: Address, said: PollRequest) -> tuple[Refusal, ...]:
     """Takes in what the worker says; an item that is refused leaves the others standing."""
     now = context.clock()
     with context.begin() as session:
-        worker = session.get_one(Worker, address)
+        tasks_of(session, address, _named(said))
+        worker = locked(session, Worker, address)
         worker.seen_at, worker.determinism_class = now, said.determinism_class
         worker.jobs, worker.least_price = list(said.jobs), said.min_price
         refusals = [
@@ -53,6 +57,12 @@ def hear(context: Context, address: Address, said: PollRequest) -> tuple[Refusal
             _open_accounts(session, address)
             ring(session, "assign")
     return tuple(refusals)
+
+
+def _named(said: PollRequest) -> list[str]:
+    """The replicas that it speaks of."""
+    spoken = (said.commitments, said.reveals, said.given_up)
+    return [item.replica for items in spoken for item in items]
 
 
 def _each(session: Session, items: Sequence[Any], take: Callable[[Any], None]) -> list[Refusal]:

@@ -13,6 +13,7 @@ from gradmarket.requester.stages import judge
 from gradmarket.requester.stages.collect import reopen
 from gradmarket.requester.stages.ending import strike
 from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.locks import locked_task
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Replica, Task, Wave
 from gradmarket.requester.store.transitions import move
@@ -39,11 +40,11 @@ def _busy() -> Exists:
 def run(context: Context, task_id: str) -> None:
     now = context.clock()
     with context.begin() as session:
-        task = session.get_one(Task, task_id)
+        task = locked_task(session, task_id)
         lapsed = select(Replica).where(
             Replica.task_id == task_id, Replica.state == ReplicaState.LEASED, Replica.lease_until < now
         )
-        for replica in session.scalars(lapsed).all():
+        for replica in session.scalars(lapsed.order_by(Replica.worker)).all():
             move(session, replica, ReplicaState.EXPIRED, reason="the lease lapsed without a commitment")
             strike(session, replica.worker)
             reopen(session, task)
@@ -63,7 +64,7 @@ def _ask_next(context: Context, session: Session, task: Task, now: float) -> Non
         if replica.id == task.uploader:
             move(session, replica, ReplicaState.WITHHELD, reason="it did not bring the payload it had agreed on")
             strike(session, replica.worker)
-            tell(session, task.job_id, "withheld", now, task=task.id, worker=replica.worker)
+            tell(session, task.job_id, "withheld", now, task=task.id, replica=replica.id, worker=replica.worker)
             ring(session, worker_topic(replica.worker))
     left = {ReplicaId(replica.id): replica for replica in agreeing if replica.state == ReplicaState.AGREE}
     if not left:

@@ -15,6 +15,7 @@ from gradmarket.requester.stages import plan, verdicts
 from gradmarket.requester.stages.ending import strike
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.locks import locked_task
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Replica, Round, Task, Wave
 from gradmarket.requester.store.transitions import move
@@ -31,7 +32,7 @@ def ready(session: Session, now: float) -> Sequence[str]:
 def run(context: Context, task_id: str) -> None:
     now = context.clock()
     with context.begin() as session:
-        task = session.get_one(Task, task_id)
+        task = locked_task(session, task_id)
         if task.state != TaskState.REVEALING:
             return
         committed = select(Replica).where(Replica.task_id == task_id, Replica.committed_at.is_not(None))
@@ -51,6 +52,7 @@ def _ballot(replica: Replica) -> Digest | None:
 def _all_said(session: Session, task: Task, replicas: dict[ReplicaId, Replica], now: float) -> bool:
     """Whether nobody is waited for; after the deadline who has not revealed has withheld."""
     silent = [replica for replica in replicas.values() if replica.state == ReplicaState.COMMITTED]
+    silent.sort(key=lambda replica: replica.worker)
     if silent and (task.due_at or 0) > now:
         return False
     for replica in silent:
@@ -101,7 +103,8 @@ def _crown(
         elif replica.state == ReplicaState.REVEALED:
             reason = f"its root is {replica.root}; {len(quorum.agreeing)} of {len(replicas)} committed to {root}"
             verdicts.sign(context, session, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, root, reason)
-            tell(session, task.job_id, "rejected", now, task=task.id, worker=replica.worker, reason=reason)
+            named = {"task": task.id, "replica": id_, "worker": replica.worker}
+            tell(session, task.job_id, "rejected", now, **named, reason=reason)
     seed = Hash(session.get_one(Wave, (task.id, task.wave)).seed)
     order = voting.upload_order(seed, {id_: replicas[id_].worker for id_ in quorum.agreeing})
     ask(session, task, replicas[order[0]], now, root=root)

@@ -18,6 +18,7 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.stages.ending import end
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Round, Task
 from gradmarket.requester.store.transitions import move
@@ -36,7 +37,7 @@ def ready(session: Session, now: float) -> Sequence[str]:
 def run(context: Context, job_id: str) -> None:
     now = context.clock()
     with context.begin() as session:
-        job = session.get_one(Job, job_id)
+        job = locked(session, Job, job_id)
         if job.state != JobState.RUNNING:
             return
         spec = jobs.spec(job)

@@ -23,6 +23,7 @@ from gradmarket.requester.readydata import digits
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.facts import Facts, as_json, layout_facts
+from gradmarket.requester.store.locks import alone, locked
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job
 from gradmarket.requester.store.transitions import move
@@ -82,6 +83,12 @@ def ready(session: Session, _now: float) -> Sequence[str]:
 
 
 def run(context: Context, job_id: str) -> None:
+    with alone(context.sessions, f"{TOPIC} {job_id}") as mine:
+        if mine:
+            _run(context, job_id)
+
+
+def _run(context: Context, job_id: str) -> None:
     with context.reading() as session:
         spec = jobs.spec(session.get_one(Job, job_id))
     try:
@@ -90,7 +97,7 @@ def run(context: Context, job_id: str) -> None:
         _refuse(context, job_id, str(error))
         return
     with context.begin() as session:
-        job = session.get_one(Job, job_id)
+        job = locked(session, Job, job_id)
         if job.state != JobState.DRAFT:
             return
         job.publication, job.spec_digest = publication.model_dump(mode="json"), publication.digest
@@ -103,7 +110,7 @@ def run(context: Context, job_id: str) -> None:
 def _refuse(context: Context, job_id: str, reason: str) -> None:
     now = context.clock()
     with context.begin() as session:
-        job = session.get_one(Job, job_id)
+        job = locked(session, Job, job_id)
         if job.state == JobState.DRAFT:
             move(session, job, JobState.FAILED, reason=reason, ended_at=now)
             tell(session, job_id, "failed", now, reason=reason)

@@ -6,9 +6,10 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, func, select
 
 from gradmarket import migrations
+from gradmarket.requester.store.session import is_shared
 from gradmarket.requester.store.tables import Base
 
 
@@ -20,7 +21,10 @@ def _config(connection: Connection) -> Config:
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
+    """Safe to be called by several processes at once."""
     with engine.begin() as connection:
+        if is_shared(connection):
+            connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("migrations", 0))))
         command.upgrade(_config(connection), revision)
 
 

@@ -1,25 +1,41 @@
-"""One transaction: `with begin(sessions) as session`. SQLite writes are serialised by BEGIN IMMEDIATE."""
+"""One transaction: `with begin(sessions) as session`.
+
+On SQLite, BEGIN IMMEDIATE lets one write at a time. On PostgreSQL many do, and each first locks the rows that it
+decides by (store.locks).
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, create_engine, event, func, select
+from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session, sessionmaker
+
+from gradmarket.requester.store.tables import Event
 
 Sessions = sessionmaker[Session]
 
 BUSY_TIMEOUT_MS = 30_000
+POOL_SIZE, POOL_OVERFLOW = 5, 15
+"""Connections of one process to PostgreSQL: kept, and as many more at a time."""
 
 
 def connect(url: str) -> Engine:
-    """An engine for `sqlite:///path` or `postgresql+psycopg://…`."""
-    if not url.startswith("sqlite"):
-        return create_engine(url, pool_pre_ping=True, pool_size=20, max_overflow=20)
+    """An engine for `sqlite:///path` or `postgresql://…`, which psycopg 3 drives."""
+    address = make_url(url)
+    if address.get_backend_name() == "postgresql":
+        driven = address.set(drivername="postgresql+psycopg")
+        return create_engine(driven, pool_pre_ping=True, pool_size=POOL_SIZE, max_overflow=POOL_OVERFLOW)
     engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000, "check_same_thread": False})
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+def is_shared(bind: Any) -> bool:
+    """Whether several transactions of the engine or connection write at the same time: PostgreSQL."""
+    return bool(bind.dialect.name == "postgresql")
 
 
 def _configure(connection: Any, _record: Any) -> None:
@@ -46,13 +62,15 @@ def begin(sessions: Sessions) -> Iterator[Session]:
     """A transaction that writes: committed at the end, rolled back on an exception."""
     with sessions.begin() as session:
         yield session
+        _write_events(session)
 
 
 @contextmanager
 def reading(sessions: Sessions) -> Iterator[Session]:
-    """A transaction that only reads: on SQLite it waits for no writer."""
+    """A transaction that only reads, all of it as of one moment; it waits for no writer."""
     with sessions() as session:
-        session.connection(execution_options={"reading": True})
+        shared = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        session.connection(execution_options=shared if is_shared(session.get_bind()) else {"reading": True})
         yield session
 
 
@@ -62,6 +80,23 @@ def ring(session: Session, *topics: str) -> None:
 
 
 def rings(session: Session) -> set[str]:
-    """What the transaction rang for; asked once, after the commit."""
+    """What the transaction rang for; asked once."""
     asked: set[str] = session.info.pop("rings", set())
     return asked
+
+
+def record(session: Session, told: Event) -> None:
+    """Writes an event at the transaction's end."""
+    session.info.setdefault("events", []).append(told)
+
+
+def _write_events(session: Session) -> None:
+    """A job's events are numbered in the order of their commits: who reads on from a number misses none."""
+    told: list[Event] = session.info.pop("events", [])
+    if not told:
+        return
+    session.flush()
+    if is_shared(session.get_bind()):
+        for job_id in sorted({event.job_id for event in told}):
+            session.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(f"events of {job_id}", 0))))
+    session.add_all(told)

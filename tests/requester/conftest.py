@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from databases import NewDatabase
 from market_floor import Floor, folder_for_floor
 
 from gradmarket.contracts.ledger import Ledger
@@ -14,12 +15,12 @@ NewFloor = Callable[..., Floor]
 
 
 @pytest.fixture
-def new_floor(ledger: Ledger) -> Iterator[NewFloor]:
+def new_floor(ledger: Ledger, new_database: NewDatabase) -> Iterator[NewFloor]:
     with ExitStack() as stack:
 
         def make(**spec: Any) -> Floor:
             folder = stack.enter_context(folder_for_floor())
-            floor = Floor(Path(folder), ledger, **spec)
+            floor = Floor(Path(folder), ledger, new_database, **spec)
             stack.callback(floor.close)
             return floor
 

@@ -5,13 +5,14 @@ What HTTP, the chain and the runner would bring is brought by hand: a published 
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from databases import NewDatabase, in_memory
 from eth_utils.crypto import keccak
 from market_workers import HONEST, Behaviour, SimWorker, key_of
 from sqlalchemy import select
@@ -25,7 +26,7 @@ from gradmarket.market.rules import assignment
 from gradmarket.market.signing import address_of, signer_of
 from gradmarket.market.terms import Address, Digest, JobState
 from gradmarket.market.wire import ChainFacts
-from gradmarket.requester.bell import Bell
+from gradmarket.requester.bell import Bell, bell_of
 from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.chain.desk import Desk
 from gradmarket.requester.chain.office import Office
@@ -36,7 +37,7 @@ from gradmarket.requester.stages import aggregate, assign, close, expire, judge,
 from gradmarket.requester.stages.ending import end
 from gradmarket.requester.stages.resume import resume_job
 from gradmarket.requester.stages.stage import Stage
-from gradmarket.requester.store import identities, money, progress, schema
+from gradmarket.requester.store import identities, money, progress
 from gradmarket.requester.store.facts import Facts, as_json, layout_facts
 from gradmarket.requester.store.session import Sessions, connect, reading, sessions_of
 from gradmarket.requester.store.tables import Account, Earned, Event, Job, Replica, Round, Task, Worker
@@ -46,8 +47,6 @@ COUNTER = "n"
 PRICE = 10
 STAGES: tuple[Stage, ...] = (plan, assign, close, judge, aggregate, expire)
 CLASS = "cpu"
-IN_MEMORY = Path("/dev/shm")
-"""Syncing to disk is most of what these tests would wait for."""
 DEADLINES = {"lease_s": 20, "wave_s": 10, "upload_s": 10}
 
 
@@ -59,19 +58,8 @@ class Clock:
         return self.now
 
 
-@cache
-def empty_database() -> bytes:
-    """A database of the newest revision, as the migrations make it."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "empty.sqlite"
-        engine = connect(f"sqlite:///{path}")
-        schema.upgrade(engine)
-        engine.dispose()
-        return path.read_bytes()
-
-
 def folder_for_floor() -> TemporaryDirectory[str]:
-    return TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None)
+    return TemporaryDirectory(dir=in_memory())
 
 
 def first_parameters() -> dict[str, np.ndarray]:
@@ -85,7 +73,9 @@ def first_parameters() -> dict[str, np.ndarray]:
 class Floor:
     """One service with one running job; `spec` and `settings` change the defaults."""
 
-    def __init__(self, folder: Path, ledger: Ledger, settings: dict[str, Any] | None = None, **spec: Any) -> None:
+    def __init__(
+        self, folder: Path, ledger: Ledger, database: NewDatabase, settings: dict[str, Any] | None = None, **spec: Any
+    ) -> None:
         self.folder, self.ledger, self.clock = folder, ledger, Clock()
         self.signer, self._names = key_of("signer"), count()
         self.settings = Settings(data=folder, **(settings or {}))
@@ -93,7 +83,7 @@ class Floor:
         self.stages = STAGES
         self.driven = False
         """Somebody else drives the stages."""
-        (folder / "market.sqlite").write_bytes(empty_database())
+        self._database = database(folder)
         self.context = self._open()
         self.job = "00000000000000aa"
         self._post(**spec)
@@ -112,8 +102,8 @@ class Floor:
             unit="1",
             rpc=None,
         )
-        self._engine = connect(f"sqlite:///{self.folder / 'market.sqlite'}")
-        sessions, bell = sessions_of(self._engine), Bell()
+        self._engine = connect(self._database)
+        sessions, bell = sessions_of(self._engine), bell_of(self._database)
         return Context(
             settings=self.settings,
             sessions=sessions,
@@ -138,10 +128,11 @@ class Floor:
 
     def crash(self) -> None:
         """Everything in memory is lost; the files stay."""
-        self._engine.dispose()
+        self.close()
         self.context = self._open()
 
     def close(self) -> None:
+        self.context.bell.stop()
         self._engine.dispose()
 
     def _post(self, **changes: Any) -> None:

@@ -2,9 +2,10 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from books import check_books
+from databases import NewDatabase
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -25,9 +26,9 @@ HONEST_WORKERS, CHEATERS = 4, 2
 WORKERS = st.integers(0, HONEST_WORKERS + CHEATERS - 1)
 
 
-def market(stack: ExitStack, ledger: Ledger, honest: int, cheaters: int) -> Floor:
+def market(stack: ExitStack, ledger: Ledger, database: NewDatabase, honest: int, cheaters: int) -> Floor:
     folder = stack.enter_context(folder_for_floor())
-    floor = Floor(Path(folder), ledger, settings=PATIENT, **SPEC)
+    floor = Floor(Path(folder), ledger, database, settings=PATIENT, **SPEC)
     stack.callback(floor.close)
     for _ in range(honest):
         floor.worker(HONEST)
@@ -40,12 +41,13 @@ class Market(RuleBasedStateMachine):
     """Cheaters never agree with anybody, so no quorum is theirs; honest workers fall silent and come back."""
 
     ledger: Ledger
+    database: ClassVar[NewDatabase]
     undisturbed: str
 
     def __init__(self) -> None:
         super().__init__()
         self.stack = ExitStack()
-        self.floor = market(self.stack, self.ledger, HONEST_WORKERS, CHEATERS)
+        self.floor = market(self.stack, self.ledger, self.database, HONEST_WORKERS, CHEATERS)
         self.said: list[tuple[SimWorker, PollRequest]] = []
 
     def worker(self, index: int) -> SimWorker:
@@ -135,12 +137,14 @@ class Market(RuleBasedStateMachine):
             check_books(self.floor)
 
 
-def test_any_order(ledger: Ledger) -> None:
+def test_any_order(ledger: Ledger, new_database: NewDatabase) -> None:
     with ExitStack() as stack:
-        calm = market(stack, ledger, honest=3, cheaters=0)
+        calm = market(stack, ledger, new_database, honest=3, cheaters=0)
         calm.play()
         undisturbed = calm.final_parameters()
-    chaos = type("Chaos", (Market,), {"ledger": ledger, "undisturbed": undisturbed})
+    chaos = type(
+        "Chaos", (Market,), {"ledger": ledger, "database": staticmethod(new_database), "undisturbed": undisturbed}
+    )
     few = settings(
         max_examples=6,
         stateful_step_count=20,

@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from databases import NewDatabase
 from sqlalchemy import inspect, select
 from sqlalchemy.exc import IntegrityError
 
@@ -13,14 +14,14 @@ from gradmarket.requester import engine
 from gradmarket.requester.engine import Engine
 from gradmarket.requester.stages import close, judge
 from gradmarket.requester.store import money, schema
+from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import begin, connect, reading, ring
 from gradmarket.requester.store.tables import Earned, Job, Task
 from gradmarket.requester.store.transitions import move
 
 
-def test_migrations_make_what_the_tables_say_and_take_it_back(tmp_path: Path) -> None:
-    database = connect(f"sqlite:///{tmp_path / 'empty.sqlite'}")
-    schema.upgrade(database)
+def test_migrations_make_what_the_tables_say_and_take_it_back(new_database: NewDatabase, tmp_path: Path) -> None:
+    database = connect(new_database(tmp_path))
     assert schema.differences(database) == []
     assert {"jobs", "replicas", "earned"} <= set(inspect(database).get_table_names())
     schema.downgrade(database)
@@ -51,13 +52,13 @@ def test_a_row_does_not_go_where_its_table_does_not_lead(new_floor) -> None:  # 
 
 
 def test_two_sessions_cannot_both_write(new_floor) -> None:  # type: ignore[no-untyped-def]
-    """A hundred additions from two threads are a hundred: BEGIN IMMEDIATE lets no read grow stale before its write."""
+    """A hundred additions from two threads are a hundred: what is read under its lock does not grow stale."""
     floor = new_floor()
 
     def add() -> None:
         for _ in range(50):
             with floor.context.begin() as session:
-                session.get_one(Job, floor.job).refunded += 1
+                locked(session, Job, floor.job).refunded += 1
 
     threads = [threading.Thread(target=add) for _ in range(2)]
     for thread in threads:

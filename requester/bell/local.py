@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+from sqlalchemy.orm import Session
+
 
 class Bell:
     """In one process: `ring(topic)` wakes whoever listens to it, threads and coroutines alike."""
@@ -23,7 +25,14 @@ class Bell:
             topics = list(self._listeners)
         self.ring(topics)
 
+    def promise(self, session: Session, topics: Iterable[str]) -> None:
+        """Within the transaction that rings: with its commit, other processes hear of it."""
+
+    def stop(self) -> None:
+        """Gives back what hearing other processes took."""
+
     def ring(self, topics: Iterable[str]) -> None:
+        """After the commit: wakes those who listen in this process."""
         with self._lock:
             wakes = {wake for topic in topics for wake in self._listeners.get(topic, ())}
         for wake in wakes:

@@ -1,0 +1,85 @@
+"""Rows that a transaction decides by are locked before they are read, so that it runs as if it were alone.
+
+One order everywhere, or two transactions wait for each other: draw -> job -> task -> worker -> account -> events.
+A replica is written by whoever holds its task; chain rows by whoever holds the chain's duty. SQLite takes one writer
+at a time, and ignores all of this. FOR NO KEY UPDATE lets others refer to the row meanwhile (foreign keys).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy.orm import Session
+
+from gradmarket.requester.store.session import Sessions, is_shared
+from gradmarket.requester.store.tables import Base, Job, Replica, Task, Worker
+
+Row = TypeVar("Row", bound=Base)
+
+
+def locked(session: Session, table: type[Row], key: str) -> Row:
+    """The row as it is now, for this transaction alone; raises NoResultFound where there is none."""
+    (column,) = table.__mapper__.primary_key
+    return session.scalars(_fresh(select(table).where(column == key).with_for_update(key_share=True))).one()
+
+
+def locked_task(session: Session, task_id: str) -> Task:
+    """The task, and beneath it its job and rounds as they are: others may hold them still too, but not change them."""
+    its_job = select(Task.job_id).where(Task.id == task_id).scalar_subquery()
+    session.scalars(_fresh(select(Job).where(Job.id == its_job).with_for_update(read=True))).one()
+    return locked(session, Task, task_id)
+
+
+def locked_tasks(session: Session, tasks: Select[Task]) -> Sequence[Task]:
+    """Several tasks, in the one order that they are locked in."""
+    ordered = tasks.order_by(Task.job_id, Task.round, Task.index, Task.attempt)
+    return session.scalars(_fresh(ordered.with_for_update(key_share=True, of=Task))).all()
+
+
+def locked_workers(session: Session, addresses: Iterable[str]) -> Sequence[Worker]:
+    """Several workers as they are now."""
+    wanted = select(Worker).where(Worker.address.in_(list(addresses))).order_by(Worker.address)
+    return session.scalars(_fresh(wanted.with_for_update(key_share=True))).all()
+
+
+def tasks_of(session: Session, worker: str, replicas: Iterable[str]) -> Sequence[Task]:
+    """The tasks that these replicas of the worker are of."""
+    wanted = set(replicas)
+    if not wanted:
+        return ()
+    held = select(Task).join(Replica, Replica.task_id == Task.id)
+    return locked_tasks(session, held.where(Replica.id.in_(wanted), Replica.worker == worker))
+
+
+def one_at_a_time(session: Session, what: str) -> None:
+    """Transactions that name the same thing follow one another."""
+    if is_shared(session.get_bind()):
+        session.execute(select(func.pg_advisory_xact_lock(_number(what))))
+
+
+@contextmanager
+def alone(sessions: Sessions, what: str) -> Iterator[bool]:
+    """Whether nobody else does `what`: then nobody will until the end of the block, or of this process.
+
+    For long work outside of transactions; where SQLite is the database there is one process, and one thread a stage.
+    """
+    engine = sessions.kw["bind"]
+    if not is_shared(engine):
+        yield True
+        return
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        mine = bool(connection.scalar(select(func.pg_try_advisory_lock(_number(what)))))
+        try:
+            yield mine
+        finally:
+            if mine:
+                connection.execute(select(func.pg_advisory_unlock(_number(what))))
+
+
+def _number(what: str) -> ColumnElement[int]:
+    return func.hashtextextended(what, 0)
+
+
+def _fresh(statement: Select[Row]) -> Select[Row]:
+    return statement.execution_options(populate_existing=True)

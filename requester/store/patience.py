@@ -1,0 +1,37 @@
+"""What two transactions did to each other is tried again, so that nobody sees it."""
+
+import random
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Final, ParamSpec, TypeVar
+
+from sqlalchemy.exc import DBAPIError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+ATTEMPTS: Final = 6
+CLASHES: Final = {"40001", "40P01", "23505"}
+"""PostgreSQL: serialization failure, deadlock, and a row that another transaction inserted meanwhile."""
+
+
+def patiently(act: Callable[P, T]) -> Callable[P, T]:
+    """Does `act`, whose transactions leave nothing behind where they fail, again after a clash with another."""
+
+    @wraps(act)
+    def again(*args: P.args, **kwargs: P.kwargs) -> T:
+        for attempt in range(1, ATTEMPTS):
+            try:
+                return act(*args, **kwargs)
+            except DBAPIError as error:
+                if not is_clash(error):
+                    raise
+                time.sleep(random.uniform(0.0, 0.01 * 2**attempt))
+        return act(*args, **kwargs)
+
+    return again
+
+
+def is_clash(error: DBAPIError) -> bool:
+    return getattr(error.orig, "sqlstate", None) in CLASHES

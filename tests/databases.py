@@ -1,0 +1,87 @@
+"""Databases of the newest revision, made quickly: on SQLite a copy of a file, on PostgreSQL a copy of a template."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pgserver
+import psycopg
+
+from gradmarket.requester.store import schema
+from gradmarket.requester.store.session import connect
+
+IN_MEMORY = Path("/dev/shm")
+"""Syncing to disk is most of what tests would wait for."""
+TEMPLATE = "newest"
+
+NewDatabase = Callable[[Path], str]
+"""A new database's address; on SQLite it lies in the folder."""
+
+
+def in_memory() -> str | None:
+    return str(IN_MEMORY) if IN_MEMORY.is_dir() else None
+
+
+@cache
+def sqlite_template() -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "newest.sqlite"
+        _make(f"sqlite:///{path}")
+        return path.read_bytes()
+
+
+def new_sqlite(folder: Path) -> str:
+    path = folder / "market.sqlite"
+    path.write_bytes(sqlite_template())
+    return f"sqlite:///{path}"
+
+
+class Postgres:
+    """A server of the session's own that loses everything with the machine, so that no commit waits for a disk."""
+
+    def __init__(self, server: pgserver.PostgresServer) -> None:
+        self._address = server.get_uri().replace("postgres:@", "postgres@")
+        self._numbers = count()
+        self.run("ALTER SYSTEM SET fsync = off", "ALTER SYSTEM SET full_page_writes = off", "SELECT pg_reload_conf()")
+        self.run(f"CREATE DATABASE {TEMPLATE}")
+        _make(self.url(TEMPLATE))
+
+    def url(self, name: str) -> str:
+        return self._address.replace("/postgres?", f"/{name}?")
+
+    def run(self, *statements: str) -> None:
+        with psycopg.connect(self._address, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    def new(self, template: str = TEMPLATE) -> str:
+        """A copy of the template, which nobody may be connected to."""
+        name = f"market{next(self._numbers)}"
+        self.run(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        return self.url(name)
+
+    def drop(self, url: str) -> None:
+        self.run(f"DROP DATABASE {_name(url)} WITH (FORCE)")
+
+
+@contextmanager
+def postgres_server() -> Iterator[Postgres]:
+    with TemporaryDirectory(dir=in_memory()) as folder:
+        server = pgserver.get_server(folder)
+        try:
+            yield Postgres(server)
+        finally:
+            server.cleanup()
+
+
+def _name(url: str) -> str:
+    return url.partition("?")[0].rpartition("/")[2]
+
+
+def _make(url: str) -> None:
+    engine = connect(url)
+    schema.upgrade(engine)
+    engine.dispose()
