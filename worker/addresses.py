@@ -38,12 +38,15 @@ def resolve(host: str, port: int) -> list[str]:
     return [str(address[4][0]) for address in found]
 
 
-def place(link: str, origin: str, look_up: Resolve = resolve, own: bool = True) -> Place:
+def place(
+    link: str, origin: str, look_up: Resolve = resolve, own: bool = True, allowed: frozenset[str] = frozenset()
+) -> Place:
     """Where to fetch `link` from, which may be relative to the market's `origin`.
 
     The market's own origin is allowed, wherever it is: the worker's owner named it; but not (`own` false) after a
-    redirect from elsewhere. Any other host must have public addresses only. Raises DownloadRefused for other schemes,
-    private, loopback and link-local addresses, and credentials.
+    redirect from elsewhere. So are the origins `allowed`, which the owner named too: to be given only where the market
+    itself says the link, not where a job's dataset does. Any other host must have public addresses only. Raises
+    DownloadRefused for other schemes, private, loopback and link-local addresses, and credentials.
     """
     try:
         url = httpx.URL(urljoin(origin + "/", link))
@@ -55,6 +58,8 @@ def place(link: str, origin: str, look_up: Resolve = resolve, own: bool = True) 
         raise DownloadRefused("the link carries credentials")
     if own and _origin(url) == _origin(httpx.URL(origin)):
         return Place(url, url.netloc.decode(), str(url), True)
+    if _origin(url) in {_origin(httpx.URL(named)) for named in allowed}:
+        return Place(url, url.netloc.decode(), str(url), False)
     address = _public(url.host, url.port or PORTS[url.scheme], look_up)
     return Place(url.copy_with(host=address), url.netloc.decode(), str(url), False)
 
@@ -67,7 +72,8 @@ def _public(host: str, port: int, look_up: Resolve) -> str:
     found = look_up(host, port)
     for address in found:
         if not is_public(address):
-            raise DownloadRefused(f"{host} is {address}, which is not a public address")
+            fix = "if it is your market's store, name its origin in GRADMARKET_WORKER_STORES"
+            raise DownloadRefused(f"{host} is {address}, which is not a public address; {fix}")
     if not found:
         raise DownloadFailed(f"{host} has no address")
     return found[0]

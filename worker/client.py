@@ -102,6 +102,11 @@ class Market:
         headers = {"content-type": "application/octet-stream"}
         return self._signed_in(UploadAnswer, "PUT", path, params={"fence": fence}, headers=headers, upload=payload)
 
+    def said_put(self, replica: ReplicaId, fence: int) -> UploadAnswer:
+        """The payload lies where the market wanted it. Raises Problem where it does not find it there."""
+        path = f"/v1/work/payloads/{quote(replica, safe='')}"
+        return self._signed_in(UploadAnswer, "PUT", path, params={"fence": fence, "put": True})
+
     def _signed_in(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
         """The request under a session; a session that is over is renewed once."""
         headers = options.pop("headers", {})

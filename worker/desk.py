@@ -2,19 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.signing import Domain, Signer, signer_of
 from gradmarket.market.terms import Address, Amount, JobId, JobState, Units
-from gradmarket.market.wire import ChainFacts, Lease
+from gradmarket.market.wire import ChainFacts, Lease, UploadAnswer
 from gradmarket.worker.bench import Bench
 from gradmarket.worker.chain import Sight
 from gradmarket.worker.client import JobView, Market
 from gradmarket.worker.held import Held
 from gradmarket.worker.policy import Limits, Proposal, Reason, Standing, too_slow, why_not
+from gradmarket.worker.problems import DownloadFailed, DownloadRefused, Problem
 from gradmarket.worker.report import Journal, Money
 from gradmarket.worker.settings import Settings
 from gradmarket.worker.signals import Signals
+from gradmarket.worker.stores import Stores
 from gradmarket.worker.vouchers import Account, Book
 from gradmarket.worker.wallet import Wallet
 
@@ -34,6 +37,7 @@ class Desk:
     journal: Journal
     signals: Signals
     determinism_class: str
+    stores: Stores = field(default_factory=lambda: Stores(frozenset()))
     _views: dict[JobId, JobView] = field(default_factory=dict)
     _step_seconds: dict[JobId, float] = field(default_factory=dict)
 
@@ -107,6 +111,17 @@ class Desk:
         payload, seconds = self.bench.work(publication, lease.offer.struct())
         self._step_seconds[lease.job] = seconds
         return payload, seconds
+
+    def hand_over(self, held: Held, payload: Path, door: str | None) -> UploadAnswer:
+        """The payload past the market where that is wanted and works, else through it. Raises Problem."""
+        if door is not None:
+            try:
+                self.stores.put(door, payload)
+                return self.market.said_put(held.replica, held.lease.fence)
+            except (DownloadRefused, DownloadFailed, Problem) as problem:
+                text = f"Could not put a payload past the market: {problem}"
+                self.journal.once("store", text, why=str(problem))
+        return self.market.upload(held.replica, held.lease.fence, payload)
 
     def accounts(self) -> list[Account]:
         """Those that this market pays and that are not closed."""

@@ -27,6 +27,7 @@ class Fetcher:
     """`limit`: bytes of a download whose length nobody declared; `seconds`: how long one may take in all.
 
     `bearer` gives the headers that the market knows the worker by; they go to the market's own address alone.
+    `stores`: origins that the market, and it alone, may send a download to wherever they lie.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Fetcher:
         look_up: Resolve = resolve,
         pause: Callable[[float], object] = time.sleep,
         bearer: Callable[[], dict[str, str]] = dict,
+        stores: frozenset[str] = frozenset(),
     ) -> None:
         self._cache = cache
         self._origin = origin
@@ -46,6 +48,7 @@ class Fetcher:
         self._look_up = look_up
         self._pause = pause
         self._bearer = bearer
+        self._stores = stores
         self._http = httpx.Client(follow_redirects=False, trust_env=False, timeout=30.0)
 
     def close(self) -> None:
@@ -110,10 +113,10 @@ class Fetcher:
     @contextmanager
     def _open(self, link: str, start: int) -> Iterator[httpx.Response]:
         """The answer behind `link` and its redirects, every one of which is judged like a link."""
-        own = True
+        own, told = True, False
         for _ in range(REDIRECTS):
-            where = place(link, self._origin, self._look_up, own)
-            own = where.own
+            where = place(link, self._origin, self._look_up, own, self._stores if told else frozenset())
+            own = told = where.own
             request = self._request(where, start)
             response = self._http.send(request, stream=True)
             try:

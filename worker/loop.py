@@ -156,7 +156,7 @@ class Loop:
         if held is None or held.prepared is None or not held.promised or held.uploaded:
             return False
         try:
-            answer = self._desk.market.upload(held.replica, held.lease.fence, self._shelf.payload(held.replica))
+            answer = self._desk.hand_over(held, self._shelf.payload(held.replica), wanted.door)
         except (Problem, OSError) as problem:
             text = f"Could not upload {held.replica}: {problem}"
             self._desk.journal.once("upload_refused", text, replica=held.replica)

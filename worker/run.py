@@ -28,6 +28,7 @@ from gradmarket.worker.report import Journal, Summary, summary, totals
 from gradmarket.worker.settings import Settings
 from gradmarket.worker.signals import LeaveNow, LeaveSoon, Signals
 from gradmarket.worker.signin import Credentials
+from gradmarket.worker.stores import Stores
 from gradmarket.worker.upkeep import Upkeep
 from gradmarket.worker.vouchers import Book
 
@@ -76,13 +77,25 @@ def _session(settings: Settings, wrapper: Wrap | None, journal: Journal, signals
             settings.origin,
             settings.max_download,
             bearer=market.bearer,
+            stores=settings.stores,
         )
         stack.callback(fetcher.close)
         limits = _limits(settings)
         bench = Bench(runner, fetcher, limits, wrapper(runner.compute) if wrapper else None)
         book = Book(settings.data / "book.json")
         desk = Desk(
-            settings, limits, facts, key, market, sight, book, bench, journal, signals, runner.determinism_class()
+            settings,
+            limits,
+            facts,
+            key,
+            market,
+            sight,
+            book,
+            bench,
+            journal,
+            signals,
+            runner.determinism_class(),
+            Stores(settings.stores),
         )
         yield _Session(desk, Purse(sight, key.key, book, journal, desk.money), payout)
 

@@ -26,6 +26,8 @@ class Settings(BaseSettings):
     """Folder of the key, the vouchers, the cache and the replicas in flight."""
     passphrase: SecretStr | None = None
     """Encrypts the key's file where given."""
+    stores: frozenset[str] = frozenset()
+    """Origins of stores in the worker's own network that the market may send payloads and downloads to."""
     jobs: frozenset[JobId] = Field(default=frozenset(), max_length=64)
     """Works for these jobs only; for any where empty."""
     min_price: AmountField = Amount(1)

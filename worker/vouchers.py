@@ -112,13 +112,18 @@ class Book:
         return owed + len(self.dealings(signer).grievances)
 
     def offered(self, account: Account) -> None:
-        """An offer is taken: opens its account, or renews price and signer in it. The count alone is worth no write."""
+        """An offer is taken: opens its account, on disk before anything is computed for it, or renews price and signer.
+
+        The count of offers alone is worth no write.
+        """
         unchanged = self._pages is self._kept
         found = self.find(account.domain, account.chain_job) or account
         renewed = found.model_copy(update={"price": account.price, "signer": account.signer, "closed": False})
         known = self.dealings(account.signer)
         self._write(renewed, account.signer, known.model_copy(update={"offers": known.offers + 1}))
-        if unchanged and renewed == found and found is not account:
+        if found is account:
+            self.keep()
+        elif unchanged and renewed == found:
             self._kept = self._pages
 
     def judged(self, account: Account, replica: ReplicaId, units: Units, accepted: bool) -> None:

@@ -85,6 +85,11 @@ def test_a_voucher_for_what_an_earlier_book_earned_does_not_pay_for_the_next_gra
     assert book.unpaid(SIGNER) == 1
 
 
+def test_an_account_is_on_disk_before_anything_is_computed_for_it(tmp_path: Path) -> None:
+    Book(tmp_path / "book.json").offered(account())
+    assert Book(tmp_path / "book.json").account(DOMAIN, 1).price == 10
+
+
 def test_debts_are_the_requesters_whatever_the_job(tmp_path: Path) -> None:
     book = opened(tmp_path)
     book.offered(account(job=2))
