@@ -29,8 +29,8 @@ _TASK: Final = re.compile(r"(?P<task>(?P<job>[0-9a-f]{16})(?:-\d+){3})\Z")
 _JOB: Final = re.compile(r"(?P<job>[0-9a-f]{16})\Z")
 
 
-def configure(as_json: bool, level: str = "WARNING") -> None:
-    """For a whole process: its own lines and those of the libraries alike, on standard error."""
+def configure(as_json: bool, level: str = "WARNING", to: TextIO | None = None) -> None:
+    """For a whole process: its own lines and those of the libraries alike, on standard error unless `to` is given."""
     least = logging.getLevelNamesMapping().get(level.upper(), logging.WARNING)
     rendered: list[Processor] = [
         hide,
@@ -42,7 +42,7 @@ def configure(as_json: bool, level: str = "WARNING") -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
     ]
-    stream = cast(TextIO, Unfailing(sys.stderr))
+    stream = cast(TextIO, Unfailing(to or sys.stderr))
     structlog.configure(
         processors=[*shared, *rendered],
         wrapper_class=structlog.make_filtering_bound_logger(least),
