@@ -71,6 +71,7 @@ contract CloseJobTest is Fixture {
     function test_LetNoDepositOrReservationFollow() external {
         vm.warp(EXPIRY);
         closeWith(releases(0));
+        vm.assertEq(market.job(jobId).expiry, EXPIRY - 1);
         vm.startPrank(requester);
         vm.expectPartialRevert(ILedger.TooLate.selector);
         market.topUp(jobId, 1);
