@@ -86,16 +86,30 @@ class Market:
 
     def _save(self, path: str, asked: Mapping[str, str], target: Path) -> str:
         hashed = blake3()
-        with _answering(self.url), self._http.stream("GET", path, params=asked) as response:
-            _check(response)
-            with target.open("wb") as file:
-                for chunk in response.iter_bytes(CHUNK):
-                    hashed.update(chunk)
-                    file.write(chunk)
-        digest, told = f"blake3:{hashed.hexdigest()}", response.headers.get("etag", "").strip('"')
+        with _answering(self.url), self._stream(path, asked) as (response, etag), target.open("wb") as file:
+            for chunk in response.iter_bytes(CHUNK):
+                hashed.update(chunk)
+                file.write(chunk)
+        digest, told = f"blake3:{hashed.hexdigest()}", etag.strip('"')
         if digest != told:
             raise Damaged(f"the service says {told or 'no digest'}, the bytes have {digest}")
         return digest
+
+    @contextmanager
+    def _stream(self, path: str, asked: Mapping[str, str]) -> Iterator[tuple[httpx.Response, str]]:
+        """The bytes, from wherever the service says, and the tag that the service itself gives them.
+
+        Who serves them elsewhere is not sent the token.
+        """
+        with self._http.stream("GET", path, params=asked) as response:
+            etag = response.headers.get("etag", "")
+            if not response.has_redirect_location:
+                _check(response)
+                yield response, etag
+                return
+        with httpx.stream("GET", response.headers["location"], timeout=TIMEOUT) as elsewhere:
+            _check(elsewhere)
+            yield elsewhere, etag
 
     def _events(self, job_id: str, after: int, silence_s: float) -> Iterator[Event]:
         timeout = httpx.Timeout(silence_s, connect=CONNECT_S)

@@ -93,8 +93,11 @@ class WaveOpened(Wire):
 
 
 class UploadWanted(Wire):
+    """`door`: an address that takes the payload by a plain PUT; then say to the market that it was put there."""
+
     replica: ReplicaId
     seconds: float
+    door: str | None = Field(default=None, max_length=8192)
 
 
 class VerdictTold(Wire):

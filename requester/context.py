@@ -12,7 +12,7 @@ from gradmarket.market.signing import Domain, Signer, Struct, digest
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import ChainFacts
 from gradmarket.requester.bell import Bell
-from gradmarket.requester.blobs.disk import DiskBlobs
+from gradmarket.requester.blobs import Blobs
 from gradmarket.requester.chain.office import Office
 from gradmarket.requester.meters import Meters
 from gradmarket.requester.modelling import Modelling
@@ -37,7 +37,7 @@ def begun(sessions: Sessions, bell: Bell) -> Iterator[Session]:
 class Context:
     settings: Settings
     sessions: Sessions
-    blobs: DiskBlobs
+    blobs: Blobs
     bell: Bell
     clock: Clock
     domain: Domain

@@ -8,7 +8,7 @@ from gradmarket.market.gradient.payload import Layout
 from gradmarket.market.job import DocumentModel, JobSpec, Partition, Publication, ReadyModel
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest
-from gradmarket.requester.blobs.disk import DiskBlobs
+from gradmarket.requester.blobs import Blobs
 from gradmarket.requester.readydata import digits
 from gradmarket.runner import Runner, RunnerSettings
 
@@ -37,7 +37,7 @@ class Modelling:
         with self._lock:
             self._runner.close()
 
-    def ready(self, blobs: DiskBlobs, spec: JobSpec) -> Model:
+    def ready(self, blobs: Blobs, spec: JobSpec) -> Model:
         """Builds a ready architecture for the job's data and publishes it."""
         if not isinstance(spec.model, ReadyModel):
             raise JobRefused("model", "names no ready architecture")
@@ -52,12 +52,12 @@ class Modelling:
         parameters = blobs.put(tensors.pack(made.parameters))
         return self._described(blobs, spec, blobs.put(made.document), blobs.put(made.evaluation), parameters)
 
-    def uploaded(self, blobs: DiskBlobs, spec: JobSpec, model: DocumentModel) -> Model:
+    def uploaded(self, blobs: Blobs, spec: JobSpec, model: DocumentModel) -> Model:
         """Checks a document that its requester uploaded; raises DocumentRefused or TensorsRefused."""
         return self._described(blobs, spec, model.document, model.evaluation, model.parameters)
 
     def _described(
-        self, blobs: DiskBlobs, spec: JobSpec, document: Digest, evaluation: Digest | None, parameters: Digest
+        self, blobs: Blobs, spec: JobSpec, document: Digest, evaluation: Digest | None, parameters: Digest
     ) -> Model:
         with self._lock:
             info = self._runner.load(blobs.read(document))
@@ -75,7 +75,7 @@ class Modelling:
         )
 
     def evaluate(
-        self, blobs: DiskBlobs, publication: Publication, parameters: bytes, partition: Partition
+        self, blobs: Blobs, publication: Publication, parameters: bytes, partition: Partition
     ) -> dict[str, float]:
         """Loss and metrics of these parameters on a held-out partition."""
         document = blobs.read(publication.evaluation or publication.document)

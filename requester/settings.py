@@ -22,6 +22,16 @@ class Settings(BaseSettings):
     """The address that workers reach the service under, where it is not host and port."""
     database: str | None = None
     """SQLAlchemy address; SQLite in the data folder where none is given."""
+    blobs: str = "disk"
+    """Where blobs lie: disk, in the data folder; or s3, in a bucket that workers reach past the service."""
+    s3_endpoint: HttpUrl | None = None
+    """The S3-compatible store, as this service reaches it; AWS where none is given. boto3 finds its credentials."""
+    s3_public_endpoint: HttpUrl | None = None
+    """The same store, as workers and requesters reach it."""
+    s3_region: str = "us-east-1"
+    """The bucket's region."""
+    s3_bucket: str = "gradmarket"
+    """The bucket; made where it is missing."""
     rpc: HttpUrl | None = None
     """The chain's JSON-RPC; a local Anvil of its own where none is given."""
     token: SecretStr | None = None

@@ -18,9 +18,8 @@ from gradmarket.market import signing
 from gradmarket.market.rules import payment
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import ChainFacts
-from gradmarket.requester import keys
+from gradmarket.requester import blobs, keys
 from gradmarket.requester.bell import Bell
-from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.chain.desk import Desk, Policy
 from gradmarket.requester.chain.office import Office, local_grant
 from gradmarket.requester.context import Context, begun
@@ -79,7 +78,7 @@ def wired(settings: Settings, public_url: str) -> Iterator[Context]:
         yield Context(
             settings=settings,
             sessions=sessions,
-            blobs=DiskBlobs(settings.data / "blobs"),
+            blobs=blobs.opened(settings),
             bell=bell,
             clock=time.time,
             domain=chain.deployment.domain,

@@ -1,6 +1,7 @@
 """The requester's service and its chain, as anybody would start them."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -35,9 +36,9 @@ class Service:
         return Ledger(chain.connect(), deployment.read(self.data / "deployment.json"))
 
 
-def start(children: Children, data: Path) -> Service:
+def start(children: Children, data: Path, settings: Mapping[str, str] | None = None) -> Service:
     """`gradmarket serve` on a free port, once it answers that it is ready. Raises DemoFailed where it does not."""
-    child = children.start("serve", ["-m", "gradmarket", "serve", "--data", str(data), "--port", "0"])
+    child = children.start("serve", ["-m", "gradmarket", "serve", "--data", str(data), "--port", "0"], settings)
     until = time.monotonic() + START_S
     while not (data / "url").is_file():
         _wait(children, until)

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Path, Request, Response
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.errors import Conflict
@@ -11,6 +11,7 @@ from gradmarket.market.terms import Digest
 from gradmarket.requester.api.auth import ANYONE, ROLE, Anyone, Requester
 from gradmarket.requester.api.problems import Responses, answers
 from gradmarket.requester.api.state import Here
+from gradmarket.requester.context import Context
 
 router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
 
@@ -22,6 +23,7 @@ PART: Responses = {
     400: {"description": "No Range of this form", "content": {"text/plain": {}}},
     416: {"description": "No such Range", "content": {"text/plain": {}}},
 }
+ELSEWHERE: Responses = {307: {"description": "The bytes are served from the Location, for a while and to anybody"}}
 UPLOAD = {"requestBody": {"required": True, "content": {OCTETS: BYTES}}}
 
 DigestPath = Annotated[str, Path(pattern=r"^blake3:[0-9a-f]{64}$")]
@@ -30,7 +32,7 @@ DigestPath = Annotated[str, Path(pattern=r"^blake3:[0-9a-f]{64}$")]
 @router.get(
     "/{digest}",
     response_class=FileResponse,
-    responses={**WHOLE, **PART, **ANYONE, **answers(404)},
+    responses={**WHOLE, **PART, **ELSEWHERE, **ANYONE, **answers(404)},
     summary="The bytes; Range resumes a broken download",
 )
 @router.head(
@@ -39,9 +41,20 @@ DigestPath = Annotated[str, Path(pattern=r"^blake3:[0-9a-f]{64}$")]
     responses={**PART, **ANYONE, **answers(404)},
     summary="Whether the bytes are there, and how many",
 )
-def get(context: Here, _who: Anyone, digest: DigestPath) -> Response:
-    headers = {"ETag": f'"{digest}"', "Cache-Control": "private, max-age=31536000, immutable"}
-    return FileResponse(context.blobs.path(Digest(digest)), 200, headers, OCTETS)
+def get(context: Here, request: Request, _who: Anyone, digest: DigestPath) -> Response:
+    if request.method == "HEAD" and context.blobs.reached_past_us:
+        length = context.blobs.length(Digest(digest))
+        return Response(None, 200, {"ETag": f'"{digest}"', "Content-Length": str(length)}, OCTETS)
+    return served(context, Digest(digest), None)
+
+
+def served(context: Context, digest: Digest, name: str | None) -> Response:
+    """The blob, under a file's `name` where it is to be saved; or where it is served. Raises NotFound."""
+    place, tag = context.blobs.where(digest), {"ETag": f'"{digest}"'}
+    if isinstance(place, str):
+        return RedirectResponse(place, 307, {**tag, "Cache-Control": "no-store"})
+    caching = {} if name else {"Cache-Control": "private, max-age=31536000, immutable"}
+    return FileResponse(place, 200, {**tag, **caching}, OCTETS, filename=name)
 
 
 @router.put(

@@ -14,7 +14,7 @@ from gradmarket.market.job import AmountField, JobSpec
 from gradmarket.market.rules import payment
 from gradmarket.market.terms import Amount, Digest, JobState
 from gradmarket.requester.api.auth import ROLE, Requester
-from gradmarket.requester.api.blobs import PART, WHOLE
+from gradmarket.requester.api.blobs import ELSEWHERE, PART, WHOLE, served
 from gradmarket.requester.api.idempotency import Key, once
 from gradmarket.requester.api.pages import MOST, Cursor, Limit, page
 from gradmarket.requester.api.problems import answers
@@ -231,7 +231,7 @@ def workers(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit 
 @router.get(
     "/{job_id}/parameters",
     response_class=FileResponse,
-    responses={**WHOLE, **PART, **NO_JOB},
+    responses={**WHOLE, **PART, **ELSEWHERE, **NO_JOB},
     summary="The newest parameters, or those after a round",
 )
 def parameters(
@@ -246,5 +246,4 @@ def parameters(
     if digest is None or not context.blobs.has(Digest(digest)):
         raise NotFound(f"no parameters after round {after} of job {job_id[:80]} (only every tenth round is kept)")
     name = f"{job_id}-{'newest' if after is None else after}.safetensors"
-    headers = {"ETag": f'"{digest}"'}
-    return FileResponse(context.blobs.path(Digest(digest)), 200, headers, "application/octet-stream", filename=name)
+    return served(context, Digest(digest), name)

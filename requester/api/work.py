@@ -16,7 +16,7 @@ from gradmarket.requester.api.state import Here
 from gradmarket.requester.bell import rung_within, worker_topic
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import deliver, exchange
+from gradmarket.requester.stages import deliver, exchange, handover
 from gradmarket.requester.store.tables import Replica, Task
 
 router = APIRouter(prefix="/v1/work", tags=["work"])
@@ -27,19 +27,16 @@ ReplicaPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,128}$")]
 @router.post("/poll", responses=ROLE, summary="Say what is done, hear what is new; waits up to wait_s for news")
 async def poll(context: Here, worker: Worker, said: PollRequest) -> PollAnswer:
     with context.meters.polls.track_inprogress(), context.bell.listen_async([worker_topic(worker)]) as rung:
-        refusals = await run_in_threadpool(exchange.hear, context, worker, said)
-        end = context.clock() + (0.0 if refusals else said.wait_s)
-        while True:
-            rung.clear()
-            told = await run_in_threadpool(exchange.answer, context, worker, said)
-            if exchange.news(told):
-                break
+        told = await run_in_threadpool(exchange.hear, context, worker, said)
+        end = context.clock() + said.wait_s
+        while not exchange.news(told):
             left = end - context.clock()
             if left <= 0 or context.bell.closing:
-                told = await run_in_threadpool(exchange.answer, context, worker, said, True)
-                break
+                return await run_in_threadpool(exchange.answer, context, worker, said, True)
             await rung_within(rung, min(left, context.settings.sweep_s * 5))
-    return told.model_copy(update={"refusals": refusals})
+            rung.clear()
+            told = await run_in_threadpool(exchange.answer, context, worker, said)
+    return told
 
 
 @router.put(
@@ -49,9 +46,22 @@ async def poll(context: Here, worker: Worker, said: PollRequest) -> PollAnswer:
     summary="Upload the payload that was asked for; the answer carries the voucher",
 )
 async def upload(
-    context: Here, worker: Worker, request: Request, replica: ReplicaPath, fence: int = Query(ge=0, le=MOST)
+    context: Here,
+    worker: Worker,
+    request: Request,
+    replica: ReplicaPath,
+    fence: int = Query(ge=0, le=MOST),
+    put: Annotated[bool, Query(description="The payload was put at the address that the poll named")] = False,
 ) -> UploadAnswer:
     want = await run_in_threadpool(deliver.wanted, context, worker, replica, fence)
+    if put:
+        await run_in_threadpool(handover.fetch, context, want, fence)
+    else:
+        await _take(context, request, want)
+    return await run_in_threadpool(_told, context, worker, want)
+
+
+async def _take(context: Context, request: Request, want: deliver.Wanted) -> None:
     length = request.headers.get("content-length")
     if length is not None and int(length) != want.length:
         raise HTTPException(413, f"a payload of this job has {want.length} bytes, not {length}")
@@ -59,7 +69,6 @@ async def upload(
         hasher = RootHasher()
         await _receive(request, incoming, hasher, want.length)
         await run_in_threadpool(deliver.take, context, want, incoming, hasher.digest())
-    return await run_in_threadpool(_told, context, worker, want)
 
 
 async def _receive(request: Request, incoming: Incoming, hasher: RootHasher, length: int) -> None:

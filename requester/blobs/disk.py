@@ -1,10 +1,11 @@
 """Blobs as files: written beside, synced, then renamed, so that a name is never half a blob."""
 
+import fcntl
 import mmap
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,6 +14,7 @@ from blake3 import blake3
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
+from gradmarket.requester.settings import Settings
 
 
 class Incoming:
@@ -22,6 +24,8 @@ class Incoming:
         self._file = file
         self._hasher = blake3()
         self.length = 0
+        self.lies: object = None
+        """Where its store has the bytes already, in the store's own terms."""
 
     def write(self, chunk: bytes) -> None:
         self._file.write(chunk)
@@ -39,6 +43,13 @@ class Incoming:
         with mapped(Path(self._file.name)) as data:
             yield data
 
+    @contextmanager
+    def reread(self) -> Iterator[BinaryIO]:
+        """What was written so far, from its beginning."""
+        self._file.flush()
+        with Path(self._file.name).open("rb") as file:
+            yield file
+
     def settle(self, place: Path) -> None:
         """Durable under its final name."""
         self._file.flush()
@@ -47,14 +58,18 @@ class Incoming:
 
 
 class DiskBlobs:
+    """Several processes may share `root`: each holds what it receives locked, and what nobody holds was left behind."""
+
+    reached_past_us = False
+
     def __init__(self, root: Path) -> None:
         self._root = root
         self._incoming = root / "incoming"
         self._incoming.mkdir(parents=True, exist_ok=True)
         for left in self._incoming.iterdir():
-            left.unlink(missing_ok=True)
+            _unlink_unless_held(left)
 
-    def path(self, digest: Digest) -> Path:
+    def where(self, digest: Digest) -> Path:
         """Where the blob lies; raises NotFound where it does not."""
         path = self._place(digest)
         if not path.is_file():
@@ -64,8 +79,11 @@ class DiskBlobs:
     def has(self, digest: Digest) -> bool:
         return self._place(digest).is_file()
 
+    def length(self, digest: Digest) -> int:
+        return self.where(digest).stat().st_size
+
     def read(self, digest: Digest) -> bytes:
-        return self.path(digest).read_bytes()
+        return self.where(digest).read_bytes()
 
     def put(self, data: bytes) -> Digest:
         with self.receive() as incoming:
@@ -77,6 +95,7 @@ class DiskBlobs:
         """A place to write to; `keep` it within the block, or it is gone."""
         path = self._incoming / secrets.token_hex(16)
         with path.open("xb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
             incoming = Incoming(file)
             try:
                 yield incoming
@@ -95,11 +114,18 @@ class DiskBlobs:
 
     @contextmanager
     def mapped(self, digest: Digest) -> Iterator[Bytes]:
-        with mapped(self.path(digest)) as data:
+        with mapped(self.where(digest)) as data:
             yield data
 
     def drop(self, digest: Digest) -> None:
         self._place(digest).unlink(missing_ok=True)
+
+    def door(self, name: str, length: int, seconds: float) -> None:
+        """Uploads come through the service."""
+
+    def left(self, name: str, length: int) -> AbstractContextManager[Incoming]:
+        """Raises NotFound."""
+        raise NotFound(f"no {length} bytes were put at {name[:80]!r}: uploads come through the service")
 
     def _place(self, digest: Digest) -> Path:
         name = digest.removeprefix("blake3:")
@@ -116,6 +142,16 @@ def mapped(path: Path) -> Iterator[Bytes]:
         return
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         yield data
+
+
+def open_store(settings: Settings) -> DiskBlobs:
+    return DiskBlobs(settings.data / "blobs")
+
+
+def _unlink_unless_held(path: Path) -> None:
+    with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
 
 
 def _sync_directory(path: Path) -> None:

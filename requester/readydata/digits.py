@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gradmarket.market.errors import NotFound
 from gradmarket.market.job import Manifest, Partition
 from gradmarket.market.model import tensors
-from gradmarket.requester.blobs.disk import DiskBlobs
+from gradmarket.requester.blobs import Blobs
 
 SHAPE: Final = (1, 8, 8)
 CLASSES: Final = 10
@@ -20,7 +20,7 @@ TEST_EVERY: Final = 5
 """Every fifth image is held out."""
 
 
-def manifest(blobs: DiskBlobs) -> Manifest:
+def manifest(blobs: Blobs) -> Manifest:
     """Four training partitions and `test`, as blobs: `x` float32 (rows, 1, 8, 8) in 0..1, `y` int64 (rows,)."""
     table = _table()
     x = (table[:, :-1].reshape(-1, *SHAPE) / 16.0).astype(np.float32)
@@ -43,7 +43,7 @@ def _table() -> NDArray[np.float64]:
         return np.loadtxt(file, delimiter=",")
 
 
-def _partition(blobs: DiskBlobs, name: str, x: NDArray[np.float32], y: NDArray[np.int64]) -> Partition:
+def _partition(blobs: Blobs, name: str, x: NDArray[np.float32], y: NDArray[np.int64]) -> Partition:
     data = tensors.pack({"x": x, "y": y})
     digest = blobs.put(data)
     return Partition(name=name, link=f"/v1/blobs/{digest}", digest=digest, bytes=len(data), rows=len(y))

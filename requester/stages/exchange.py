@@ -22,7 +22,7 @@ from gradmarket.market.wire import (
     WaveOpened,
 )
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import collect
+from gradmarket.requester.stages import collect, handover
 from gradmarket.requester.store import money, progress
 from gradmarket.requester.store.locks import locked, tasks_of
 from gradmarket.requester.store.patience import patiently
@@ -121,7 +121,7 @@ def answer(context: Context, address: Address, said: PollRequest, final: bool = 
             if state == ReplicaState.COMMITTED and task.state == TaskState.REVEALING:
                 waves.append(_wave(session, replica, task))
             if state == ReplicaState.AGREE and task.uploader == replica.id:
-                uploads.append(UploadWanted(replica=ReplicaId(replica.id), seconds=(task.due_at or now) - now))
+                uploads.append(_upload(context, session, replica, task, now))
             if said.known.get(ReplicaId(replica.id)) == state:
                 continue
             if state == ReplicaState.LEASED:
@@ -157,6 +157,12 @@ def _lease(replica: Replica, task: Task, now: float) -> Lease:
         offer=OfferFields.model_validate(task.offer),
         signature=task.offer_signature,
     )
+
+
+def _upload(context: Context, session: Session, replica: Replica, task: Task, now: float) -> UploadWanted:
+    seconds = (task.due_at or now) - now
+    door = handover.door(context, session, replica, task, seconds)
+    return UploadWanted(replica=ReplicaId(replica.id), seconds=seconds, door=door)
 
 
 def _wave(session: Session, replica: Replica, task: Task) -> WaveOpened:

@@ -1,0 +1,228 @@
+"""Blobs in a bucket of an S3-compatible store, which readers and uploaders reach past the service.
+
+A blob is the object `blobs/<hex of its digest>`; what is uploaded past the service lies at `doors/<name>` until it was
+read, and an expiry of a day on that prefix sweeps what was never asked for. Bytes are checked against their digest at
+every read: nobody who can write to the bucket can make the service take other bytes. Credentials come from boto3's
+own chain: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_SHARED_CREDENTIALS_FILE, or the machine's role.
+"""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import boto3
+from blake3 import blake3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from gradmarket.market.errors import Conflict, NotFound
+from gradmarket.market.gradient.arrays import Bytes
+from gradmarket.market.terms import Digest
+from gradmarket.requester.blobs.disk import DiskBlobs, Incoming
+from gradmarket.requester.settings import Settings
+
+LINK_S: Final = 900
+"""How long an address serves a blob; a longer download asks the service again and resumes."""
+LONGEST_LINK_S: Final = 7 * 86_400
+MOST_AT_ONCE: Final = 5 * 2**30
+"""Bytes that one PUT and one copy may have."""
+CHUNK: Final = 2**20
+ABSENT: Final = frozenset({"404", "NoSuchKey", "NotFound"})
+OVERTAKEN: Final = "the bytes changed while they were read"
+CHANGED: Final = frozenset({"412", "PreconditionFailed", "ConditionalRequestConflict"})
+
+
+class StoreDown(OSError):
+    """The store does not do what it is asked."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(errno.EIO, why)
+
+
+@dataclass(frozen=True)
+class Door:
+    """An object that was uploaded past the service, in the version that was read."""
+
+    key: str
+    version: str
+
+
+class S3Blobs:
+    """`store` is the client for our own requests, `public` makes the addresses that others use."""
+
+    reached_past_us = True
+
+    def __init__(self, store: Any, public: Any, bucket: str, spool: DiskBlobs) -> None:
+        self._store = store
+        self._public = public
+        self._bucket = bucket
+        self._spool = spool
+
+    def has(self, digest: Digest) -> bool:
+        try:
+            self.length(digest)
+        except NotFound:
+            return False
+        return True
+
+    def length(self, digest: Digest) -> int:
+        with _answering(f"no blob {digest}"):
+            head = self._store.head_object(Bucket=self._bucket, Key=_key(digest))
+        return int(head["ContentLength"])
+
+    def read(self, digest: Digest) -> bytes:
+        with self.mapped(digest) as data:
+            return bytes(data)
+
+    @contextmanager
+    def mapped(self, digest: Digest) -> Iterator[Bytes]:
+        with self._spool.receive() as incoming:
+            self._fetch(_key(digest), incoming, f"no blob {digest}")
+            if incoming.digest != digest:
+                raise StoreDown(f"the store's {digest} is {incoming.digest}")
+            with incoming.mapped() as data:
+                yield data
+
+    def where(self, digest: Digest) -> str:
+        """Raises NotFound where there is no such blob: the address would say so in words that nobody expects."""
+        self.length(digest)
+        return self._address("get_object", LINK_S, Key=_key(digest))
+
+    def put(self, data: bytes) -> Digest:
+        with self._spool.receive() as incoming:
+            incoming.write(data)
+            return self.keep(incoming)
+
+    @contextmanager
+    def receive(self) -> Iterator[Incoming]:
+        with self._spool.receive() as incoming:
+            yield incoming
+
+    def keep(self, incoming: Incoming, expected: Digest | None = None) -> Digest:
+        digest = incoming.digest
+        if expected is not None and digest != expected:
+            raise Conflict(f"the bytes are {digest}, not {expected}")
+        if isinstance(incoming.lies, Door):
+            self._copy(incoming.lies, digest)
+            return digest
+        with _answering(), incoming.reread() as file:
+            self._store.upload_fileobj(file, self._bucket, _key(digest))
+        return digest
+
+    def drop(self, digest: Digest) -> None:
+        with _answering():
+            self._store.delete_object(Bucket=self._bucket, Key=_key(digest))
+
+    def door(self, name: str, length: int, seconds: float) -> str | None:
+        """The length is signed with the address: the store refuses any other."""
+        if length > MOST_AT_ONCE:
+            return None
+        return self._address("put_object", max(1, int(seconds)), Key=_door(name), ContentLength=length)
+
+    @contextmanager
+    def left(self, name: str, length: int) -> Iterator[Incoming]:
+        key = _door(name)
+        with self._spool.receive() as incoming:
+            with _answering("nothing was put there"):
+                head = self._store.head_object(Bucket=self._bucket, Key=key)
+            try:
+                if head["ContentLength"] != length:
+                    raise Conflict(f"{head['ContentLength']} bytes were put there, not {length}")
+                incoming.lies = self._fetch(key, incoming, "nothing was put there")
+                yield incoming
+            finally:
+                with _answering():
+                    self._store.delete_object(Bucket=self._bucket, Key=key)
+
+    def _fetch(self, key: str, incoming: Incoming, otherwise: str) -> Door:
+        with _answering(otherwise):
+            answer = self._store.get_object(Bucket=self._bucket, Key=key)
+            for chunk in answer["Body"].iter_chunks(CHUNK):
+                incoming.write(chunk)
+        return Door(key, answer["ETag"])
+
+    def _copy(self, door: Door, digest: Digest) -> None:
+        """What was read, not what was put there since. Not every store heeds the condition: the copy is looked at."""
+        if self.has(digest):
+            return
+        source = {"Bucket": self._bucket, "Key": door.key}
+        with _answering("what was put there is gone"):
+            copied = self._store.copy_object(
+                Bucket=self._bucket, Key=_key(digest), CopySource=source, CopySourceIfMatch=door.version
+            )
+        if copied["CopyObjectResult"]["ETag"] != door.version:
+            self.drop(digest)
+            raise Conflict(OVERTAKEN)
+
+    def _address(self, what: str, seconds: int, **about: Any) -> str:
+        asked = {"Bucket": self._bucket, **about}
+        address: str = self._public.generate_presigned_url(what, asked, ExpiresIn=min(seconds, LONGEST_LINK_S))
+        return address
+
+
+@contextmanager
+def _answering(otherwise: str = "no such object") -> Iterator[None]:
+    """Raises NotFound(otherwise), Conflict or StoreDown in place of what boto3 raises."""
+    try:
+        yield
+    except ClientError as error:
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        if code in ABSENT:
+            raise NotFound(otherwise) from error
+        if code in CHANGED:
+            raise Conflict(OVERTAKEN) from error
+        raise StoreDown(str(error)) from error
+    except BotoCoreError as error:
+        raise StoreDown(str(error)) from error
+
+
+def _key(digest: Digest) -> str:
+    return "blobs/" + _hex(digest)
+
+
+def _hex(digest: Digest) -> str:
+    name = digest.removeprefix("blake3:")
+    if len(name) != 64 or not set(name) <= set("0123456789abcdef"):
+        raise NotFound(f"no digest: {digest[:80]}")
+    return name
+
+
+def _door(name: str) -> str:
+    """By a hash: nothing that a stranger names becomes a path."""
+    return "doors/" + blake3(name.encode()).hexdigest()
+
+
+def open_store(settings: Settings) -> S3Blobs:
+    """The bucket of the settings, made where it is missing."""
+    own = str(settings.s3_endpoint) if settings.s3_endpoint else None
+    public = str(settings.s3_public_endpoint) if settings.s3_public_endpoint else own
+    store = _client(own, settings.s3_region)
+    _ensure(store, settings.s3_bucket, settings.s3_region)
+    spool = DiskBlobs(settings.data / "spool")
+    return S3Blobs(store, _client(public, settings.s3_region), settings.s3_bucket, spool)
+
+
+def _client(endpoint: str | None, region: str) -> Any:
+    config = Config(
+        signature_version="s3v4",
+        s3={"addressing_style": "path" if endpoint else "auto"},
+        retries={"max_attempts": 3, "mode": "standard"},
+        connect_timeout=5,
+        read_timeout=60,
+        max_pool_connections=32,
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    return boto3.session.Session().client("s3", endpoint_url=endpoint, region_name=region, config=config)
+
+
+def _ensure(store: Any, bucket: str, region: str) -> None:
+    try:
+        with _answering():
+            store.head_bucket(Bucket=bucket)
+    except NotFound:
+        place = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        with _answering():
+            store.create_bucket(Bucket=bucket, **place)

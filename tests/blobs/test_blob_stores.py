@@ -1,0 +1,123 @@
+"""One contract for every store of blobs: a new one is held to it by being there."""
+
+from pathlib import Path
+
+import pytest
+from blake3 import blake3
+
+from gradmarket.market import plugins
+from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.terms import Digest
+from gradmarket.requester import blobs as stores
+from gradmarket.requester.blobs import Blobs
+from gradmarket.requester.settings import Settings
+
+NAMES = plugins.names(stores.__name__)
+DATA = bytes(range(256)) * 1000
+ABSENT = Digest("blake3:" + "0" * 64)
+NO_DIGESTS = ("", "blake3:", "blake3:" + "g" * 64, "../../etc/passwd", "blake3:" + "0" * 63)
+
+
+def named(data: bytes) -> Digest:
+    return Digest("blake3:" + blake3(data).hexdigest())
+
+
+@pytest.fixture
+def settings(s3: str, bucket: str, tmp_path: Path) -> Settings:
+    return Settings(data=tmp_path, s3_endpoint=s3, s3_bucket=bucket)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def store(name: str, settings: Settings) -> Blobs:
+    return stores.opened(settings.model_copy(update={"blobs": name}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+class TestStore:
+    @pytest.mark.parametrize("data", [b"", b"x", DATA])
+    def test_what_was_put_is_there(self, store: Blobs, data: bytes) -> None:
+        digest = store.put(data)
+        assert digest == named(data)
+        assert store.has(digest)
+        assert store.length(digest) == len(data)
+        assert store.read(digest) == data
+        with store.mapped(digest) as mapped:
+            assert bytes(mapped) == data
+
+    def test_what_was_not_put_is_not(self, store: Blobs) -> None:
+        assert not store.has(ABSENT)
+        for ask in (store.length, store.read, store.where):
+            with pytest.raises(NotFound):
+                ask(ABSENT)
+        with pytest.raises(NotFound), store.mapped(ABSENT):
+            pass
+
+    @pytest.mark.parametrize("strange", NO_DIGESTS)
+    def test_what_is_no_digest_is_not_there(self, store: Blobs, strange: str) -> None:
+        with pytest.raises(NotFound):
+            store.read(Digest(strange))
+        with pytest.raises(NotFound):
+            store.drop(Digest(strange))
+
+    def test_pieces_are_kept_as_one_blob(self, store: Blobs) -> None:
+        with store.receive() as incoming:
+            for start in range(0, len(DATA), 999):
+                incoming.write(DATA[start : start + 999])
+            assert store.keep(incoming, named(DATA)) == named(DATA)
+        assert store.read(named(DATA)) == DATA
+
+    def test_other_bytes_than_expected_are_not_kept(self, store: Blobs) -> None:
+        with store.receive() as incoming:
+            incoming.write(b"other")
+            with pytest.raises(Conflict):
+                store.keep(incoming, named(DATA))
+        assert not store.has(named(DATA))
+        assert not store.has(named(b"other"))
+
+    def test_what_is_not_kept_is_gone(self, store: Blobs, settings: Settings) -> None:
+        with store.receive() as incoming:
+            incoming.write(DATA)
+        assert not store.has(named(DATA))
+        assert [path for path in settings.data.rglob("*") if path.is_file()] == []
+
+    def test_the_same_twice_is_the_same(self, store: Blobs) -> None:
+        assert store.put(DATA) == store.put(DATA)
+        store.drop(named(DATA))
+        assert not store.has(named(DATA))
+
+    def test_dropping_what_is_not_there_changes_nothing(self, store: Blobs) -> None:
+        kept = store.put(DATA)
+        store.drop(ABSENT)
+        assert store.read(kept) == DATA
+
+    def test_another_that_opens_it_finds_what_was_put_and_disturbs_nothing(
+        self, store: Blobs, name: str, settings: Settings
+    ) -> None:
+        with store.receive() as incoming:
+            incoming.write(DATA)
+            other = stores.opened(settings.model_copy(update={"blobs": name}))
+            assert store.keep(incoming) == named(DATA)
+        assert other.read(named(DATA)) == DATA
+
+    def test_a_door_is_there_if_the_store_is_reached_past_us(self, store: Blobs) -> None:
+        assert (store.door("replica", 10, 60) is not None) == store.reached_past_us
+        with pytest.raises(NotFound), store.left("replica", 10):
+            pass
+
+    def test_a_file_is_where_it_says_unless_it_is_reached_past_us(self, store: Blobs) -> None:
+        place = store.where(store.put(DATA))
+        assert isinstance(place, str) == store.reached_past_us
+        assert isinstance(place, str) or place.read_bytes() == DATA
+
+
+def test_another_name_is_refused_with_those_there_are(settings: Settings) -> None:
+    with pytest.raises(Refused, match="disk, s3"):
+        stores.opened(settings.model_copy(update={"blobs": "os"}))
+
+
+def test_what_a_killed_process_left_behind_is_swept(tmp_path: Path) -> None:
+    left = tmp_path / "blobs" / "incoming" / "0123"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"half a blob")
+    stores.opened(Settings(data=tmp_path))
+    assert not left.exists()

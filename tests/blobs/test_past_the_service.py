@@ -1,0 +1,125 @@
+"""Uploads and downloads that pass the service by: what was put counts only as what it is."""
+
+from pathlib import Path
+from typing import Any
+
+import boto3
+import httpx
+import pytest
+from test_blob_stores import DATA, named
+
+from gradmarket.market.errors import Conflict, NotFound
+from gradmarket.requester import blobs as stores
+from gradmarket.requester.blobs.s3 import MOST_AT_ONCE, S3Blobs, StoreDown
+from gradmarket.requester.settings import Settings
+
+
+@pytest.fixture
+def store(s3: str, bucket: str, tmp_path: Path) -> S3Blobs:
+    settings = Settings(data=tmp_path, blobs="s3", s3_endpoint=s3, s3_bucket=bucket)  # type: ignore[arg-type]
+    opened = stores.opened(settings)
+    assert isinstance(opened, S3Blobs)
+    return opened
+
+
+@pytest.fixture
+def intruder(s3: str, store: S3Blobs) -> Any:
+    """Somebody who may write to the bucket."""
+    return boto3.client("s3", endpoint_url=s3, region_name="us-east-1")
+
+
+def put(store: S3Blobs, data: bytes = DATA, length: int | None = None) -> httpx.Response:
+    door = store.door("replica", len(data) if length is None else length, 60)
+    assert door is not None
+    return httpx.put(door, content=data)
+
+
+def test_what_is_served_elsewhere_is_the_blob(store: S3Blobs) -> None:
+    place = store.where(store.put(DATA))
+    assert httpx.get(place).content == DATA
+    assert httpx.get(place, headers={"range": "bytes=1000-"}).content == DATA[1000:]
+
+
+def test_what_was_put_at_a_door_is_kept_without_sending_it_again(store: S3Blobs) -> None:
+    assert put(store).is_success
+    with store.left("replica", len(DATA)) as incoming:
+        assert incoming.digest == named(DATA)
+        with incoming.mapped() as data:
+            assert bytes(data) == DATA
+        assert store.keep(incoming, named(DATA)) == named(DATA)
+    assert store.read(named(DATA)) == DATA
+
+
+def test_a_door_is_empty_after_a_look(store: S3Blobs) -> None:
+    put(store)
+    with store.left("replica", len(DATA)):
+        pass
+    with pytest.raises(NotFound), store.left("replica", len(DATA)):
+        pass
+    assert not store.has(named(DATA))
+
+
+def test_the_length_is_signed_with_the_address(store: S3Blobs) -> None:
+    door = store.door("replica", 17, 60)
+    assert door is not None
+    signed = httpx.URL(door).params["X-Amz-SignedHeaders"].split(";")
+    assert "content-length" in signed
+
+
+@pytest.mark.parametrize("length", [len(DATA) - 1, len(DATA) + 1])
+def test_another_length_than_wanted_does_not_count(store: S3Blobs, length: int) -> None:
+    put(store)
+    with pytest.raises(Conflict, match="bytes were put there"), store.left("replica", length):
+        pass
+    with pytest.raises(NotFound), store.left("replica", length):
+        pass
+
+
+def test_one_replicas_door_is_not_anothers(store: S3Blobs) -> None:
+    put(store)
+    with pytest.raises(NotFound), store.left("another", len(DATA)):
+        pass
+
+
+def test_bytes_that_are_changed_after_the_look_are_not_kept(store: S3Blobs) -> None:
+    put(store)
+    with store.left("replica", len(DATA)) as incoming:
+        put(store, DATA[::-1])
+        with pytest.raises(Conflict, match="changed"):
+            store.keep(incoming, named(DATA))
+    assert not store.has(named(DATA))
+
+
+def test_bytes_that_vanish_after_the_look_are_not_kept(store: S3Blobs, intruder: Any, bucket: str) -> None:
+    put(store)
+    with store.left("replica", len(DATA)) as incoming:
+        for found in intruder.list_objects_v2(Bucket=bucket)["Contents"]:
+            intruder.delete_object(Bucket=bucket, Key=found["Key"])
+        with pytest.raises(NotFound):
+            store.keep(incoming)
+
+
+def test_a_blob_that_somebody_overwrote_is_not_believed(store: S3Blobs, intruder: Any, bucket: str) -> None:
+    digest = store.put(DATA)
+    intruder.put_object(Bucket=bucket, Key="blobs/" + digest.removeprefix("blake3:"), Body=b"evil")
+    with pytest.raises(StoreDown, match="is blake3"):
+        store.read(digest)
+
+
+def test_what_is_too_long_for_one_put_is_sent_to_the_service(store: S3Blobs) -> None:
+    assert store.door("replica", MOST_AT_ONCE + 1, 60) is None
+
+
+def test_a_store_that_does_not_answer_is_an_error_of_its_own(tmp_path: Path, bucket: str) -> None:
+    settings = Settings(data=tmp_path, blobs="s3", s3_endpoint="http://127.0.0.1:1", s3_bucket=bucket)  # type: ignore[arg-type]
+    with pytest.raises(StoreDown):
+        stores.opened(settings)
+
+
+def test_addresses_are_made_for_the_public_name(s3: str, bucket: str, tmp_path: Path) -> None:
+    settings = Settings(
+        data=tmp_path, blobs="s3", s3_endpoint=s3, s3_public_endpoint="https://store.example", s3_bucket=bucket
+    )  # type: ignore[arg-type]
+    store = stores.opened(settings)
+    assert str(store.where(store.put(DATA))).startswith(f"https://store.example/{bucket}/blobs/")
+    assert (store.door("replica", 1, 60) or "").startswith(f"https://store.example/{bucket}/doors/")

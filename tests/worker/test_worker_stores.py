@@ -1,0 +1,193 @@
+"""Payloads and downloads past the market: only on the market's word, and only where this worker's owner allows it."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
+
+import pytest
+from blake3 import blake3
+
+from gradmarket.market.terms import Digest
+from gradmarket.worker.cache import Cache
+from gradmarket.worker.desk import Desk
+from gradmarket.worker.fetch import Fetcher
+from gradmarket.worker.held import Held
+from gradmarket.worker.problems import DownloadFailed, DownloadRefused, Problem
+from gradmarket.worker.report import Journal
+from gradmarket.worker.stores import Stores
+
+DATA = b"gradient" * 1000
+NAME = Digest("blake3:" + blake3(DATA).hexdigest())
+PUBLIC = "93.184.216.34"
+NOBODY: frozenset[str] = frozenset()
+
+
+class Store(BaseHTTPRequestHandler):
+    """Keeps what is PUT, and who asked with what; `moved`: path -> where it sends to; `status` of every PUT."""
+
+    kept: ClassVar[dict[str, bytes]] = {}
+    headers_seen: ClassVar[list[dict[str, str]]] = []
+    moved: ClassVar[dict[str, str]] = {}
+    status: ClassVar[int] = 200
+
+    def do_PUT(self) -> None:
+        self.headers_seen.append({name.lower(): value for name, value in self.headers.items()})
+        self.kept[self.path] = self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(self.status)
+        if self.path in self.moved:
+            self.send_header("location", self.moved[self.path])
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.headers_seen.append({name.lower(): value for name, value in self.headers.items()})
+        if self.path in self.moved:
+            self.send_response(307)
+            self.send_header("location", self.moved[self.path])
+            self.send_header("content-length", "0")
+            self.end_headers()
+            return
+        self.send_response(200)
+        self.send_header("content-length", str(len(DATA)))
+        self.end_headers()
+        self.wfile.write(DATA)
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+def serve() -> ThreadingHTTPServer:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Store)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    return server
+
+
+@pytest.fixture
+def places() -> Iterator[tuple[str, str]]:
+    """The market's origin and a store's."""
+    Store.kept, Store.headers_seen, Store.moved, Store.status = {}, [], {}, 200
+    servers = [serve(), serve()]
+    yield cast(tuple[str, str], tuple(f"http://127.0.0.1:{server.server_port}" for server in servers))
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def payload(tmp_path: Path) -> Path:
+    path = tmp_path / "payload"
+    path.write_bytes(DATA)
+    return path
+
+
+def fetcher(folder: Path, market: str, stores: frozenset[str]) -> Fetcher:
+    return Fetcher(Cache(folder / "cache", 10**6), market, 10**6, bearer=lambda: {"authorization": "x"}, stores=stores)
+
+
+def test_a_payload_goes_to_the_store_that_the_owner_named(places: tuple[str, str], payload: Path) -> None:
+    Stores(frozenset({places[1]})).put(f"{places[1]}/door?signed=1", payload)
+    assert Store.kept == {"/door?signed=1": DATA}
+    assert "authorization" not in Store.headers_seen[0]
+    assert Store.headers_seen[0]["content-length"] == str(len(DATA))
+
+
+@pytest.mark.parametrize(
+    "door", ["{store}/door", "http://169.254.169.254/x", "file:///etc/passwd", "/door", "door", ""]
+)
+def test_no_payload_goes_into_the_own_network_unless_its_owner_says_so(
+    places: tuple[str, str], payload: Path, door: str
+) -> None:
+    with pytest.raises(DownloadRefused):
+        Stores(NOBODY).put(door.format(store=places[1]), payload)
+    with pytest.raises(DownloadRefused):
+        Stores(frozenset({"http://127.0.0.1:1"})).put(door.format(store=places[1]), payload)
+    assert Store.kept == {}
+
+
+def test_a_name_that_leads_into_the_own_network_is_refused(payload: Path) -> None:
+    with pytest.raises(DownloadRefused, match="GRADMARKET_WORKER_STORES"):
+        Stores(NOBODY, lambda _host, _port: [PUBLIC, "10.0.0.1"]).put("https://store.example/door", payload)
+
+
+def test_a_store_that_sends_elsewhere_or_refuses_has_not_taken_it(places: tuple[str, str], payload: Path) -> None:
+    Store.moved["/door"], Store.status = f"{places[0]}/other", 307
+    with pytest.raises(DownloadFailed, match="307"):
+        Stores(frozenset({places[1]})).put(f"{places[1]}/door", payload)
+    assert "/other" not in Store.kept
+    Store.status = 403
+    with pytest.raises(DownloadFailed, match="403"):
+        Stores(frozenset({places[1]})).put(f"{places[1]}/door", payload)
+
+
+def test_a_store_that_is_not_there_has_not_taken_it(payload: Path) -> None:
+    with pytest.raises(DownloadFailed):
+        Stores(frozenset({"http://127.0.0.1:1"})).put("http://127.0.0.1:1/door", payload)
+
+
+def test_the_market_may_send_a_download_to_a_store_that_the_owner_named(
+    places: tuple[str, str], tmp_path: Path
+) -> None:
+    Store.moved[f"/v1/blobs/{NAME}"] = f"{places[1]}/bytes"
+    assert fetcher(tmp_path, places[0], frozenset({places[1]})).blob(NAME) == DATA
+    assert ["authorization" in headers for headers in Store.headers_seen] == [True, False]
+
+
+def test_it_may_not_send_it_elsewhere_in_the_own_network(places: tuple[str, str], tmp_path: Path) -> None:
+    Store.moved[f"/v1/blobs/{NAME}"] = f"{places[1]}/bytes"
+    with pytest.raises(DownloadRefused):
+        fetcher(tmp_path, places[0], NOBODY).blob(NAME)
+
+
+def test_a_dataset_may_not_name_the_store_by_itself(places: tuple[str, str], tmp_path: Path) -> None:
+    with pytest.raises(DownloadRefused):
+        fetcher(tmp_path, places[0], frozenset({places[1]})).get(f"{places[1]}/bytes", NAME)
+
+
+def test_a_store_may_not_send_it_on_to_another(places: tuple[str, str], tmp_path: Path) -> None:
+    Store.moved |= {f"/v1/blobs/{NAME}": f"{places[1]}/bytes", "/bytes": f"{places[1]}/again"}
+    with pytest.raises(DownloadRefused):
+        fetcher(tmp_path, places[0], frozenset({places[1]})).blob(NAME)
+
+
+class Market:
+    """Takes uploads, and believes in what was put elsewhere only where `finds` says so."""
+
+    def __init__(self, finds: bool = True) -> None:
+        self.finds = finds
+        self.heard: list[str] = []
+
+    def upload(self, *_about: Any) -> str:
+        self.heard.append("upload")
+        return "paid"
+
+    def said_put(self, *_about: Any) -> str:
+        self.heard.append("put")
+        if not self.finds:
+            raise Problem(404, "nothing was put there")
+        return "paid"
+
+
+def hand_over(market: Market, allowed: frozenset[str], payload: Path, door: str | None) -> object:
+    desk = SimpleNamespace(market=market, stores=Stores(allowed), journal=Journal(as_json=True))
+    held = SimpleNamespace(replica="r", lease=SimpleNamespace(fence=1))
+    return Desk.hand_over(cast(Desk, desk), cast(Held, held), payload, door)
+
+
+@pytest.mark.parametrize(
+    ("door", "allowed", "finds", "heard"),
+    [
+        (False, True, True, ["upload"]),
+        (True, True, True, ["put"]),
+        (True, False, True, ["upload"]),
+        (True, True, False, ["put", "upload"]),
+    ],
+)
+def test_what_cannot_pass_the_market_by_goes_through_it(
+    places: tuple[str, str], payload: Path, door: bool, allowed: bool, finds: bool, heard: list[str]
+) -> None:
+    market, stores = Market(finds), frozenset({places[1]} if allowed else ())
+    assert hand_over(market, stores, payload, f"{places[1]}/door" if door else None) == "paid"
+    assert market.heard == heard
