@@ -1,11 +1,11 @@
-"""`gradmarket serve`: the service in one process on embedded defaults."""
+"""`gradmarket serve`: the service, on embedded defaults in one process; with stages=celery, the doors alone."""
 
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -17,11 +17,9 @@ from gradmarket.requester.bell import Bell
 from gradmarket.requester.context import Context
 from gradmarket.requester.edge.serving import config
 from gradmarket.requester.engine import Engine
+from gradmarket.requester.queue import STAGES, Courier, celery_of
 from gradmarket.requester.settings import Settings
-from gradmarket.requester.stages import aggregate, assign, close, expire, judge, plan, publish, settle
 from gradmarket.requester.wiring import wired
-
-STAGES: tuple[ModuleType, ...] = (publish, plan, assign, close, judge, expire, aggregate, settle)
 
 
 def serve(
@@ -39,8 +37,9 @@ def serve(
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host, settings.port))
         url = settings.url or f"http://{settings.host}:{listener.getsockname()[1]}"
-        with wired(settings, url) as context:
-            app = create_app(context, lambda: _embedded(context))
+        relay = Courier(celery_of(settings)) if settings.stages == "celery" else None
+        with wired(settings, url, relay) as context:
+            app = create_app(context, lambda: _stages(context))
             _announce(settings, url, context)
             Server(config(app, settings), context.bell).run([listener])
 
@@ -66,8 +65,8 @@ class Server(uvicorn.Server):
         self._bell.close()
 
 
-def _embedded(context: Context) -> AbstractContextManager[object]:
-    return Engine(context, STAGES)
+def _stages(context: Context) -> AbstractContextManager[object]:
+    return Engine(context, tuple(STAGES.values())) if context.settings.stages == "embedded" else nullcontext()
 
 
 def _announce(settings: Settings, url: str, context: Context) -> None:

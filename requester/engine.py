@@ -47,7 +47,7 @@ class Engine:
 def sweep_once(context: Context, stage: Stage) -> tuple[float, bool]:
     """Runs what is ready; how long it may wait, and whether anything was run that did not ask to wait."""
     wait, moved = float("inf"), False
-    for row_id in _ready(context, stage):
+    for row_id in ready_rows(context, stage):
         again = run_once(context, stage, row_id)
         if again is None:
             moved = True
@@ -70,7 +70,8 @@ def run_once(context: Context, stage: Stage, row_id: str) -> float | None:
         return again
 
 
-def _ready(context: Context, stage: Stage) -> Sequence[str]:
+def ready_rows(context: Context, stage: Stage) -> Sequence[str]:
+    """Ids of the rows that `stage.run` can move; none where the database cannot be asked."""
     try:
         with context.reading() as session:
             return stage.ready(session, context.clock())

@@ -2,8 +2,9 @@
 
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
+from typing import Literal, Self
 
-from pydantic import Field, HttpUrl, IPvAnyNetwork, SecretStr
+from pydantic import Field, HttpUrl, IPvAnyNetwork, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -21,7 +22,11 @@ class Settings(BaseSettings):
     url: str | None = None
     """The address that workers reach the service under, where it is not host and port."""
     database: str | None = None
-    """SQLAlchemy address; SQLite in the data folder where none is given."""
+    """SQLAlchemy address, such as `postgresql://user@host/name`; SQLite in the data folder where none is given."""
+    stages: Literal["embedded", "celery"] = "embedded"
+    """Who runs the stages: threads of this service, or Celery (`gradmarket queue`) with PostgreSQL and Redis."""
+    broker: SecretStr | None = None
+    """Redis for Celery, such as `redis://host:6379/0`."""
     blobs: str = "disk"
     """Where blobs lie: disk, in the data folder; or s3, in a bucket that workers reach past the service."""
     s3_endpoint: HttpUrl | None = None
@@ -92,6 +97,12 @@ class Settings(BaseSettings):
     """The least level that is logged: DEBUG, INFO, WARNING or ERROR."""
     keep_parameters_every: int = Field(default=10, ge=1)
     """Checkpoints that are kept for ever; of the other rounds only the newest few are."""
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.stages == "celery" and (self.broker is None or not self.database_url.startswith("postgresql")):
+            raise ValueError("stages in Celery need a PostgreSQL database and a Redis broker")
+        return self
 
     @property
     def database_url(self) -> str:

@@ -1,10 +1,12 @@
 """The composition root: settings -> everything a stage works with. Nothing else makes a database, a key or a chain."""
 
+import fcntl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from eth_keys.datatypes import PrivateKey
 from web3 import Web3
@@ -19,7 +21,7 @@ from gradmarket.market.rules import payment
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import ChainFacts
 from gradmarket.requester import blobs, keys
-from gradmarket.requester.bell import Bell
+from gradmarket.requester.bell import Bell, Relay, bell_of
 from gradmarket.requester.chain.desk import Desk, Policy
 from gradmarket.requester.chain.office import Office, local_grant
 from gradmarket.requester.context import Context, begun
@@ -27,6 +29,7 @@ from gradmarket.requester.modelling import Modelling
 from gradmarket.requester.narration import narrate
 from gradmarket.requester.settings import Settings
 from gradmarket.requester.store import identities, schema
+from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.session import Sessions, begin, reading, sessions_of
 from gradmarket.requester.store.session import connect as connect_database
 
@@ -58,21 +61,24 @@ def open_chain(settings: Settings) -> Chain:
 
 
 @contextmanager
-def wired(settings: Settings, public_url: str) -> Iterator[Context]:
-    """A context for one process of the service, closed at the end of the block."""
+def wired(settings: Settings, public_url: str, relay: Relay | None = None) -> Iterator[Context]:
+    """A context for one process of the service, closed at the end of the block; `relay` as in bell.DatabaseBell."""
     settings.data.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         engine = connect_database(settings.database_url)
         stack.callback(engine.dispose)
         schema.upgrade(engine)
-        chain = open_chain(settings)
-        signer = keys.key(settings.signer_key, settings.data / "keys" / "signer")
-        sender = keys.key(settings.sender_key, settings.data / "keys" / "sender")
+        sessions = sessions_of(engine)
+        with _first_there(settings.data):
+            chain = open_chain(settings)
+            signer = keys.key(settings.signer_key, settings.data / "keys" / "signer")
+            sender = keys.key(settings.sender_key, settings.data / "keys" / "sender")
+            _remember_token(settings, sessions)
         modelling = Modelling()
         stack.callback(modelling.close)
-        sessions, bell = sessions_of(engine), Bell()
         narrate(sessions)
-        _remember_token(settings, sessions)
+        bell = bell_of(settings.database_url, relay)
+        stack.callback(bell.stop)
         office = Office(_desk(settings, sessions, bell, chain, sender, signing.address_of(signer), public_url))
         stack.callback(office.leave)
         yield Context(
@@ -92,6 +98,14 @@ def wired(settings: Settings, public_url: str) -> Iterator[Context]:
             on_sign_in=_gas_giver(chain),
             chain_trouble=lambda: office.trouble or _trouble(chain),
         )
+
+
+@contextmanager
+def _first_there(data: Path) -> Iterator[None]:
+    """Of processes that start on one folder, one at a time makes what is missing there."""
+    with (data / "starting.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _desk(
@@ -127,6 +141,7 @@ def _is_local(chain: Chain) -> bool:
     return chain.deployment.chain_id in LOCAL_CHAIN_IDS
 
 
+@patiently
 def _remember_token(settings: Settings, sessions: Sessions) -> None:
     token = keys.secret(settings.token, settings.data / "keys" / "token")
     with begin(sessions) as session:

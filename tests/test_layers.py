@@ -32,7 +32,13 @@ REQUESTER: Final = {
 """Arrows inside the requester go to the same height or down."""
 
 TORCH: Final = ("gradmarket.market.model", "gradmarket.runner")
-NO_TORCH: Final = ("gradmarket.requester.cli", "gradmarket.worker.cli", "gradmarket.cli", "gradmarket.demo.command")
+NO_TORCH: Final = (
+    "gradmarket.requester.cli",
+    "gradmarket.requester.queue",
+    "gradmarket.worker.cli",
+    "gradmarket.cli",
+    "gradmarket.demo.command",
+)
 CHILD: Final = "gradmarket.runner.child"
 
 LATE_IMPORTS: Final[set[tuple[str, str]]] = set()

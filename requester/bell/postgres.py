@@ -24,13 +24,16 @@ MOST_BYTES: Final = 7_900
 """PostgreSQL takes payloads shorter than 8000 bytes."""
 RECONNECT_S: Final = 0.5
 
+Relay = Callable[[Iterable[str]], None]
+"""Is handed the topics that were rung for here, after the commit."""
+
 log = structlog.get_logger("gradmarket.bell")
 
 
 class DatabaseBell(Bell):
-    """`relay` is handed every topic rung for here, after the commit: what drives stages elsewhere."""
+    """`relay`: whatever drives the stages elsewhere."""
 
-    def __init__(self, url: str, relay: Callable[[Iterable[str]], None] | None = None) -> None:
+    def __init__(self, url: str, relay: Relay | None = None) -> None:
         super().__init__()
         self._address = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
         self._relay = relay

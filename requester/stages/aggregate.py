@@ -45,10 +45,12 @@ def _complete(row: Round, job: Job, accepted: int) -> bool:
     return row.state == RoundState.MERGING or accepted >= jobs.spec(job).tasks_needed
 
 
-def run(context: Context, job_id: str) -> None:
+def run(context: Context, job_id: str) -> float | None:
     with alone(context.sessions, f"{TOPIC} {job_id}") as mine:
-        if mine:
-            _run(context, job_id)
+        if not mine:
+            return context.settings.sweep_s
+        _run(context, job_id)
+    return None
 
 
 def _run(context: Context, job_id: str) -> None:

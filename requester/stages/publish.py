@@ -82,10 +82,12 @@ def ready(session: Session, _now: float) -> Sequence[str]:
     return session.scalars(select(Job.id).where(Job.state == JobState.DRAFT).order_by(Job.created_at)).all()
 
 
-def run(context: Context, job_id: str) -> None:
+def run(context: Context, job_id: str) -> float | None:
     with alone(context.sessions, f"{TOPIC} {job_id}") as mine:
-        if mine:
-            _run(context, job_id)
+        if not mine:
+            return context.settings.sweep_s
+        _run(context, job_id)
+    return None
 
 
 def _run(context: Context, job_id: str) -> None:

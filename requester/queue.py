@@ -1,0 +1,199 @@
+"""The stages driven across machines by Celery: the same stages over the same rows. The broker may lose everything.
+
+    a commit rings for a stage   ->  sweep(stage)  ->  run(stage, row) for every row that is ready
+    beat, every sweep_s          ->  sweep(stage)
+
+`gradmarket queue worker` runs them, in as many processes and on as many machines as wanted; `gradmarket queue beat`
+only rings. A message that is lost costs one sweep, one that comes twice changes nothing, and an old one is dropped.
+"""
+
+import signal
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from functools import cached_property
+from types import ModuleType
+from typing import Annotated, Any, Final
+
+import structlog
+import typer
+from celery import Celery, signals
+from celery.app.amqp import AMQP
+from kombu.connection import Connection
+from kombu.exceptions import OperationalError
+
+from gradmarket.requester import logs
+from gradmarket.requester.context import Context
+from gradmarket.requester.engine import ready_rows, run_once
+from gradmarket.requester.settings import Settings
+from gradmarket.requester.stages import aggregate, assign, close, expire, judge, plan, publish, settle
+from gradmarket.requester.wiring import wired
+
+STAGES: Final[dict[str, ModuleType]] = {
+    stage.TOPIC: stage for stage in (publish, plan, assign, close, judge, expire, aggregate, settle)
+}
+SWEEP: Final = "gradmarket.sweep"
+RUN: Final = "gradmarket.run"
+FRESH_S: Final = 10.0
+"""An older message is dropped: a sweep has asked anew since."""
+RETRY_S: Final = {"interval_start": 0.05, "interval_step": 0.05, "interval_max": 0.5}
+"""Between attempts to reach a broker that is gone."""
+
+log = structlog.get_logger("gradmarket.queue")
+
+
+class Prompt(Connection):
+    """Is there again soon after the broker is; Celery by itself waits for 2 to 30 seconds."""
+
+    def ensure_connection(self, *args: Any, **kwargs: Any) -> Any:
+        return super().ensure_connection(*args, **(RETRY_S | kwargs))  # type: ignore[no-untyped-call]
+
+
+class PromptAMQP(AMQP):  # type: ignore[misc]
+    Connection = Prompt
+
+
+def celery_of(settings: Settings) -> Celery:
+    """The application that workers, beat and whoever rings share."""
+    broker = settings.broker.get_secret_value() if settings.broker else None
+    app = Celery("gradmarket", broker=broker, amqp=PromptAMQP, set_as_current=False)
+    app.conf.update(
+        task_default_queue="gradmarket",
+        task_serializer="json",
+        accept_content=["json"],
+        task_ignore_result=True,
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        worker_prefetch_multiplier=1,
+        worker_hijack_root_logger=False,
+        worker_enable_remote_control=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_transport_options={"visibility_timeout": 60, "socket_connect_timeout": 1.0},
+        beat_schedule={f"sweep {topic}": _every(settings.sweep_s, topic) for topic in STAGES},
+        beat_max_loop_interval=settings.sweep_s,
+    )
+    return app
+
+
+def _every(seconds: float, topic: str) -> dict[str, Any]:
+    return {"task": SWEEP, "schedule": seconds, "args": [topic], "options": {"expires": FRESH_S, "retry": False}}
+
+
+class Courier:
+    """Takes rings to the broker, from a thread of its own: no transaction waits for a broker that is gone."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._asked = threading.Condition()
+        self._topics: set[str] = set()
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, topics: Iterable[str]) -> None:
+        stages = STAGES.keys() & set(topics)
+        if not stages:
+            return
+        with self._asked:
+            self._topics |= stages
+            self._asked.notify()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._carry, name="courier", daemon=True)
+                self._thread.start()
+
+    def _carry(self) -> None:
+        while True:
+            with self._asked:
+                self._asked.wait_for(lambda: self._topics)
+                topics, self._topics = self._topics, set()
+            for topic in topics:
+                self._send(topic)
+
+    def _send(self, topic: str) -> None:
+        try:
+            self._app.send_task(SWEEP, [topic], expires=FRESH_S, retry=False)
+        except (OperationalError, OSError) as error:
+            log.warning("a ring is lost", stage=topic, error=str(error))
+
+
+class Hands:
+    """What one child process works with, made at its first task: nothing of it may come over a fork."""
+
+    def __init__(self, app: Celery, settings: Settings) -> None:
+        self._app = app
+        self._settings = settings
+        self._open = ExitStack()
+
+    @cached_property
+    def _context(self) -> Context:
+        url = self._settings.url or f"http://{self._settings.host}:{self._settings.port}"
+        return self._open.enter_context(wired(self._settings, url, Courier(self._app)))
+
+    def sweep(self, topic: str) -> None:
+        """Asks for a run of every row that is ready."""
+        for row_id in ready_rows(self._context, STAGES[topic]):
+            self._ask(topic, row_id)
+
+    def run(self, topic: str, row_id: str) -> None:
+        """Moves one row on; asks again where it is soon to be tried again, or there is more to do at once."""
+        context, stage = self._context, STAGES[topic]
+        again = run_once(context, stage, row_id)
+        if stage is settle:
+            context.office.leave()
+        if again is None and row_id in ready_rows(context, stage):
+            self._ask(topic, row_id)
+        elif again is not None and again < context.settings.sweep_s:
+            self._ask(topic, row_id, again)
+
+    def _ask(self, topic: str, row_id: str, seconds: float = 0.0) -> None:
+        self._app.send_task(RUN, [topic, row_id], countdown=seconds, expires=FRESH_S + seconds, retry=False)
+
+    def close(self, **_signal: Any) -> None:
+        self._open.close()
+
+
+def worker_of(settings: Settings) -> Celery:
+    """The application with its tasks."""
+    app = celery_of(settings)
+    hands = Hands(app, settings)
+    app.task(name=SWEEP)(hands.sweep)
+    app.task(name=RUN)(hands.run)
+    signals.worker_process_shutdown.connect(hands.close, weak=False)
+    return app
+
+
+app = typer.Typer(no_args_is_help=True, help="Run the stages in Celery workers, where the service does not.")
+Json = Annotated[bool, typer.Option("--json", help="Log as JSON lines")]
+
+
+@app.command()
+def worker(
+    concurrency: Annotated[int, typer.Option(min=1, help="Child processes")] = 2,
+    json: Json = False,
+) -> None:
+    """Run stages. The first SIGTERM lets those that run end."""
+    settings = _settings(json)
+    made = worker_of(settings)
+    running = made.Worker(pool="prefork", concurrency=concurrency, quiet=True, optimization="fair", **_ALONE)
+    running.start()
+    raise typer.Exit(running.exitcode or 0)
+
+
+_ALONE: Final = {"without_gossip": True, "without_mingle": True, "without_heartbeat": True}
+"""Workers know of each other by the rows."""
+
+
+@app.command()
+def beat(json: Json = False) -> None:
+    """Ring for every stage, once each sweep."""
+    settings = _settings(json)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    made: Callable[..., Any] = celery_of(settings).Beat
+    made(scheduler_cls="celery.beat:Scheduler", quiet=True).run()
+
+
+def _settings(json: bool) -> Settings:
+    settings = Settings()
+    if settings.stages != "celery":
+        raise typer.BadParameter("the service runs the stages itself: set GRADMARKET_STAGES=celery for all of it")
+    logs.configure(json, settings.log)
+    return settings
