@@ -1,28 +1,13 @@
-"""A real service on loopback: uvicorn over a context on the session's chain, with no stages driving it."""
+"""A service on the session's chain."""
 
-import socket
-import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-import httpx
 import pytest
-import uvicorn
-from declared import Declared
-from eth_account import Account
-from eth_account.messages import encode_defunct
-from fastapi import FastAPI
-from siwe import SiweMessage
+from api_service import Service, serving
 
 from gradmarket.contracts import deployment as deployments
-from gradmarket.market import wire
-from gradmarket.requester.app import create_app
-from gradmarket.requester.context import Context
-from gradmarket.requester.edge.serving import config
 from gradmarket.requester.settings import Settings
-from gradmarket.requester.wiring import wired
 
 JOB = {
     "name": "digits",
@@ -35,73 +20,12 @@ JOB = {
 }
 
 
-class Service:
-    """`anyone`, `requester` and each `worker` are clients that hold every answer against the OpenAPI document."""
-
-    def __init__(self, url: str, context: Context, app: FastAPI) -> None:
-        self.url, self.context, self.app = url, context, app
-        self._declared = Declared(app.openapi())
-        self.token = (context.settings.data / "keys" / "token").read_text().strip()
-        self.anyone = self.client(None)
-        self.requester = self.client(self.token)
-
-    def client(self, token: str | None) -> httpx.Client:
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return httpx.Client(base_url=self.url, headers=headers, event_hooks={"response": [self._declared]})
-
-    def siwe(self, account, **changed) -> SiweMessage:  # type: ignore[no-untyped-def]
-        told = self.anyone.get("/v1/session/nonce").json()
-        fields = {
-            "domain": told["domain"],
-            "address": account.address,
-            "statement": wire.STATEMENT.format(payout=account.address),
-            "uri": told["uri"],
-            "version": "1",
-            "chain_id": told["chain_id"],
-            "nonce": told["nonce"],
-            "issued_at": "2026-01-01T00:00:00Z",
-        }
-        return SiweMessage(**(fields | changed))
-
-    def knock(self, account, message: SiweMessage) -> httpx.Response:  # type: ignore[no-untyped-def]
-        text = message.prepare_message()
-        signature = account.sign_message(encode_defunct(text=text)).signature
-        return self.anyone.post("/v1/session", json={"message": text, "signature": "0x" + signature.hex()})
-
-    def worker(self) -> tuple[str, httpx.Client]:
-        account = Account.create()
-        token = self.knock(account, self.siwe(account)).json()["token"]
-        return account.address, self.client(token)
-
-
 @pytest.fixture(scope="session")
 def service(anvil, deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:  # type: ignore[no-untyped-def]
     data: Path = tmp_path_factory.mktemp("service")
     deployments.write(deployment, data / "deployment.json")
     with serving(Settings(data=data, rpc=anvil.url)) as made:
         yield made
-
-
-@contextmanager
-def serving(settings: Settings) -> Iterator[Service]:
-    """A service under these settings, on its own port."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with wired(settings, url) as context:
-            app = create_app(context, nullcontext)
-            server = uvicorn.Server(config(app, settings))
-            thread = threading.Thread(target=server.run, args=([listener],))
-            thread.start()
-            until = time.monotonic() + 10
-            while not server.started and time.monotonic() < until:
-                time.sleep(0.01)
-            try:
-                yield Service(url, context, app)
-            finally:
-                context.bell.close()
-                server.should_exit = True
-                thread.join()
 
 
 @pytest.fixture

@@ -1,0 +1,200 @@
+"""Every route, and who may pass it: nobody, the requester, the worker whose it is, another worker."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+from blake3 import blake3
+from eth_utils.crypto import keccak
+
+from gradmarket.market.terms import ReplicaState, RoundState, TaskState
+from gradmarket.requester.store import identities
+from gradmarket.requester.store.tables import Job, Replica, Round, Task
+
+DATA = b"the matrix"
+DIGEST = "blake3:" + blake3(DATA).hexdigest()
+JOB: dict[str, Any] = {
+    "name": "matrix",
+    "model": {"architecture": "mlp"},
+    "data": {"ready": "digits"},
+    "step": {"rows": 32},
+    "optimizer": {"lr": 0.1},
+    "rounds": 1,
+    "price": "1000000000",
+}
+EVERYBODY = (200, 200, 200, 200)
+POLL = {"determinism_class": "cpu", "capacity": 0, "wait_s": 0}
+
+EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
+    # nobody, requester, worker, other worker
+    ("GET", "/v1/session/nonce"): EVERYBODY,
+    ("POST", "/v1/session"): (422, 422, 422, 422),  # a message that nobody signed
+    ("GET", "/v1/blobs/{digest}"): (401, 200, 200, 200),
+    ("HEAD", "/v1/blobs/{digest}"): (401, 200, 200, 200),
+    ("PUT", "/v1/blobs/{digest}"): (401, 201, 403, 403),
+    ("POST", "/v1/jobs"): (401, 201, 403, 403),
+    ("GET", "/v1/jobs"): EVERYBODY,
+    ("GET", "/v1/jobs/{job_id}"): EVERYBODY,
+    ("POST", "/v1/jobs/{job_id}/pause"): (401, 409, 403, 403),  # a draft cannot be paused, but by its requester
+    ("POST", "/v1/jobs/{job_id}/resume"): (401, 409, 403, 403),
+    ("POST", "/v1/jobs/{job_id}/fund"): (401, 200, 403, 403),
+    ("POST", "/v1/jobs/{job_id}/cancel"): (401, 200, 403, 403),
+    ("GET", "/v1/jobs/{job_id}/rounds"): EVERYBODY,
+    ("GET", "/v1/jobs/{job_id}/tasks"): EVERYBODY,
+    ("GET", "/v1/jobs/{job_id}/tasks/{task_id}"): EVERYBODY,
+    ("GET", "/v1/jobs/{job_id}/verdicts"): EVERYBODY,
+    ("GET", "/v1/jobs/{job_id}/workers"): EVERYBODY,
+    ("GET", "/v1/jobs/{job_id}/payments"): EVERYBODY,
+    ("GET", "/v1/jobs/{job_id}/stats"): EVERYBODY,
+    ("GET", "/v1/jobs/{job_id}/parameters"): (404, 404, 404, 404),  # none yet
+    ("GET", "/v1/jobs/{job_id}/events"): EVERYBODY,
+    ("POST", "/v1/work/poll"): (401, 403, 200, 200),
+    ("PUT", "/v1/work/payloads/{replica}"): (401, 403, 413, 404),  # its own is asked for, at another length
+    ("GET", "/v1/workers/{address}"): EVERYBODY,
+    ("GET", "/v1/workers/{address}/earnings"): (401, 403, 200, 403),
+    ("GET", "/v1/workers/{address}/vouchers"): (401, 403, 200, 403),
+    ("GET", "/v1/chain"): EVERYBODY,
+    ("GET", "/v1/health"): EVERYBODY,
+    ("GET", "/v1/ready"): EVERYBODY,
+    ("GET", "/metrics"): EVERYBODY,
+}
+BODIES: dict[tuple[str, str], dict[str, Any]] = {
+    ("POST", "/v1/session"): {"json": {"message": "I am he", "signature": "0x" + "00" * 65}},
+    ("PUT", "/v1/blobs/{digest}"): {"content": DATA},
+    ("POST", "/v1/jobs"): {"json": JOB},
+    ("POST", "/v1/jobs/{job_id}/fund"): {"json": {"amount": "1000000000"}},
+    ("GET", "/v1/jobs/{job_id}/events"): {"params": {"follow": "false"}},
+    ("POST", "/v1/work/poll"): {"json": POLL},
+    ("PUT", "/v1/work/payloads/{replica}"): {"content": b"too short", "params": {"fence": 1}},
+}
+BESIDES = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"}
+"""What describes the routes."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A job with one task, whose payload is asked of `worker`; each request finds a job of its own."""
+
+    roles: tuple[httpx.Client, httpx.Client, httpx.Client, httpx.Client]
+    places: Callable[[], dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def scene(service) -> Scene:  # type: ignore[no-untyped-def]
+    address, worker = service.worker()
+    _, other = service.worker()
+    service.requester.put(f"/v1/blobs/{DIGEST}", content=DATA)
+
+    def places() -> dict[str, str]:
+        job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
+        task, replica = with_a_replica(service, job, address)
+        return {"digest": DIGEST, "job_id": job, "task_id": task, "replica": replica, "address": address}
+
+    return Scene((service.anyone, service.requester, worker, other), places)
+
+
+def with_a_replica(service, job: str, worker: str) -> tuple[str, str]:  # type: ignore[no-untyped-def]
+    """As rows, with what an upload is checked against; the ids of task and replica."""
+    now, root = service.context.clock(), "blake3:" + "0" * 64
+    task = f"{job}-0-0-0"
+    with service.context.begin() as session:
+        session.get_one(Job, job).facts = {
+            "layout": [{"name": "loss", "shape": [], "kind": "loss"}, {"name": "w", "shape": [4], "kind": "gradient"}],
+            "counters": [],
+            "flops": 1,
+            "peak_bytes": 1,
+            "memory": root,
+        }
+        session.add(
+            Round(job_id=job, number=0, state=RoundState.OPEN, parameters=root, optimizer_state=root, opened_at=now)
+        )
+        session.flush()
+        session.add(
+            Task(
+                id=task,
+                job_id=job,
+                round=0,
+                index=0,
+                attempt=0,
+                state=TaskState.UPLOADING,
+                offer={"seed": "0x" + "00" * 32, "price": 1},
+                offer_digest=keccak(text=task),
+                offer_signature=b"",
+                secret=b"",
+                wave_size=3,
+                root=root,
+                uploader=f"{task}-1",
+                due_at=now + 60,
+                created_at=now,
+            )
+        )
+        session.flush()
+        session.add(
+            Replica(
+                id=f"{task}-1",
+                task_id=task,
+                job_id=job,
+                worker=worker,
+                payout=worker,
+                operator=worker,
+                state=ReplicaState.AGREE,
+                wave=0,
+                fence=1,
+                leased_at=now,
+                lease_until=now + 60,
+                root=root,
+            )
+        )
+    return task, f"{task}-1"
+
+
+@pytest.mark.parametrize("route", EXPECTED, ids=" ".join)
+def test_a_route_lets_pass_whom_it_should(scene: Scene, route: tuple[str, str]) -> None:
+    method, path = route
+    found = []
+    for role in scene.roles:
+        place = path.format(**scene.places()) if "{" in path else path
+        found.append(role.request(method, place, **BODIES.get(route, {})).status_code)
+    assert tuple(found) == EXPECTED[route]
+
+
+def test_no_route_is_missing(service) -> None:  # type: ignore[no-untyped-def]
+    documented = {
+        (method.upper(), path)
+        for path, methods in service.anyone.get("/openapi.json").json()["paths"].items()
+        for method in methods
+    }
+    assert documented == EXPECTED.keys()
+
+
+def test_no_route_is_hidden(service) -> None:  # type: ignore[no-untyped-def]
+    documented = set(service.anyone.get("/openapi.json").json()["paths"])
+    assert _paths(service.app.routes) - documented == BESIDES
+
+
+def _paths(routes: list[Any]) -> set[str]:
+    """Included routers keep their routes to themselves."""
+    found = set()
+    for route in routes:
+        inner = getattr(route, "original_router", None) or getattr(route, "app", None)
+        if getattr(inner, "routes", None) and not hasattr(route, "endpoint"):
+            found |= _paths(inner.routes)
+        else:
+            found.add(route.path)
+    return found
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Bearer", "Bearer nonsense", "Basic bm9ib2R5Og==", "bearer \u00e9".encode("latin-1"), "Token x"],
+)
+def test_a_token_of_no_use_is_nobody(service, header: str | bytes) -> None:  # type: ignore[no-untyped-def]
+    assert service.anyone.post("/v1/work/poll", json=POLL, headers={"Authorization": header}).status_code == 401
+
+
+def test_a_session_that_ran_out_is_nobody(service) -> None:  # type: ignore[no-untyped-def]
+    with service.context.begin() as session:
+        token = identities.issue(session, "worker", "0x" + "11" * 20, service.context.clock() - 1)
+    assert service.client(token).post("/v1/work/poll", json=POLL).status_code == 401

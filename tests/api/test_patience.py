@@ -1,0 +1,165 @@
+"""Clients that say too little, too slowly or too much, before anybody knows who they are."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from api_service import Service, serving
+
+from gradmarket.contracts import deployment as deployments
+from gradmarket.requester.settings import Settings
+
+QUICK = {"header_s": 1.0, "silence_s": 1.0, "body_s": 1.0}
+LET_GO_S = 8.0
+"""Far more than the bounds, far less than for ever."""
+
+
+@pytest.fixture(scope="module")
+def hasty(anvil, deployment, tmp_path_factory) -> Iterator[Service]:  # type: ignore[no-untyped-def]
+    data = tmp_path_factory.mktemp("hasty")
+    deployments.write(deployment, data / "deployment.json")
+    with serving(Settings(data=data, rpc=anvil.url, **QUICK)) as service:
+        yield service
+
+
+@contextmanager
+def connected(service: Service) -> Iterator[socket.socket]:
+    url = httpx.URL(service.url)
+    with socket.create_connection((url.host, url.port), timeout=LET_GO_S) as made:
+        yield made
+
+
+def drip(made: socket.socket, first: bytes, drop: bytes) -> bytes:
+    """Sends `first`, then `drop` again and again, until the other side ends it; what it said."""
+    made.sendall(first)
+    heard, until = b"", time.monotonic() + LET_GO_S
+    made.settimeout(0.2)
+    while time.monotonic() < until:
+        try:
+            made.sendall(drop)
+            got = made.recv(65536)
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            return heard
+        if not got:
+            return heard
+        heard += got
+    raise AssertionError("it was never let go")
+
+
+def test_a_connection_that_says_nothing_is_let_go(hasty: Service) -> None:
+    with connected(hasty) as made:
+        assert drip(made, b"", b"") == b""
+
+
+def test_a_header_a_byte_at_a_time_is_let_go(hasty: Service) -> None:
+    with connected(hasty) as made:
+        assert drip(made, b"GET /v1/health HTTP/1.1\r\nHost: x\r\nX-Slow: ", b"a") == b""
+
+
+def test_so_it_is_after_an_honest_request_on_the_same_connection(hasty: Service) -> None:
+    with connected(hasty) as made:
+        made.sendall(b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"200 OK" in made.recv(65536)
+        assert b"HTTP" not in drip(made, b"GET /v1/health HTTP/1.1\r\nX-Slow: ", b"a")
+
+
+def test_a_body_that_drips_is_answered_408_without_a_token(hasty: Service) -> None:
+    with connected(hasty) as made:
+        heard = drip(made, b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n{", b" ")
+        assert b" 408 " in heard.splitlines()[0]
+        assert b"application/problem+json" in heard
+
+
+def test_an_upload_that_stands_still_is_let_go(hasty: Service) -> None:
+    head = (
+        f"PUT /v1/blobs/blake3:{'0' * 64} HTTP/1.1\r\nHost: x\r\n"
+        f"Authorization: Bearer {hasty.token}\r\nContent-Length: 100000\r\n\r\n"
+    )
+    with connected(hasty) as made:
+        assert drip(made, head.encode(), b"") == b""
+    incoming = hasty.context.settings.data / "blobs" / "incoming"
+    until = time.monotonic() + LET_GO_S
+    while list(incoming.iterdir()) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert list(incoming.iterdir()) == [], "what came of it is gone"
+
+
+def test_an_upload_that_moves_is_not(hasty: Service) -> None:
+    """It takes longer than every bound, and is never still for so long."""
+
+    def slowly() -> Iterator[bytes]:
+        for _ in range(8):
+            time.sleep(0.3)
+            yield b"piece"
+
+    digest = f"blake3:{'0' * 64}"
+    answer = hasty.requester.put(f"/v1/blobs/{digest}", content=slowly())
+    assert answer.status_code == 422, "it came whole, and was something else"
+
+
+def test_a_poll_that_waits_longer_than_every_bound_is_not(hasty: Service) -> None:
+    _, worker = hasty.worker()
+    answer = worker.post("/v1/work/poll", json={"determinism_class": "cpu", "capacity": 1, "wait_s": 3})
+    assert answer.status_code == 200
+
+
+def test_an_answer_that_nobody_reads_is_let_go(hasty: Service) -> None:
+    data = b"\0" * (32 << 20)
+    digest = hasty.context.blobs.put(data)
+    with connected(hasty) as made:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        made.sendall(f"GET /v1/blobs/{digest} HTTP/1.1\r\nAuthorization: Bearer {hasty.token}\r\n\r\n".encode())
+        time.sleep(3)
+        made.settimeout(LET_GO_S)
+        assert len(to_the_end(made)) < len(data)
+
+
+def to_the_end(made: socket.socket) -> bytes:
+    heard = bytearray()
+    try:
+        while got := made.recv(1 << 20):
+            heard += got
+    except ConnectionError:
+        return bytes(heard)
+    return bytes(heard)
+
+
+def test_headers_of_any_size_are_not_taken(hasty: Service) -> None:
+    with connected(hasty) as made:
+        made.sendall(b"GET /v1/health HTTP/1.1\r\nHost: x\r\nX-Large: " + b"a" * (1 << 20))
+        try:
+            heard = made.recv(65536)
+        except ConnectionError:
+            heard = b""
+        assert heard == b"" or b" 400 " in heard.splitlines()[0]
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/session", "/v1/work/poll", "/v1/jobs/x/fund"])
+def test_a_body_over_the_limit_is_refused_before_anybody_is_asked_for_a_token(hasty: Service, path: str) -> None:
+    assert hasty.anyone.post(path, content=b" " * (2 << 20)).status_code == 413
+
+
+def test_slow_clients_keep_nobody_waiting(hasty: Service) -> None:
+    """Two hundred connections that drip; an honest request is answered among them."""
+    with connected(hasty):
+        made = [socket.create_connection((httpx.URL(hasty.url).host, httpx.URL(hasty.url).port)) for _ in range(200)]
+        for each in made:
+            each.sendall(b"GET / HTTP/1.1\r\nX-Slow: ")
+        answered: list[int] = []
+        asking = threading.Thread(target=lambda: answered.append(hasty.anyone.get("/v1/health").status_code))
+        asking.start()
+        asking.join(LET_GO_S)
+        for each in made:
+            each.close()
+        assert answered == [200]
+
+
+def test_a_websocket_is_not_spoken(hasty: Service) -> None:
+    headers = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Key": "x", "Sec-WebSocket-Version": "13"}
+    assert hasty.anyone.get("/v1/health", headers=headers).status_code == 200

@@ -1,0 +1,170 @@
+"""Who knocks too often is told when to come again; who waits in a poll, or sits behind a proxy, is not mistaken."""
+
+from ipaddress import ip_network
+from typing import Any
+
+import httpx
+import pytest
+from api_service import serving
+from eth_account import Account
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradmarket.contracts import deployment as deployments
+from gradmarket.requester.api.callers import caller, network_of
+from gradmarket.requester.api.rates import FIRST_SWEEP, Buckets, Rate
+from gradmarket.requester.settings import Settings
+
+POLL = {"determinism_class": "cpu", "capacity": 0, "wait_s": 0}
+LIMITS: dict[str, Any] = {
+    "unlimited": frozenset(),
+    "trusted_proxies": frozenset(),
+    "address_rate": 0.01,
+    "address_burst": 20,
+    "token_rate": 0.01,
+    "token_burst": 5,
+    "wallet_rate": 0.01,
+    "wallet_burst": 4,
+}
+
+
+@pytest.fixture
+def limited(anvil, deployment, tmp_path):  # type: ignore[no-untyped-def]
+    def settings(**changed: Any) -> Settings:
+        deployments.write(deployment, tmp_path / "deployment.json")
+        return Settings(data=tmp_path, rpc=anvil.url, **(LIMITS | changed))
+
+    return settings
+
+
+def statuses(client: httpx.Client, times: int, **options: Any) -> list[int]:
+    return [client.get("/v1/health", **options).status_code for _ in range(times)]
+
+
+def test_one_address_is_limited_and_told_when_to_come_again(limited) -> None:  # type: ignore[no-untyped-def]
+    with serving(limited(address_rate=0.5)) as service:
+        assert statuses(service.anyone, 20) == [200] * 20
+        refused = service.anyone.get("/v1/health")
+        assert refused.status_code == 429
+        assert refused.headers["content-type"] == "application/problem+json"
+        assert 1 <= int(refused.headers["retry-after"]) <= 2
+        assert "one address" in refused.json()["detail"]
+
+
+def test_nobody_escapes_by_writing_forwarded_addresses(limited) -> None:  # type: ignore[no-untyped-def]
+    with serving(limited()) as service:
+        forged = [{"X-Forwarded-For": f"10.0.0.{n}", "Forwarded": f"for=10.0.0.{n}"} for n in range(21)]
+        found = [service.anyone.get("/v1/health", headers=headers).status_code for headers in forged]
+        assert found == [200] * 20 + [429]
+
+
+def test_behind_a_trusted_proxy_each_has_a_limit_of_its_own(limited) -> None:  # type: ignore[no-untyped-def]
+    with serving(limited(trusted_proxies=frozenset({ip_network("127.0.0.0/8")}))) as service:
+        first, second = {"X-Forwarded-For": "192.0.2.1"}, {"X-Forwarded-For": "192.0.2.1, 192.0.2.2"}
+        assert statuses(service.anyone, 21, headers=first) == [200] * 20 + [429]
+        assert statuses(service.anyone, 1, headers=second) == [200]
+
+
+def test_one_token_is_limited_whoever_else_comes_from_there(limited) -> None:  # type: ignore[no-untyped-def]
+    with serving(limited(address_burst=1000)) as service:
+        assert statuses(service.requester, 6) == [200] * 5 + [429]
+        assert statuses(service.anyone, 6) == [200] * 6
+
+
+def test_one_wallet_is_limited_whatever_token_it_sends(limited) -> None:  # type: ignore[no-untyped-def]
+    with serving(limited(address_burst=1000, token_burst=1000)) as service:
+        account = Account.create()
+        tokens = [service.knock(account, service.siwe(account)).json()["token"] for _ in range(5)]
+        answers = [service.client(token).post("/v1/work/poll", json=POLL) for token in tokens]
+        assert [answer.status_code for answer in answers] == [200] * 4 + [429]
+        assert "one wallet" in answers[-1].json()["detail"]
+        _, other = service.worker()
+        assert other.post("/v1/work/poll", json=POLL).status_code == 200
+
+
+def test_a_poll_that_waits_counts_once(limited) -> None:  # type: ignore[no-untyped-def]
+    with serving(limited(address_burst=1000, wallet_burst=2)) as service:
+        _, worker = service.worker()
+        waited = worker.post("/v1/work/poll", json={**POLL, "capacity": 1, "wait_s": 2})
+        assert waited.status_code == 200
+        assert [worker.post("/v1/work/poll", json=POLL).status_code for _ in range(2)] == [200, 429]
+
+
+def test_the_refused_are_counted(limited) -> None:  # type: ignore[no-untyped-def]
+    with serving(limited()) as service:
+        statuses(service.anyone, 23)
+        value = service.context.meters.registry.get_sample_value("gradmarket_rate_limited_total", {"by": "address"})
+        assert value == 3
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@given(st.lists(st.floats(0, 5), min_size=1, max_size=200), st.integers(1, 10), st.integers(1, 10))
+def test_in_any_span_at_most_burst_and_rate_times_it_pass(pauses: list[float], per_s: int, burst: int) -> None:
+    clock = Clock()
+    buckets, passed = Buckets(Rate(per_s, burst), clock), 0
+    for pause in pauses:
+        clock.now += pause
+        passed += buckets.take("one") == 0.0
+    assert passed <= burst + per_s * clock.now + 1e-6
+
+
+@given(st.lists(st.floats(0, 2), min_size=1, max_size=100), st.integers(1, 10), st.integers(1, 10))
+def test_who_comes_again_when_told_is_let_pass(pauses: list[float], per_s: int, burst: int) -> None:
+    clock = Clock()
+    buckets = Buckets(Rate(per_s, burst), clock)
+    for pause in pauses:
+        clock.now += pause
+        wait = buckets.take("one")
+        if wait > 0:
+            clock.now += wait + 1e-9
+            assert buckets.take("one") == 0.0
+
+
+def test_many_names_leave_no_memory_behind() -> None:
+    clock = Clock()
+    buckets = Buckets(Rate(10, 10), clock)
+    for number in range(20 * FIRST_SWEEP):
+        clock.now += 0.001
+        buckets.take(str(number))
+    assert len(buckets) <= 2 * FIRST_SWEEP
+
+
+def scope(client: str, *forwarded: str) -> dict[str, Any]:
+    return {"client": (client, 1), "headers": [(b"x-forwarded-for", value.encode()) for value in forwarded]}
+
+
+@pytest.mark.parametrize(
+    ("heard", "trusted", "found"),
+    [
+        (scope("192.0.2.9", "10.1.1.1"), (), "192.0.2.9"),
+        (scope("192.0.2.9", "10.1.1.1"), ("192.0.2.9",), "10.1.1.1"),
+        (scope("192.0.2.9", "forged, 10.1.1.1"), ("192.0.2.9",), "10.1.1.1"),
+        (scope("192.0.2.9", "forged", "10.1.1.1"), ("192.0.2.9",), "10.1.1.1"),
+        (scope("192.0.2.9", "10.1.1.1, 192.0.2.8"), ("192.0.2.0/24",), "10.1.1.1"),
+        (scope("192.0.2.9", "192.0.2.7, 192.0.2.8"), ("192.0.2.0/24",), "192.0.2.7"),
+        (scope("2001:db8::1", "2001:db8::2"), ("2001:db8::1",), "2001:db8::2"),
+        (scope("192.0.2.9"), ("192.0.2.9",), "192.0.2.9"),
+    ],
+)
+def test_the_nearest_address_that_no_trusted_proxy_has(heard: Any, trusted: tuple[str, ...], found: str) -> None:
+    assert caller(heard, frozenset(map(ip_network, trusted))) == found
+
+
+@pytest.mark.parametrize(
+    ("host", "network"),
+    [
+        ("192.0.2.9", "192.0.2.0/24"),
+        ("2001:db8:1:2::3", "2001:db8:1::/48"),
+        ("127.0.0.1", None),
+        ("::1", None),
+        ("unknown", None),
+    ],
+)
+def test_networks_that_separation_tells_apart(host: str, network: str | None) -> None:
+    assert network_of(host) == network
