@@ -46,18 +46,20 @@ def run(context: Context, job_id: str) -> float | None:
             return context.settings.sweep_s
         asking = [worker for worker in alive if _asks(worker, now)]
         pool = {c.party.worker: c for c in workers.candidates(session, job, asking)}
-        idle = _idle(session, job, alive, pool)
+        others = _others(session, job, alive, pool)
         waits = []
         for task in _open(session, job_id):
-            if not any(candidate.capacity for candidate in pool.values()):
+            free = sum(candidate.capacity > 0 for candidate in pool.values())
+            if not free:
                 break
-            waits.append(_fill(context, session, job, task, pool, idle, now))
+            waits.append(_fill(context, session, job, task, pool, free + others, now))
     return None if LEASED in waits else min(waits, default=context.settings.sweep_s)
 
 
 def _open(session: Session, job_id: str) -> Sequence[Task]:
+    """Later waves first: who committed to them waits, and can take nothing else meanwhile."""
     wanted = select(Task).where(Task.job_id == job_id, Task.state == TaskState.OPEN)
-    return locked_tasks(session, wanted.limit(TASKS_AT_ONCE))
+    return sorted(locked_tasks(session, wanted.limit(TASKS_AT_ONCE)), key=lambda task: task.wave, reverse=True)
 
 
 def _settle_class(job: Job, alive: Sequence[Worker]) -> bool:
@@ -73,11 +75,11 @@ def _settle_class(job: Job, alive: Sequence[Worker]) -> bool:
     return job.determinism_class is not None
 
 
-def _idle(session: Session, job: Job, alive: Sequence[Worker], pool: dict[Address, Candidate]) -> int:
-    """Live workers of the class that hold nothing, whether they ask just now or not."""
+def _others(session: Session, job: Job, alive: Sequence[Worker], pool: dict[Address, Candidate]) -> int:
+    """Live workers of the class that hold nothing and do not ask just now: a draw waits a moment for them."""
     busy = workers.in_flight(session, job.id)
     return sum(
-        worker.determinism_class == job.determinism_class and (worker.address in pool or worker.address not in busy)
+        worker.determinism_class == job.determinism_class and worker.address not in pool and worker.address not in busy
         for worker in alive
     )
 
@@ -96,6 +98,8 @@ def _fill(
         return wait
     seed = tagged("draw", Hash(task.secret), task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
     drawn = assignment.draw(seed, able, opening, places)
+    if not replicas and len(drawn) < places:
+        return context.settings.sweep_s  # a task begins whole: who waits in half a wave is missing in another's split
     still = {w.address: w for w in locked_workers(session, (c.party.worker for c in drawn)) if _asks(w, now)}
     for candidate in drawn:
         if candidate.party.worker in still:

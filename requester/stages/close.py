@@ -34,15 +34,18 @@ def ready(session: Session, now: float) -> Sequence[str]:
 
 
 def run(context: Context, task_id: str) -> None:
-    now = context.clock()
     with context.begin() as session:
-        task = locked(session, Task, task_id)
-        if task.state not in GATHERING or task.due_at is None:
-            return
-        in_wave = select(Replica).where(Replica.task_id == task_id, Replica.wave == task.wave)
-        members = session.scalars(in_wave.where(Replica.state == ReplicaState.COMMITTED)).all()
-        if not members or (len(members) < task.wave_size and task.due_at > now):
-            return
+        advance(context, session, locked(session, Task, task_id))
+
+
+def advance(context: Context, session: Session, task: Task) -> None:
+    """Closes the task's wave if it is complete or overdue; whoever commits last does so in the same transaction."""
+    now = context.clock()
+    if task.state not in GATHERING or task.due_at is None:
+        return
+    in_wave = select(Replica).where(Replica.task_id == task.id, Replica.wave == task.wave)
+    members = session.scalars(in_wave.where(Replica.state == ReplicaState.COMMITTED)).all()
+    if members and (len(members) >= task.wave_size or task.due_at <= now):
         _open_secret(context, session, task, members, now)
 
 

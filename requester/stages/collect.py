@@ -1,6 +1,5 @@
 """What workers say by poll: commitments, reveals, leases given back. Each is taken or refused by itself."""
 
-from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market import signing
@@ -9,6 +8,7 @@ from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Address, Hash, ReplicaState, TaskState
 from gradmarket.market.wire import CommitmentMade, GivenUp, Reveal, hash_of
 from gradmarket.requester.context import Context
+from gradmarket.requester.stages import close, judge
 from gradmarket.requester.stages.ending import strike
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Replica, Task
@@ -34,7 +34,7 @@ def held(session: Session, worker: Address, replica_id: str, fence: int) -> tupl
 
 
 def commit(context: Context, session: Session, worker: Address, said: CommitmentMade) -> None:
-    """LEASED -> COMMITTED. The same commitment again is no error, another one is a Conflict."""
+    """LEASED -> COMMITTED, and the wave may close. The same again is no error, another commitment is a Conflict."""
     replica, task = held(session, worker, said.replica, said.fence)
     if replica.sealed is not None:
         if replica.sealed != said.sealed:
@@ -56,11 +56,11 @@ def commit(context: Context, session: Session, worker: Address, said: Commitment
     )
     if task.due_at is None:
         task.due_at = now + task.offer["wave_seconds"]
-    ring(session, "close")
+    close.advance(context, session, task)
 
 
-def reveal(session: Session, worker: Address, said: Reveal) -> None:
-    """COMMITTED -> REVEALED, where salt and root open the seal; else REJECTED with that as the evidence."""
+def reveal(context: Context, session: Session, worker: Address, said: Reveal) -> None:
+    """COMMITTED -> REVEALED where salt and root open the seal, else REJECTED with that as the evidence; then judged."""
     replica, task = held(session, worker, said.replica, said.fence)
     if replica.salt is not None:
         if (replica.salt, replica.root) != (said.salt, said.root):
@@ -74,13 +74,7 @@ def reveal(session: Session, worker: Address, said: Reveal) -> None:
     state = ReplicaState.REVEALED if opened else ReplicaState.REJECTED
     reason = "" if opened else "salt and root do not open the commitment"
     move(session, replica, state, salt=said.salt, root=said.root, reason=reason)
-    if not _waiting_for(session, task):
-        ring(session, "judge")
-
-
-def _waiting_for(session: Session, task: Task) -> int:
-    committed = select(func.count()).where(Replica.task_id == task.id, Replica.state == ReplicaState.COMMITTED)
-    return session.scalar(committed) or 0
+    judge.advance(context, session, task)
 
 
 def give_up(session: Session, worker: Address, said: GivenUp) -> None:

@@ -34,8 +34,8 @@ PROMISES = (Outcome.ACCEPTED, Outcome.DIVERGED)
 
 
 @patiently
-def hear(context: Context, address: Address, said: PollRequest) -> tuple[Refusal, ...]:
-    """Takes in what the worker says; an item that is refused leaves the others standing."""
+def hear(context: Context, address: Address, said: PollRequest) -> PollAnswer:
+    """Takes in what the worker says and tells what is new; an item that is refused leaves the others standing."""
     now = context.clock()
     with context.begin() as session:
         tasks_of(session, address, _named(said))
@@ -44,7 +44,7 @@ def hear(context: Context, address: Address, said: PollRequest) -> tuple[Refusal
         worker.jobs, worker.least_price = list(said.jobs), said.min_price
         refusals = [
             *_each(session, said.commitments, lambda item: collect.commit(context, session, address, item)),
-            *_each(session, said.reveals, lambda item: collect.reveal(session, address, item)),
+            *_each(session, said.reveals, lambda item: collect.reveal(context, session, address, item)),
             *_each(session, said.given_up, lambda item: collect.give_up(session, address, item)),
         ]
         _heard(session, address, said)
@@ -56,7 +56,9 @@ def hear(context: Context, address: Address, said: PollRequest) -> tuple[Refusal
         if worker.capacity:
             _open_accounts(session, address)
             ring(session, "assign")
-    return tuple(refusals)
+        session.flush()
+        told = _told(context, session, address, said, now)
+    return told.model_copy(update={"refusals": tuple(refusals)})
 
 
 def _named(said: PollRequest) -> list[str]:
@@ -112,39 +114,43 @@ def _open_to(session: Session, address: Address) -> Sequence[Replica]:
 def answer(context: Context, address: Address, said: PollRequest, final: bool = False) -> PollAnswer:
     """What the rows hold that the worker does not know; `final` adds why there is no lease."""
     now = context.clock()
+    with context.reading() as session:
+        told = _told(context, session, address, said, now)
+        waiting = progress.why_no_lease(session, address, context.settings.max_strikes, now) if final else ""
+    return told.model_copy(update={"waiting": waiting})
+
+
+def _told(context: Context, session: Session, address: Address, said: PollRequest, now: float) -> PollAnswer:
     leases, waves, uploads, verdicts = [], [], [], []
     jobs_paid = dict.fromkeys(said.vouchers_for)
-    with context.reading() as session:
-        for replica in _open_to(session, address):
-            task = session.get_one(Task, replica.task_id)
-            state = ReplicaState(replica.state)
-            if state == ReplicaState.COMMITTED and task.state == TaskState.REVEALING:
-                waves.append(_wave(session, replica, task))
-            if state == ReplicaState.AGREE and task.uploader == replica.id:
-                uploads.append(_upload(context, session, replica, task, now))
-            if said.known.get(ReplicaId(replica.id)) == state:
-                continue
-            if state == ReplicaState.LEASED:
-                leases.append(_lease(replica, task, now))
-            elif state == ReplicaState.AGREE or lifecycle.over(state):
-                verdicts.append(verdict(replica, task))
-                if state in lifecycle.PAID:
-                    jobs_paid[JobId(task.job_id)] = None
-        vouchers = [told for job_id in jobs_paid if (told := voucher(session, job_id, address))]
-        waiting = progress.why_no_lease(session, address, context.settings.max_strikes, now) if final else ""
+    for replica in _open_to(session, address):
+        task = session.get_one(Task, replica.task_id)
+        state = ReplicaState(replica.state)
+        if state == ReplicaState.COMMITTED and task.state == TaskState.REVEALING:
+            waves.append(_wave(session, replica, task))
+        if state == ReplicaState.AGREE and task.uploader == replica.id:
+            uploads.append(_upload(context, session, replica, task, now))
+        if said.known.get(ReplicaId(replica.id)) == state:
+            continue
+        if state == ReplicaState.LEASED:
+            leases.append(_lease(replica, task, now))
+        elif state == ReplicaState.AGREE or lifecycle.over(state):
+            verdicts.append(verdict(replica, task))
+            if state in lifecycle.PAID:
+                jobs_paid[JobId(task.job_id)] = None
+    vouchers = [told for job_id in jobs_paid if (told := voucher(session, job_id, address))]
     return PollAnswer(
         leases=tuple(leases),
         waves=tuple(waves),
         uploads=tuple(uploads),
         verdicts=tuple(verdicts),
         vouchers=tuple(vouchers),
-        waiting=waiting,
     )
 
 
 def news(told: PollAnswer) -> bool:
     """Whether it is worth answering now."""
-    return bool(told.leases or told.waves or told.uploads or told.verdicts or told.vouchers)
+    return bool(told.leases or told.waves or told.uploads or told.verdicts or told.vouchers or told.refusals)
 
 
 def _lease(replica: Replica, task: Task, now: float) -> Lease:

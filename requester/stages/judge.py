@@ -30,19 +30,23 @@ def ready(session: Session, now: float) -> Sequence[str]:
 
 
 def run(context: Context, task_id: str) -> None:
-    now = context.clock()
     with context.begin() as session:
-        task = locked_task(session, task_id)
-        if task.state != TaskState.REVEALING:
-            return
-        committed = select(Replica).where(Replica.task_id == task_id, Replica.committed_at.is_not(None))
-        replicas = {ReplicaId(replica.id): replica for replica in session.scalars(committed)}
-        if not _all_said(session, task, replicas, now):
-            return
-        policy = jobs.spec(session.get_one(Job, task.job_id)).replication
-        ballots = {id_: _ballot(replica) for id_, replica in replicas.items()}
-        judgement = voting.judge(exact.groups(ballots), len(replicas), policy.replicas, policy.max_replicas)
-        _carry_out(context, session, task, replicas, judgement, now)
+        advance(context, session, locked_task(session, task_id))
+
+
+def advance(context: Context, session: Session, task: Task) -> None:
+    """Judges the task if all is said or the time is over; whoever reveals last does so in the same transaction."""
+    now = context.clock()
+    if task.state != TaskState.REVEALING:
+        return
+    committed = select(Replica).where(Replica.task_id == task.id, Replica.committed_at.is_not(None))
+    replicas = {ReplicaId(replica.id): replica for replica in session.scalars(committed)}
+    if not _all_said(session, task, replicas, now):
+        return
+    policy = jobs.spec(session.get_one(Job, task.job_id)).replication
+    ballots = {id_: _ballot(replica) for id_, replica in replicas.items()}
+    judgement = voting.judge(exact.groups(ballots), len(replicas), policy.replicas, policy.max_replicas)
+    _carry_out(context, session, task, replicas, judgement, now)
 
 
 def _ballot(replica: Replica) -> Digest | None:

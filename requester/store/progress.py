@@ -70,9 +70,14 @@ def why_no_lease(session: Session, address: str, max_strikes: int, now: float) -
         if job.determinism_class is None and stuck:
             return f"{jobs.spec(job).name}: {stuck}"
         (candidate,) = workers.candidates(session, job, [worker])
-        reason = assignment.why_not(candidate, opening_for(session, job, task, max_strikes))
-        return f"{jobs.spec(job).name}: {reason or 'others were drawn'}"
+        opening = opening_for(session, job, task, max_strikes)
+        reason = assignment.why_not(candidate, opening)
+        return f"{jobs.spec(job).name}: {reason or _nobody_to_blame(opening)}"
     return "no task is open just now"
+
+
+def _nobody_to_blame(opening: Opening) -> str:
+    return "others were drawn" if opening.parties else "fewer free workers just now than a task begins with"
 
 
 def counts(session: Session, job_id: str, worker: str | None = None) -> dict[str, int]:

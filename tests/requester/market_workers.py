@@ -155,7 +155,7 @@ class SimWorker:
             **fields,
         )
         received = PollRequest.model_validate_json(self.request.model_dump_json())
-        refusals = exchange.hear(self.floor.context, self.address, received)
+        refusals = exchange.hear(self.floor.context, self.address, received).refusals
         self.refusals.extend(refusals)
         return refusals
 

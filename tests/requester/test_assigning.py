@@ -46,23 +46,36 @@ def test_one_price_reserved_is_one_lease_at_a_time(new_floor) -> None:  # type: 
 
 
 def test_a_worker_holds_no_more_leases_than_it_asked_for(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(tasks_per_round=4)
+    floor = new_floor(tasks_per_round=4, replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     greedy = floor.worker()
     greedy.capacity = 2
-    modest = [floor.worker() for _ in range(2)]
+    modest = [floor.worker()]
     floor.gather()
     assert len(floor.replicas(greedy)) == 2
     assert all(len(floor.replicas(worker)) == 1 for worker in modest)
 
 
+def test_a_task_begins_whole_or_not_at_all(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(tasks_per_round=2)
+    workers = [floor.worker() for _ in range(5)]
+    floor.gather()
+    idle = [worker for worker in workers if not floor.replicas(worker)]
+    assert len(idle) == 2, "half a wave of the second task would wait for workers that wait in a split of the first"
+    idle[0].hear()
+    assert "fewer free workers" in idle[0].waiting
+    floor.play()
+    assert floor.state() == JobState.FINISHED
+
+
 def test_a_worker_that_wants_a_higher_price_or_another_job_gets_none(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor()
-    dear, elsewhere, *_ = [floor.worker() for _ in range(3)]
+    floor = new_floor(tasks_per_round=2)
+    dear, elsewhere, *content = [floor.worker() for _ in range(5)]
     dear.say(min_price=PRICE + 1)
     elsewhere.say(jobs=["00000000000000bb"])
-    floor.workers[2].say(min_price=PRICE, jobs=[floor.job])
+    for worker in content:
+        worker.say(min_price=PRICE, jobs=[floor.job])
     floor.drive()
-    assert leased(floor) == {floor.workers[2].address}
+    assert leased(floor) == {worker.address for worker in content}
     dear.hear()
     assert "higher price" in dear.waiting
 
