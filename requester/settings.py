@@ -1,11 +1,19 @@
-"""What an operator may set, from GRADMARKET_… in the environment; read once, frozen."""
+"""What an operator may set, from GRADMARKET_… in the environment; read once, frozen.
 
+What the environment does not name is read from a file of that name, in small letters, in the folder GRADMARKET_SECRETS
+where there is one: containers mount secrets as files (`/run/secrets/gradmarket_database`).
+"""
+
+import os
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, HttpUrl, IPvAnyNetwork, SecretStr, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
+
+
+SECRETS = "GRADMARKET_SECRETS"
 
 
 class Settings(BaseSettings):
@@ -97,6 +105,18 @@ class Settings(BaseSettings):
     """The least level that is logged: DEBUG, INFO, WARNING or ERROR."""
     keep_parameters_every: int = Field(default=10, ge=1)
     """Checkpoints that are kept for ever; of the other rounds only the newest few are."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        folder = os.environ.get(SECRETS)
+        return (init_settings, env_settings, *((SecretsSettingsSource(settings_cls, folder),) if folder else ()))
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
