@@ -10,6 +10,7 @@ from typer.main import get_command, get_group
 COMMANDS: Final = {
     "serve": ("gradmarket.requester.cli", "serve", "Serve jobs to workers; its own local chain if none is configured."),
     "queue": ("gradmarket.requester.queue", "app", "Run the service's stages in Celery workers, on many machines."),
+    "migrate": ("gradmarket.commands.migrate", "migrate", "Bring the service's database to this version's tables."),
     "demo": ("gradmarket.demo.command", "demo", "The whole market on this machine: honest workers, cheats, money."),
     "job": ("gradmarket.commands.job", "app", "Post a job, watch it, steer it, download what it trained."),
     "worker": ("gradmarket.worker.cli", "app", "Sell gradients: run a worker, look after its wallet."),

@@ -13,6 +13,7 @@ from pydantic import Field, HttpUrl, IPvAnyNetwork, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
 
 
+
 SECRETS = "GRADMARKET_SECRETS"
 
 
@@ -116,7 +117,8 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         folder = os.environ.get(SECRETS)
-        return (init_settings, env_settings, *((SecretsSettingsSource(settings_cls, folder),) if folder else ()))
+        files = SecretsSettingsSource(settings_cls, folder) if folder else file_secret_settings
+        return (init_settings, env_settings, dotenv_settings, files)
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:

@@ -1,0 +1,44 @@
+"""`gradmarket migrate`: before the service's processes start, though each of them would do it too."""
+
+import time
+from typing import Annotated, Final
+
+import typer
+from sqlalchemy.exc import OperationalError
+
+from gradmarket.commands.edge import JsonOption, say_json, told
+from gradmarket.problems import Unreachable
+from gradmarket.requester.settings import Settings
+from gradmarket.requester.store import schema
+from gradmarket.requester.store.session import connect
+
+PAUSE_S: Final = 0.5
+
+
+def migrate(
+    wait_s: Annotated[float, typer.Option("--wait-s", help="How long a database that is not up yet is tried.")] = 60.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring the database that the settings name to this version's tables; several at once do no harm."""
+    with told():
+        _upgrade(Settings().database_url, wait_s)
+    if as_json:
+        say_json({"migrated": True})
+    else:
+        typer.echo("The database is up to date.")
+
+
+def _upgrade(url: str, wait_s: float) -> None:
+    until = time.monotonic() + wait_s
+    engine = connect(url)
+    try:
+        while True:
+            try:
+                schema.upgrade(engine)
+                return
+            except OperationalError as error:
+                if time.monotonic() > until:
+                    raise Unreachable(f"the database, after {wait_s:.0f} s: {error.orig}") from error
+            time.sleep(PAUSE_S)
+    finally:
+        engine.dispose()
