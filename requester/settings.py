@@ -12,8 +12,6 @@ from typing import Literal, Self
 from pydantic import Field, HttpUrl, IPvAnyNetwork, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
 
-
-
 SECRETS = "GRADMARKET_SECRETS"
 
 
