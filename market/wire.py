@@ -30,7 +30,9 @@ def _hex(value: bytes) -> str:
 
 
 def _hex_bytes(length: int) -> tuple[Any, ...]:
-    schema: dict[str, Any] = {"type": "string", "pattern": f"^0x[0-9a-f]{{{2 * length}}}$"}
+    digits = 2 * length
+    schema: dict[str, Any] = {"type": "string", "pattern": f"^0x[0-9a-f]{{{digits}}}$"}
+    schema |= {"minLength": 2 + digits, "maxLength": 2 + digits}
     return (
         BeforeValidator(_bytes),
         Field(min_length=length, max_length=length, json_schema_extra=schema),
