@@ -145,5 +145,14 @@ contract DecideTest is StakeFixture {
         vm.assertEq(market.exposure(jobId, ana).openCases, 0);
         vm.assertEq(market.staker(requester).amount, 0);
         vm.assertEq(market.toBurn(), uint256(BOND) * UNIT);
+        caseId = _another();
+        market.decide(caseId, false, validators, 2, signed(false));
+        vm.assertEq(market.toBurn(), 2 * uint256(BOND) * UNIT);
+    }
+
+    function _another() private returns (bytes32 opened) {
+        vm.prank(requester);
+        opened = market.accuse(jobId, ana, AMOUNT, keccak256("another"));
+        contest(opened);
     }
 }

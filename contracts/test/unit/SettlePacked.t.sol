@@ -154,6 +154,21 @@ contract SettlePackedTest is Fixture {
         bytes32 root = pair(pair(leaf(ben, 4, 0), leaf(ben, 4, 1)), leaf(ben, 4, 2));
         vm.assertEq(market.batchRoot(jobId, 1), root);
         vm.assertEq(market.batchRoot(jobId, 2), bytes32(0));
+        settle(jobId, ana, 4, 200);
+        vm.assertEq(market.batchRoot(jobId, 2), rootOf(200));
+    }
+
+    function rootOf(uint256 count) private view returns (bytes32) {
+        bytes32[] memory level = new bytes32[](count);
+        for (uint256 i; i < count; ++i) {
+            level[i] = leaf(ana, 4, i);
+        }
+        for (; count > 1; count = (count + 1) / 2) {
+            for (uint256 i; i < count; i += 2) {
+                level[i / 2] = i + 1 == count ? level[i] : pair(level[i], level[i + 1]);
+            }
+        }
+        return level[0];
     }
 
     function leaf(address worker, uint48 price, uint256 i) private pure returns (bytes32) {
