@@ -12,7 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from gradmarket.requester.api.jobs import NO_JOB, JobPath, found
 from gradmarket.requester.api.pages import MOST
 from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.views import EventView, time
+from gradmarket.requester.api.views.forms import time
+from gradmarket.requester.api.views.jobs import EventView
 from gradmarket.requester.bell import job_topic, rung_within
 from gradmarket.requester.context import Context
 from gradmarket.requester.store.tables import Event, Job

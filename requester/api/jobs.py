@@ -12,28 +12,17 @@ from sqlalchemy.orm import Session
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.job import AmountField, JobSpec
 from gradmarket.market.rules import payment
-from gradmarket.market.terms import Amount, Digest, JobState
+from gradmarket.market.terms import Amount, Digest, JobState, RoundState
 from gradmarket.requester.api.auth import ROLE, Requester
 from gradmarket.requester.api.blobs import ELSEWHERE, PART, WHOLE, served
 from gradmarket.requester.api.idempotency import Key, once
 from gradmarket.requester.api.pages import MOST, Cursor, Limit, page
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.views import (
-    JobView,
-    JobWorkerView,
-    Page,
-    RoundView,
-    TaskEvidence,
-    TaskView,
-    VerdictView,
-    evidence,
-    job_view,
-    job_worker_view,
-    round_view,
-    task_view,
-    verdict_view,
-)
+from gradmarket.requester.api.views.forms import Page
+from gradmarket.requester.api.views.jobs import JobView, RoundView, job_view, round_view
+from gradmarket.requester.api.views.money import JobWorkerView, job_worker_view
+from gradmarket.requester.api.views.tasks import TaskEvidence, TaskView, VerdictView, evidence, task_view, verdict_view
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages.ending import end
 from gradmarket.requester.stages.publish import admit
@@ -205,7 +194,9 @@ def task(context: Here, job_id: JobPath, task_id: JobPath) -> TaskEvidence:
             raise NotFound(f"no task {task_id[:80]} in job {job_id[:80]}")
         waves = session.scalars(select(Wave).where(Wave.task_id == task_id).order_by(Wave.number)).all()
         replicas = session.scalars(select(Replica).where(Replica.task_id == task_id).order_by(Replica.id)).all()
-        return evidence(row, list(waves), list(replicas))
+        ended = session.get_one(Job, job_id).ended_at is not None
+        closed = session.get_one(Round, (job_id, row.round)).state == RoundState.CLOSED
+        return evidence(row, list(waves), list(replicas), ended or closed)
 
 
 @router.get("/{job_id}/verdicts", responses=NO_JOB)

@@ -9,7 +9,7 @@ from fastapi import HTTPException, Query
 from sqlalchemy import Select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from gradmarket.requester.api.views import Page
+from gradmarket.requester.api.views.forms import Page
 
 Row = TypeVar("Row")
 View = TypeVar("View")

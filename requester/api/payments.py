@@ -14,17 +14,9 @@ from gradmarket.requester.api.jobs import NO_JOB, JobPath, found
 from gradmarket.requester.api.pages import Cursor, Limit, page
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.views import (
-    EarningsView,
-    Page,
-    PaymentView,
-    Stats,
-    WorkerView,
-    amount,
-    payment_view,
-    settlement_view,
-    time,
-)
+from gradmarket.requester.api.views.forms import Page, amount, time
+from gradmarket.requester.api.views.jobs import Stats
+from gradmarket.requester.api.views.money import EarningsView, PaymentView, WorkerView, payment_view, settlement_view
 from gradmarket.requester.stages import exchange
 from gradmarket.requester.store import progress
 from gradmarket.requester.store.tables import Account, Batch, Earned, Job, Replica, Round, Task, Transaction, Worker

@@ -17,6 +17,7 @@ from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import forget, judge, verdicts
 from gradmarket.requester.stages.collect import TooLate, held
+from gradmarket.requester.stages.ending import work_off
 from gradmarket.requester.store import jobs, money
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.facts import layout_of
@@ -126,6 +127,7 @@ def _accept(
             verdicts.sign(context, session, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, task.root, diverged)
         else:
             move(session, replica, ReplicaState.PAYABLE)
+            work_off(session, replica.worker)
         account = money.earn(session, job, task, replica, root, now)
         account.voucher_signature = context.voucher(job, account)
         if account.reserved - account.earned < 2 * job.price:

@@ -53,5 +53,11 @@ def strike(session: Session, address: str) -> None:
     session.execute(update(Worker).where(Worker.address == address).values(strikes=Worker.strikes + 1))
 
 
+def work_off(session: Session, address: str) -> None:
+    """An accepted gradient makes up for one strike: who lapses now and then is not suspended for good."""
+    struck = update(Worker).where(Worker.address == address, Worker.strikes > 0)
+    session.execute(struck.values(strikes=Worker.strikes - 1))
+
+
 def _workers(session: Session, job_id: str) -> list[str]:
     return list(session.scalars(select(Account.worker).where(Account.job_id == job_id)))

@@ -105,7 +105,7 @@ def _crown(
         if id_ in quorum.agreeing:
             verdicts.sign(context, session, task, replica, ReplicaState.AGREE, Outcome.ACCEPTED, root)
         elif replica.state == ReplicaState.REVEALED:
-            reason = f"its root is {replica.root}; {len(quorum.agreeing)} of {len(replicas)} committed to {root}"
+            reason = f"{len(quorum.agreeing)} of {len(replicas)} committed to another root than it did"
             verdicts.sign(context, session, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, root, reason)
             named = {"task": task.id, "replica": id_, "worker": replica.worker}
             tell(session, task.job_id, "rejected", now, **named, reason=reason)

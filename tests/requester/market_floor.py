@@ -5,6 +5,7 @@ What HTTP, the chain and the runner would bring is brought by hand: a published 
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -84,6 +85,7 @@ class Floor:
         self.driven = False
         """Somebody else drives the stages."""
         self._database = database(folder)
+        self._open_parts: list[Callable[[], None]] = []
         self.context = self._open()
         self.job = "00000000000000aa"
         self._post(**spec)
@@ -102,8 +104,9 @@ class Floor:
             unit="1",
             rpc=None,
         )
-        self._engine = connect(self._database)
-        sessions, bell = sessions_of(self._engine), bell_of(self._database)
+        engine, bell = connect(self._database), bell_of(self._database)
+        self._open_parts += [bell.stop, engine.dispose]
+        sessions = sessions_of(engine)
         return Context(
             settings=self.settings,
             sessions=sessions,
@@ -122,6 +125,11 @@ class Floor:
             chain_trouble=lambda: "",
         )
 
+    def desk(self, holder: str) -> Desk:
+        """As a process of this name has it."""
+        context = self._open()
+        return replace(self._desk(context.sessions, context.bell), holder=holder)
+
     def _desk(self, sessions: Sessions, bell: Bell) -> Desk:
         begin, look = partial(begun, sessions, bell), partial(reading, sessions)
         return Desk(begin, look, self.ledger, key_of("sender"), address_of(self.signer), self.clock)
@@ -131,9 +139,14 @@ class Floor:
         self.close()
         self.context = self._open()
 
+    def another(self) -> Context:
+        """What another process on the same database and blobs works with."""
+        return self._open()
+
     def close(self) -> None:
-        self.context.bell.stop()
-        self._engine.dispose()
+        for close in self._open_parts:
+            close()
+        self._open_parts.clear()
 
     def _post(self, **changes: Any) -> None:
         spec = JobSpec.model_validate(self._spec(**changes))

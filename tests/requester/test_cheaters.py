@@ -22,8 +22,8 @@ def test_a_minority_cheater_is_rejected_with_evidence_and_paid_nothing(new_floor
         assert held.told.state == ReplicaState.REJECTED
         assert held.told.signature is not None
         assert held.told.price == 0
-        assert held.root in held.told.reason
-        assert f"2 of 3 committed to {held.told.root}" in held.told.reason
+        assert held.told.root not in (None, held.root)
+        assert "2 of 3 committed to another root" in held.told.reason
     check_books(floor)
 
 

@@ -5,6 +5,7 @@ from market_floor import PRICE
 from market_workers import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, SimWorker, scaled
 
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from gradmarket.requester.api.views.tasks import evidence
 
 
 def test_a_lease_that_lapses_costs_a_strike_and_its_place_goes_to_another(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -99,10 +100,16 @@ def test_when_all_withhold_the_task_is_offered_anew(new_floor) -> None:  # type:
     floor.until(lambda: floor.tasks()[0].state == TaskState.FAILED)
     assert floor.earned() == {}
     assert [floor.strikes(worker) for worker in workers] == [1, 1, 1]
+    replicas = [replica for replica in floor.replicas() if replica.root]
+    told = evidence(floor.tasks()[0], [], replicas, over=False)
+    assert told.root is None, "a lazy worker would commit to it in the next attempt, whose seed is the same"
+    assert {replica.root for replica in told.replicas} == {None}
     for worker in workers:
         worker.behaviour = HONEST
     floor.play()
+    assert [floor.strikes(worker) for worker in workers] == [0, 0, 0], "an accepted gradient makes up for a strike"
     first, second = floor.tasks()
+    assert {replica.root for replica in evidence(first, [], replicas, over=True).replicas} == {replicas[0].root}
     assert "withheld" in first.reason
     assert second.attempt == 1
     assert first.offer["anchor"] != second.offer["anchor"]

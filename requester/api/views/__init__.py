@@ -1,0 +1,1 @@
+"""What the API shows of the rows: amounts as decimal strings in smallest units, times ISO 8601 UTC."""

@@ -1,0 +1,140 @@
+"""A job and its rounds, its counts and its events."""
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.terms import JobState, ReplicaState, RoundState
+from gradmarket.requester.api.views.forms import amount, time
+from gradmarket.requester.api.views.money import SettlementView
+from gradmarket.requester.store.tables import Job, Round
+
+
+class Costs(BaseModel):
+    """`at_most`: every replica of every task is asked for and agrees. `deposited` is what the contract holds of it."""
+
+    price: str
+    at_most: str
+    budget: str
+    deposited: str
+    earned: str
+    refunded: str
+
+
+class JobView(BaseModel):
+    id: str
+    name: str
+    state: JobState
+    reason: str
+    """Why it does not get on, or why it ended."""
+    notice: str
+    spec: JobSpec
+    publication: Publication | None
+    spec_digest: str | None
+    chain_job: int | None
+    unit: str
+    costs: Costs
+    round: int | None
+    rounds: int
+    accepted: int
+    rejected: int
+    loss: float | None
+    metrics: dict[str, float] | None
+    parameters: str | None
+    """Digest of the newest parameters."""
+    determinism_class: str | None
+    task_flops: int | None
+    task_peak_bytes: int | None
+    expiry: str | None
+    claim_until: str | None
+    created_at: str | None
+    ended_at: str | None
+
+
+NOTICE = "Workers see the model and the training data of this job."
+
+
+def job_view(
+    job: Job, spec: JobSpec, newest: Round | None, earned: int, states: dict[str, int], reason: str
+) -> JobView:
+    facts = job.facts or {}
+    paid = states.get(ReplicaState.PAYABLE, 0) + states.get(ReplicaState.DIVERGED, 0)
+    return JobView(
+        id=job.id,
+        name=spec.name,
+        state=JobState(job.state),
+        reason=reason,
+        notice=NOTICE,
+        spec=spec,
+        publication=Publication.model_validate(job.publication) if job.publication else None,
+        spec_digest=job.spec_digest,
+        chain_job=job.chain_job,
+        unit=job.unit,
+        costs=Costs(
+            price=amount(job.price, job.unit),
+            at_most=str(spec.most_expensive),
+            budget=amount(job.budget, job.unit),
+            deposited=amount(job.deposited, job.unit),
+            earned=amount(earned, job.unit),
+            refunded=amount(job.refunded, job.unit),
+        ),
+        round=newest.number if newest else None,
+        rounds=spec.rounds,
+        accepted=paid,
+        rejected=states.get(ReplicaState.REJECTED, 0),
+        loss=newest.loss if newest else None,
+        metrics=newest.metrics if newest else None,
+        parameters=newest.updated if newest else (job.publication or {}).get("parameters"),
+        determinism_class=job.determinism_class,
+        task_flops=facts.get("flops"),
+        task_peak_bytes=facts.get("peak_bytes"),
+        expiry=time(job.expiry),
+        claim_until=time(job.claim_until),
+        created_at=time(job.created_at),
+        ended_at=time(job.ended_at),
+    )
+
+
+class RoundView(BaseModel):
+    number: int
+    state: RoundState
+    parameters: str
+    updated: str | None
+    loss: float | None
+    metrics: dict[str, float] | None
+    opened_at: str | None
+    closed_at: str | None
+
+
+def round_view(row: Round) -> RoundView:
+    return RoundView(
+        number=row.number,
+        state=RoundState(row.state),
+        parameters=row.parameters,
+        updated=row.updated,
+        loss=row.loss,
+        metrics=row.metrics,
+        opened_at=time(row.opened_at),
+        closed_at=time(row.closed_at),
+    )
+
+
+class Stats(BaseModel):
+    rounds: int
+    tasks: int
+    accepted: int
+    rejected: int
+    replicas: dict[str, int]
+    uploads: int
+    payload_bytes: int
+    compute_seconds: float
+    first_accepted_seconds: float | None
+    settlements: list[SettlementView]
+
+
+class EventView(BaseModel):
+    id: int
+    kind: str
+    body: dict[str, Any]
+    at: str | None

@@ -1,0 +1,108 @@
+"""Who earned what, and how far it has come."""
+
+from pydantic import BaseModel
+
+from gradmarket.market.terms import ReplicaState
+from gradmarket.requester.api.views.forms import amount, hexed, time
+from gradmarket.requester.store.tables import Account, Batch, Earned, Transaction, Worker
+
+
+class JobWorkerView(BaseModel):
+    """One worker's standing in one job; amounts in smallest units."""
+
+    address: str
+    payout: str
+    accepted: int
+    rejected: int
+    replicas: dict[str, int]
+    earned: str
+    reserved: str
+    settled: str
+    withdrawn: str
+
+
+def job_worker_view(account: Account, worker: Worker, unit: str, states: dict[str, int]) -> JobWorkerView:
+    return JobWorkerView(
+        address=account.worker,
+        payout=worker.payout,
+        accepted=states.get(ReplicaState.PAYABLE, 0) + states.get(ReplicaState.DIVERGED, 0),
+        rejected=states.get(ReplicaState.REJECTED, 0),
+        replicas=states,
+        earned=amount(account.earned, unit),
+        reserved=amount(account.reserved, unit),
+        settled=amount(account.settled, unit),
+        withdrawn=amount(account.withdrawn, unit),
+    )
+
+
+class PaymentView(BaseModel):
+    """One accepted gradient and the batch that carries it on-chain."""
+
+    id: int
+    worker: str
+    task: str
+    replica: str
+    amount: str
+    payload_root: str | None
+    batch: int | None
+    batch_state: str | None
+    tx: str | None
+    at: str | None
+
+
+def payment_view(row: Earned, batch: Batch | None, tx: Transaction | None, unit: str) -> PaymentView:
+    return PaymentView(
+        id=row.id,
+        worker=row.worker,
+        task=row.task_id,
+        replica=row.replica_id,
+        amount=amount(row.units, unit),
+        payload_root=hexed(row.digest),
+        batch=batch.number if batch else None,
+        batch_state=batch.state if batch else None,
+        tx=tx.hash if tx else None,
+        at=time(row.at),
+    )
+
+
+class SettlementView(BaseModel):
+    batch: int
+    state: str
+    tx: str | None
+    gas: int | None
+    block: int | None
+    gradients: int
+    amount: str
+
+
+def settlement_view(batch: Batch, tx: Transaction | None, unit: str) -> SettlementView:
+    return SettlementView(
+        batch=batch.number,
+        state=batch.state,
+        tx=tx.hash if tx else None,
+        gas=tx.gas if tx else None,
+        block=tx.block if tx else None,
+        gradients=batch.gradients,
+        amount=amount(batch.units, unit),
+    )
+
+
+class WorkerView(BaseModel):
+    address: str
+    payout: str
+    determinism_class: str
+    seen_at: str | None
+    joined_at: str | None
+    strikes: int
+    replicas: dict[str, int]
+
+
+class EarningsView(BaseModel):
+    """Per job: what was earned, and how far settlement has come."""
+
+    job: str
+    chain_job: int | None
+    earned: str
+    reserved: str
+    settled: str
+    withdrawn: str

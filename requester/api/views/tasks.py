@@ -1,0 +1,152 @@
+"""A task, its waves and replicas, and the verdicts on them."""
+
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from gradmarket.market.terms import ReplicaState, TaskState
+from gradmarket.requester.api.views.forms import hexed, time
+from gradmarket.requester.store.tables import Replica, Task, Wave
+
+DECIDED: Final = (TaskState.ACCEPTED, TaskState.DIVERGED, TaskState.FINAL)
+
+
+class ReplicaView(BaseModel):
+    """Ballots, salts and signatures are shown once no other attempt at the task can follow that would copy them."""
+
+    id: str
+    worker: str
+    payout: str
+    state: ReplicaState
+    wave: int
+    reason: str
+    leased_at: str | None
+    committed_at: str | None
+    compute_seconds: float | None
+    sealed: str | None
+    commitment_signature: str | None
+    salt: str | None
+    root: str | None
+    outcome: int | None
+    verdict_signature: str | None
+
+
+def replica_view(row: Replica, shown: bool) -> ReplicaView:
+    return ReplicaView(
+        id=row.id,
+        worker=row.worker,
+        payout=row.payout,
+        state=ReplicaState(row.state),
+        wave=row.wave,
+        reason=row.reason,
+        leased_at=time(row.leased_at),
+        committed_at=time(row.committed_at),
+        compute_seconds=row.compute_seconds,
+        sealed=hexed(row.sealed) if shown else None,
+        commitment_signature=hexed(row.signature) if shown else None,
+        salt=hexed(row.salt) if shown else None,
+        root=row.root if shown else None,
+        outcome=row.outcome,
+        verdict_signature=hexed(row.verdict_signature) if shown else None,
+    )
+
+
+class WaveView(BaseModel):
+    number: int
+    secret: str | None
+    commitments: str | None
+    seed: str | None
+    signature: str | None
+    closed_at: str | None
+
+
+def wave_view(row: Wave) -> WaveView:
+    return WaveView(
+        number=row.number,
+        secret=hexed(row.secret),
+        commitments=hexed(row.commitments),
+        seed=hexed(row.seed),
+        signature=hexed(row.signature),
+        closed_at=time(row.closed_at),
+    )
+
+
+class TaskView(BaseModel):
+    id: str
+    round: int
+    index: int
+    attempt: int
+    state: TaskState
+    wave: int
+    reason: str
+    root: str | None
+    payload_bytes: int | None
+    used: bool
+    created_at: str | None
+    ended_at: str | None
+
+
+def task_view(row: Task) -> TaskView:
+    return TaskView(**_task_fields(row))
+
+
+def _task_fields(row: Task) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "round": row.round,
+        "index": row.index,
+        "attempt": row.attempt,
+        "state": TaskState(row.state),
+        "wave": row.wave,
+        "reason": row.reason,
+        "root": row.root if row.state in DECIDED else None,
+        "payload_bytes": row.payload_bytes,
+        "used": row.used,
+        "created_at": time(row.created_at),
+        "ended_at": time(row.ended_at),
+    }
+
+
+class TaskEvidence(TaskView):
+    """All that a verdict rests on: offer, waves, and every replica with its ballot once the task is over."""
+
+    offer: dict[str, Any]
+    offer_digest: str | None
+    offer_signature: str | None
+    waves: list[WaveView]
+    replicas: list[ReplicaView]
+
+
+def evidence(row: Task, waves: list[Wave], replicas: list[Replica], over: bool) -> TaskEvidence:
+    """`over`: the task's round or job has ended, so that nothing more is asked of anybody."""
+    shown = over or row.state in DECIDED
+    return TaskEvidence(
+        **_task_fields(row),
+        offer=row.offer,
+        offer_digest=hexed(row.offer_digest),
+        offer_signature=hexed(row.offer_signature),
+        waves=[wave_view(wave) for wave in waves],
+        replicas=[replica_view(replica, shown) for replica in replicas],
+    )
+
+
+class VerdictView(BaseModel):
+    task: str
+    replica: str
+    worker: str
+    state: ReplicaState
+    outcome: int | None
+    reason: str
+    signature: str | None
+
+
+def verdict_view(row: Replica) -> VerdictView:
+    return VerdictView(
+        task=row.task_id,
+        replica=row.id,
+        worker=row.worker,
+        state=ReplicaState(row.state),
+        outcome=row.outcome,
+        reason=row.reason,
+        signature=hexed(row.verdict_signature),
+    )
