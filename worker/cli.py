@@ -15,6 +15,7 @@ from gradmarket.worker.redeem import redeem_all
 from gradmarket.worker.report import Journal, totals
 from gradmarket.worker.run import run
 from gradmarket.worker.settings import Settings
+from gradmarket.worker.signals import LeaveNow
 from gradmarket.worker.vouchers import Book, value
 from gradmarket.worker.wallet import Wallet
 
@@ -96,6 +97,8 @@ def _told() -> Iterator[None]:
     except MarketError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from error
+    except LeaveNow as left:
+        raise typer.Exit(1) from left
 
 
 def _show(key: Wallet, settings: Settings, as_json: bool) -> None:

@@ -22,7 +22,7 @@ from gradmarket.worker.held import Shelf
 from gradmarket.worker.loop import Loop
 from gradmarket.worker.money import Purse
 from gradmarket.worker.policy import Limits
-from gradmarket.worker.problems import Problem, Unreachable
+from gradmarket.worker.problems import Unreachable, Untrusted
 from gradmarket.worker.prospect import prospect
 from gradmarket.worker.report import Journal, Summary, summary, totals
 from gradmarket.worker.settings import Settings
@@ -152,7 +152,6 @@ class _Session:
     def work(self) -> Summary:
         """Until the first signal and what follows from it, or until the second."""
         try:
-            self._start()
             self._until_asked_to_leave()
             self._leave()
         except LeaveNow:
@@ -172,20 +171,21 @@ class _Session:
 
     def _until_asked_to_leave(self) -> None:
         try:
+            self._start()
             while not self._desk.signals.leaving:
                 self._turn(leaving=False)
                 self._upkeep.turn()
-        except LeaveSoon:
+        except (LeaveSoon, Unreachable):
             return
 
     def _turn(self, leaving: bool, wait_s: float | None = None) -> None:
+        """What goes wrong with market or chain is said and tried again, unless the market is not to be trusted."""
         try:
             self._loop.turn(leaving, wait_s)
-        except Problem as problem:
-            self._desk.journal.once("problem", f"The market: {problem}", status=problem.status)
-            self._desk.signals.pause(PROBLEM_PAUSE_S)
-        except ChainError as error:
-            self._desk.journal.once("chain", f"The chain: {error}")
+        except (Unreachable, Untrusted):
+            raise
+        except MarketError as error:
+            self._desk.journal.once("problem", str(error))
             self._desk.signals.pause(PROBLEM_PAUSE_S)
 
     def _leave(self) -> None:

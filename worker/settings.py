@@ -14,7 +14,7 @@ GIB = 2**30
 
 
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="GRADMARKET_WORKER_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="GRADMARKET_WORKER_", frozen=True, extra="ignore", use_attribute_docstrings=True)
 
     market: HttpUrl = HttpUrl("http://127.0.0.1:8700")
     """The requester's service."""
@@ -43,7 +43,9 @@ class Settings(BaseSettings):
     step_s: float = Field(default=3600.0, gt=0)
     """Seconds that a step may take."""
     device: str = Field(default="cpu", pattern=r"^[a-z]+(:[0-9]+)?$")
+    """What computes: cpu, or cuda:0 and the like."""
     threads: int = Field(default=1, ge=1, le=256)
+    """Threads of a step; part of the determinism class."""
     leases: int = Field(default=1, ge=1, le=16)
     """Replicas in flight at once."""
     unpaid: int = Field(default=1, ge=1, le=64)

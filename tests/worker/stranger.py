@@ -329,8 +329,11 @@ class Server:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def __exit__(self, *_: object) -> None:
+    def stop(self) -> None:
         self._server.should_exit = True
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
         self._thread.join(10)
 
 

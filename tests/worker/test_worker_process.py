@@ -214,12 +214,19 @@ def test_a_market_that_is_down_is_waited_for(
 
 
 def test_without_a_market_it_still_redeems_when_it_leaves(
-    stranger: Stranger, start: Start, server: Server, worker_key: PrivateKey
+    stranger: Stranger, start: Start, server: Server, worker_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    opening = stranger.wave
+    monkeypatch.setattr(stranger, "wave", lambda row: opening(row) if row.number < 2 else gone(server, row))
     process = start()
-    process.until(lambda: stranger.earned == 21)
-    process.until(lambda: sum(event["event"] == "accepted" for event in process.events()) == 3)
-    server.__exit__()
+    process.until(lambda: any(event["event"] == "unreachable" for event in process.events()))
     process.popen.send_signal(signal.SIGTERM)
-    assert process.summary()["redeemed"] == "21"
-    assert balance(stranger, address_of(worker_key)) == 21
+    done = process.summary()
+    assert (done["earned"], done["redeemed"], done["finished"]) == ("14", "14", True)
+    assert balance(stranger, address_of(worker_key)) == 14
+
+
+def gone(server: Server, row: Row) -> WaveOpened:
+    """The market ends for good with a commitment in its hands."""
+    server.stop()
+    raise ConnectionError(f"nothing is said of {row.id}")
