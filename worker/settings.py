@@ -14,7 +14,9 @@ GIB = 2**30
 
 
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="GRADMARKET_WORKER_", frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = SettingsConfigDict(
+        env_prefix="GRADMARKET_WORKER_", frozen=True, extra="ignore", use_attribute_docstrings=True
+    )
 
     market: HttpUrl = HttpUrl("http://127.0.0.1:8700")
     """The requester's service."""
