@@ -52,8 +52,12 @@ class Market:
         return self._pages("/v1/jobs", {"state": state} if state else {})
 
     def steer(self, job_id: str, action: str) -> Json:
-        """`action` is fund, pause, resume or cancel."""
+        """`action` is pause, resume or cancel."""
         return self._post(f"/v1/jobs/{job_id}/{action}")
+
+    def fund(self, job_id: str, amount: str) -> Json:
+        """Raises the budget by `amount` of the token's smallest unit."""
+        return self._post(f"/v1/jobs/{job_id}/fund", {"amount": amount})
 
     def stats(self, job_id: str) -> Json:
         return self._get(f"/v1/jobs/{job_id}/stats")

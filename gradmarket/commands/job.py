@@ -20,7 +20,6 @@ from gradmarket.place import find
 
 SUCCEEDED: Final = "finished"
 STEERING: Final = {
-    "fund": "Deposit the job's budget, or see what to sign where the service cannot.",
     "pause": "Give out no more leases; what is in flight is judged and paid.",
     "resume": "Go on after a pause.",
     "cancel": "End a job; what is not owed comes back.",
@@ -124,6 +123,21 @@ def watch(job: JobArgument, market: MarketOption = None, data: DataOption = None
         with shown as show:
             ended = progress.follow(there, job, show)
     raise typer.Exit(0 if ended["state"] == SUCCEEDED else 1)
+
+
+@app.command()
+def fund(
+    job: JobArgument,
+    amount: Annotated[str, typer.Argument(help="How much more, in the token's smallest unit.")],
+    market: MarketOption = None,
+    token: TokenOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Raise the job's budget; the difference is deposited on-chain. A job that paused for it goes on with `resume`."""
+    with told(), find(market, token, data).market() as there:
+        changed = there.fund(job, amount)
+        say_json(changed) if as_json else _print(changed, Token.of(there.chain()))
 
 
 def _steering(action: str, purpose: str) -> None:

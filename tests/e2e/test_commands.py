@@ -99,6 +99,15 @@ def test_what_the_service_refuses_is_shown_with_its_field(run: Run, file: Callab
     assert "mlp" in done.stderr
 
 
+def test_a_budget_is_raised_by_whole_units(run: Run, posted: str) -> None:
+    before = json.loads(run("job", "show", posted, "--json").stdout)["costs"]["budget"]
+    done = run("job", "fund", posted, "5000000000", "--json")
+    assert int(json.loads(done.stdout)["costs"]["budget"]) == int(before) + 5_000_000_000
+    odd = run("job", "fund", posted, "1")
+    assert odd.exit_code == 1
+    assert "amount" in odd.stderr
+
+
 def test_a_job_is_steered(run: Run, posted: str) -> None:
     done = run("job", "cancel", posted, "--json")
     assert json.loads(done.stdout)["state"] == "cancelled"
