@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "worker": ("gradmarket.worker.cli", "app", "Sell gradients: run a worker, look after its wallet."),
     "wallet": ("gradmarket.worker.cli", "wallet_app", "A worker's key, and what it has earned."),
     "chain": ("gradmarket.commands.chain", "app", "The chain that holds the money."),
+    "settings": ("gradmarket.commands.settings", "settings", "Every setting, its default and what it means."),
     "doctor": ("gradmarket.commands.doctor", "doctor", "What this machine lacks, and how to mend it."),
 }
 """Name, module, what the module calls it, and its line in the help."""

@@ -1,0 +1,88 @@
+"""`gradmarket settings`: every setting of the service and of a worker, as a table made from the code."""
+
+import json
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings
+
+from gradmarket.commands.edge import JsonOption, say_json
+from gradmarket.requester.settings import Settings as ServiceSettings
+from gradmarket.worker.settings import Settings as WorkerSettings
+
+KINDS: Final = {"The service": ServiceSettings, "A worker": WorkerSettings}
+HEAD: Final = """# Settings
+
+Each is read once, at the start, from the environment, or from an option of the same name where the command has one.
+This page is made by `gradmarket settings > docs/settings.md`. Sets are JSON lists, such as `["10.0.0.0/8"]`.
+"""
+COLUMNS: Final = "| setting | kind | default | meaning |\n|---|---|---|---|"
+
+
+def settings(as_json: JsonOption = False) -> None:
+    """Every setting of the service and of a worker: its kind, its default and what it means."""
+    if as_json:
+        say_json({title: list(rows(kind)) for title, kind in KINDS.items()})
+        return
+    typer.echo(page(), nl=False)
+
+
+def page() -> str:
+    """The Markdown of docs/settings.md."""
+    tables = (f"\n## {title}\n\n{COLUMNS}\n" + "".join(map(_line, rows(kind))) for title, kind in KINDS.items())
+    return HEAD + "".join(tables)
+
+
+def rows(kind: type[BaseSettings]) -> Iterator[dict[str, str]]:
+    prefix = kind.model_config["env_prefix"]
+    for name, field in kind.model_fields.items():
+        yield {
+            "name": f"{prefix}{name}".upper(),
+            "kind": ", ".join([_kind(field.annotation), *_bounds(field)]),
+            "default": _default(field.default),
+            "meaning": " ".join((field.description or "").split()),
+        }
+
+
+def _line(row: dict[str, str]) -> str:
+    kind, meaning = (row[name].replace("|", "\\|") for name in ("kind", "meaning"))
+    return f"| `{row['name']}` | {kind} | {row['default']} | {meaning} |\n"
+
+
+def _kind(annotation: Any) -> str:
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(_kind(each) for each in inner if each is not types.NoneType)
+    if origin is frozenset:
+        return f"set of {_kind(inner[0])}"
+    if origin is typing.Literal:
+        return " or ".join(f"`{each}`" for each in inner)
+    if origin is typing.Annotated:
+        return _kind(inner[0])
+    names = {"SecretStr": "secret", "HttpUrl": "address", "IPvAnyNetwork": "network", "str": "text"}
+    name = getattr(annotation, "__name__", str(annotation))
+    return names.get(name, name.lower())
+
+
+def _bounds(field: FieldInfo) -> Iterator[str]:
+    signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+    for bound in field.metadata:
+        for name, sign in signs.items():
+            value = getattr(bound, name, None)
+            if value is not None:
+                yield f"{sign} {value}"
+
+
+def _default(value: Any) -> str:
+    if value is None or value == frozenset():
+        return ""
+    if isinstance(value, frozenset):
+        return f"`{json.dumps(sorted(map(str, value)))}`"
+    if isinstance(value, Path) and value.is_relative_to(Path.home()):
+        return f"`~/{value.relative_to(Path.home())}`"
+    return f"`{value}`"

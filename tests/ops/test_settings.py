@@ -1,0 +1,33 @@
+"""docs/settings.md is what the code says, and no setting is without its meaning."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gradmarket.cli import app
+from gradmarket.commands.settings import KINDS, page, rows
+
+PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text() == page(), "run: gradmarket settings > docs/settings.md"
+
+
+@pytest.mark.parametrize("title", KINDS)
+def test_every_setting_says_what_it_means(title: str) -> None:
+    assert [row["name"] for row in rows(KINDS[title]) if not row["meaning"]] == []
+
+
+def test_the_page_shows_no_secret_and_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADMARKET_TOKEN", "a-secret-token")
+    assert "a-secret-token" not in page()
+    assert str(Path.home()) not in page()
+
+
+def test_the_command_prints_the_page_and_its_data() -> None:
+    assert CliRunner().invoke(app, ["settings"]).stdout == page()
+    told = json.loads(CliRunner().invoke(app, ["settings", "--json"]).stdout)
+    assert {row["name"] for row in told["The service"]} >= {"GRADMARKET_DATA", "GRADMARKET_ADDRESS_RATE"}
