@@ -44,12 +44,16 @@ def locked_workers(session: Session, addresses: Iterable[str]) -> Sequence[Worke
 
 
 def tasks_of(session: Session, worker: str, replicas: Iterable[str]) -> Sequence[Task]:
-    """The tasks that these replicas of the worker are of."""
-    wanted = set(replicas)
+    """The tasks that these replicas of the worker are of; their jobs are held still as by `locked_task`."""
+    wanted = list(replicas)
     if not wanted:
         return ()
-    held = select(Task).join(Replica, Replica.task_id == Task.id)
-    return locked_tasks(session, held.where(Replica.id.in_(wanted), Replica.worker == worker))
+    own = select(Replica.task_id).where(Replica.id.in_(wanted), Replica.worker == worker)
+    theirs = select(Task).where(Task.id.in_(own))
+    if is_shared(session.get_bind()):
+        its_jobs = select(Job).where(Job.id.in_(theirs.with_only_columns(Task.job_id))).order_by(Job.id)
+        session.scalars(_fresh(its_jobs.with_for_update(read=True))).all()
+    return locked_tasks(session, theirs)
 
 
 def one_at_a_time(session: Session, what: str) -> None:

@@ -144,8 +144,8 @@ class Floor:
         return self._open()
 
     def close(self) -> None:
-        for close in self._open_parts:
-            close()
+        for end_part in self._open_parts:
+            end_part()
         self._open_parts.clear()
 
     def _post(self, **changes: Any) -> None:

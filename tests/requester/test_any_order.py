@@ -4,6 +4,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
 from books import check_books
 from databases import NewDatabase
 from hypothesis import HealthCheck, Phase, settings
@@ -21,6 +22,7 @@ from gradmarket.requester.stages import exchange
 
 SPEC: dict[str, Any] = {"rounds": 2, "tasks_per_round": 2}
 PATIENT = {"max_strikes": 10**6, "max_attempts": 10**6}
+EXAMPLES = {"sqlite": 6, "postgresql": 2}
 MOODS = (HONEST, IDLE, COMMIT_AND_STALL, WITHHOLDER)
 HONEST_WORKERS, CHEATERS = 4, 2
 WORKERS = st.integers(0, HONEST_WORKERS + CHEATERS - 1)
@@ -137,7 +139,7 @@ class Market(RuleBasedStateMachine):
             check_books(self.floor)
 
 
-def test_any_order(ledger: Ledger, new_database: NewDatabase) -> None:
+def test_any_order(ledger: Ledger, new_database: NewDatabase, request: pytest.FixtureRequest) -> None:
     with ExitStack() as stack:
         calm = market(stack, ledger, new_database, honest=3, cheaters=0)
         calm.play()
@@ -146,7 +148,7 @@ def test_any_order(ledger: Ledger, new_database: NewDatabase) -> None:
         "Chaos", (Market,), {"ledger": ledger, "database": staticmethod(new_database), "undisturbed": undisturbed}
     )
     few = settings(
-        max_examples=6,
+        max_examples=EXAMPLES[request.node.callspec.params["new_database"]],
         stateful_step_count=20,
         deadline=None,
         suppress_health_check=list(HealthCheck),

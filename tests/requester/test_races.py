@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -56,7 +57,7 @@ def test_two_draws_give_no_place_and_no_capacity_twice(new_floor) -> None:  # ty
         for _ in range(3):
             floor.worker().say()
         contexts = [floor.context, floor.another(), floor.another()]
-        at_once(*(lambda context=context: assign.run(context, floor.job) for context in contexts))
+        at_once(*(partial(assign.run, context, floor.job) for context in contexts))
         assert len(floor.replicas()) == 3
         assert set(Counter(replica.worker for replica in floor.replicas()).values()) == {1}
         assert set(Counter(replica.task_id for replica in floor.replicas()).values()) == {1}
@@ -69,7 +70,7 @@ def test_a_worker_that_withdraws_as_it_is_drawn_is_drawn_or_not(new_floor) -> No
     for _ in range(10):
         worker.say()
         other = floor.another()
-        at_once(lambda: worker.say(capacity=0), lambda: patiently(assign.run)(other, floor.job))  # noqa: B023
+        at_once(partial(worker.say, capacity=0), partial(patiently(assign.run), other, floor.job))
         (row,) = floor.all(Worker)
         assert row.capacity == 0
         if floor.replicas():
@@ -91,7 +92,7 @@ def test_commitments_at_once_close_one_wave_over_all_of_them(new_floor) -> None:
     others = [floor.another(), floor.another()]
     at_once(
         *(lambda worker=worker: worker.say(commitments=worker.commitments()) for worker in workers),
-        *(lambda context=context: patiently(close.run)(context, floor.task().id) for context in others),
+        *(partial(patiently(close.run), context, floor.task().id) for context in others),
     )
     for context in others:
         close.run(context, floor.task().id)
@@ -177,7 +178,7 @@ def test_payloads_of_two_tasks_pay_the_same_workers_at_once(new_floor) -> None: 
         worker.hear()
     uploads = [(worker, held) for worker in workers for held in worker.held.values() if held.wanted]
     assert len(uploads) == 2
-    at_once(*(lambda worker=worker, held=held: worker.upload(held) for worker, held in uploads))
+    at_once(*(partial(worker.upload, held) for worker, held in uploads))
     assert floor.earned() == {worker.address: 2 * PRICE for worker in workers}
     assert [account.earned for account in floor.all(Account)] == [2 * PRICE] * 3
     check_books(floor)
@@ -189,13 +190,14 @@ def test_a_job_that_ends_as_a_task_fails_has_no_task_left_open(new_floor) -> Non
         other = floor.another()
         floor.clock.now += 1000
 
-        def cancel(floor: Floor = floor) -> None:
+        @patiently
+        def cancel(floor: Floor) -> None:
             with floor.context.begin() as session:
                 end(floor.context, session, locked(session, Job, floor.job), JobState.CANCELLED, "cancelled")
 
         at_once(
-            patiently(cancel),
-            lambda other=other, floor=floor: patiently(expire.run)(other, floor.task().id),
+            partial(cancel, floor),
+            partial(patiently(expire.run), other, floor.task().id),
         )
         assert floor.state() == JobState.CANCELLED
         for task in floor.tasks():
@@ -231,7 +233,7 @@ def test_one_process_at_a_time_sends(new_floor) -> None:  # type: ignore[no-unty
     floor = new_floor()
     desks = [floor.desk(f"process {number}") for number in range(4)]
     for _ in range(3):
-        held = at_once(*(lambda desk=desk: duty.hold(desk) for desk in desks))
+        held = at_once(*(partial(duty.hold, desk) for desk in desks))
         assert sum(held) == 1
         duty.leave(desks[held.index(True)])
 
@@ -247,7 +249,7 @@ def test_whoever_signs_in_twice_at_once_is_one_worker(new_floor) -> None:  # typ
             identities.remember(session, "token", "worker", address, None)
 
     contexts = [floor.another() for _ in range(4)]
-    at_once(*(lambda context=context: sign_in(context) for context in contexts))
+    at_once(*(partial(sign_in, context) for context in contexts))
     assert [row.address for row in floor.all(Worker)] == [address]
     assert len(floor.all(Token)) == 1
 
@@ -294,7 +296,7 @@ def test_events_are_seen_in_the_order_of_their_numbers(new_floor) -> None:  # ty
                 kinds = select(Event.id).where(Event.kind == "test", Event.id > last).order_by(Event.id)
                 seen.extend(session.scalars(kinds).all())
 
-    at_once(follow, lambda: (at_once(*(lambda c=c: write(c) for c in writers)), done.set()))
+    at_once(follow, lambda: (at_once(*(partial(write, context) for context in writers)), done.set()))
     assert len(seen) == 90
     assert all(before < after for before, after in pairwise(seen))
 
@@ -325,7 +327,7 @@ def test_two_services_and_many_workers_at_once_end_with_the_same_bits(new_floor)
         over.set()
 
     with Engine(floor.context, floor.stages), Engine(floor.another(), floor.stages):
-        at_once(pass_time, *(lambda pair=pair: work(pair) for pair in (workers[:2], workers[2:4], workers[4:])))
+        at_once(pass_time, *(partial(work, pair) for pair in (workers[:2], workers[2:4], workers[4:])))
     assert floor.state() == JobState.FINISHED, floor.why_waiting()
     assert floor.final_parameters() == undisturbed.final_parameters()
     check_books(floor)
