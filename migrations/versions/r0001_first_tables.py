@@ -165,6 +165,7 @@ def upgrade() -> None:
         sa.Column("wave_size", sa.BigInteger(), nullable=False),
         sa.Column("window_opened", sa.Float(precision=53), nullable=True),
         sa.Column("due_at", sa.Float(precision=53), nullable=True),
+        sa.Column("determinism_class", sa.String(), nullable=True),
         sa.Column("patience_until", sa.Float(precision=53), nullable=True),
         sa.Column("root", sa.String(), nullable=True),
         sa.Column("uploader", sa.String(), nullable=True),

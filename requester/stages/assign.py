@@ -130,6 +130,7 @@ def _asks(worker: Worker, now: float) -> bool:
 def _lease(session: Session, task: Task, worker: Worker, seconds: int, now: float) -> None:
     worker.capacity -= 1
     worker.fence += 1
+    task.determinism_class = task.determinism_class or worker.determinism_class
     session.add(
         Replica(
             id=f"{task.id}-{worker.fence}-{worker.address[2:10].lower()}",

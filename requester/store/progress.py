@@ -49,7 +49,7 @@ def opening_for(session: Session, job: Job, task: Task, max_strikes: int) -> Ope
         job=JobId(job.id),
         tried=frozenset(workers.party(replica).worker for replica in replicas),
         parties=tuple(workers.party(replica) for replica in replicas),
-        determinism_class=job.determinism_class or "",
+        determinism_class=task.determinism_class or job.determinism_class or "",
         price=Units(job.price),
         separation=jobs.spec(job).separation,
         max_strikes=max_strikes,

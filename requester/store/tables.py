@@ -86,6 +86,8 @@ class Task(Base):
     window_opened: Mapped[float | None]
     due_at: Mapped[float | None]
     """When the state's deadline ends: the wave's commitments, its reveals, or the upload."""
+    determinism_class: Mapped[str | None]
+    """Of its first replica: the bits of one attempt are compared within one class."""
     patience_until: Mapped[float | None]
     """While it is open: how long it waits for workers that have not tried it."""
     root: Mapped[str | None]

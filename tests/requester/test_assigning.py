@@ -3,7 +3,7 @@
 import pytest
 from books import check_books
 from market_floor import CLASS, PRICE, Floor
-from market_workers import HONEST, SimWorker
+from market_workers import HONEST, NOISE, SimWorker, filled
 
 from gradmarket.market.rules.assignment import window_s
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
@@ -89,6 +89,23 @@ def test_a_worker_of_another_class_gets_none(new_floor) -> None:  # type: ignore
     assert floor.earned() == {worker.address: PRICE for worker in same}
     assert floor.replicas(other) == []
     assert floor.the_job().determinism_class == CLASS
+
+
+def test_a_task_stays_in_its_class_when_the_job_changes_to_another(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(deadlines={"lease_s": 300, "wave_s": 300, "upload_s": 30})
+    for behaviour in (HONEST, NOISE, filled(7.0)):
+        floor.worker(behaviour, determinism_class="old")
+    floor.until(lambda: floor.events("split"))
+    floor.lapse(100)
+    newcomers = [floor.worker(determinism_class="new") for _ in range(3)]
+    floor.gather(*newcomers)
+    assert floor.the_job().determinism_class == "new", "the old class has no live worker left"
+    assert all(floor.replicas(worker) == [] for worker in newcomers), "honest bits of another class look like a lie"
+    floor.lapse(1000)
+    floor.gather(*newcomers)
+    assert {replica.worker for replica in floor.replicas() if replica.task_id == floor.tasks()[-1].id} == {
+        worker.address for worker in newcomers
+    }
 
 
 def test_a_worker_without_a_class_gets_none(new_floor) -> None:  # type: ignore[no-untyped-def]
