@@ -3,7 +3,7 @@
 import pytest
 from books import check_books
 from market_floor import CLASS, PRICE, Floor
-from market_workers import HONEST, NOISE, SimWorker, filled
+from market_workers import HONEST, NOISE, SIGN_FLIP, SimWorker
 
 from gradmarket.market.rules.assignment import window_s
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
@@ -93,7 +93,7 @@ def test_a_worker_of_another_class_gets_none(new_floor) -> None:  # type: ignore
 
 def test_a_task_stays_in_its_class_when_the_job_changes_to_another(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor(deadlines={"lease_s": 300, "wave_s": 300, "upload_s": 30})
-    for behaviour in (HONEST, NOISE, filled(7.0)):
+    for behaviour in (HONEST, NOISE, SIGN_FLIP):
         floor.worker(behaviour, determinism_class="old")
     floor.until(lambda: floor.events("split"))
     floor.lapse(100)
