@@ -1,19 +1,19 @@
 """A till: a desk over a real chain and a database of its own, and what stages would have written there."""
 
 import sqlite3
-import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from databases import NewDatabase, new_sqlite
 from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
 from onchain import NewKey
-from sqlalchemy import select
+from sqlalchemy import Engine, select
 from web3 import HTTPProvider, Web3
 from web3.types import RPCEndpoint, RPCResponse
 
@@ -25,7 +25,7 @@ from gradmarket.market.terms import Address, BatchState, JobState, Units
 from gradmarket.requester.chain import reconcile
 from gradmarket.requester.chain.desk import Desk, Policy, TransactionState
 from gradmarket.requester.chain.office import Office, local_grant
-from gradmarket.requester.store import money, schema
+from gradmarket.requester.store import money
 from gradmarket.requester.store.session import begin, connect, reading, sessions_of
 from gradmarket.requester.store.tables import Account, Batch, Earned, Job, Replica, Task, Transaction, Worker
 
@@ -42,28 +42,23 @@ class Clock:
         return self.now
 
 
-@cache
-def empty_database() -> bytes:
-    """A database of the newest revision, as the migrations make it."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "empty.sqlite"
-        engine = connect(f"sqlite:///{path}")
-        schema.upgrade(engine)
-        engine.dispose()
-        return path.read_bytes()
-
-
 class Till:
     """The requester's till: a database file, a desk over it, and an office that may die and come back."""
 
     def __init__(
-        self, folder: Path, ledger: Ledger, new_key: Callable[[], PrivateKey], policy: Policy = POLICY
+        self,
+        folder: Path,
+        ledger: Ledger,
+        new_key: Callable[[], PrivateKey],
+        policy: Policy = POLICY,
+        database: NewDatabase = new_sqlite,
     ) -> None:
         self.folder, self.ledger, self.policy = folder, ledger, policy
         self.key, self.signer = new_key(), new_key()
         self.clock = Clock(float(ledger.block().time))
         self._numbers, self._lives = count(), count()
-        (folder / "chain.sqlite").write_bytes(empty_database())
+        self._others: list[Engine] = []
+        self._database = database(folder)
         self._open()
 
     def restart(self, ledger: Ledger | None = None) -> None:
@@ -74,7 +69,7 @@ class Till:
         self._open()
 
     def _open(self) -> None:
-        self._engine = connect(f"sqlite:///{self.folder / 'chain.sqlite'}")
+        self._engine = connect(self._database)
         sessions = sessions_of(self._engine)
         self.desk = Desk(
             begin=partial(begin, sessions),
@@ -90,19 +85,29 @@ class Till:
         )
         self.office = Office(self.desk)
 
+    def another(self) -> Office:
+        """The office of another process on the same database."""
+        mine = (self._engine, self.desk, self.office)
+        self._open()
+        self._others.append(self._engine)
+        theirs = self.office
+        self._engine, self.desk, self.office = mine
+        return theirs
+
     def backup(self) -> bytes:
-        """The database as a file's bytes."""
-        with closing(sqlite3.connect(self.folder / "chain.sqlite")) as live:
+        """The database as SQLite's file."""
+        with closing(sqlite3.connect(self.folder / "market.sqlite")) as live:
             live.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        return (self.folder / "chain.sqlite").read_bytes()
+        return (self.folder / "market.sqlite").read_bytes()
 
     def restore(self, backup: bytes) -> None:
         self._engine.dispose()
-        (self.folder / "chain.sqlite").write_bytes(backup)
+        (self.folder / "market.sqlite").write_bytes(backup)
         self.restart()
 
     def close(self) -> None:
-        self._engine.dispose()
+        for engine in (self._engine, *self._others):
+            engine.dispose()
 
     def settle_down(self, steps: int = 40) -> None:
         """Steps until nothing moves."""
