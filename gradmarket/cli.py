@@ -17,6 +17,8 @@ COMMANDS: Final = {
     "wallet": ("gradmarket.worker.cli", "wallet_app", "A worker's key, and what it has earned."),
     "chain": ("gradmarket.commands.chain", "app", "The chain that holds the money."),
     "settings": ("gradmarket.commands.settings", "settings", "Every setting, its default and what it means."),
+    "backup": ("gradmarket.commands.backup", "backup", "Copy the service's database, blobs and keys while it serves."),
+    "restore": ("gradmarket.commands.backup", "restore", "Check a backup, and copy it into a new data folder."),
     "doctor": ("gradmarket.commands.doctor", "doctor", "What this machine lacks, and how to mend it."),
 }
 """Name, module, what the module calls it, and its line in the help."""

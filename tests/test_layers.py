@@ -20,8 +20,7 @@ MAY_IMPORT: Final = {
 
 REQUESTER: Final = {
     **dict.fromkeys(("bell", "settings", "keys", "blobs", "store", "chain", "modelling", "readydata"), 0),
-    **dict.fromkeys(("logs", "meters", "tallies"), 0),
-    **dict.fromkeys(("logs", "meters", "narration", "tallies"), 0),
+    **dict.fromkeys(("backup", "logs", "meters", "narration", "tallies"), 0),
     "context": 1,
     "stages": 2,
     "wiring": 3,

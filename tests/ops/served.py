@@ -17,8 +17,8 @@ START_S = 60.0
 
 
 class Served:
-    def __init__(self, data: Path, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.data, self.process, self.log = data, process, log
+    def __init__(self, data: Path, rpc: str, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.data, self.rpc, self.process, self.log = data, rpc, process, log
         self.url = ""
 
     @property
@@ -57,7 +57,7 @@ def served(data: Path, rpc: str, environment: Mapping[str, str] | None = None) -
         process = subprocess.Popen(
             command, stdout=output, stderr=output, env=clean | {"GRADMARKET_LOG": "DEBUG", **(environment or {})}
         )
-    made = Served(data, process, log)
+    made = Served(data, rpc, process, log)
     try:
         until(lambda: process.poll() is not None or (data / "url").exists(), START_S)
         assert process.poll() is None, log.read_text()[-3000:]
@@ -77,8 +77,8 @@ def _answers(made: Served) -> bool:
         return False
 
 
-def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 30.0, pause_s: float = 0.02) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it never came"
-        time.sleep(0.02)
+        time.sleep(pause_s)

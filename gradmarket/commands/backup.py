@@ -1,0 +1,42 @@
+"""`gradmarket backup` and `gradmarket restore`: the embedded service's data, copied while it serves, and back."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gradmarket.commands.edge import DataOption, JsonOption, say_json, told
+from gradmarket.place import data_folder
+from gradmarket.requester.backup import Kept
+from gradmarket.requester.backup import backup as copy
+from gradmarket.requester.backup import restore as bring_back
+
+
+def backup(
+    to: Annotated[Path, typer.Option(help="A new folder for the copy")],
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy database, blobs and keys into a new folder, while the service goes on."""
+    with told():
+        _say(copy(data_folder(data), to), as_json, f"kept in {to}")
+
+
+def restore(
+    kept: Annotated[Path, typer.Option("--from", help="The folder of a backup")],
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check a backup, and copy it into a new data folder."""
+    with told():
+        folder = data_folder(data)
+        _say(bring_back(kept, folder), as_json, f"restored; go on with: gradmarket serve --data {folder}")
+
+
+def _say(kept: Kept, as_json: bool, then: str) -> None:
+    if as_json:
+        say_json(asdict(kept))
+        return
+    typer.echo(f"{kept.blobs} blobs ({kept.blob_bytes} bytes), {kept.keys} keys, {kept.database_bytes} bytes of rows")
+    typer.echo(then)

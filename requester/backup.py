@@ -1,0 +1,139 @@
+"""A copy of everything the embedded service cannot be without, taken while it serves; and its way back.
+
+Rows name blobs, and blobs are dropped when no row needs them any more. So for the moment in which the blobs are
+linked, nobody may write rows: what the copied rows name is then among the copied blobs. A link takes microseconds, so
+the service waits for milliseconds; the bytes are copied afterwards.
+"""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from blake3 import blake3
+
+from gradmarket.market.errors import Refused
+
+DATABASE: Final = "gradmarket.sqlite"
+BLOBS: Final = "blobs"
+KEYS: Final = "keys"
+DEPLOYMENT: Final = "deployment.json"
+WAIT_S: Final = 60.0
+
+
+class BackupRefused(Refused):
+    """The backup was refused."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a backup holds."""
+
+    blobs: int
+    blob_bytes: int
+    keys: int
+    database_bytes: int
+
+
+def backup(data: Path, to: Path) -> Kept:
+    """Copies database, blobs, keys and the deployment's file of the folder `data` into the new folder `to`."""
+    if not (data / DATABASE).is_file():
+        raise BackupRefused(f"no {DATABASE} in {data}")
+    _new_folder(to)
+    with TemporaryDirectory(prefix="backup-", dir=data) as place:
+        links = Path(place)
+        with closing(sqlite3.connect(data / DATABASE, timeout=WAIT_S, isolation_level=None)) as reader:
+            with _nobody_writes(data / DATABASE):
+                _link(data / BLOBS, links)
+                reader.execute("BEGIN")
+                reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            with closing(sqlite3.connect(to / DATABASE)) as copy:
+                reader.backup(copy)
+        shutil.copytree(links, to / BLOBS)
+    _copy_keys(data, to)
+    return kept(to)
+
+
+def restore(kept_in: Path, data: Path) -> Kept:
+    """Copies a backup that is whole into the new folder `data`; raises BackupRefused where it is not."""
+    found = kept(kept_in)
+    _new_folder(data)
+    shutil.copy2(kept_in / DATABASE, data / DATABASE)
+    shutil.copytree(kept_in / BLOBS, data / BLOBS)
+    _copy_keys(kept_in, data)
+    return found
+
+
+def kept(folder: Path) -> Kept:
+    """What the backup holds; raises BackupRefused where the database is broken or a blob is not what it is called."""
+    database = folder / DATABASE
+    if not database.is_file():
+        raise BackupRefused(f"no {DATABASE} in {folder}")
+    _check_database(database)
+    sizes = [_checked(path) for path in _blobs(folder / BLOBS)]
+    keys = len(list((folder / KEYS).glob("*")))
+    return Kept(len(sizes), sum(sizes), keys, database.stat().st_size)
+
+
+def _check_database(path: Path) -> None:
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+            (said,) = database.execute("PRAGMA integrity_check").fetchone()
+    except sqlite3.DatabaseError as error:
+        raise BackupRefused(f"{path}: {error}") from error
+    if said != "ok":
+        raise BackupRefused(f"{path}: {said}")
+
+
+def _checked(path: Path) -> int:
+    hasher = blake3().update_mmap(path)
+    if hasher.hexdigest() != path.name:
+        raise BackupRefused(f"the blob {path.name} holds other bytes")
+    return path.stat().st_size
+
+
+def _new_folder(path: Path) -> None:
+    if path.exists() and any(path.iterdir()):
+        raise BackupRefused(f"{path} is not empty: name a new folder")
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.chmod(0o700)
+
+
+@contextmanager
+def _nobody_writes(path: Path) -> Iterator[None]:
+    with closing(sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        finally:
+            writer.execute("ROLLBACK")
+
+
+def _blobs(root: Path) -> Iterator[Path]:
+    """Complete ones: `incoming` holds what is still being uploaded."""
+    return (path for path in root.glob("[0-9a-f][0-9a-f]/*") if path.is_file())
+
+
+def _link(root: Path, to: Path) -> None:
+    for path in _blobs(root):
+        place = to / path.parent.name
+        place.mkdir(exist_ok=True)
+        with suppress(FileNotFoundError):  # dropped meanwhile: no row needs it any more
+            os.link(path, place / path.name)
+
+
+def _copy_keys(data: Path, to: Path) -> None:
+    if (data / KEYS).is_dir():
+        shutil.copytree(data / KEYS, to / KEYS, copy_function=_privately)
+    if (data / DEPLOYMENT).is_file():
+        shutil.copy2(data / DEPLOYMENT, to / DEPLOYMENT)
+
+
+def _privately(source: str, target: str) -> None:
+    with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(Path(source).read_bytes())

@@ -1,0 +1,184 @@
+"""The commands of docs/operations.md as they stand: a copy while a job runs, the loss of everything, the way back."""
+
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from served import Served, served, until
+
+from gradmarket.contracts import deployment
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.local import LocalChain
+from gradmarket.requester.backup import BackupRefused, backup, kept, restore
+
+PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+JOB: dict[str, Any] = {
+    "name": "kept",
+    "model": {"architecture": "mlp", "arguments": {"hidden": [8]}},
+    "data": {"ready": "digits"},
+    "step": {"rows": 16},
+    "optimizer": {"lr": 0.1},
+    "rounds": 12,
+    "price": "1000000000",
+    "budget": "200000000000",
+    "deadlines": {"lease_s": 15, "wave_s": 5, "upload_s": 5},
+    "replication": {"replicas": 1, "max_replicas": 1},
+}
+SLOWLY, SOON = {"GRADMARKET_SETTLE_EVERY_S": "3600"}, {"GRADMARKET_SETTLE_EVERY_S": "0.5"}
+
+
+def written(name: str) -> str:
+    """The commands under this name in the page."""
+    (commands,) = re.findall(rf"```sh {name}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return str(commands)
+
+
+def run(name: str, place: Path) -> str:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("GRADMARKET_")}
+    command = ["bash", "-euo", "pipefail", "-c", written(name)]
+    return subprocess.run(
+        command, cwd=place, env=clean | {"PATH": path}, check=True, capture_output=True, text=True
+    ).stdout
+
+
+@contextmanager
+def worker(service: Served, place: Path) -> Iterator[None]:
+    command = [sys.executable, "-m", "gradmarket", "worker", "run", "--market", service.url, "--data", str(place)]
+    with place.with_suffix(".log").open("wb") as log:
+        process = subprocess.Popen([*command, "--rpc", service.rpc], stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def rounds(service: Served, job: str) -> int:
+    return len(service.http().get(f"/v1/jobs/{job}/rounds?limit=500").json()["items"])
+
+
+def test_a_service_that_lost_everything_goes_on_from_its_copy(own_anvil: LocalChain, tmp_path: Path) -> None:
+    with served(tmp_path / "data", own_anvil.url, SLOWLY) as service, worker(service, tmp_path / "first"):
+        job = service.http(service.token).post("/v1/jobs", json=JOB).json()["id"]
+        until(lambda: rounds(service, job) > 2, 60, 0.2)
+        assert "kept in backup" in run("backup", tmp_path)
+        copied = earned(tmp_path / "backup")
+        until(lambda: told(service, job)["costs"]["earned"] != str(copied), 60, 0.2)
+        service.process.send_signal(signal.SIGKILL)
+        service.process.wait()
+    shutil.rmtree(tmp_path / "data")
+
+    assert "gradmarket serve --data restored" in run("restore", tmp_path)
+    assert written("serve").strip() == "gradmarket serve --data restored"
+    with served(tmp_path / "restored", own_anvil.url, SOON) as service, worker(service, tmp_path / "second"):
+        assert int(told(service, job)["costs"]["earned"]) == copied
+        until(lambda: told(service, job)["state"] == "finished", 120, 0.2)
+        ledger = Ledger(own_anvil.connect(), deployment.read(tmp_path / "restored" / "deployment.json"))
+        until(lambda: not differences(service, ledger, job), 30, 0.2)
+        assert rounds(service, job) == JOB["rounds"]
+
+
+def told(service: Served, job: str) -> dict[str, Any]:
+    found: dict[str, Any] = service.http().get(f"/v1/jobs/{job}").json()
+    return found
+
+
+def earned(folder: Path) -> int:
+    with sqlite3.connect(folder / "gradmarket.sqlite") as database:
+        (units,) = database.execute("SELECT coalesce(sum(units), 0) FROM earned").fetchone()
+        (unit,) = database.execute("SELECT unit FROM jobs").fetchone()
+    return int(units) * int(unit)
+
+
+def differences(service: Served, ledger: Ledger, job: str) -> list[object]:
+    """Where the books are not what the chain says, or anything is earned and not settled."""
+    chain_job, unit = told(service, job)["chain_job"], int(told(service, job)["unit"])
+    found: list[object] = []
+    for line in service.http().get(f"/v1/jobs/{job}/workers").json()["items"]:
+        account = ledger.account(chain_job, line["address"])
+        if not (int(line["earned"]) == int(line["settled"]) == account.settled * unit):
+            found.append((line, account))
+    costs, onchain = told(service, job)["costs"], ledger.job(chain_job)
+    if int(costs["deposited"]) - int(costs["refunded"]) != onchain.deposited * unit:
+        found.append((costs, onchain))
+    return found
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A folder as a service leaves it, with one blob."""
+    folder = tmp_path / "data"
+    (folder / "keys").mkdir(parents=True)
+    (folder / "keys" / "signer").write_text("11" * 32)
+    (folder / "deployment.json").write_text("{}")
+    name = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"  # of no bytes
+    (folder / "blobs" / name[:2]).mkdir(parents=True)
+    (folder / "blobs" / name[:2] / name).write_bytes(b"")
+    (folder / "blobs" / "incoming").mkdir()
+    (folder / "blobs" / "incoming" / "half").write_bytes(b"half of something")
+    with sqlite3.connect(folder / "gradmarket.sqlite") as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("CREATE TABLE rows (number INTEGER)")
+        database.execute("INSERT INTO rows VALUES (1)")
+    database.close()
+    return folder
+
+
+def test_the_copy_is_complete_and_its_keys_are_private(data: Path, tmp_path: Path) -> None:
+    made = backup(data, tmp_path / "copy")
+    assert (made.blobs, made.keys) == (1, 1)
+    assert restore(tmp_path / "copy", tmp_path / "back") == made
+    assert (tmp_path / "back" / "keys" / "signer").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "back").stat().st_mode & 0o777 == 0o700
+    assert not (tmp_path / "back" / "blobs" / "incoming").exists()
+    assert not [path for path in data.iterdir() if path.name.startswith("backup-")], "nothing is left behind"
+
+
+def test_a_writer_waits_and_its_row_is_not_in_the_copy(data: Path, tmp_path: Path) -> None:
+    """A row that is being written is in the copy whole or not at all."""
+    with sqlite3.connect(data / "gradmarket.sqlite") as writer:
+        writer.execute("INSERT INTO rows VALUES (2)")
+        writer.commit()
+        backup(data, tmp_path / "copy")
+        writer.execute("INSERT INTO rows VALUES (3)")
+    with sqlite3.connect(tmp_path / "copy" / "gradmarket.sqlite") as copy:
+        assert copy.execute("SELECT number FROM rows").fetchall() == [(1,), (2,)]
+
+
+def test_nothing_is_written_over(data: Path, tmp_path: Path) -> None:
+    backup(data, tmp_path / "copy")
+    with pytest.raises(BackupRefused, match="not empty"):
+        backup(data, tmp_path / "copy")
+    with pytest.raises(BackupRefused, match="not empty"):
+        restore(tmp_path / "copy", data)
+
+
+def test_a_folder_without_a_service_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BackupRefused, match=r"no gradmarket\.sqlite"):
+        backup(tmp_path, tmp_path / "copy")
+    with pytest.raises(BackupRefused, match=r"no gradmarket\.sqlite"):
+        restore(tmp_path, tmp_path / "back")
+
+
+def test_a_damaged_copy_is_refused_before_anything_is_brought_back(data: Path, tmp_path: Path) -> None:
+    backup(data, tmp_path / "copy")
+    (blob,) = (tmp_path / "copy" / "blobs").glob("*/*")
+    blob.write_bytes(b"other")
+    with pytest.raises(BackupRefused, match="holds other bytes"):
+        restore(tmp_path / "copy", tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+    blob.write_bytes(b"")
+    database = tmp_path / "copy" / "gradmarket.sqlite"
+    database.write_bytes(b"\xff" * database.stat().st_size)
+    with pytest.raises(BackupRefused, match="not a database"):
+        kept(tmp_path / "copy")
