@@ -49,8 +49,7 @@ class Process:
         return self._popen.poll() is None
 
     def children(self) -> list[int]:
-        found = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        return [int(pid) for pid in found]
+        return children(self.pid)
 
     def stop(self, seconds: float = 60) -> int:
         """In peace; its exit code."""
@@ -63,11 +62,19 @@ class Process:
         self._popen.wait()
 
 
+def children(pid: int) -> list[int]:
+    """Processes that it started and that have not been waited for."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
 class Cluster:
     """One data folder and one database; `embedded` starts an API that runs the stages by itself."""
 
     def __init__(self, folder: Path, database: str, rpc: str, deployment: Deployment) -> None:
-        self.folder, self.data = folder, folder / "data"
+        self.folder, self.data, self.database = folder, folder / "data", database
         self.data.mkdir()
         deployments.write(deployment, self.data / "deployment.json")
         self.redis_port = free_port()
