@@ -1,0 +1,47 @@
+"""A service that logs everything, under honest and broken requests: no token, key or signature is in its log."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from served import served, until
+from signed_in import sign_in
+
+from gradmarket.contracts.local import LocalChain
+
+JOB = {
+    "name": "told",
+    "model": {"architecture": "mlp", "arguments": {"hidden": [8]}},
+    "data": {"ready": "digits"},
+    "step": {"rows": 16},
+    "optimizer": {"lr": 0.1},
+    "rounds": 1,
+    "price": "1000000000",
+}
+POLL = {"determinism_class": "cpu", "capacity": 1, "wait_s": 0}
+
+
+def test_a_log_of_everything_has_no_secret(own_anvil: LocalChain, tmp_path: Path) -> None:
+    with served(tmp_path / "data", own_anvil.url) as service:
+        session, signature = sign_in(service.url)
+        job = (
+            service.http(service.token).post("/v1/jobs", json=JOB, headers={"Idempotency-Key": "the-key"}).json()["id"]
+        )
+        service.http(session).post("/v1/work/poll", json=POLL)
+        service.http(session + "x").post("/v1/work/poll", json=POLL)
+        service.http(session).post("/v1/jobs", json=JOB)
+        until(lambda: service.said("published", job=job))
+        with closing(sqlite3.connect(service.data / "gradmarket.sqlite", timeout=30)) as database:
+            database.execute("DROP TABLE tokens")  # errors of the database show what they were asked
+        assert service.http(session).post("/v1/work/poll", json=POLL).status_code == 503
+        assert service.end() == 0
+        written = service.log.read_text()
+        secrets = [(service.data / "keys" / name).read_text().strip() for name in ("token", "signer", "sender")]
+    assert len(service.said("request")) > 5
+    assert all(line["request"] for line in service.said("request"))
+    assert any("no such table" in line.get("exception", "") for line in service.lines()), (
+        "errors were logged with their rows"
+    )
+    for secret in [*secrets, session, session + "x", signature, signature.removeprefix("0x")]:
+        assert len(secret) >= 32
+        assert secret not in written
