@@ -1,16 +1,17 @@
 """`gradmarket doctor`: what this machine lacks, and how to mend it."""
 
-import os
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 import typer
 
+from gradmarket.commands import checkup
+from gradmarket.commands.checkup import Finding
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.contracts.toolchain import ToolMissing, find
 from gradmarket.market.errors import MarketError
@@ -22,20 +23,12 @@ PORT: Final = 8700
 TORCH_S: Final = 120
 
 
-@dataclass(frozen=True)
-class Finding:
-    """`fix` is empty where nothing is wrong."""
-
-    name: str
-    told: str
-    fix: str = ""
-
-
 def doctor(
     market: MarketOption = None, token: TokenOption = None, data: DataOption = None, as_json: JsonOption = False
 ) -> None:
     """What this machine lacks, and how to mend it. Ends with 1 if anything is wrong."""
-    findings = [python(), torch(), anvil(), node(), folder(data_folder(data)), *service(market, token, data)]
+    machine = [python(), torch(), anvil(), node()]
+    findings = [*machine, *kept(data_folder(data)), *service(market, token, data)]
     if as_json:
         say_json([asdict(finding) | {"ok": not finding.fix} for finding in findings])
     else:
@@ -82,11 +75,13 @@ def _tool(name: str, purpose: str) -> Finding:
         return Finding(name, f"missing; {purpose}", f"run `make install`, or put {name} on the PATH")
 
 
-def folder(path: Path) -> Finding:
-    there = next(part for part in (path.absolute(), *path.absolute().parents) if part.exists())
-    if there.is_dir() and os.access(there, os.W_OK):
-        return Finding("data folder", str(path.absolute()))
-    return Finding("data folder", f"{there} cannot be written", "name another one with --data or GRADMARKET_DATA")
+def kept(path: Path) -> list[Finding]:
+    """What the service's settings and its data folder hold."""
+    found = [checkup.folder(path), checkup.disk(path), checkup.keys(path)]
+    settings = checkup.configured()
+    if isinstance(settings, Finding):
+        return [*found, settings]
+    return [*found, checkup.database(settings, path), *checkup.broker(settings)]
 
 
 def service(market: str | None, token: str | None, data: Path | None) -> list[Finding]:
@@ -95,17 +90,7 @@ def service(market: str | None, token: str | None, data: Path | None) -> list[Fi
         place = find_place(market, token, data)
     except MarketError as error:
         return [Finding("service", str(error).splitlines()[0]) if market is None else _unwell(error), port(PORT)]
-    return [
-        _asked("service", lambda: _ready(place)),
-        _asked("chain", lambda: _chain(place)),
-        _token(place),
-    ]
-
-
-def _ready(place: Place) -> str:
-    with place.market() as there:
-        told = there.ready()
-    return f"{place.url}: {', '.join(f'{name} {said}' for name, said in told.items() if name != 'status')}"
+    return [*checkup.parts(place.url), _asked("chain", lambda: _chain(place)), _token(place)]
 
 
 def _chain(place: Place) -> str:

@@ -1,0 +1,140 @@
+"""What `gradmarket doctor` looks at: settings, data folder, keys, database, and each part of a running service."""
+
+import os
+import shutil
+import socket
+import sqlite3
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import ValidationError
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+from gradmarket.requester.settings import Settings
+from gradmarket.requester.store.session import connect
+
+LEAST_FREE: Final = 1 << 30
+ANSWER_S: Final = 20.0
+REDIS_PORT: Final = 6379
+PARTS: Final = {
+    "database": "look for a full disk, or a database that is down; then `gradmarket doctor` again",
+    "blobs": "look for a full disk, or a folder or bucket that is gone or not the service's to write",
+    "chain": "look whether the node at GRADMARKET_RPC answers and is the chain of deployment.json",
+}
+"""A part of `/v1/ready`, and what to do where it fails."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`fix` is empty where nothing is wrong."""
+
+    name: str
+    told: str
+    fix: str = ""
+
+
+def folder(path: Path) -> Finding:
+    there = _nearest(path)
+    if there.is_dir() and os.access(there, os.W_OK):
+        return Finding("data folder", str(path.absolute()))
+    return Finding("data folder", f"{there} cannot be written", "name another one with --data or GRADMARKET_DATA")
+
+
+def disk(path: Path) -> Finding:
+    free = shutil.disk_usage(_nearest(path)).free
+    said = f"{free / 2**30:.1f} GiB free"
+    return Finding("disk", said, "" if free >= LEAST_FREE else "free some space: blobs and rows need at least 1 GiB")
+
+
+def _nearest(path: Path) -> Path:
+    """The folder itself, or the one it would be made in."""
+    return next(part for part in (path.absolute(), *path.absolute().parents) if part.exists())
+
+
+def keys(path: Path) -> Finding:
+    """Whoever reads a key of the service can spend what it holds."""
+    found = sorted((path / "keys").glob("*"))
+    open_ = [key for key in found if stat.S_IMODE(key.stat().st_mode) & 0o077]
+    if open_:
+        names = ", ".join(key.name for key in open_)
+        return Finding("keys", f"others may read {names}", f"chmod 600 {' '.join(str(key) for key in open_)}")
+    return Finding("keys", f"{len(found)}, their owner's alone" if found else "none yet; the service makes them")
+
+
+def configured() -> Settings | Finding:
+    """The settings of the environment, or what is wrong with them."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "GRADMARKET_" + "_".join(str(part) for part in first["loc"]).upper()
+        return Finding("settings", f"{name}: {first['msg']}", f"set {name} anew; `gradmarket settings` lists them all")
+
+
+def database(settings: Settings, path: Path) -> Finding:
+    if settings.database is not None:
+        return _server(settings.database_url)
+    file = path / "gradmarket.sqlite"
+    if not file.exists():
+        return Finding("database", "none yet; the service makes it")
+    return _file(file)
+
+
+def _file(path: Path) -> Finding:
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as rows:
+            (said,) = rows.execute("PRAGMA quick_check").fetchone()
+    except sqlite3.Error as error:
+        said = str(error)
+    fix = "" if said == "ok" else "come back from a copy: `gradmarket restore`, see docs/operations.md"
+    return Finding("database", f"{path}: {said}", fix)
+
+
+def _server(url: str) -> Finding:
+    engine = connect(url)
+    where = engine.url.render_as_string(hide_password=True)
+    try:
+        with engine.connect() as connection:
+            connection.execute(text("SELECT 1"))
+    except SQLAlchemyError as error:
+        told = str(getattr(error, "orig", None) or error).splitlines()[0]
+        return Finding("database", f"{where}: {told}", "start PostgreSQL, or set GRADMARKET_DATABASE anew")
+    finally:
+        engine.dispose()
+    return Finding("database", where)
+
+
+def broker(settings: Settings) -> Iterator[Finding]:
+    """Redis, where the stages run in Celery."""
+    if settings.stages != "celery" or settings.broker is None:
+        return
+    address = urlsplit(settings.broker.get_secret_value())
+    place = (address.hostname or "127.0.0.1", address.port or REDIS_PORT)
+    try:
+        socket.create_connection(place, timeout=5).close()
+    except OSError as error:
+        said = f"{place[0]}:{place[1]}: {error.strerror or error}"
+        yield Finding("broker", said, "start Redis, or set GRADMARKET_BROKER anew")
+    else:
+        yield Finding("broker", f"{place[0]}:{place[1]} answers")
+
+
+def parts(url: str) -> list[Finding]:
+    """The service at the address, and each part of it that fails."""
+    try:
+        answer = httpx.get(f"{url.rstrip('/')}/v1/ready", timeout=ANSWER_S)
+        told: Mapping[str, str] = answer.json()
+        troubled = {name: told[name] for name in PARTS if told[name] != "ok"}
+    except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
+        said = f"{url} does not answer ({type(error).__name__})"
+        return [Finding("service", said, "start the service with `gradmarket serve`, or look into its log")]
+    if not troubled:
+        return [Finding("service", f"{url} is ready")]
+    return [Finding(f"service's {name}", said, PARTS[name]) for name, said in troubled.items()]

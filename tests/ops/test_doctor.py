@@ -1,0 +1,116 @@
+"""Each fault that the doctor knows, made for real, is found with its fix; a sound part has none."""
+
+import os
+import socket
+import sqlite3
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from pydantic import SecretStr
+
+from gradmarket.commands import checkup
+from gradmarket.commands.checkup import Finding
+from gradmarket.requester.settings import Settings
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "signer").write_text("11" * 32)
+    (tmp_path / "keys" / "signer").chmod(0o600)
+    with sqlite3.connect(tmp_path / "gradmarket.sqlite") as database:
+        database.execute("CREATE TABLE rows (number INTEGER)")
+    database.close()
+    return tmp_path
+
+
+def test_a_sound_folder_needs_no_fix(data: Path) -> None:
+    settings = checkup.configured()
+    assert isinstance(settings, Settings)
+    found = [checkup.folder(data), checkup.keys(data), checkup.database(settings, data)]
+    assert [finding.fix for finding in found] == ["", "", ""]
+
+
+def test_a_folder_that_is_not_there_yet_is_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "not" / "yet"
+    assert checkup.folder(path).fix == ""
+    assert checkup.keys(path).fix == ""
+    assert checkup.database(Settings(), path).fix == ""
+
+
+def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    assert "--data" in checkup.folder(tmp_path / "data").fix
+
+
+def test_a_key_that_others_may_read(data: Path) -> None:
+    (data / "keys" / "token").write_text("x")
+    (data / "keys" / "token").chmod(0o644)
+    found = checkup.keys(data)
+    assert found.fix == f"chmod 600 {data / 'keys' / 'token'}"
+    os.system(found.fix)
+    assert checkup.keys(data).fix == "", "its fix mends it"
+
+
+def test_a_broken_database(data: Path) -> None:
+    path = data / "gradmarket.sqlite"
+    path.write_bytes(b"\xff" * path.stat().st_size)
+    assert "gradmarket restore" in checkup.database(Settings(), data).fix
+
+
+def test_a_database_server_that_is_not_there(data: Path) -> None:
+    found = checkup.database(Settings(database="postgresql://me:word@127.0.0.1:9/nowhere"), data)
+    assert "GRADMARKET_DATABASE" in found.fix
+    assert "word" not in found.told
+
+
+def test_a_full_disk(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkup, "LEAST_FREE", 1 << 62)
+    assert "free some space" in checkup.disk(data).fix
+
+
+def test_a_setting_out_of_its_bounds_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADMARKET_SETTLE_GRADIENTS", "0")
+    found = checkup.configured()
+    assert isinstance(found, Finding)
+    assert "GRADMARKET_SETTLE_GRADIENTS" in found.told
+    assert found.fix
+
+
+def test_a_broker_that_answers_and_one_that_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        (found,) = checkup.broker(
+            Settings.model_construct(stages="celery", broker=SecretStr(f"redis://127.0.0.1:{port}"))
+        )
+        assert found.fix == ""
+    (found,) = checkup.broker(Settings.model_construct(stages="celery", broker=SecretStr("redis://:word@127.0.0.1:9")))
+    assert "start Redis" in found.fix
+    assert "word" not in found.told
+    assert list(checkup.broker(Settings())) == []
+
+
+def test_each_part_of_a_service_that_fails_has_its_own_line() -> None:
+    body = '{"status": "not ready", "database": "ok", "blobs": "OSError: No space left", "chain": "no answer"}'
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answering = Thread(target=_answer, args=(listener, body))
+        answering.start()
+        found = checkup.parts(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        answering.join()
+    assert [finding.name for finding in found] == ["service's blobs", "service's chain"]
+    assert "No space left" in found[0].told
+    assert all(finding.fix for finding in found)
+
+
+def test_no_service_at_all() -> None:
+    (found,) = checkup.parts("http://127.0.0.1:9")
+    assert "gradmarket serve" in found.fix
+
+
+def _answer(listener: socket.socket, body: str) -> None:
+    made, _ = listener.accept()
+    with made:
+        made.recv(65536)
+        head = f"HTTP/1.1 503 x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        made.sendall((head + body).encode())
