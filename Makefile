@@ -14,13 +14,16 @@ INSTALLED := .venv/installed
 DEVELOP := .venv/develop
 CHAIN := contracts/node_modules/.package-lock.json
 
-.PHONY: help install develop demo check types test bench lock clean
+.PHONY: help install develop demo demo-containers images secrets check types test test-containers bench lock clean
 
 help:
 	@echo "make install            a virtual environment with exact pins, and Anvil unless one is on the PATH"
 	echo "make demo               the whole market on this machine: JSON=path writes its report, KEEP=1 leaves it up"
+	echo "make demo-containers    the same across containers, by docker or podman: JSON=path, KEEP=1"
+	echo "make images secrets     what docker-compose.yml needs"
 	echo "make check              style, types, layers"
 	echo "make test               everything else that can be wrong"
+	echo "make test-containers    the demo across containers while parts of it are killed, where containers can run"
 	echo "make bench              what is measured: ONLY=prefix, JSON=path"
 	echo "make lock               pin anew what pyproject.toml asks for"
 	echo "make clean              what the above left behind, but for .venv and contracts/node_modules"
@@ -62,6 +65,15 @@ $(CHAIN): contracts/package-lock.json | $(INSTALLED)
 demo: install
 	@$(BIN)/gradmarket demo $(if $(JSON),--report $(JSON)) $(if $(KEEP),--keep)
 
+demo-containers: $(DEVELOP)
+	@$(BIN)/python -m gradmarket.demo.containers $(if $(JSON),--report $(JSON)) $(if $(KEEP),--keep)
+
+images: $(DEVELOP)
+	@$(BIN)/python -m gradmarket.demo.containers.images
+
+secrets:
+	@docker/secrets.sh
+
 check: develop types
 	@$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -74,7 +86,10 @@ types: $(DEVELOP)  # the rooms under their installed names, as links, for mypy
 	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p gradmarket
 
 test: develop
-	@$(BIN)/pytest -n 2 --dist loadfile --disable-warnings
+	@$(BIN)/pytest -n 2 --dist loadfile --disable-warnings --ignore tests/containers
+
+test-containers: $(DEVELOP)
+	@$(BIN)/pytest --disable-warnings -rs tests/containers
 
 bench: develop
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))

@@ -21,7 +21,7 @@ def demo(
 ) -> None:
     """The whole market on this machine: honest workers, cheats, money. Ends with 0 only if everything held."""
     for number in STOPS:
-        signal.signal(number, _interrupt)
+        signal.signal(number, interrupt)
     with told():
         done = play(Console(stderr=as_json), keep)
     if report is not None:
@@ -31,7 +31,7 @@ def demo(
     raise typer.Exit(0 if done["ok"] else 1)
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     """Ends the demo, and lets no second signal disturb the end: nothing stays behind."""
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN)

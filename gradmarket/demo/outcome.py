@@ -3,24 +3,36 @@
 import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from gradmarket.client import Json, Market
 from gradmarket.contracts import events
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.demo.children import DemoFailed
 from gradmarket.demo.spec import GOAL, PRICE
-from gradmarket.demo.workers import Worker
 from gradmarket.market.job import Publication
-from gradmarket.market.terms import Digest
+from gradmarket.market.terms import Address, Digest
 from gradmarket.market.wire import hash_of
 
 SETTLE_S: Final = 60.0
 LOOK_EVERY_S: Final = 0.2
 DIGEST: Final = re.compile(r"blake3:[0-9a-f]{64}")
+
+
+class Worker(Protocol):
+    """One that was hired, whatever it runs in."""
+
+    @property
+    def behaviour(self) -> str: ...
+
+    @property
+    def payout(self) -> Address: ...
+
+    def said(self, event: str) -> dict[str, Any]:
+        """The newest thing that it said of this kind."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +82,7 @@ def settled(market: Market, ledger: Ledger, job_id: str) -> None:
     _until(lambda: int(market.job(job_id)["costs"]["refunded"]) > 0, "the refund is not in the books")
 
 
-def read(market: Market, ledger: Ledger, job_id: str, workers: list[Worker], folder: Path) -> Outcome:
+def read(market: Market, ledger: Ledger, job_id: str, workers: Sequence[Worker], folder: Path) -> Outcome:
     job = market.job(job_id)
     closed = [found for found in market.listed(job_id, "rounds") if found["updated"]]
     outcome = Outcome(
@@ -109,7 +121,7 @@ def accuracy(job: Json) -> float:
     return float((job["metrics"] or {}).get("accuracy", 0.0))
 
 
-def _workers(market: Market, ledger: Ledger, job_id: str, workers: list[Worker]) -> list[Pay]:
+def _workers(market: Market, ledger: Ledger, job_id: str, workers: Sequence[Worker]) -> list[Pay]:
     lines = {line["address"]: line for line in market.listed(job_id, "workers")}
     verdicts = list(market.listed(job_id, "verdicts"))
     return [_pay(ledger, worker, lines, verdicts) for worker in workers]

@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +13,12 @@ from rich.console import Console
 
 from gradmarket.client import Json, Market
 from gradmarket.commands import progress
+from gradmarket.commands.progress import Show
 from gradmarket.demo import outcome, service, workers
 from gradmarket.demo.children import Children, DemoFailed
 from gradmarket.demo.report import report, show
 from gradmarket.demo.service import Service
-from gradmarket.demo.spec import JOB
+from gradmarket.demo.spec import CAST, JOB
 from gradmarket.money import Token
 
 LIMIT_S: Final = 300.0
@@ -30,6 +31,7 @@ class Clock:
 
     began: float = field(default_factory=time.monotonic)
     first_accepted: float = 0.0
+    limit_s: float = LIMIT_S
 
     @property
     def seconds(self) -> float:
@@ -38,8 +40,8 @@ class Clock:
     def look(self, job: Json) -> None:
         if not self.first_accepted and job["accepted"]:
             self.first_accepted = self.seconds
-        if self.seconds > LIMIT_S:
-            raise DemoFailed(f"after {LIMIT_S:.0f} s the job is {job['state']}: {job['reason']}")
+        if self.seconds > self.limit_s:
+            raise DemoFailed(f"after {self.limit_s:.0f} s the job is {job['state']}: {job['reason']}")
 
 
 def play(console: Console, keep: bool = False, within: Path | None = None) -> dict[str, Any]:
@@ -49,7 +51,7 @@ def play(console: Console, keep: bool = False, within: Path | None = None) -> di
     went well.
     """
     clock, folder = Clock(), Path(tempfile.mkdtemp(prefix="gradmarket-demo-", dir=within))
-    console.print(f"Starting a chain, a service and {len(workers.CAST)} workers in {folder}", highlight=False)
+    console.print(f"Starting a chain, a service and {len(CAST)} workers in {folder}", highlight=False)
     with _house(folder) as (children, ending):
         served = service.start(children, folder / "service")
         with served.place.market() as market:
@@ -65,9 +67,9 @@ def _run(
 ) -> dict[str, Any]:
     chain = market.chain()
     job = market.submit(JOB)["id"]
-    console.print(_introduction(served, chain, job), highlight=False, soft_wrap=True)
+    console.print(introduction(served.place.url, chain, job), highlight=False, soft_wrap=True)
     hired = workers.hire(children, served.place.url, folder / "workers")
-    _watch(console, clock, children, market, job, Token.of(chain))
+    watch(console, clock, lambda _job: children.check(), market, job, Token.of(chain))
     console.print("The workers redeem what they earned, release the rest and leave; the requester takes it back.")
     workers.dismiss(children, hired)
     ledger = served.ledger()
@@ -77,26 +79,35 @@ def _run(
     return report(found, chain, {"total": clock.seconds, "first_accepted": clock.first_accepted})
 
 
-def _introduction(served: Service, chain: Json, job: str) -> str:
+def introduction(url: str, chain: Json, job: str) -> str:
     replication = JOB["replication"]
     return (
-        f"{served.place.url} serves job {job}; chain {chain['chain_id']}, contract {chain['contract']}.\n"
+        f"{url} serves job {job}; chain {chain['chain_id']}, contract {chain['contract']}.\n"
         f"{JOB['tasks_per_round']} tasks a round, {replication['replicas']} replicas of each and up to "
         f"{replication['max_replicas']} where they disagree, votes on exact bits, replicas of a task kept apart by "
-        f"{' and '.join(JOB['separation'])}.\nOf {len(workers.CAST)} workers one turns its gradients round and one "
+        f"{' and '.join(JOB['separation'])}.\nOf {len(CAST)} workers one turns its gradients round and one "
         "sends noise; the service is not told which."
     )
 
 
-def _watch(console: Console, clock: Clock, children: Children, market: Market, job: str, token: Token) -> None:
+def watch(
+    console: Console,
+    clock: Clock,
+    check: Show,
+    market: Market,
+    job: str,
+    token: Token,
+    follow: Callable[[Market, str, Show], Json] = progress.follow,
+) -> None:
+    """Until the job has ended; `check` may raise at every look. Raises DemoFailed where it has not finished."""
     with progress.display(console, token) as display:
 
         def look(now: Json) -> None:
-            children.check()
+            check(now)
             clock.look(now)
             display(now)
 
-        ended = progress.follow(market, job, look)
+        ended = follow(market, job, look)
     if ended["state"] != "finished":
         raise DemoFailed(f"the job is {ended['state']}: {ended['reason']}")
 

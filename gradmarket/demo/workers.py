@@ -28,11 +28,10 @@ class Worker:
 
     def said(self, event: str) -> dict[str, Any]:
         """The newest thing that it said of this kind. Raises DemoFailed where it said none."""
-        for line in reversed(self.child.log.read_text(errors="replace").splitlines()):
-            told = _object(line)
-            if told.get("event") == event:
-                return told
-        raise DemoFailed(f"{self.child.name} said nothing of its {event}; {self.child.last_words()}")
+        told = newest(self.child.log.read_text(errors="replace"), event)
+        if told is None:
+            raise DemoFailed(f"{self.child.name} said nothing of its {event}; {self.child.last_words()}")
+        return told
 
 
 def hire(children: Children, market: str, folder: Path) -> list[Worker]:
@@ -59,6 +58,11 @@ def _start(children: Children, market: str, folder: Path, index: int, behaviour:
     else:
         command = ["-m", "gradmarket.demo.cheat", behaviour, *options]
     return Worker(behaviour, payout, children.start(name, command, SETTINGS))
+
+
+def newest(log: str, event: str) -> dict[str, Any] | None:
+    """The newest line of a worker's log of this kind; None where there is none."""
+    return next((told for line in reversed(log.splitlines()) if (told := _object(line)).get("event") == event), None)
 
 
 def _object(line: str) -> dict[str, Any]:

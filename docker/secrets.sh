@@ -1,0 +1,14 @@
+#!/bin/sh
+# Writes the secrets that docker-compose.yml mounts into a folder, each once: what is there already is left as it is.
+# The folder is its owner's alone; the files are readable inside it, since a container's user is another one.
+set -eu
+folder=${1:-secrets}
+umask 077
+mkdir -p "$folder"
+random() { head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n'; }
+write() { [ -e "$folder/$1" ] || { printf '%s\n' "$2" > "$folder/$1" && chmod 0644 "$folder/$1"; }; }
+for name in postgres_password gradmarket_token gradmarket_signer_key gradmarket_sender_key; do
+  write "$name" "$(random)"
+done
+write gradmarket_database "postgresql://gradmarket:$(cat "$folder/postgres_password")@postgres/gradmarket"
+echo "secrets are in $folder; back gradmarket_signer_key and gradmarket_sender_key up: vouchers and escrow hang on them"

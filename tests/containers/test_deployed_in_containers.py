@@ -1,0 +1,79 @@
+"""The demo's job across containers, while a worker, an API process and PostgreSQL are killed and restarted under it."""
+
+import subprocess
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from gradmarket.client import Json
+from gradmarket.demo.containers import engine as engines
+from gradmarket.demo.containers.hired import Hired
+from gradmarket.demo.containers.house import House
+from gradmarket.demo.containers.play import play
+from gradmarket.demo.spec import PRICE
+
+Report = dict[str, Any]
+
+
+class Misfortunes:
+    """Each befalls the job once, when it has so many accepted gradients."""
+
+    def __init__(self) -> None:
+        self.waiting = [(3, self.worker_killed), (12, self.door_restarted), (24, self.database_restarted)]
+        self.happened: list[str] = []
+        self.project = ""
+
+    def __call__(self, job: Json, house: House, hired: list[Hired]) -> None:
+        self.project = house.name
+        if self.waiting and job["accepted"] >= self.waiting[0][0]:
+            _, happen = self.waiting.pop(0)
+            self.happened.append(happen.__name__)
+            happen(house, hired)
+
+    def worker_killed(self, _house: House, hired: list[Hired]) -> None:
+        """An honest one, at work: it holds a lease at nearly every moment. It comes back to what it had on disk."""
+        hired[0].kill()
+        assert not hired[0].running
+        hired[0].start_again()
+
+    def door_restarted(self, house: House, _hired: list[Hired]) -> None:
+        house.restart("requester-1")
+
+    def database_restarted(self, house: House, _hired: list[Hired]) -> None:
+        house.restart("postgres")
+
+
+@pytest.fixture(scope="module")
+def played() -> tuple[Report, str, Misfortunes]:
+    """The report, what was printed, and what befell the job."""
+    if lacks := engines.why_not():
+        pytest.skip(f"no container runs here: {lacks}")
+    printed, misfortunes = StringIO(), Misfortunes()
+    report = play(Console(file=printed, width=120), disturb=misfortunes)
+    return report, printed.getvalue(), misfortunes
+
+
+@pytest.mark.timeout(3600)
+def test_the_job_ends_well_whatever_befell_it(played: tuple[Report, str, Misfortunes]) -> None:
+    report, printed, misfortunes = played
+    assert misfortunes.happened == ["worker_killed", "door_restarted", "database_restarted"]
+    assert report["ok"], printed
+    assert report["accuracy"] >= 0.95
+
+
+def test_honest_workers_have_their_pay_on_chain_and_cheats_nothing(played: tuple[Report, str, Misfortunes]) -> None:
+    workers = played[0]["workers"]
+    assert sorted(one["behaviour"] for one in workers) == ["honest", "honest", "honest", "noise", "sign_flip"]
+    for one in workers:
+        accepted = one["accepted"] if one["behaviour"] == "honest" else 0
+        assert int(one["balance"]) == int(one["earned"]) == accepted * PRICE
+
+
+def test_nothing_of_it_is_left(played: tuple[Report, str, Misfortunes]) -> None:
+    engine, project = engines.found(), played[2].project
+    assert project.startswith("gradmarket-demo-")
+    for what in (["ps", "--all"], ["volume", "ls"], ["network", "ls"]):
+        listed = subprocess.run([engine.program, *what], capture_output=True, text=True, check=True).stdout
+        assert project not in listed
