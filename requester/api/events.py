@@ -63,7 +63,7 @@ async def _stream(
             for event in told:
                 last = event.id
                 yield {"id": str(event.id), "event": event.kind, "data": json.dumps({**event.body, "at": event.at})}
-            if over or (not follow and not told):
+            if over or (not follow and len(told) < AT_ONCE):
                 return
             if len(told) < AT_ONCE:
                 await rung_within(rung, context.settings.sweep_s * 5)
