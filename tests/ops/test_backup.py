@@ -30,7 +30,7 @@ JOB: dict[str, Any] = {
     "rounds": 12,
     "price": "1000000000",
     "budget": "200000000000",
-    "deadlines": {"lease_s": 15, "wave_s": 5, "upload_s": 5},
+    "deadlines": {"lease_s": 6, "wave_s": 5, "upload_s": 5},
     "replication": {"replicas": 1, "max_replicas": 1},
 }
 SLOWLY, SOON = {"GRADMARKET_SETTLE_EVERY_S": "3600"}, {"GRADMARKET_SETTLE_EVERY_S": "0.5"}
