@@ -18,11 +18,11 @@ from typing import Annotated, Any, Final
 import structlog
 import typer
 from celery import Celery, signals
-from celery.app.amqp import AMQP
-from kombu.connection import Connection
+from celery.beat import Scheduler, SchedulingError
 from kombu.exceptions import OperationalError
 
 from gradmarket.requester import logs
+from gradmarket.requester.broker import PromptAMQP
 from gradmarket.requester.context import Context
 from gradmarket.requester.engine import ready_rows, run_once
 from gradmarket.requester.settings import Settings
@@ -36,21 +36,18 @@ SWEEP: Final = "gradmarket.sweep"
 RUN: Final = "gradmarket.run"
 FRESH_S: Final = 10.0
 """An older message is dropped: a sweep has asked anew since."""
-RETRY_S: Final = {"interval_start": 0.05, "interval_step": 0.05, "interval_max": 0.5}
-"""Between attempts to reach a broker that is gone."""
 
 log = structlog.get_logger("gradmarket.queue")
 
 
-class Prompt(Connection):
-    """Is there again soon after the broker is; Celery by itself waits for 2 to 30 seconds."""
+class Sweeps(Scheduler):  # type: ignore[misc]
+    """Keeps nothing on a disk, and does not mind a sweep that the broker did not take."""
 
-    def ensure_connection(self, *args: Any, **kwargs: Any) -> Any:
-        return super().ensure_connection(*args, **(RETRY_S | kwargs))  # type: ignore[no-untyped-call]
-
-
-class PromptAMQP(AMQP):  # type: ignore[misc]
-    Connection = Prompt
+    def apply_entry(self, entry: Any, producer: Any = None) -> None:
+        try:
+            self.apply_async(entry, producer=producer, advance=False)
+        except SchedulingError as error:
+            log.warning("a sweep is lost", sweep=entry.name, error=str(error))
 
 
 def celery_of(settings: Settings) -> Celery:
@@ -69,6 +66,7 @@ def celery_of(settings: Settings) -> Celery:
         worker_enable_remote_control=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
+        beat_scheduler=Sweeps,
         broker_transport_options={"visibility_timeout": 60, "socket_connect_timeout": 1.0},
         beat_schedule={f"sweep {topic}": _every(settings.sweep_s, topic) for topic in STAGES},
         beat_max_loop_interval=settings.sweep_s,
@@ -106,13 +104,15 @@ class Courier:
                 self._asked.wait_for(lambda: self._topics)
                 topics, self._topics = self._topics, set()
             for topic in topics:
-                self._send(topic)
+                send(self._app, SWEEP, topic)
 
-    def _send(self, topic: str) -> None:
-        try:
-            self._app.send_task(SWEEP, [topic], expires=FRESH_S, retry=False)
-        except (OperationalError, OSError) as error:
-            log.warning("a ring is lost", stage=topic, error=str(error))
+
+def send(app: Celery, task: str, *arguments: str, seconds: float = 0.0) -> None:
+    """Asks the broker, once: what it does not take, the next sweep finds."""
+    try:
+        app.send_task(task, arguments, countdown=seconds, expires=FRESH_S + seconds, retry=False)
+    except (OperationalError, OSError) as error:
+        log.warning("a message is lost", task=task, about=arguments, error=str(error))
 
 
 class Hands:
@@ -131,7 +131,7 @@ class Hands:
     def sweep(self, topic: str) -> None:
         """Asks for a run of every row that is ready."""
         for row_id in ready_rows(self._context, STAGES[topic]):
-            self._ask(topic, row_id)
+            send(self._app, RUN, topic, row_id)
 
     def run(self, topic: str, row_id: str) -> None:
         """Moves one row on; asks again where it is soon to be tried again, or there is more to do at once."""
@@ -140,12 +140,9 @@ class Hands:
         if stage is settle:
             context.office.leave()
         if again is None and row_id in ready_rows(context, stage):
-            self._ask(topic, row_id)
+            send(self._app, RUN, topic, row_id)
         elif again is not None and again < context.settings.sweep_s:
-            self._ask(topic, row_id, again)
-
-    def _ask(self, topic: str, row_id: str, seconds: float = 0.0) -> None:
-        self._app.send_task(RUN, [topic, row_id], countdown=seconds, expires=FRESH_S + seconds, retry=False)
+            send(self._app, RUN, topic, row_id, seconds=again)
 
     def close(self, **_signal: Any) -> None:
         self._open.close()
@@ -188,7 +185,7 @@ def beat(json: Json = False) -> None:
     settings = _settings(json)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     made: Callable[..., Any] = celery_of(settings).Beat
-    made(scheduler_cls="celery.beat:Scheduler", quiet=True).run()
+    made(quiet=True).run()
 
 
 def _settings(json: bool) -> Settings:

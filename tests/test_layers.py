@@ -19,7 +19,7 @@ MAY_IMPORT: Final = {
 """Room -> rooms. What is in none of these rooms is what users import and type, and may import all of them."""
 
 REQUESTER: Final = {
-    **dict.fromkeys(("bell", "settings", "keys", "blobs", "store", "chain", "modelling", "readydata"), 0),
+    **dict.fromkeys(("bell", "broker", "settings", "keys", "blobs", "store", "chain", "modelling", "readydata"), 0),
     **dict.fromkeys(("backup", "logs", "meters", "narration", "tallies"), 0),
     "context": 1,
     "stages": 2,
