@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from sqlalchemy.exc import SQLAlchemyError
 
 from gradmarket.requester.context import Context
+from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.tables import Duty
 
 router = APIRouter(tags=["service"])
@@ -75,15 +76,20 @@ def ready(probe: Annotated[Probe, Depends(_probe)]) -> JSONResponse:
 def _database(context: Context) -> str:
     """A row is written: one that can only be read has no use."""
     try:
-        with context.begin() as session:
-            row = session.get(Duty, TRIED)
-            if row is None:
-                session.add(Duty(name=TRIED, holder="", until=context.clock()))
-            else:
-                row.until = context.clock()
+        _write(context)
     except SQLAlchemyError as error:
         return f"{type(error).__name__}: {getattr(error, 'orig', None) or error}"
     return ""
+
+
+@patiently
+def _write(context: Context) -> None:
+    with context.begin() as session:
+        row = session.get(Duty, TRIED)
+        if row is None:
+            session.add(Duty(name=TRIED, holder="", until=context.clock()))
+        else:
+            row.until = context.clock()
 
 
 def _blobs(context: Context) -> str:

