@@ -34,7 +34,7 @@ class Service:
 
     def client(self, token: str | None) -> httpx.Client:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return httpx.Client(base_url=self.url, headers=headers, event_hooks={"response": [self._declared]})
+        return httpx.Client(base_url=self.url, headers=headers, event_hooks={"response": [self._declared]}, timeout=30)
 
     def siwe(self, account, **changed) -> SiweMessage:  # type: ignore[no-untyped-def]
         told = self.anyone.get("/v1/session/nonce").json()
