@@ -16,11 +16,11 @@ from gradmarket.market.terms import Digest, JobState, RoundState, TaskState, Uni
 from gradmarket.market.wire import OfferFields, hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages.ending import end
-from gradmarket.requester.store import jobs
+from gradmarket.requester.store import jobs, money
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Job, Round, Task
+from gradmarket.requester.store.tables import Job, Round, Task, Worker
 from gradmarket.requester.store.transitions import move
 
 TOPIC = "plan"
@@ -85,6 +85,15 @@ def _open(context: Context, session: Session, job: Job, latest: Round | None, no
         session.add(task(context, job, row, index, 0, now))
     tell(session, job.id, "round_opened", now, round=number, parameters=parameters)
     ring(session, "assign")
+    if latest is None:
+        _welcome(session, job, now)
+
+
+def _welcome(session: Session, job: Job, now: float) -> None:
+    """Who asks already has an account in the job at once: its long poll may go on for long without another word."""
+    for address in session.scalars(select(Worker.address).where(Worker.asking_until > now).order_by(Worker.address)):
+        money.account(session, job.id, address)
+    ring(session, "settle")
 
 
 def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: float) -> Task:

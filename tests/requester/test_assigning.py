@@ -4,11 +4,13 @@ import pytest
 from books import check_books
 from market_floor import CLASS, PRICE, Floor
 from market_workers import HONEST, NOISE, SIGN_FLIP, SimWorker
+from sqlalchemy import delete
 
 from gradmarket.market.rules.assignment import window_s
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester import engine
-from gradmarket.requester.stages import assign
+from gradmarket.requester.stages import assign, plan
+from gradmarket.requester.store.tables import Account, Round, Task
 
 
 def leased(floor: Floor) -> set[str]:
@@ -53,6 +55,19 @@ def test_a_worker_holds_no_more_leases_than_it_asked_for(new_floor) -> None:  # 
     floor.gather()
     assert len(floor.replicas(greedy)) == 2
     assert all(len(floor.replicas(worker)) == 1 for worker in modest)
+
+
+def test_who_asked_before_the_job_ran_has_an_account_in_it_at_once(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor()
+    early = floor.worker()
+    early.say(capacity=1, wait_s=20)
+    with floor.context.begin() as session:
+        session.execute(delete(Account).where(Account.worker == early.address))
+        session.execute(delete(Task))
+        session.execute(delete(Round))
+    plan.run(floor.context, floor.job)
+    with floor.context.reading() as session:
+        assert session.get(Account, (floor.job, early.address)) is not None
 
 
 def test_a_task_begins_whole_or_not_at_all(new_floor) -> None:  # type: ignore[no-untyped-def]
