@@ -1,0 +1,51 @@
+"""Who may knock and what it was answered; who has a duty."""
+
+from typing import Any
+
+from sqlalchemy.orm import Mapped, mapped_column
+
+from gradmarket.requester.store.tables.base import Base
+
+
+class Nonce(Base):
+    """A sign-in nonce (EIP-4361), good once."""
+
+    __tablename__ = "nonces"
+
+    value: Mapped[str] = mapped_column(primary_key=True)
+    until: Mapped[float]
+
+
+class Token(Base):
+    """A bearer token by its hash: a worker's session, or a requester's API token."""
+
+    __tablename__ = "tokens"
+
+    hash: Mapped[bytes] = mapped_column(primary_key=True)
+    role: Mapped[str]
+    subject: Mapped[str]
+    until: Mapped[float | None]
+
+
+class Idempotency(Base):
+    """What was answered to an Idempotency-Key, so that a repeated request is answered alike."""
+
+    __tablename__ = "idempotency"
+
+    subject: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    request: Mapped[bytes]
+    status: Mapped[int]
+    body: Mapped[dict[str, Any]]
+    location: Mapped[str | None]
+    at: Mapped[float]
+
+
+class Duty(Base):
+    """A lease on a duty that one process at a time may have, such as sending transactions."""
+
+    __tablename__ = "duties"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    holder: Mapped[str]
+    until: Mapped[float]

@@ -1,0 +1,70 @@
+"""What is bought: a job, its rounds, and what happened in it."""
+
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from gradmarket.requester.store.tables.base import Base, BigKey
+
+
+class Job(Base):
+    __tablename__ = "jobs"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    state: Mapped[str] = mapped_column(index=True)
+    reason: Mapped[str] = mapped_column(default="")
+    spec: Mapped[dict[str, Any]]
+    publication: Mapped[dict[str, Any] | None]
+    spec_digest: Mapped[str | None]
+    facts: Mapped[dict[str, Any] | None]
+    """What the runner said of the document: layout, rows' cost, integer buffers (stages.publish)."""
+    token: Mapped[str]
+    """The API token's name: who posted it."""
+    secret: Mapped[bytes]
+    """Every task's wave secrets come from it; never shown."""
+    chain_job: Mapped[int | None] = mapped_column(unique=True)
+    unit: Mapped[str]
+    """Smallest token units in one job unit, as a decimal string."""
+    price: Mapped[int]
+    budget: Mapped[int]
+    deposited: Mapped[int] = mapped_column(default=0)
+    refunded: Mapped[int] = mapped_column(default=0)
+    expiry: Mapped[int | None]
+    claim_until: Mapped[int | None]
+    determinism_class: Mapped[str | None]
+    created_at: Mapped[float]
+    ended_at: Mapped[float | None]
+    compute_seconds: Mapped[float] = mapped_column(default=0.0)
+
+
+class Round(Base):
+    __tablename__ = "rounds"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    state: Mapped[str]
+    parameters: Mapped[str]
+    """Digest of the parameters that the round's tasks start from."""
+    optimizer_state: Mapped[str]
+    updated: Mapped[str | None]
+    """Digest of the parameters that its merge gave."""
+    loss: Mapped[float | None]
+    metrics: Mapped[dict[str, Any] | None]
+    """Of the updated parameters on the held-out rows."""
+    opened_at: Mapped[float]
+    closed_at: Mapped[float | None]
+
+    __table_args__ = (Index("rounds_by_state", "state", "job_id"),)
+
+
+class Event(Base):
+    __tablename__ = "events"
+
+    id: Mapped[int] = mapped_column(BigKey, primary_key=True, autoincrement=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    kind: Mapped[str]
+    body: Mapped[dict[str, Any]]
+    at: Mapped[float]
+
+    __table_args__ = (Index("events_of_job", "job_id", "id"),)

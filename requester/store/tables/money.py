@@ -1,0 +1,90 @@
+"""What is owed and paid: accounts, EARNED rows, batches, and the transactions that settle them."""
+
+from sqlalchemy import ForeignKey, Index, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from gradmarket.requester.store.tables.base import Base, BigKey
+
+
+class Account(Base):
+    """One worker's money in one job; `reserved` and what is on-chain as last seen there."""
+
+    __tablename__ = "accounts"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    worker: Mapped[str] = mapped_column(ForeignKey("workers.address"), primary_key=True)
+    earned: Mapped[int] = mapped_column(default=0)
+    """The sum of its EARNED rows, kept in the same transaction."""
+    voucher_signature: Mapped[bytes | None]
+    """Signs `earned` as cumulative."""
+    reserved: Mapped[int] = mapped_column(default=0)
+    settled: Mapped[int] = mapped_column(default=0)
+    withdrawn: Mapped[int] = mapped_column(default=0)
+    leaving: Mapped[bool] = mapped_column(default=False)
+    """It said it leaves: nothing more is reserved for it."""
+
+
+class Earned(Base):
+    """Who earned what: written in the transaction that accepts the task, once for every agreeing replica."""
+
+    __tablename__ = "earned"
+
+    id: Mapped[int] = mapped_column(BigKey, primary_key=True, autoincrement=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"))
+    replica_id: Mapped[str] = mapped_column(ForeignKey("replicas.id"))
+    worker: Mapped[str]
+    units: Mapped[int]
+    digest: Mapped[bytes]
+    """The 32 bytes that settlement puts on-chain: the accepted payload's root."""
+    batch_id: Mapped[int | None] = mapped_column(ForeignKey("batches.id"))
+    at: Mapped[float]
+
+    __table_args__ = (
+        UniqueConstraint("job_id", "task_id", "replica_id"),
+        Index("earned_unsettled", "job_id", "batch_id"),
+    )
+
+
+class Batch(Base):
+    """EARNED rows on their way to the contract; `number` is the contract's batch number for the job."""
+
+    __tablename__ = "batches"
+
+    id: Mapped[int] = mapped_column(BigKey, primary_key=True, autoincrement=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    number: Mapped[int]
+    state: Mapped[str]
+    gradients: Mapped[int]
+    units: Mapped[int]
+    transaction_id: Mapped[int | None] = mapped_column(ForeignKey("transactions.id"))
+    created_at: Mapped[float]
+    settled_at: Mapped[float | None]
+
+    __table_args__ = (UniqueConstraint("job_id", "number"), Index("batches_by_state", "state"))
+
+
+class Transaction(Base):
+    """A transaction of the service's sender: the row is committed before anything is sent."""
+
+    __tablename__ = "transactions"
+
+    id: Mapped[int] = mapped_column(BigKey, primary_key=True, autoincrement=True)
+    sender: Mapped[str]
+    nonce: Mapped[int]
+    kind: Mapped[str]
+    """open, reserve, settle, withdraw, …: for people."""
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    to: Mapped[str]
+    data: Mapped[bytes]
+    state: Mapped[str]
+    """prepared, sent, mined, reverted."""
+    raw: Mapped[bytes | None]
+    hash: Mapped[str | None]
+    block: Mapped[int | None]
+    gas: Mapped[int | None]
+    error: Mapped[str] = mapped_column(default="")
+    created_at: Mapped[float]
+    sent_at: Mapped[float | None]
+
+    __table_args__ = (UniqueConstraint("sender", "nonce"), Index("transactions_by_state", "state"))
