@@ -169,6 +169,8 @@ class PollRequest(Wire):
     """Only leases of these jobs; none named: of any."""
     min_price: UnitsField = Units(0)
     """Only leases that pay at least this for a gradient."""
+    min_prices: dict[JobId, UnitsField] = Field(default_factory=dict, max_length=64)
+    """The same for single jobs, where it is more: who minds its time wants more of a heavier job."""
     leaving: bool = False
     wait_s: float = Field(default=20.0, ge=0, le=MAX_WAIT_S)
 
@@ -222,7 +224,10 @@ class Session(Wire):
 
 
 class ChainFacts(Wire):
-    """Where the money is. `rpc` is told for a local chain only: elsewhere a worker brings its own."""
+    """Where the money is. `rpc` is told for a local chain only: elsewhere a worker brings its own.
+
+    `block` is the contract's first: nobody needs to look for its events before it.
+    """
 
     chain_id: int
     genesis: HashField
@@ -234,6 +239,7 @@ class ChainFacts(Wire):
     decimals: int
     unit: str
     rpc: str | None
+    block: int = Field(default=0, ge=0, lt=2**63)
 
 
 STATEMENT: Final = "Work for gradmarket. Pay out to {payout}."

@@ -161,6 +161,7 @@ def _facts(chain: Chain, signer: Address) -> ChainFacts:
         decimals=decimals,
         unit=str(payment.unit_of(decimals)),
         rpc=str(chain.web3.provider.endpoint_uri) if _is_local(chain) else None,  # type: ignore[attr-defined]
+        block=known.block,
     )
 
 

@@ -42,7 +42,7 @@ def choose_rpc(own: str | None, facts: ChainFacts) -> str:
 
 def join(url: str, facts: ChainFacts) -> Ledger:
     """The market's deployment on the node; raises Untrusted, by name of what differs, where it is another."""
-    deployment = Deployment(facts.chain_id, facts.genesis, facts.contract, facts.token, facts.instance, block=0)
+    deployment = Deployment(facts.chain_id, facts.genesis, facts.contract, facts.token, facts.instance, facts.block)
     ledger = Ledger(connect(url), deployment)
     try:
         ledger.verify()
