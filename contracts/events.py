@@ -9,7 +9,7 @@ from web3.logs import DISCARD
 
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.packing import Group
-from gradmarket.contracts.rpc import node_errors
+from gradmarket.contracts.rpc import node_errors, refusal
 from gradmarket.contracts.transactions import Receipt
 from gradmarket.market.terms import Address, Hash, Units
 
@@ -46,6 +46,16 @@ class Amounted:
     worker: Address | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Row `index` of a batch of vouchers (with the name of its error) or of an early close's releases."""
+
+    job: int
+    worker: Address
+    index: int
+    reason: str = ""
+
+
 def opened(ledger: Ledger, receipt: Receipt) -> list[JobOpened]:
     return [_opened(args) for args in _said(ledger, "JobOpened", receipt)]
 
@@ -65,6 +75,15 @@ def refunded(ledger: Ledger, receipt: Receipt) -> list[Amounted]:
 
 def paid(ledger: Ledger, receipt: Receipt) -> list[Amounted]:
     return [Amounted(args["jobId"], args["amount"], args["worker"]) for args in _said(ledger, "Paid", receipt)]
+
+
+def skipped(ledger: Ledger, receipt: Receipt) -> list[Skipped]:
+    vouchers = [
+        Skipped(args["jobId"], args["worker"], args["index"], refusal("0x" + args["reason"].hex()).name)
+        for args in _said(ledger, "VoucherSkipped", receipt)
+    ]
+    releases = _said(ledger, "ReleaseSkipped", receipt)
+    return [*vouchers, *(Skipped(args["jobId"], args["worker"], args["index"]) for args in releases)]
 
 
 def all_paid(ledger: Ledger, job: int) -> list[Amounted]:

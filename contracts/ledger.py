@@ -5,14 +5,18 @@ is not there.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
+from eth_typing import BlockNumber
 from eth_utils.address import to_checksum_address
 from web3 import Web3
+from web3.types import BlockIdentifier
 
 from gradmarket.contracts.deployment import Deployment, market_at, token_at, verify
 from gradmarket.contracts.errors import ForeignChain
+from gradmarket.contracts.permits import Permit
 from gradmarket.contracts.rpc import node_errors
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Amount, Hash, Units
@@ -87,14 +91,15 @@ class Ledger:
     def domain(self) -> Domain:
         return self.deployment.domain
 
-    def job(self, job_id: int) -> JobOnChain:
+    def job(self, job_id: int, at: int | None = None) -> JobOnChain:
+        """Now, or as of block `at`; old blocks are not known to every node."""
         with node_errors():
-            found = self._market.job(job_id).call()._asdict()
+            found = self._market.job(job_id).call(block_identifier=_block(at))._asdict()
         return JobOnChain(**{name: found[key] for key, name in _JOB_FIELDS.items()})
 
-    def account(self, job_id: int, worker: Address) -> AccountOnChain:
+    def account(self, job_id: int, worker: Address, at: int | None = None) -> AccountOnChain:
         with node_errors():
-            found = self._market.account(job_id, worker).call()._asdict()
+            found = self._market.account(job_id, worker).call(block_identifier=_block(at))._asdict()
         return AccountOnChain(**{field.name: found[field.name] for field in fields(AccountOnChain)})
 
     def free(self, job_id: int) -> Units:
@@ -114,10 +119,26 @@ class Ledger:
         with node_errors():
             return Address(self._market.payoutOf(worker).call())
 
+    def payout_nonce(self, worker: Address) -> int:
+        with node_errors():
+            return int(self._market.payoutNonce(worker).call())
+
     def batch_root(self, job_id: int, batch: int) -> Hash:
         """Zeros where there was no such batch."""
         with node_errors():
             return Hash(bytes(self._market.batchRoot(job_id, batch).call()))
+
+    def record_root(self, job_id: int, batch: int) -> Hash:
+        """What `settle_rooted` was given; zeros where there was no such batch."""
+        with node_errors():
+            return Hash(bytes(self._market.recordRoot(job_id, batch).call()))
+
+    def was_accepted(
+        self, job_id: int, batch: int, worker: Address, price: Units, digest: Hash, proof: Sequence[Hash]
+    ) -> bool:
+        """Whether a packed batch credited the worker for this gradient; `proof` as proofs.prove gives it."""
+        with node_errors():
+            return bool(self._market.wasAccepted(job_id, batch, worker, price, digest, list(proof)).call())
 
     def min_window(self) -> int:
         """Least seconds between a job's expiry and its claimUntil."""
@@ -133,6 +154,17 @@ class Ledger:
         """What the contract may pull from `owner`, in the token's smallest unit."""
         with node_errors():
             return Amount(self._token.allowance(owner, self.deployment.contract).call())
+
+    def permit(self, owner: Address, value: Amount, deadline: int) -> Permit:
+        """A permit for the contract, for `owner` to sign (permits.sign_permit)."""
+        with node_errors():
+            nonce = int(self._token.nonces(owner).call())
+        return Permit(owner, self.deployment.contract, value, nonce, deadline)
+
+    def token_separator(self) -> Hash:
+        """Of the token's EIP-712 domain (EIP-2612)."""
+        with node_errors():
+            return Hash(bytes(self._token.DOMAIN_SEPARATOR().call()))
 
     def decimals(self) -> int:
         with node_errors():
@@ -156,3 +188,7 @@ class Ledger:
         with node_errors():
             latest = self.web3.eth.get_block("latest")
         return Block(latest["number"], latest["timestamp"])
+
+
+def _block(at: int | None) -> BlockIdentifier:
+    return "latest" if at is None else BlockNumber(at)

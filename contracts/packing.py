@@ -1,9 +1,7 @@
-"""The contract's packed rows and the root it stores of a batch (contracts/src/libraries)."""
+"""The contract's packed rows (contracts/src/libraries/Packed.sol)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-from eth_utils.crypto import keccak
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Address, Hash, Units
@@ -39,23 +37,12 @@ def pack_reservations(rows: Sequence[tuple[Address, Units]]) -> bytes:
     return b"".join(_worker(worker) + _number("amount", units, 8) for worker, units in rows)
 
 
-def batch_root(groups: Sequence[Group]) -> Hash:
-    """The root that `settlePacked` stores: leaves keccak(worker | price | digest), sorted pairs as in OpenZeppelin's
-    MerkleProof, an odd last node moves up as it is."""
-    level = [keccak(leaf) for leaf in _leaves(groups)]
-    if not level:
-        raise Refused("an empty batch")
-    while len(level) > 1:
-        pairs = zip(level[::2], level[1::2], strict=False)
-        above = [keccak(min(pair) + max(pair)) for pair in pairs]
-        level = above + level[len(above) * 2 :]
-    return Hash(level[0])
-
-
-def _leaves(groups: Sequence[Group]) -> Iterator[bytes]:
+def pack_sums(groups: Sequence[Group]) -> bytes:
+    """worker (20 bytes) | sum of its prices (8), each worker once: what `settleRooted` credits."""
+    sums: dict[Address, int] = {}
     for each in groups:
-        head = _worker(each.worker) + _number("price", each.price, 6)
-        yield from (head + digest for digest in each.digests)
+        sums[each.worker] = sums.get(each.worker, 0) + each.price * len(each.digests)
+    return pack_reservations([(worker, Units(units)) for worker, units in sums.items()])
 
 
 def _pack(each: Group) -> bytes:
@@ -63,6 +50,11 @@ def _pack(each: Group) -> bytes:
         raise Refused("a group without digests, or a digest that is not 32 bytes")
     head = _worker(each.worker) + _number("price", each.price, 6) + _number("count", len(each.digests), 2)
     return head + b"".join(each.digests)
+
+
+def record(worker: Address, price: Units, digest: Hash) -> bytes:
+    """worker (20 bytes) | price (6) | digest (32): one accepted gradient, as batches' roots have it."""
+    return _worker(worker) + _number("price", price, 6) + digest
 
 
 def _worker(address: Address) -> bytes:

@@ -6,6 +6,8 @@
     Verdict      requester   what became of a replica; `accepted` is a promise to pay on upload
     Voucher      requester   cumulative pay, redeemable on-chain
     Release      worker      gives back what is reserved beyond what it earned
+    Payout       worker      where its earnings go
+    Ruling       validator   decides a contested accusation
 
 The members of a struct are in the order of its TYPE; `instance` (the chain's history) comes first in every one and is
 taken from the domain. Money is in the job's units.
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
 
-from gradmarket.market.terms import Address, Hash, Units
+from gradmarket.market.terms import Address, Amount, Hash, Units
 
 
 class Outcome(IntEnum):
@@ -99,3 +101,23 @@ class Release:
     worker: Address
     reserved: Units
     nonce: int
+
+
+@dataclass(frozen=True, slots=True)
+class Payout:
+    """Sends all that `worker` earns to `payout`; `nonce` is the contract's for this worker."""
+
+    TYPE: ClassVar[str] = "Payout(bytes32 instance,address worker,address payout,uint64 nonce)"
+    worker: Address
+    payout: Address
+    nonce: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """`accusation` is the contract's caseId, `amount` the accused one, in the token's smallest unit."""
+
+    TYPE: ClassVar[str] = "Ruling(bytes32 instance,bytes32 accusation,uint128 amount,bool guilty)"
+    accusation: Hash
+    amount: Amount
+    guilty: bool

@@ -11,7 +11,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gradmarket.contracts import events
-from gradmarket.contracts.packing import Group, batch_root
+from gradmarket.contracts.packing import Group
+from gradmarket.contracts.proofs import batch_root
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import Address, BatchState
 from gradmarket.requester.chain import books, escrow, mirror

@@ -8,7 +8,7 @@ from till import BUDGET, Till, busy, check, lossy
 
 from gradmarket.contracts import calls, claims
 from gradmarket.contracts.local import fund_gas
-from gradmarket.contracts.packing import batch_root
+from gradmarket.contracts.proofs import batch_root
 from gradmarket.contracts.transactions import MAX_GAS, execute, mined
 from gradmarket.market.errors import Conflict
 from gradmarket.market.signing import address_of

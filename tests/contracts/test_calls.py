@@ -9,7 +9,8 @@ from gradmarket.contracts import calls, events
 from gradmarket.contracts.deployment import market_at, token_at
 from gradmarket.contracts.errors import ContractRefused
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.packing import MAX_COUNT, Group, batch_root, group, pack_groups, pack_reservations
+from gradmarket.contracts.packing import MAX_COUNT, Group, group, pack_groups, pack_reservations
+from gradmarket.contracts.proofs import batch_root
 from gradmarket.contracts.transactions import estimate
 from gradmarket.market.errors import Refused
 from gradmarket.market.messages import Release, Voucher

@@ -1,0 +1,69 @@
+"""What is said to the contracts, as calldata; a file for each part of the contract. Nothing here talks to a chain.
+
+Amounts are in the job's units unless they are an Amount of the token, times Unix seconds.
+"""
+
+from gradmarket.contracts.calls.encoding import Call, construct
+from gradmarket.contracts.calls.escrow import (
+    OpenJob,
+    open_job,
+    open_job_with_permit,
+    refund,
+    set_sender,
+    top_up,
+    top_up_with_permit,
+    withdraw_free,
+)
+from gradmarket.contracts.calls.justice import accuse, burn, case_id, close_case, contest, decide
+from gradmarket.contracts.calls.reservations import close_job, release, release_for, reserve
+from gradmarket.contracts.calls.settlement import settle_packed, settle_rooted
+from gradmarket.contracts.calls.stakes import free_exposure, join_job, leave_job, quorum_of, stake, unstake
+from gradmarket.contracts.calls.token import approve, mint, transfer
+from gradmarket.contracts.calls.vouchers import (
+    add_signer,
+    collect,
+    redeem,
+    redeem_batch,
+    set_payout,
+    set_payout_for,
+)
+
+__all__ = [
+    "Call",
+    "OpenJob",
+    "accuse",
+    "add_signer",
+    "approve",
+    "burn",
+    "case_id",
+    "close_case",
+    "close_job",
+    "collect",
+    "construct",
+    "contest",
+    "decide",
+    "free_exposure",
+    "join_job",
+    "leave_job",
+    "mint",
+    "open_job",
+    "open_job_with_permit",
+    "quorum_of",
+    "redeem",
+    "redeem_batch",
+    "refund",
+    "release",
+    "release_for",
+    "reserve",
+    "set_payout",
+    "set_payout_for",
+    "set_sender",
+    "settle_packed",
+    "settle_rooted",
+    "stake",
+    "top_up",
+    "top_up_with_permit",
+    "transfer",
+    "unstake",
+    "withdraw_free",
+]

@@ -1,0 +1,38 @@
+"""Accusations and rulings (IStake). Amounts are in the token's smallest unit."""
+
+from collections.abc import Sequence
+
+from eth_abi.abi import encode
+from eth_utils.crypto import keccak
+
+from gradmarket.contracts.calls.encoding import Call, to_market
+from gradmarket.market.terms import Address, Amount, Hash
+
+
+def accuse(market: Address, job: int, worker: Address, amount: Amount, event_digest: Hash) -> Call:
+    """By the requester, with the job's bond; the case's name is `case_id`."""
+    return to_market(market, "accuse", job, worker, amount, event_digest)
+
+
+def contest(market: Address, case: Hash) -> Call:
+    return to_market(market, "contest", case)
+
+
+def decide(
+    market: Address, case: Hash, guilty: bool, validators: Sequence[Address], threshold: int, rulings: Sequence[bytes]
+) -> Call:
+    """`rulings` are signatures over messages.Ruling, in the order of `validators`; sent by anyone."""
+    return to_market(market, "decide", case, guilty, list(validators), threshold, list(rulings))
+
+
+def close_case(market: Address, case: Hash) -> Call:
+    """After its window: slashes an uncontested case, dismisses an undecided one; by anyone."""
+    return to_market(market, "close", case)
+
+
+def burn(market: Address) -> Call:
+    return to_market(market, "burn")
+
+
+def case_id(job: int, worker: Address, event_digest: Hash) -> Hash:
+    return Hash(keccak(encode(["uint256", "address", "bytes32"], [job, worker, event_digest])))

@@ -1,0 +1,47 @@
+"""EIP-2612: a signature in place of an approval, under the token's own EIP-712 domain."""
+
+from dataclasses import astuple, dataclass
+from typing import Final
+
+from eth_keys.datatypes import PrivateKey
+from eth_utils.crypto import keccak
+
+from gradmarket.market.signing import address_of, sign, word
+from gradmarket.market.terms import Address, Amount, Hash
+
+TYPE: Final = "Permit(address owner,address spender,uint256 value,uint256 nonce,uint256 deadline)"
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """`spender` may pull `value` from `owner` until `deadline`; `nonce` is the token's for the owner."""
+
+    owner: Address
+    spender: Address
+    value: Amount
+    nonce: int
+    deadline: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignedPermit:
+    """The last arguments of the contract's functions that take a permit, in their order."""
+
+    deadline: int
+    v: int
+    r: bytes
+    s: bytes
+
+
+def digest(separator: Hash, permit: Permit) -> Hash:
+    """What the owner signs; `separator` is the token's DOMAIN_SEPARATOR()."""
+    body = keccak(keccak(text=TYPE) + b"".join(map(word, astuple(permit))))
+    return Hash(keccak(b"\x19\x01" + separator + body))
+
+
+def sign_permit(key: PrivateKey, separator: Hash, permit: Permit) -> SignedPermit:
+    """Raises ValueError where `key` is not the owner's: the token would take no notice of it."""
+    if address_of(key) != permit.owner:
+        raise ValueError(f"a permit of {permit.owner} signed by {address_of(key)}")
+    signature = sign(key, digest(separator, permit))
+    return SignedPermit(permit.deadline, signature[64], signature[:32], signature[32:64])
