@@ -1,0 +1,80 @@
+"""A batch's root and the proofs under it: the contract's and ours say the same."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onchain import OpenJob
+
+from gradmarket.contracts import calls
+from gradmarket.contracts.errors import ContractRefused
+from gradmarket.contracts.packing import Group, group
+from gradmarket.contracts.proofs import batch_root, prove, proves
+from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.signing import checksum
+from gradmarket.market.terms import Address, Hash, Units
+
+ALICE, BOB = checksum("0x" + "1a" * 20), checksum("0x" + "2b" * 20)
+
+hashes = st.binary(min_size=32, max_size=32).map(Hash)
+records = st.tuples(st.sampled_from([ALICE, BOB]), st.integers(0, 9).map(Units), hashes)
+
+
+def batch(count: int) -> list[Group]:
+    return group((ALICE if at % 3 else BOB, Units(at % 2 + 1), Hash(bytes([at]) * 32)) for at in range(count))
+
+
+@settings(max_examples=30)
+@given(st.lists(records, min_size=1, max_size=20, unique=True), records)
+def test_what_is_in_the_batch_is_proved_and_nothing_else(
+    rows: list[tuple[Address, Units, Hash]], other: tuple[Address, Units, Hash]
+) -> None:
+    groups = group(rows)
+    root = batch_root(groups)
+    for row in rows:
+        proof = prove(groups, *row)
+        assert proves(root, *row, proof)
+        assert len(proof) <= (len(rows) - 1).bit_length()
+        assert (other == row) == proves(root, *other, proof)
+    if other not in rows:
+        with pytest.raises(NotFound):
+            prove(groups, *other)
+
+
+@pytest.mark.parametrize("count", [1, 5, 8])
+def test_the_contract_answers_for_each_gradient(open_job: OpenJob, count: int) -> None:
+    job, groups = open_job(), batch(count)
+    job.send(calls.settle_packed(job.market, job.id, 0, groups))
+    for each in groups:
+        for digest in each.digests:
+            proof = prove(groups, each.worker, each.price, digest)
+            assert job.ledger.was_accepted(job.id, 0, each.worker, each.price, digest, proof)
+            assert not job.ledger.was_accepted(job.id, 0, each.worker, Units(each.price + 1), digest, proof)
+            assert not job.ledger.was_accepted(job.id, 1, each.worker, each.price, digest, proof)
+
+
+def test_a_rooted_batch_credits_the_sums_and_keeps_its_root_apart(open_job: OpenJob) -> None:
+    job, groups = open_job(deposit=100), batch(9)
+    job.reserve((ALICE, 50), (BOB, 50))
+    job.send(calls.settle_rooted(job.market, job.id, 0, batch_root(groups), groups))
+    for worker in (ALICE, BOB):
+        earned = sum(each.price * len(each.digests) for each in groups if each.worker == worker)
+        assert job.ledger.account(job.id, worker).settled == earned
+    root = job.ledger.record_root(job.id, 0)
+    assert (root, job.ledger.batch_root(job.id, 0)) == (batch_root(groups), bytes(32))
+    record = (groups[0].worker, groups[0].price, groups[0].digests[0])
+    proof = prove(groups, *record)
+    assert proves(root, *record, proof)
+    assert not job.ledger.was_accepted(job.id, 0, *record, proof), "the contract has not seen the records"
+
+
+def test_both_kinds_of_batch_take_their_numbers_from_one_sequence(open_job: OpenJob) -> None:
+    job, groups = open_job(), batch(2)
+    job.send(calls.settle_rooted(job.market, job.id, 0, batch_root(groups), groups))
+    with pytest.raises(ContractRefused, match=r"WrongBatch\(1\)"):
+        job.send(calls.settle_packed(job.market, job.id, 0, groups))
+    job.send(calls.settle_packed(job.market, job.id, 1, groups))
+
+
+def test_an_empty_batch_has_no_root() -> None:
+    with pytest.raises(Refused):
+        batch_root([])
