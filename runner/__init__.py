@@ -1,6 +1,7 @@
-"""The runner: a warm child process that runs a stranger's graph document. Importing this does not import torch."""
+"""The runner: warm children that run a stranger's model and read a stranger's data. Importing this imports no torch."""
 
 from gradmarket.runner.parent import DocumentInfo, Runner
+from gradmarket.runner.reader import Reader
 from gradmarket.runner.settings import RunnerSettings
 
-__all__ = ["DocumentInfo", "Runner", "RunnerSettings"]
+__all__ = ["DocumentInfo", "Reader", "Runner", "RunnerSettings"]

@@ -3,15 +3,9 @@
 Run by process.py as `python -I -m gradmarket.runner.child <configuration as JSON>`. It ends with its parent's pipe.
 """
 
-import gc
-import json
-import os
 import platform
-import select
-import sys
-import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,34 +13,16 @@ import numpy as np
 import torch
 from torch.utils import deterministic
 
-from gradmarket.market.errors import MarketError, OutOfMemory
 from gradmarket.market.job import GradientStep
 from gradmarket.market.model import compute as steps
 from gradmarket.market.model.document.bound import Limits, bound
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.tensors import pack
-from gradmarket.runner import frames
+from gradmarket.runner import serving
 from gradmarket.runner.arena import Arena, decoded
-from gradmarket.runner.confine import confine
 from gradmarket.runner.publication import publish_ready
-
-Request = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """What the parent says once, at the start: its process, the pipes' and the arena's descriptors, the limits."""
-
-    parent: int
-    follow_parent: bool
-    requests: int
-    answers: int
-    arena: int
-    device: str
-    threads: int
-    memory_bytes: int
-    operations: int
+from gradmarket.runner.serving import Configuration, Request
 
 
 class Child:
@@ -56,22 +32,13 @@ class Child:
         self._configuration = configuration
         self._arena = Arena(configuration.arena)
         self._programs: dict[str, Program] = {}
-        self._answers: dict[str, Callable[[Request], Any]] = {
+        self.answers: dict[str, Callable[[Request], Any]] = {
             "load": self._load,
             "bound": self._bound,
             "compute": self._compute,
             "evaluate": self._evaluate,
             "publish": self._publish,
         }
-
-    def answer(self, request: Request) -> dict[str, Any]:
-        """The answer to one request, or the error that it ended with."""
-        try:
-            return {"ok": self._answers[request["do"]](request)}
-        except MarketError as error:
-            return _encoded(error)
-        except MemoryError:
-            return _encoded(OutOfMemory())
 
     def _load(self, request: Request) -> None:
         for digest in request["forget"]:
@@ -107,10 +74,6 @@ class Child:
         return self._arena.views(decoded(places))
 
 
-def _encoded(error: MarketError) -> dict[str, Any]:
-    return {"error": type(error).__name__, "detail": error.detail, "field": getattr(error, "field", "")}
-
-
 def set_global_state(configuration: Configuration) -> None:
     """Everything in torch that decides which bits come out."""
     torch.set_num_threads(configuration.threads)
@@ -143,28 +106,15 @@ def _processor() -> str:
     return f"{platform.machine()}-{makers[0]}" if makers else platform.machine()
 
 
-def _end_with(requests: int) -> None:
-    """Ends this process as soon as nobody can write requests any more, whatever it is computing."""
-    poll = select.poll()
-    poll.register(requests, 0)
-    poll.poll()
-    os._exit(0)
-
-
 def main() -> None:
     """Answers requests until the parent closes the pipe."""
-    configuration = Configuration(**json.loads(sys.argv[1]))
-    confined = confine(
-        configuration.parent, configuration.follow_parent, configuration.device, configuration.memory_bytes
-    )
-    threading.Thread(target=_end_with, args=(configuration.requests,), daemon=True).start()
-    set_global_state(configuration)
-    child = Child(configuration)
-    gc.freeze()
-    greeting = {"determinism_class": determinism_class(configuration), "confined": confined}
-    frames.send(configuration.answers, {"ok": greeting})
-    while True:
-        frames.send(configuration.answers, child.answer(frames.receive(configuration.requests)))
+    told = serving.configuration()
+
+    def greeting() -> str:
+        set_global_state(told)
+        return determinism_class(told)
+
+    serving.serve(told, greeting, Child(told).answers)
 
 
 if __name__ == "__main__":

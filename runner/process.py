@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO, Any, Final
@@ -39,11 +40,15 @@ _GREETING: Final = TypeAdapter(Greeting)
 
 
 class Child:
-    """A running child. Every method raises RunnerCrashed or RunnerTimeout, after which the child is gone."""
+    """A running child. Every method raises RunnerCrashed or RunnerTimeout, after which the child is gone.
 
-    def __init__(self, settings: RunnerSettings, arena: Arena) -> None:
+    It is the one that computes, or what `command` starts.
+    """
+
+    def __init__(self, settings: RunnerSettings, arena: Arena, command: Sequence[str] | None = None) -> None:
         self.arena = arena
         self._settings = settings
+        self._command = command or COMMAND
         self._held = ExitStack()
         self._diagnostics: IO[bytes] = self._held.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         requests, self._requests = os.pipe()
@@ -99,7 +104,7 @@ class Child:
             "operations": self._settings.operations,
         }
         return subprocess.Popen(
-            [*COMMAND, json.dumps(configuration)],
+            [*self._command, json.dumps(configuration)],
             env=environment(self._settings),
             cwd=os.sep,
             stdin=subprocess.DEVNULL,

@@ -38,6 +38,7 @@ def environment(settings: RunnerSettings) -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": "1",
         "MKL_DYNAMIC": "FALSE",
         "OMP_DYNAMIC": "FALSE",
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
         "ATEN_CPU_CAPABILITY": "avx2",
         "MKL_CBWR": "AVX2",
         "ONEDNN_MAX_CPU_ISA": "AVX2",

@@ -37,6 +37,9 @@ if behaviour in RAW:
     os.close(answers)
 elif behaviour in ANSWERS:
     frames.send(answers, ANSWERS[behaviour])
+elif behaviour == "odd truths":
+    os.pwrite(configuration["arena"], b"\x02" * 4096, 0)
+    frames.send(answers, {"ok": None})
 elif behaviour == "a crash":
     os.kill(os.getpid(), signal.SIGSEGV)
 elif behaviour == "a shrunken arena":

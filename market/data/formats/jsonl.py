@@ -1,0 +1,87 @@
+"""JSON lines: a row is an object with a value per input, nested lists where it has dimensions. UTF-8, no NaN."""
+
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+
+from gradmarket.market.data.formats import Arrays
+from gradmarket.market.data.formats._arrays import check_dtype, check_names
+from gradmarket.market.errors import TensorsRefused
+from gradmarket.market.model.tensors import Expected
+
+
+def write(arrays: Arrays) -> bytes:
+    for name, array in arrays.items():
+        check_dtype(name, array)
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise TensorsRefused(f"{name} is not finite, for which JSON has no word")
+    columns = {name: arrays[name].tolist() for name in sorted(arrays)}
+    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    return b"".join(json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows)
+
+
+def read(data: bytes, expected: Expected) -> dict[str, np.ndarray]:
+    rows = [_row(number, line, expected) for number, line in enumerate(_lines(data, expected), 1)]
+    return {name: _array(name, [row[name] for row in rows], *expected[name]) for name in sorted(expected)}
+
+
+def _lines(data: bytes, expected: Expected) -> list[bytes]:
+    """As many as rows were declared, counted before any is parsed."""
+    wanted = {shape[0] if shape else 0 for shape, _ in expected.values()}
+    found = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+    if wanted != {found}:
+        raise TensorsRefused(f"it has {found} rows, not {sorted(wanted)}")
+    return data.split(b"\n")[:found]
+
+
+def _row(number: int, line: bytes, expected: Expected) -> dict[str, Any]:
+    try:
+        row = json.loads(line.decode(), parse_constant=_not_a_number, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise TensorsRefused(f"line {number} is not JSON: {str(error)[:150]}") from None
+    if not isinstance(row, dict):
+        raise TensorsRefused(f"line {number} is no object")
+    try:
+        check_names(row, expected)
+    except TensorsRefused as error:
+        raise TensorsRefused(f"line {number}: {error.detail}") from None
+    return row
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key stands twice")
+    return result
+
+
+def _not_a_number(token: str) -> Any:
+    raise ValueError(f"{token} is no JSON number")
+
+
+def _kinds(dtype: np.dtype[Any]) -> set[type]:
+    """What JSON says for a number of this type."""
+    if dtype.kind == "b":
+        return {bool}
+    return {float, int} if dtype.kind == "f" else {int}
+
+
+def _array(name: str, values: list[Any], shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    flat = values
+    for size in shape[1:]:
+        if not all(type(value) is list and len(value) == size for value in flat):
+            raise TensorsRefused(f"{name} has rows that are not {dtype}{list(shape[1:])}")
+        flat = list(itertools.chain.from_iterable(flat))
+    strange = set(map(type, flat)) - _kinds(np.dtype(dtype))
+    if strange:
+        raise TensorsRefused(f"{name} has a {min(kind.__name__ for kind in strange)} where {dtype} was declared")
+    try:
+        with np.errstate(over="ignore"):
+            array = np.array(flat, dtype=dtype).reshape(shape)
+    except OverflowError:
+        raise TensorsRefused(f"{name} has a number that is no {dtype}") from None
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise TensorsRefused(f"{name} has a number that is no finite {dtype}")
+    return array

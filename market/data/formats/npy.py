@@ -1,0 +1,47 @@
+"""One npy array: of the one input where there is one, of records with a field per input where there are more."""
+
+from typing import Any
+
+import numpy as np
+
+from gradmarket.market.data.formats import Arrays, _npy
+from gradmarket.market.data.formats._arrays import check_dtype, check_truths
+from gradmarket.market.errors import TensorsRefused
+from gradmarket.market.model.tensors import Expected
+
+
+def write(arrays: Arrays) -> bytes:
+    described = {name: (array.shape, array.dtype.name) for name, array in arrays.items()}
+    for name, array in arrays.items():
+        check_dtype(name, array)
+    if len(arrays) == 1:
+        return _npy.written(*arrays.values())
+    records = np.zeros(_rows(described), _record(described))
+    for name, array in arrays.items():
+        records[name] = array
+    return _npy.written(records)
+
+
+def read(data: bytes, expected: Expected) -> dict[str, np.ndarray]:
+    if len(expected) == 1:
+        ((name, (shape, dtype)),) = expected.items()
+        found = {name: _npy.parsed(name, data, tuple(shape), np.dtype(dtype))}
+    else:
+        records = _npy.parsed("the array", data, (_rows(expected),), _record(expected))
+        found = {name: np.array(records[name], order="C") for name in sorted(expected)}
+    for name, array in found.items():
+        check_truths(name, array)
+    return found
+
+
+def _rows(expected: Expected) -> int:
+    """Of all inputs. Raises TensorsRefused."""
+    rows = {shape[0] if shape else 0 for shape, _ in expected.values()}
+    if len(rows) != 1:
+        raise TensorsRefused(f"records have inputs of one number of rows, not {sorted(rows)}")
+    return rows.pop()
+
+
+def _record(expected: Expected) -> np.dtype[Any]:
+    """One packed record: a field per input, by name."""
+    return np.dtype([(name, dtype, tuple(shape[1:])) for name, (shape, dtype) in sorted(expected.items())])

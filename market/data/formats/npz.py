@@ -1,0 +1,63 @@
+"""numpy's zip of npy arrays, stored or deflated; written stored, since what deflate makes depends on its version."""
+
+import io
+import zipfile
+import zlib
+from typing import Final
+
+import numpy as np
+
+from gradmarket.market.data.formats import Arrays, _npy
+from gradmarket.market.data.formats._arrays import check_dtype, check_names, check_truths
+from gradmarket.market.errors import TensorsRefused
+from gradmarket.market.model.tensors import Expected
+
+SUFFIX: Final = ".npy"
+_BEGINNING: Final = (1980, 1, 1, 0, 0, 0)
+_ENCRYPTED: Final = 0x1 | 0x40
+_READ: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_BROKEN: Final = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, OSError)
+
+
+def write(arrays: Arrays) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(arrays):
+            check_dtype(name, arrays[name])
+            archive.writestr(zipfile.ZipInfo(name + SUFFIX, _BEGINNING), _npy.written(arrays[name]))
+    return file.getvalue()
+
+
+def read(data: bytes, expected: Expected) -> dict[str, np.ndarray]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return _read(archive, expected)
+    except _BROKEN as error:
+        raise TensorsRefused(f"it is no zip of arrays: {str(error)[:150]}") from None
+
+
+def _read(archive: zipfile.ZipFile, expected: Expected) -> dict[str, np.ndarray]:
+    members = archive.infolist()
+    check_names((member.filename.removesuffix(SUFFIX) for member in members), expected)
+    arrays = {}
+    for member in sorted(members, key=lambda member: member.filename):
+        name = member.filename.removesuffix(SUFFIX)
+        shape, dtype = expected[name]
+        kind = np.dtype(dtype)
+        body = _body(archive, member, kind.itemsize * int(np.prod(shape, dtype=object)))
+        arrays[name] = _npy.parsed(name, body, tuple(shape), kind)
+        check_truths(name, arrays[name])
+    return arrays
+
+
+def _body(archive: zipfile.ZipFile, member: zipfile.ZipInfo, size: int) -> bytes:
+    """The member's bytes, never more of them than the array and a header have, whatever the zip says."""
+    if member.flag_bits & _ENCRYPTED:
+        raise TensorsRefused(f"{member.filename} is encrypted")
+    if member.compress_type not in _READ:
+        raise TensorsRefused(f"{member.filename} is neither stored nor deflated")
+    limit = size + _npy.HEADER_LIMIT + 12
+    if member.file_size > limit:
+        raise TensorsRefused(f"{member.filename} unpacks to {member.file_size} bytes where {size} were declared")
+    with archive.open(member) as file:
+        return file.read(limit + 1)

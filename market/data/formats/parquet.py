@@ -1,0 +1,92 @@
+"""Apache Parquet: a flat column per input, or one list level where a row of it has dimensions, of a fixed length.
+
+Files are written without Arrow's own schema and read by their physical one. Of the file's claims those that would cost
+memory are compared with what was declared before a page is read: rows, and the values of every column.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet as pq
+
+from gradmarket.market.data.formats import Arrays
+from gradmarket.market.data.formats._arrays import check_dtype, check_names
+from gradmarket.market.errors import TensorsRefused
+from gradmarket.market.model.tensors import Expected
+
+_FOOTER_STRINGS: Final = 2**20
+_FOOTER_ENTRIES: Final = 100_000
+_BROKEN: Final = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, OverflowError)
+
+
+def write(arrays: Arrays) -> bytes:
+    for name, array in arrays.items():
+        check_dtype(name, array)
+    table = pa.table({name: _column(arrays[name]) for name in sorted(arrays)})
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table, sink, row_group_size=max(1, table.num_rows), compression="zstd", use_dictionary=False, store_schema=False
+    )
+    return bytes(sink.getvalue())
+
+
+def _column(array: np.ndarray) -> Any:
+    values = pa.array(np.ascontiguousarray(array).reshape(-1))
+    size = int(np.prod(array.shape[1:]))
+    return values if array.ndim == 1 else pa.FixedSizeListArray.from_arrays(values, size)
+
+
+def read(data: bytes, expected: Expected) -> dict[str, np.ndarray]:
+    try:
+        file = pq.ParquetFile(
+            pa.BufferReader(data),
+            arrow_extensions_enabled=False,
+            thrift_string_size_limit=_FOOTER_STRINGS,
+            thrift_container_size_limit=_FOOTER_ENTRIES,
+        )
+        check_names(file.schema_arrow.names, expected)
+        _check_claims(file, expected)
+        table = file.read(use_threads=False)
+        return {name: _array(name, table.column(name), *expected[name]) for name in sorted(expected)}
+    except _BROKEN as error:
+        raise TensorsRefused(f"it is no Parquet of numbers: {str(error)[:200]}") from None
+
+
+def _check_claims(file: Any, expected: Expected) -> None:
+    """Rows, types and numbers of values are as declared. Raises TensorsRefused."""
+    metadata, schema = file.metadata, file.schema_arrow
+    for name, (shape, dtype) in expected.items():
+        kind = schema.field(name).type
+        element = kind.value_type if len(shape) > 1 and _is_list(kind) else kind
+        if element != pa.from_numpy_dtype(np.dtype(dtype)) or _is_list(kind) != (len(shape) > 1):
+            raise TensorsRefused(f"{name} is {str(kind)[:100]}, not {dtype}{list(shape[1:])}")
+        if metadata.num_rows != shape[0]:
+            raise TensorsRefused(f"it has {metadata.num_rows} rows, not {shape[0]}")
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    for place in range(metadata.num_columns):
+        name = metadata.schema.column(place).path.split(".")[0]
+        found = sum(group.column(place).num_values for group in groups)
+        wanted = int(np.prod(expected[name][0], dtype=object))
+        if found != wanted:
+            raise TensorsRefused(f"{name} has {found} values, not {wanted}")
+
+
+def _is_list(kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _array(name: str, column: Any, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """The column's values, every row of it whole. Raises TensorsRefused."""
+    whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if whole.null_count:
+        raise TensorsRefused(f"{name} has {whole.null_count} rows without a value")
+    if len(shape) > 1:
+        size = int(np.prod(shape[1:]))
+        lengths = {size} if pa.types.is_fixed_size_list(whole.type) else set(np.diff(whole.offsets.to_numpy()).tolist())
+        if lengths - {size}:
+            raise TensorsRefused(f"{name} has rows of {sorted(lengths - {size})[0]} values, not {size}")
+        whole = whole.flatten()
+        if whole.null_count:
+            raise TensorsRefused(f"{name} has {whole.null_count} missing values")
+    return np.array(whole.to_numpy(zero_copy_only=False), dtype=dtype).reshape(shape)

@@ -1,0 +1,76 @@
+"""The dataset of a job: what a row is, and the partitions that rows lie in."""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from gradmarket.market.data import formats
+from gradmarket.market.errors import JobRefused
+from gradmarket.market.fields import Part
+from gradmarket.market.job import Count, DigestField, JobSpec
+from gradmarket.market.model.tensors import Expected
+
+PARTITION_BYTES: Final = 2**40
+InputName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
+Dimension = Annotated[int, Field(ge=1, le=2**31)]
+
+
+class Column(Part):
+    """One input of the model: its element type, and the shape of one row of it."""
+
+    dtype: Literal["float32", "int64", "int32", "uint8", "bool"]
+    shape: Annotated[tuple[Dimension, ...], Field(max_length=8)] = ()
+
+
+class Partition(Part):
+    """A linked piece of the dataset: `link` is an absolute address or a path under the requester's own."""
+
+    name: str = Field(min_length=1, max_length=200)
+    link: str = Field(min_length=1, max_length=2000)
+    digest: DigestField
+    bytes: int = Field(ge=1, le=PARTITION_BYTES)
+    rows: Count
+    format: str = Field(default=formats.DEFAULT, max_length=40)
+
+    @field_validator("format")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in formats.names():
+            raise ValueError(f"no format {name!r}; there is {', '.join(formats.names())}")
+        return name
+
+
+class Manifest(Part):
+    """The dataset: every partition's arrays carry the names, element types and shapes of `inputs`, and no others."""
+
+    inputs: dict[InputName, Column] = Field(min_length=1, max_length=64)
+    partitions: tuple[Partition, ...] = Field(min_length=1, max_length=100_000)
+
+    @model_validator(mode="after")
+    def _names(self) -> "Manifest":
+        names = [partition.name for partition in self.partitions]
+        if len(set(names)) != len(names):
+            raise ValueError("two partitions have one name")
+        return self
+
+    def named(self, name: str) -> Partition:
+        for partition in self.partitions:
+            if partition.name == name:
+                return partition
+        raise JobRefused("evaluation.partition", f"the manifest has no partition {name!r}")
+
+    def batch(self, rows: int) -> Expected:
+        """Shape and element type of each input over this many rows."""
+        return {name: ((rows, *column.shape), column.dtype) for name, column in self.inputs.items()}
+
+
+def training(manifest: Manifest, spec: JobSpec) -> tuple[Partition, ...]:
+    """The partitions that tasks draw rows from: all but the held-out one."""
+    held_out = spec.evaluation.partition if spec.evaluation else None
+    return tuple(partition for partition in manifest.partitions if partition.name != held_out)
+
+
+def partition_of(manifest: Manifest, spec: JobSpec, round_number: int, task_index: int) -> Partition:
+    """Tasks take the training partitions in turn, so that each has its share whoever works how fast."""
+    partitions = training(manifest, spec)
+    return partitions[(round_number * spec.tasks_per_round + task_index) % len(partitions)]

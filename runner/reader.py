@@ -1,0 +1,90 @@
+"""Partitions read by a confined child: a stranger's bytes go in, arrays of the declared shapes come out as numbers."""
+
+import sys
+import threading
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+
+from gradmarket.market.data.formats import format_of
+from gradmarket.market.errors import RunnerCrashed, RunnerTimeout, TensorsRefused
+from gradmarket.market.model.tensors import Expected
+from gradmarket.runner.arena import Arena, Placements, encoded, end_of, planned
+from gradmarket.runner.process import Child
+from gradmarket.runner.settings import RunnerSettings
+
+COMMAND: Final = (sys.executable, "-I", "-m", "gradmarket.runner.reading")
+
+
+class Reader:
+    """One warm child, for one caller at a time; others wait. The next call replaces a child that failed."""
+
+    def __init__(self, settings: RunnerSettings | None = None) -> None:
+        self.settings = settings or RunnerSettings()
+        self._lock = threading.Lock()
+        self._child: Child | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def read(self, kind: str, data: bytes, expected: Expected) -> dict[str, np.ndarray]:
+        """The expected arrays of a file of this format, by name.
+
+        Raises TensorsRefused, OutOfMemory, RunnerCrashed, RunnerTimeout; Refused where there is no such format.
+        """
+        format_of(kind)
+        places = planned(dict(sorted(expected.items())), len(data))
+        needed = end_of(places, len(data))
+        if needed > self.settings.memory_bytes:
+            raise TensorsRefused(f"file and arrays take {needed} bytes of {self.settings.memory_bytes}")
+        with self._lock:
+            return self._read(kind, data, places, needed)
+
+    def close(self) -> None:
+        """Ends the child."""
+        with self._lock:
+            self._drop()
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process, if there is one now."""
+        child = self._child
+        return None if child is None else child.pid
+
+    def _read(self, kind: str, data: bytes, places: Placements, needed: int) -> dict[str, np.ndarray]:
+        child = self._running()
+        child.arena.reserve(needed)
+        child.arena.write_bytes([data])
+        try:
+            child.ask({"do": "read", "format": kind, "length": len(data), "result": encoded(places)})
+        except (RunnerCrashed, RunnerTimeout):
+            self._drop()
+            raise
+        arrays = child.arena.read(places)
+        for name, array in arrays.items():
+            if array.dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
+                self._drop()
+                raise RunnerCrashed(f"{name} came as truth values other than 0 and 1")
+        return arrays
+
+    def _running(self) -> Child:
+        if self._child is None:
+            arena = Arena.create()
+            try:
+                self._child = Child(self.settings, arena, COMMAND)
+            except (RunnerCrashed, RunnerTimeout):
+                arena.close()
+                raise
+        return self._child
+
+    def _drop(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.end()
+            child.arena.close()

@@ -1,0 +1,73 @@
+"""A child's side of the pipes: what it is told at its start, and how it answers until its parent closes them. No torch.
+
+The modules of the children import everything that they will need before `serve`, which gives up what they may do.
+"""
+
+import gc
+import json
+import os
+import select
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gradmarket.market.errors import MarketError, OutOfMemory
+from gradmarket.runner import frames
+from gradmarket.runner.confine import confine
+
+Request = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What the parent says once, at the start: its process, the pipes' and the arena's descriptors, the limits."""
+
+    parent: int
+    follow_parent: bool
+    requests: int
+    answers: int
+    arena: int
+    device: str
+    threads: int
+    memory_bytes: int
+    operations: int
+
+
+def configuration() -> Configuration:
+    return Configuration(**json.loads(sys.argv[1]))
+
+
+def serve(told: Configuration, greeting: Callable[[], str], answers: dict[str, Callable[[Request], Any]]) -> None:
+    """Confines this process, greets with its determinism class, and answers requests by their `do`."""
+    confined = confine(told.parent, told.follow_parent, told.device, told.memory_bytes)
+    threading.Thread(target=_end_with, args=(told.requests,), daemon=True).start()
+    greeted = {"determinism_class": greeting(), "confined": confined}
+    gc.freeze()
+    frames.send(told.answers, {"ok": greeted})
+    while True:
+        request = frames.receive(told.requests)
+        frames.send(told.answers, _answer(answers[request["do"]], request))
+
+
+def _answer(act: Callable[[Request], Any], request: Request) -> dict[str, Any]:
+    """The answer to one request, or the error that it ended with."""
+    try:
+        return {"ok": act(request)}
+    except MarketError as error:
+        return _encoded(error)
+    except MemoryError:
+        return _encoded(OutOfMemory())
+
+
+def _encoded(error: MarketError) -> dict[str, Any]:
+    return {"error": type(error).__name__, "detail": error.detail, "field": getattr(error, "field", "")}
+
+
+def _end_with(requests: int) -> None:
+    """Ends this process as soon as nobody can write requests any more, whatever it is computing."""
+    poll = select.poll()
+    poll.register(requests, 0)
+    poll.poll()
+    os._exit(0)
