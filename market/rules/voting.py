@@ -1,13 +1,13 @@
 """Ballots -> a quorum, another wave, or no verdict at all.
 
-The winner has at least the policy's quorum **and** strictly more than half of all committed replicas: of three, two
+The winner has at least the plan's quorum **and** strictly more than half of all committed replicas: of three, two
 that stall do not crown the third. The outcome is independent of arrival order and of ids.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gradmarket.market.rules.replication import fixed
+from gradmarket.market.rules.replication import Plan
 from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.terms import Hash, ReplicaId
 
@@ -34,12 +34,12 @@ class Inconclusive:
 Judgement = Quorum | Another | Inconclusive
 
 
-def judge(groups: Sequence[frozenset[ReplicaId]], committed: int, replicas: int, maximum: int) -> Judgement:
+def judge(groups: Sequence[frozenset[ReplicaId]], committed: int, plan: Plan) -> Judgement:
     """`groups`: agreeing replicas, largest first; `committed`: all that ever committed to this attempt."""
     best = groups[0] if groups else frozenset()
-    if len(best) >= fixed.quorum(replicas) and 2 * len(best) > committed:
+    if plan.decides(committed, len(best)):
         return Quorum(best)
-    more = fixed.next_wave(replicas, maximum, committed, len(best))
+    more = plan.next_wave(committed, len(best))
     return Another(more) if more else Inconclusive()
 
 

@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import voting
+from gradmarket.market.rules.replication import fixed
 from gradmarket.market.rules.verifiers import exact
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, RoundState, TaskState
 from gradmarket.requester.bell import worker_topic
@@ -43,9 +44,9 @@ def advance(context: Context, session: Session, task: Task) -> None:
     replicas = {ReplicaId(replica.id): replica for replica in session.scalars(committed)}
     if not _all_said(session, task, replicas, now):
         return
-    policy = jobs.spec(session.get_one(Job, task.job_id)).replication
+    checked = fixed.plan(jobs.spec(session.get_one(Job, task.job_id)).replication)
     ballots = {id_: _ballot(replica) for id_, replica in replicas.items()}
-    judgement = voting.judge(exact.groups(ballots), len(replicas), policy.replicas, policy.max_replicas)
+    judgement = voting.judge(exact.groups(ballots), len(replicas), checked)
     _carry_out(context, session, task, replicas, judgement, now)
 
 

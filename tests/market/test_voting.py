@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.rules import voting
-from gradmarket.market.rules.replication import fixed
+from gradmarket.market.rules.replication import Plan
 from gradmarket.market.rules.verifiers import exact
 from gradmarket.market.rules.voting import Another, Inconclusive, Quorum, judge, upload_order
 from gradmarket.market.terms import Digest, Hash, ReplicaId
@@ -19,7 +19,7 @@ def ballots(*roots: Digest | None) -> dict[ReplicaId, Digest | None]:
 
 
 def verdict(*roots: Digest | None, replicas: int = 3, maximum: int = 5) -> voting.Judgement:
-    return judge(exact.groups(ballots(*roots)), len(roots), replicas, maximum)
+    return judge(exact.groups(ballots(*roots)), len(roots), Plan(replicas, replicas // 2 + 1, maximum))
 
 
 def test_three_that_agree_are_a_quorum() -> None:
@@ -57,7 +57,7 @@ roots = st.lists(st.sampled_from([A, B, C, None]), min_size=1, max_size=7)
 
 @given(roots, st.integers(1, 7))
 def test_a_winner_has_both_majorities(cast: list[Digest | None], replicas: int) -> None:
-    found = judge(exact.groups(ballots(*cast)), len(cast), replicas, 7)
+    found = judge(exact.groups(ballots(*cast)), len(cast), Plan(replicas, replicas // 2 + 1, 7))
     if isinstance(found, Quorum):
         assert len(found.agreeing) >= replicas // 2 + 1
         assert 2 * len(found.agreeing) > len(cast)
@@ -80,10 +80,11 @@ def test_order_and_ids_do_not_matter(cast: list[Digest | None], random) -> None:
 def test_the_next_wave_is_the_smallest_that_could_decide(replicas: int, maximum: int, data: st.DataObject) -> None:
     committed = data.draw(st.integers(0, maximum))
     best = data.draw(st.integers(0, committed))
-    more = fixed.next_wave(replicas, maximum, committed, best)
+    quorum = replicas // 2 + 1
+    more = Plan(replicas, quorum, maximum).next_wave(committed, best)
 
     def decides(extra: int) -> bool:
-        return best + extra >= fixed.quorum(replicas) and 2 * (best + extra) > committed + extra
+        return best + extra >= quorum and 2 * (best + extra) > committed + extra
 
     possible = [extra for extra in range(1, maximum - committed + 1) if decides(extra)]
     assert more == (possible[0] if possible else 0)

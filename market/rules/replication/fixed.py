@@ -1,4 +1,26 @@
-"""`fixed(R)`: R replicas at once, more only where they disagree, never beyond R_max commitments."""
+"""`fixed(R)`: R replicas at once, more only where they disagree, never beyond R_max commitments; whoever works.
+
+Workers that act as one pass when they hold the quorum, and votes never show it (rules.collusion says how often).
+"""
+
+from typing import Protocol
+
+from gradmarket.market.rules import replication
+from gradmarket.market.rules.replication import STRANGER, Lead, Plan
+
+
+class Settings(replication.Votes):
+    pass
+
+
+class Asked(Protocol):
+    """What `plan` reads of the settings."""
+
+    @property
+    def replicas(self) -> int: ...
+
+    @property
+    def max_replicas(self) -> int: ...
 
 
 def first_wave(replicas: int, maximum: int) -> int:
@@ -11,12 +33,5 @@ def quorum(replicas: int) -> int:
     return replicas // 2 + 1
 
 
-def next_wave(replicas: int, maximum: int, committed: int, best: int) -> int:
-    """The fewest further workers that could still crown the largest group, or 0 where none can within `maximum`.
-
-    The largest group must reach the quorum and hold strictly more than half of all committed replicas.
-    """
-    for more in range(1, maximum - committed + 1):
-        if best + more >= quorum(replicas) and 2 * (best + more) > committed + more:
-            return more
-    return 0
+def plan(settings: Asked, _lead: Lead = STRANGER) -> Plan:
+    return Plan(first_wave(settings.replicas, settings.max_replicas), quorum(settings.replicas), settings.max_replicas)
