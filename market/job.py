@@ -8,20 +8,12 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from blake3 import blake3
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from gradmarket.market.errors import JobRefused
+from gradmarket.market.fields import AmountField, Name, Part
+from gradmarket.market.rules.pricing import Price
 from gradmarket.market.terms import Amount, Digest
-
-
-def _amount(value: Any) -> Amount:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError("an amount is a decimal string in the token's smallest unit")
-    if isinstance(value, str) and not (value.isascii() and value.isdigit() and len(value) <= 78):
-        raise ValueError("an amount is a decimal string in the token's smallest unit")
-    if int(value) < 0:
-        raise ValueError("an amount is not negative")
-    return Amount(int(value))
 
 
 def _aware(value: datetime) -> datetime:
@@ -30,22 +22,9 @@ def _aware(value: datetime) -> datetime:
     return value.astimezone(UTC)
 
 
-AmountField = Annotated[
-    Amount,
-    BeforeValidator(_amount),
-    Field(json_schema_extra={"type": "string", "pattern": "^[0-9]{1,78}$", "examples": ["1000000000000000000"]}),
-    PlainSerializer(str, return_type=str),
-]
 DigestField = Annotated[Digest, Field(pattern=r"^blake3:[0-9a-f]{64}$")]
 Time = Annotated[datetime, AfterValidator(_aware)]
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
-
-
-class Part(BaseModel):
-    """A frozen piece of the specification that refuses unknown fields, NaN and infinity."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
 
 
 class ReadyModel(Part):
@@ -179,15 +158,13 @@ class JobSpec(Part):
     verifier: Verifier = Verifier()
     separation: tuple[Separation, ...] = ("payout",)
     norm_bound: float = Field(default=1000.0, gt=0, le=1e9)
-    price: AmountField
+    price: Price
     budget: AmountField | None = None
     deadlines: Deadlines = Deadlines()
     stop: tuple[StopAtMetric | StopAtSpent | StopAtDate, ...] = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> "JobSpec":
-        if self.price == 0:
-            raise ValueError("price: a gradient costs more than nothing")
         if self.min_tasks is not None and self.min_tasks > self.tasks_per_round:
             raise ValueError("min_tasks: more than tasks_per_round")
         if self.downlink.codec != "fp32":
@@ -204,7 +181,7 @@ class JobSpec(Part):
     @property
     def most_expensive(self) -> Amount:
         """Every replica of every task is asked for and agrees: the cost that no run can exceed."""
-        return Amount(self.rounds * self.tasks_per_round * self.replication.max_replicas * self.price)
+        return Amount(self.rounds * self.tasks_per_round * self.replication.max_replicas * self.price.most)
 
 
 class Partition(Part):

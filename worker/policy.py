@@ -141,7 +141,7 @@ def _priced(proposal: Proposal, chain: OnChain, limits: Limits) -> Reason | None
     pay = proposal.offer.price * chain.unit
     if pay < limits.min_price:
         return Reason.CHEAP
-    return Reason.UNDERPRICED if pay < proposal.publication.spec.price else None
+    return Reason.UNDERPRICED if pay < proposal.publication.spec.price.least() else None
 
 
 def _covered(proposal: Proposal, chain: OnChain, standing: Standing, limits: Limits) -> Reason | None:

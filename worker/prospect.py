@@ -29,16 +29,19 @@ def _offered(desk: Desk) -> list[tuple[JobView, Publication]]:
     """Jobs that it would work for, the best paid first."""
     wanted = [job for job in desk.market.jobs() if not desk.settings.jobs or job.id in desk.settings.jobs]
     offered = [(job, desk.view(job.id).publication) for job in wanted[:LOOKED_AT]]
-    fit = [(job, found) for job, found in offered if found is not None and found.spec.price >= desk.limits.min_price]
-    return sorted(fit, key=lambda pair: -pair[1].spec.price)
+    fit = [
+        (job, found) for job, found in offered if found is not None and found.spec.price.most >= desk.limits.min_price
+    ]
+    return sorted(fit, key=lambda pair: -pair[1].spec.price.least())
 
 
 def _say(desk: Desk, job: JobView, publication: Publication, seconds: float) -> None:
-    hourly = estimate(publication.spec.price, seconds)
-    price, most = desk.money.text(publication.spec.price), desk.money.text(hourly)
+    pay = publication.spec.price.least()
+    hourly = estimate(pay, seconds)
+    price, most = desk.money.text(pay), desk.money.text(hourly)
     text = (
         f"{job.name}: {price} a gradient, {seconds * 1000:.1f} ms a step here: at most {most} an hour, "
         "were there always a task for this worker and every gradient accepted."
     )
-    facts = {"job": job.id, "price": str(publication.spec.price), "step_seconds": seconds, "hourly": str(hourly)}
+    facts = {"job": job.id, "price": str(pay), "step_seconds": seconds, "hourly": str(hourly)}
     desk.journal.say("estimate", text, **facts)

@@ -10,7 +10,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import Conflict, NotFound
-from gradmarket.market.job import AmountField, JobSpec
+from gradmarket.market.fields import AmountField
+from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import payment
 from gradmarket.market.terms import Amount, Digest, JobState, RoundState
 from gradmarket.requester.api.auth import ROLE, Requester
@@ -79,7 +80,7 @@ def submit(context: Here, identity: Requester, spec: JobSpec, key: Key = None) -
             token=identity.subject,
             secret=secrets.token_bytes(32),
             unit=str(admitted.unit),
-            price=admitted.price,
+            price=admitted.most,
             budget=admitted.budget,
             deposited=0,
             refunded=0,
@@ -175,8 +176,9 @@ def fund(context: Here, identity: Requester, job_id: JobPath, deposit: Deposit, 
 @router.get("/{job_id}/rounds", responses=NO_JOB)
 def rounds(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[RoundView]:
     with context.reading() as session:
-        rows = select(Round).where(Round.job_id == found(session, job_id).id)
-        return page(session, rows, [Round.number], round_view, cursor, limit)
+        job = found(session, job_id)
+        rows = select(Round).where(Round.job_id == job.id)
+        return page(session, rows, [Round.number], lambda row: round_view(row, job.unit), cursor, limit)
 
 
 @router.get("/{job_id}/tasks", responses=NO_JOB)

@@ -107,7 +107,7 @@ def _fill(
         pool[candidate.party.worker] = replace(
             candidate,
             capacity=candidate.capacity - 1,
-            uncommitted=Units(candidate.uncommitted - job.price),
+            uncommitted=Units(candidate.uncommitted - task.offer["price"]),
         )
     if len(still) >= places:
         move(session, task, TaskState.COMMITTING, window_opened=None)

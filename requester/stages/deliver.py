@@ -130,7 +130,7 @@ def _accept(
             work_off(session, replica.worker)
         account = money.earn(session, job, task, replica, root, now)
         account.voucher_signature = context.voucher(job, account)
-        if account.reserved - account.earned < 2 * job.price:
+        if account.reserved - account.earned < 2 * task.offer["price"]:
             ring(session, "settle")
         verdicts.wake(session, replica)
     tell(session, job.id, task.state, now, task=task.id, round=task.round, paid=[r.worker for r in agreeing])

@@ -41,7 +41,7 @@ def hear(context: Context, address: Address, said: PollRequest) -> PollAnswer:
         tasks_of(session, address, _named(said))
         worker = locked(session, Worker, address)
         worker.seen_at, worker.determinism_class = now, said.determinism_class
-        worker.jobs, worker.least_price = list(said.jobs), said.min_price
+        worker.jobs, worker.least_price, worker.least_prices = list(said.jobs), said.min_price, {**said.min_prices}
         refusals = [
             *_each(session, said.commitments, lambda item: collect.commit(context, session, address, item)),
             *_each(session, said.reveals, lambda item: collect.reveal(context, session, address, item)),

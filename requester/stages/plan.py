@@ -19,6 +19,7 @@ from gradmarket.requester.stages.ending import end
 from gradmarket.requester.store import jobs, money
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked
+from gradmarket.requester.store.prices import price_of
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Round, Task, Worker
 from gradmarket.requester.store.transitions import move
@@ -52,21 +53,21 @@ def run(context: Context, job_id: str) -> None:
         )
         if reason:
             end(context, session, job, JobState.FINISHED, reason)
-        elif _affordable(session, job):
-            _open(context, session, job, latest, now)
+        elif _affordable(session, job, price := price_of(job, latest)):
+            _open(context, session, job, latest, price, now)
         else:
             move(session, job, JobState.PAUSED, reason="the escrow does not cover another round: fund the job")
             tell(session, job_id, "paused", now, reason=job.reason)
 
 
-def _affordable(session: Session, job: Job) -> bool:
+def _affordable(session: Session, job: Job, price: Units) -> bool:
     """Whether what is deposited and not yet earned pays one more round whose every task takes just its quorum."""
     spec = jobs.spec(job)
-    least = spec.tasks_needed * fixed.quorum(spec.replication.replicas) * job.price
+    least = spec.tasks_needed * fixed.quorum(spec.replication.replicas) * price
     return job.deposited - jobs.earned(session, job.id) >= least
 
 
-def _open(context: Context, session: Session, job: Job, latest: Round | None, now: float) -> None:
+def _open(context: Context, session: Session, job: Job, latest: Round | None, price: Units, now: float) -> None:
     publication = Publication.model_validate(job.publication)
     number = 0 if latest is None else latest.number + 1
     parameters = publication.parameters if latest is None else Digest(latest.updated or "")
@@ -76,14 +77,16 @@ def _open(context: Context, session: Session, job: Job, latest: Round | None, no
         number=number,
         state=RoundState.OPEN,
         parameters=parameters,
+        price=price,
         optimizer_state=memory,
         opened_at=now,
     )
+    job.price = price
     session.add(row)
     session.flush()
     for index in range(publication.spec.tasks_per_round):
         session.add(task(context, job, row, index, 0, now))
-    tell(session, job.id, "round_opened", now, round=number, parameters=parameters)
+    tell(session, job.id, "round_opened", now, round=number, parameters=parameters, price=price)
     ring(session, "assign")
     if latest is None:
         _welcome(session, job, now)
@@ -109,7 +112,7 @@ def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: 
         attempt=attempt,
         parameters=hash_of(Digest(row.parameters)),
         seed=secrets.task_seed(spec.seed, row.number, index),
-        price=Units(job.price),
+        price=Units(row.price),
         anchor=secrets.anchor(secret, spec.replication.max_replicas),
         lease_seconds=spec.deadlines.lease_s,
         wave_seconds=spec.deadlines.wave_s,

@@ -16,6 +16,7 @@ from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.job import JobSpec, Manifest, Publication, ReadyData, ReadyModel, canonical, training
 from gradmarket.market.model import tensors
 from gradmarket.market.rules import payment
+from gradmarket.market.rules.pricing import Work
 from gradmarket.market.terms import Amount, Digest, JobState, Units
 from gradmarket.requester.context import Context
 from gradmarket.requester.modelling import Model
@@ -24,6 +25,7 @@ from gradmarket.requester.store import jobs
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.facts import Facts, as_json, layout_facts
 from gradmarket.requester.store.locks import alone, locked
+from gradmarket.requester.store.prices import price_of
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job
 from gradmarket.requester.store.transitions import move
@@ -37,7 +39,8 @@ class Admitted:
     """Money in units that a job's amounts come to."""
 
     unit: Amount
-    price: Units
+    most: Units
+    """What a gradient costs at most."""
     budget: Units
 
 
@@ -50,12 +53,11 @@ def admit(context: Context, spec: JobSpec) -> Admitted:
         known = ", ".join(plugins.names(ARCHITECTURES))
         raise JobRefused("model.architecture", f"no {spec.model.architecture!r}; there is {known}")
     unit = Amount(int(context.chain_facts.unit))
+    for field, amount in spec.price.prices.items():
+        payment.in_units(field, amount, unit, payment.MAX_PRICE)
     budget = spec.most_expensive if spec.budget is None else spec.budget
-    return Admitted(
-        unit,
-        payment.in_units("price", spec.price, unit, payment.MAX_PRICE),
-        payment.in_units("budget", budget, unit),
-    )
+    most = payment.in_units("price", spec.price.most, unit, payment.MAX_PRICE)
+    return Admitted(unit, most, payment.in_units("budget", budget, unit))
 
 
 def _plugin(field: str, load: object) -> None:
@@ -95,6 +97,7 @@ def _run(context: Context, job_id: str) -> None:
         spec = jobs.spec(session.get_one(Job, job_id))
     try:
         publication, facts = _publish(context, job_id, spec)
+        spec.price.of(Work(facts.flops, Amount(int(context.chain_facts.unit))), None)
     except MarketError as error:
         _refuse(context, job_id, str(error))
         return
@@ -104,6 +107,7 @@ def _run(context: Context, job_id: str) -> None:
             return
         job.publication, job.spec_digest = publication.model_dump(mode="json"), publication.digest
         job.facts = as_json(facts)
+        job.price = price_of(job, None)
         move(session, job, JobState.AWAITING_FUNDS, reason="waits for its deposit on-chain")
         tell(session, job_id, "published", context.clock(), spec_digest=publication.digest)
         ring(session, "settle")

@@ -7,24 +7,25 @@ from gradmarket.requester.store.tables import Account, Earned, Job, Replica, Tas
 
 
 def earn(session: Session, job: Job, task: Task, replica: Replica, root: bytes, now: float) -> Account:
-    """Writes that `replica` earned the job's price for the payload `root`; the account as it is then.
+    """Writes that `replica` earned its offer's price for the payload `root`; the account as it is then.
 
     The table's unique key refuses a second row for the same replica.
     """
+    price = task.offer["price"]
     session.add(
         Earned(
             job_id=job.id,
             task_id=task.id,
             replica_id=replica.id,
             worker=replica.worker,
-            units=job.price,
+            units=price,
             digest=root,
             at=now,
         )
     )
     session.flush()
     mine = (Account.job_id == job.id, Account.worker == replica.worker)
-    session.execute(update(Account).where(*mine).values(earned=Account.earned + job.price))
+    session.execute(update(Account).where(*mine).values(earned=Account.earned + price))
     return session.scalars(select(Account).where(*mine).execution_options(populate_existing=True)).one()
 
 

@@ -50,7 +50,7 @@ def opening_for(session: Session, job: Job, task: Task, max_strikes: int) -> Ope
         tried=frozenset(workers.party(replica).worker for replica in replicas),
         parties=tuple(workers.party(replica) for replica in replicas),
         determinism_class=task.determinism_class or job.determinism_class or "",
-        price=Units(job.price),
+        price=Units(task.offer["price"]),
         separation=jobs.spec(job).separation,
         max_strikes=max_strikes,
     )

@@ -48,6 +48,7 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("GET", "/v1/jobs/{job_id}/workers"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/payments"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/stats"): EVERYBODY,
+    ("GET", "/v1/jobs/{job_id}/ledger"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/parameters"): (404, 404, 404, 404),  # none yet
     ("GET", "/v1/jobs/{job_id}/events"): EVERYBODY,
     ("POST", "/v1/work/poll"): (401, 403, 200, 200),
@@ -108,7 +109,15 @@ def with_a_replica(service, job: str, worker: str) -> tuple[str, str]:  # type: 
             "memory": root,
         }
         session.add(
-            Round(job_id=job, number=0, state=RoundState.OPEN, parameters=root, optimizer_state=root, opened_at=now)
+            Round(
+                job_id=job,
+                number=0,
+                state=RoundState.OPEN,
+                parameters=root,
+                price=1,
+                optimizer_state=root,
+                opened_at=now,
+            )
         )
         session.flush()
         session.add(

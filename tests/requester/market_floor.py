@@ -175,7 +175,7 @@ class Floor:
                     secret=keccak(text="the job's secret"),
                     chain_job=7,
                     unit="1",
-                    price=spec.price,
+                    price=spec.price.most,
                     budget=10**9,
                     deposited=10**9,
                     refunded=0,

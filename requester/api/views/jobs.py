@@ -12,7 +12,8 @@ from gradmarket.requester.store.tables import Job, Round
 
 
 class Costs(BaseModel):
-    """`at_most`: every replica of every task is asked for and agrees. `deposited` is what the contract holds of it."""
+    """`price`: of a gradient in the newest round; of a draft, at most. `at_most`: every replica of every task is asked
+    for and agrees, each at the highest price. `deposited` is what the contract holds of it."""
 
     price: str
     at_most: str
@@ -99,6 +100,8 @@ def job_view(
 class RoundView(BaseModel):
     number: int
     state: RoundState
+    price: str
+    """What each of its gradients pays."""
     parameters: str
     updated: str | None
     loss: float | None
@@ -107,10 +110,11 @@ class RoundView(BaseModel):
     closed_at: str | None
 
 
-def round_view(row: Round) -> RoundView:
+def round_view(row: Round, unit: str) -> RoundView:
     return RoundView(
         number=row.number,
         state=RoundState(row.state),
+        price=amount(row.price, unit),
         parameters=row.parameters,
         updated=row.updated,
         loss=row.loss,

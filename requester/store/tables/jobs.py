@@ -27,6 +27,7 @@ class Job(Base):
     unit: Mapped[str]
     """Smallest token units in one job unit, as a decimal string."""
     price: Mapped[int]
+    """What a gradient of its newest round pays; before the first, what that will; of a draft, at most."""
     budget: Mapped[int]
     deposited: Mapped[int] = mapped_column(default=0)
     refunded: Mapped[int] = mapped_column(default=0)
@@ -46,6 +47,8 @@ class Round(Base):
     state: Mapped[str]
     parameters: Mapped[str]
     """Digest of the parameters that the round's tasks start from."""
+    price: Mapped[int]
+    """What each of its gradients pays, in every offer; set when it opens."""
     optimizer_state: Mapped[str]
     updated: Mapped[str | None]
     """Digest of the parameters that its merge gave."""

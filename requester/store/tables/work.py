@@ -111,6 +111,8 @@ class Worker(Base):
     jobs: Mapped[list[Any]] = mapped_column(JSON, default=list)
     """It works for these jobs only; for any where none is named."""
     least_price: Mapped[int] = mapped_column(default=0)
+    least_prices: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    """Of single jobs, where it wants more there."""
     seen_at: Mapped[float]
     joined_at: Mapped[float]
     strikes: Mapped[int] = mapped_column(default=0)

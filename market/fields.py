@@ -1,0 +1,37 @@
+"""Fields of what strangers post, by themselves: amounts, names, and parts that refuse what they do not know."""
+
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+from gradmarket.market.terms import Amount
+
+
+def _amount(value: Any) -> Amount:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("an amount is a decimal string in the token's smallest unit")
+    if isinstance(value, str) and not (value.isascii() and value.isdigit() and len(value) <= 78):
+        raise ValueError("an amount is a decimal string in the token's smallest unit")
+    if int(value) < 0:
+        raise ValueError("an amount is not negative")
+    return Amount(int(value))
+
+
+AMOUNT_SCHEMA: Final[dict[str, Any]] = {
+    "type": "string",
+    "pattern": "^[0-9]{1,78}$",
+    "examples": ["1000000000000000000"],
+}
+AmountField = Annotated[
+    Amount,
+    BeforeValidator(_amount),
+    Field(json_schema_extra=AMOUNT_SCHEMA),
+    PlainSerializer(str, return_type=str),
+]
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+
+
+class Part(BaseModel):
+    """A frozen piece of the specification that refuses unknown fields, NaN and infinity."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())

@@ -1,0 +1,140 @@
+"""What a round pays for a gradient: one file per rule, its name is the one in the job.
+
+A rule is four pure things: `Settings`, `most`, `least` and `price`. Amounts are in the token's smallest unit, and
+every price is a whole number of the job's units. A round's price is fixed when it opens: by the settings, by what a
+task costs to compute, and by the round before. So it is the same after a restart. A rule that looks at a round's time
+gives other prices in another run; the parameters that come out do not depend on prices.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, cast
+
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError, model_serializer, model_validator
+from pydantic.json_schema import JsonSchemaValue
+
+from gradmarket.market import plugins
+from gradmarket.market.errors import Refused
+from gradmarket.market.fields import AMOUNT_SCHEMA, Name, Part
+from gradmarket.market.terms import Amount
+
+PLAIN = "fixed"
+"""The rule that a plain amount means."""
+
+
+class Settings(Part):
+    """What a job says to its rule beside the name."""
+
+    PRICES: ClassVar[tuple[str, ...]] = ()
+    """Fields that are paid as they stand: whole numbers of the job's units."""
+
+    @model_validator(mode="after")
+    def _something(self) -> "Settings":
+        for field in self.PRICES:
+            if getattr(self, field) == 0:
+                raise ValueError(f"{field}: a gradient costs more than nothing")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one task costs to compute, as the document's bound counts it; `unit` is the job's."""
+
+    flops: int
+    unit: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The round before: what it paid for a gradient, and how long it was open."""
+
+    price: Amount
+    milliseconds: int
+
+
+class Rule(Protocol):
+    """What a file in this folder offers."""
+
+    @property
+    def Settings(self) -> type[Settings]:  # noqa: N802
+        """A subclass of `Settings`."""
+
+    def most(self, settings: Any) -> Amount:
+        """No round pays more, whatever the document and the past."""
+
+    def least(self, settings: Any, work: Work | None) -> Amount:
+        """No round pays less; without `work`, whatever the document."""
+
+    def price(self, settings: Any, work: Work, past: Past | None) -> Amount:
+        """What a round pays for a gradient; the first one has no past.
+
+        Raises JobRefused where the rule has no price for such work.
+        """
+
+
+def rule(name: str) -> Rule:
+    """The rule of that name. Raises Refused where there is none."""
+    return cast(Rule, plugins.load(__name__, name))
+
+
+class Price(BaseModel):
+    """`name` is a file of this folder; the other fields are that rule's settings. A plain amount means `fixed`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: Name
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelt_out(cls, value: Any) -> Any:
+        """Every setting as it is kept, so that one price has one spelling."""
+        if isinstance(value, Price):
+            return value
+        given = value if isinstance(value, dict) else {"name": PLAIN, "amount": value}
+        named = str(given.get("name", ""))
+        try:
+            settings = rule(named).Settings(**{field: given[field] for field in given if field != "name"})
+        except Refused as error:
+            raise ValueError(error.detail) from error
+        except ValidationError as error:
+            fault = error.errors()[0]
+            field = "".join(f"{part}: " for part in fault["loc"] if named != PLAIN)
+            raise ValueError(field + fault["msg"].removeprefix("Value error, ")) from error
+        return {"name": named, **settings.model_dump(mode="json")}
+
+    @model_serializer(mode="plain")
+    def _plainly(self) -> Any:
+        extra = dict(self.model_extra or {})
+        return extra["amount"] if self.name == PLAIN else {"name": self.name, **extra}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _core: Any, _handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """A plain amount, or any rule with its settings."""
+        return {"anyOf": [AMOUNT_SCHEMA, *(_schema(name) for name in plugins.names(__name__))]}
+
+    @cached_property
+    def settings(self) -> Settings:
+        return rule(self.name).Settings(**(self.model_extra or {}))
+
+    @property
+    def prices(self) -> dict[str, Amount]:
+        """The settings that are prices, by the field of the job that a refusal would name."""
+        named = {field: Amount(getattr(self.settings, field)) for field in self.settings.PRICES}
+        return {"price" if self.name == PLAIN else f"price.{field}": amount for field, amount in named.items()}
+
+    @property
+    def most(self) -> Amount:
+        return rule(self.name).most(self.settings)
+
+    def least(self, work: Work | None = None) -> Amount:
+        return rule(self.name).least(self.settings, work)
+
+    def of(self, work: Work, past: Past | None) -> Amount:
+        """What a round pays for a gradient."""
+        return rule(self.name).price(self.settings, work, past)
+
+
+def _schema(name: str) -> JsonSchemaValue:
+    schema = rule(name).Settings.model_json_schema()
+    named = {"name": {"type": "string", "const": name}}
+    required = ["name", *schema.get("required", [])]
+    return {**schema, "title": f"Price_{name}", "properties": named | schema["properties"], "required": required}

@@ -1,0 +1,64 @@
+"""The price moves each round toward a target time of a round, as a block's base fee moves toward its gas target.
+
+    p' = clamp(p + p * (observed - target) / target / 8, floor, ceiling)
+
+EIP-1559 (Buterin et al. 2019), with a round's time in place of a block's gas: there too the observation is at most
+twice the target, a step at most an eighth, and a rise at least the smallest one. Integers only. The observed time is
+capped at twice the target, so whoever slows a round down raises the price by an eighth or one unit at most, however
+long the round takes: after s slow rounds it is at most (9/8)^s * (p + 8 units), and never over the ceiling. A round's
+time counts from its opening to its end, pauses included.
+"""
+
+from typing import Final
+
+from pydantic import Field, model_validator
+
+from gradmarket.market.fields import AmountField
+from gradmarket.market.rules import pricing
+from gradmarket.market.rules.pricing import Past, Work
+from gradmarket.market.terms import Amount
+
+DENOMINATOR: Final = 8
+"""EIP-1559's BASE_FEE_MAX_CHANGE_DENOMINATOR."""
+ELASTICITY: Final = 2
+"""EIP-1559's ELASTICITY_MULTIPLIER: the longest time that counts, in targets."""
+LONGEST_MS: Final = 86_400_000
+
+
+class Settings(pricing.Settings):
+    PRICES = ("floor", "ceiling", "start")
+    floor: AmountField
+    ceiling: AmountField
+    start: AmountField
+    """What the first round pays."""
+    target_ms: int = Field(ge=1, le=LONGEST_MS)
+    """How long a round should take, in milliseconds."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Settings":
+        if not self.floor <= self.start <= self.ceiling:
+            raise ValueError("start: not from floor to ceiling")
+        return self
+
+
+def most(settings: Settings) -> Amount:
+    return settings.ceiling
+
+
+def least(settings: Settings, _work: Work | None) -> Amount:
+    return settings.floor
+
+
+def price(settings: Settings, work: Work, past: Past | None) -> Amount:
+    if past is None:
+        return settings.start
+    moved = _moved(past.price // work.unit, past.milliseconds, settings.target_ms) * work.unit
+    return Amount(min(settings.ceiling, max(settings.floor, moved)))
+
+
+def _moved(units: int, observed: int, target: int) -> int:
+    """One step of a price in units."""
+    observed = max(0, min(observed, ELASTICITY * target))
+    if observed > target:
+        return units + max(1, units * (observed - target) // target // DENOMINATOR)
+    return units - units * (target - observed) // target // DENOMINATOR
