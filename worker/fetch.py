@@ -1,10 +1,11 @@
 """Downloads by digest: checked while they stream, never longer than declared, resumed where they broke off."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 from urllib.parse import urljoin
 
 import httpx
@@ -18,9 +19,11 @@ from gradmarket.worker.problems import DownloadFailed, DownloadRefused
 
 REDIRECTS: Final = 4
 PATIENCE_S: Final = 60.0
-"""How long a place that does not answer is asked again."""
+"""How long a place that sends nothing is asked again."""
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 2.0
+ROOM_AT_ONCE: Final = 2**23
+"""Bytes for which room is made in the cache, where nobody said how many come."""
 
 
 class Fetcher:
@@ -49,6 +52,8 @@ class Fetcher:
         self._pause = pause
         self._bearer = bearer
         self._stores = stores
+        self._fetching: set[Digest] = set()
+        self._changed = threading.Condition()
         self._http = httpx.Client(follow_redirects=False, trust_env=False, timeout=30.0)
 
     def close(self) -> None:
@@ -59,33 +64,52 @@ class Fetcher:
         return self.get(f"/v1/blobs/{digest}", digest)
 
     def get(self, link: str, digest: Digest, length: int | None = None) -> bytes:
-        """The bytes named by `digest`, from the cache or from `link`; exactly `length` of them where it is known."""
-        found = self._cache.read(digest)
-        if found is None:
-            self._download(link, digest, length)
+        """The bytes named by `digest`, from the cache or from `link`; exactly `length` of them where it is known.
+
+        May be called by several threads; what one of them downloads the others wait for.
+        """
+        with self._alone(digest):
             found = self._cache.read(digest)
+            if found is None:
+                self._download(link, digest, length)
+                found = self._cache.read(digest)
         if found is None or (length is not None and len(found) != length):
             raise DownloadRefused(f"{digest} has not the {length} bytes that were declared")
         return found
+
+    @contextmanager
+    def _alone(self, digest: Digest) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: digest not in self._fetching)
+            self._fetching.add(digest)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._fetching.discard(digest)
+                self._changed.notify_all()
 
     def _download(self, link: str, digest: Digest, length: int | None) -> None:
         limit = min(self._limit, self._cache.limit)
         if length is not None and length > limit:
             raise DownloadRefused(f"{length} bytes are more than was allowed ({limit})")
         limit = limit if length is None else length
-        self._cache.make_room(length or 0, keeping=self._cache.part(digest))
         until, pause = time.monotonic() + self._seconds, FIRST_PAUSE_S
         patience = min(until, time.monotonic() + PATIENCE_S)
-        while True:
-            try:
-                self._stream(link, digest, limit, until)
-                break
-            except (httpx.TransportError, DownloadFailed) as error:
-                if time.monotonic() > patience:
-                    raise DownloadFailed(f"{link}: {error}") from error
-            self._pause(pause)
-            pause = min(LONGEST_PAUSE_S, 2 * pause)
-        self._cache.keep(digest)
+        with self._cache.filling(digest, length or 0) as part:
+            while True:
+                before = _length(part)
+                try:
+                    self._stream(link, digest, limit, until)
+                    break
+                except (httpx.TransportError, DownloadFailed) as error:
+                    if _length(part) > before:
+                        patience, pause = min(until, time.monotonic() + PATIENCE_S), FIRST_PAUSE_S
+                    if time.monotonic() > patience:
+                        raise DownloadFailed(f"{link}: {error}") from error
+                self._pause(pause)
+                pause = min(LONGEST_PAUSE_S, 2 * pause)
+            self._cache.keep(digest)
 
     def _stream(self, link: str, digest: Digest, limit: int, until: float) -> None:
         part = self._cache.part(digest)
@@ -93,22 +117,30 @@ class Fetcher:
             _expect_bytes(response, part)
             resumed = response.status_code == httpx.codes.PARTIAL_CONTENT
             hasher = blake3()
-            written = _length(part) if resumed else 0
             if resumed:
                 hasher.update_mmap(part)
             with part.open("ab" if resumed else "wb") as file:
-                for chunk in response.iter_raw():
-                    written += len(chunk)
-                    if written > limit:
-                        part.unlink()
-                        raise DownloadRefused(f"{link} is longer than {limit} bytes")
-                    if time.monotonic() > until:
-                        raise DownloadFailed("it takes too long")
-                    hasher.update(chunk)
-                    file.write(chunk)
+                self._fill(response, file, hasher, limit, until)
         if hasher.digest() != hash_of(digest):
             part.unlink()
             raise DownloadFailed(f"{link} is not {digest}") if resumed else DownloadRefused(f"{link} is not {digest}")
+
+    def _fill(self, response: httpx.Response, file: BinaryIO, hasher: blake3, limit: int, until: float) -> None:
+        """Writes what comes, hashed on the way; never more than `limit` bytes, nor more than there is room for."""
+        part, written = Path(file.name), file.tell()
+        room = written
+        for chunk in response.iter_raw():
+            written += len(chunk)
+            if written > limit:
+                part.unlink()
+                raise DownloadRefused(f"it is longer than {limit} bytes")
+            if time.monotonic() > until:
+                raise DownloadFailed("it takes too long")
+            if written > room:
+                room = min(limit, written + ROOM_AT_ONCE)
+                self._cache.make_room(part, room)
+            hasher.update(chunk)
+            file.write(chunk)
 
     @contextmanager
     def _open(self, link: str, start: int) -> Iterator[httpx.Response]:

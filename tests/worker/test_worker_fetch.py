@@ -1,9 +1,16 @@
 """Downloads: by digest, resumed, bounded, and never into this machine's own network."""
 
+import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import ClassVar
 
 import pytest
@@ -27,10 +34,15 @@ def named(data: bytes) -> Digest:
 
 
 class Site(BaseHTTPRequestHandler):
-    """`pages`: path -> bytes, or another address to go to. `cut`: bytes after which an answer breaks off, once."""
+    """`pages`: path -> bytes, or another address to go to. `cut`: bytes after which an answer breaks off, once.
+
+    `stalls`: bytes after which it says nothing for a while, once; `delays`: seconds before an answer, once.
+    """
 
     pages: ClassVar[dict[str, bytes | str]] = {}
     cut: ClassVar[list[int]] = []
+    stalls: ClassVar[list[int]] = []
+    delays: ClassVar[list[float]] = []
     statuses: ClassVar[list[int]] = []
     headers_sent: ClassVar[dict[str, str]] = {}
     seen: ClassVar[list[tuple[str, str | None]]] = []
@@ -39,6 +51,8 @@ class Site(BaseHTTPRequestHandler):
         wanted = self.headers.get("range")
         type(self).seen.append((self.path, wanted))
         page = self.pages.get(self.path)
+        if self.delays:
+            time.sleep(self.delays.pop())
         if self.statuses:
             self.send_error(self.statuses.pop())
         elif isinstance(page, str):
@@ -62,6 +76,11 @@ class Site(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         end = start + self.cut.pop() if self.cut else len(page)
+        if self.stalls:
+            self.wfile.write(page[start : self.stalls.pop()])
+            self.wfile.flush()
+            time.sleep(3)
+            return
         self.wfile.write(page[start:end])
 
     def log_message(self, format: str, *args: object) -> None:
@@ -71,6 +90,7 @@ class Site(BaseHTTPRequestHandler):
 @pytest.fixture
 def origin() -> Iterator[str]:
     Site.pages, Site.cut, Site.statuses, Site.headers_sent, Site.seen = {}, [], [], {}, []
+    Site.stalls, Site.delays = [], []
     server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -252,21 +272,145 @@ def test_what_is_no_address_is_not_public() -> None:
     assert not is_public("market.example")
 
 
+def put(cache: Cache, data: bytes) -> Digest:
+    with cache.filling(named(data), len(data)) as part:
+        part.write_bytes(data)
+        cache.keep(named(data))
+    return named(data)
+
+
+def taken(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
 def test_the_least_recently_used_is_thrown_out_first(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 250)
     blobs = [bytes([number]) * 100 for number in range(3)]
     for number, blob in enumerate(blobs):
-        cache.part(named(blob)).write_bytes(blob)
-        cache.keep(named(blob))
+        put(cache, blob)
         if number == 1:
             assert cache.read(named(blobs[0])) == blobs[0]
     assert [cache.read(named(blob)) is not None for blob in blobs] == [True, False, True]
 
 
+def test_what_is_being_downloaded_has_its_room_and_is_not_thrown_out(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 250)
+    with cache.filling(named(b"first"), 200) as first:
+        first.write_bytes(b"f")
+        with pytest.raises(DownloadFailed, match="no room"):
+            put(cache, b"s" * 100)
+        put(cache, b"s" * 50)
+        assert first.exists()
+    put(cache, b"t" * 100)
+    assert taken(tmp_path) <= 250
+    with pytest.raises(DownloadRefused, match="more than the cache may take"):
+        put(cache, bytes(251))
+
+
+@given(sizes=st.lists(st.integers(1, 120), min_size=1, max_size=12))
+def test_the_cache_never_takes_more_than_its_limit(sizes: list[int]) -> None:
+    with TemporaryDirectory() as folder:
+        cache = Cache(Path(folder), 250)
+        for number, size in enumerate(sizes):
+            digest = put(cache, bytes([number]) * size)
+            assert taken(Path(folder)) <= 250
+            assert cache.read(digest) is not None
+
+
+def test_a_download_of_unknown_length_makes_room_as_it_grows(origin: str, tmp_path: Path) -> None:
+    cache = Cache(tmp_path, len(DATA) + 100)
+    put(cache, b"old" * 100)
+    with closing(Fetcher(cache, origin, limit=200_000)) as fetcher:
+        assert fetcher.blob(serve()) == DATA
+    assert taken(tmp_path) == len(DATA)
+
+
 def test_bytes_that_changed_on_disk_are_thrown_away(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 1000)
-    cache.part(named(b"good")).write_bytes(b"good")
-    cache.keep(named(b"good"))
+    put(cache, b"good")
     cache.path(named(b"good")).write_bytes(b"evil")
     assert cache.read(named(b"good")) is None
     assert not cache.path(named(b"good")).exists()
+
+
+def test_several_threads_that_want_the_same_download_it_once(fetcher: Fetcher) -> None:
+    digest = serve()
+    Site.delays.append(0.2)
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(fetcher.blob, [digest] * 4))
+    assert answers == [DATA] * 4
+    assert len(Site.seen) == 1
+
+
+SERVER = """
+import sys, time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+data, cut = bytes(range(256)) * 400, int(sys.argv[2])
+
+class Site(BaseHTTPRequestHandler):
+    def do_GET(self):
+        start = int(self.headers.get("range", "bytes=0-")[6:-1])
+        self.send_response(206 if start else 200)
+        self.send_header("content-length", str(len(data) - start))
+        self.send_header("content-range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+        self.end_headers()
+        self.wfile.write(data[start : start + cut])
+        self.wfile.flush()
+        print(start, flush=True)
+        time.sleep(60 if cut < len(data) - start else 0)
+
+    def log_message(self, *_):
+        pass
+
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Site).serve_forever()
+"""
+
+
+def test_a_server_that_is_killed_half_way_is_gone_on_with_when_another_stands_there(fetcher: Fetcher) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    there = Fetcher(fetcher._cache, f"http://127.0.0.1:{port}", limit=200_000)
+    command = [sys.executable, "-c", SERVER, str(port)]
+    with closing(there), ThreadPoolExecutor(1) as thread:
+        first = subprocess.Popen([*command, "70000"], stdout=subprocess.PIPE, text=True)
+        fetched = thread.submit(there.blob, named(DATA))
+        assert first.stdout is not None
+        assert first.stdout.readline() == "0\n"
+        first.kill()
+        first.wait()
+        second = subprocess.Popen([*command, "1000000"], stdout=subprocess.PIPE, text=True)
+        try:
+            assert fetched.result(30) == DATA
+            assert second.stdout is not None
+            assert int(second.stdout.readline()) > 0
+        finally:
+            second.kill()
+            second.wait()
+        first.stdout.close()
+        second.stdout.close()
+
+
+FETCH = """
+import sys
+from pathlib import Path
+from gradmarket.worker.cache import Cache
+from gradmarket.worker.fetch import Fetcher
+Fetcher(Cache(Path(sys.argv[1]), 10**6), sys.argv[2], limit=200_000).blob(sys.argv[3])
+"""
+
+
+def test_a_worker_that_is_killed_half_way_goes_on_where_it_was(origin: str, tmp_path: Path) -> None:
+    digest = serve()
+    Site.stalls.append(60_000)
+    cache = Cache(tmp_path, 10**6)
+    with subprocess.Popen([sys.executable, "-c", FETCH, str(tmp_path), origin, digest]) as killed:
+        until = time.monotonic() + 30
+        while not cache.part(digest).exists() or cache.part(digest).stat().st_size < 32_000:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        killed.kill()
+    with closing(Fetcher(Cache(tmp_path, 10**6), origin, limit=200_000)) as fetcher:
+        assert fetcher.blob(digest) == DATA
+    assert Site.seen[-1][1] is not None
