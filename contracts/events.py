@@ -119,6 +119,11 @@ def settled_groups(ledger: Ledger, job: int, batch: int) -> list[Group]:
     return [Group(args["worker"], args["price"], _digests(args["digests"])) for args in logs]
 
 
+def batches_crediting(ledger: Ledger, job: int, worker: Address) -> set[int]:
+    """The batches of the job that name gradients of `worker`."""
+    return {args["batch"] for args in _asked(ledger, "GradientsAccepted", {"jobId": job, "worker": worker})}
+
+
 def _opened(args: Any) -> JobOpened:
     terms = args["params"]
     return JobOpened(

@@ -19,6 +19,7 @@ Json = dict[str, Any]
 CONNECT_S: Final = 5.0
 TIMEOUT: Final = httpx.Timeout(30.0, connect=CONNECT_S)
 CHUNK: Final = 1 << 20
+LEDGER_PAGE: Final = "5000"
 
 
 class Market:
@@ -65,6 +66,16 @@ class Market:
     def listed(self, job_id: str, kind: str) -> Iterator[Json]:
         """`kind` is rounds, tasks, verdicts, workers or payments."""
         return self._pages(f"/v1/jobs/{job_id}/{kind}", {})
+
+    def ledger(self, job_id: str) -> Json:
+        """Every entry of the job's ledger, with the books of its first page."""
+        whole = self._get(f"/v1/jobs/{job_id}/ledger", {"limit": LEDGER_PAGE})
+        cursor = whole["next"]
+        while cursor is not None:
+            page = self._get(f"/v1/jobs/{job_id}/ledger", {"limit": LEDGER_PAGE, "cursor": cursor})
+            whole["items"] += page["items"]
+            cursor = page["next"]
+        return {name: value for name, value in whole.items() if name != "next"}
 
     def watch(self, job_id: str, after: int = 0, silence_s: float = 2.0) -> Iterator[Event | None]:
         """The job's events as they happen, until it has ended; None after each `silence_s` without one."""

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Column, Table
 
-from gradmarket.commands import progress
+from gradmarket.commands import ledger, progress
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, TokenOption, say_json, told
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import JobSpec
@@ -138,6 +138,9 @@ def fund(
     with told(), find(market, token, data).market() as there:
         changed = there.fund(job, amount)
         say_json(changed) if as_json else _print(changed, Token.of(there.chain()))
+
+
+app.command("ledger")(ledger.ledger)
 
 
 def _steering(action: str, purpose: str) -> None:

@@ -29,18 +29,18 @@ def page(
 ) -> Page[View]:
     """The next `limit` rows in the order of `keys`, which together are unique among them."""
     if cursor is not None:
-        rows = rows.where(tuple_(*keys) > tuple_(*_decode(cursor, len(keys))))
+        rows = rows.where(tuple_(*keys) > tuple_(*decoded(cursor, len(keys))))
     found = session.scalars(rows.order_by(*keys).limit(limit + 1)).all()
     shown = found[:limit]
-    more = _encode([getattr(shown[-1], key.key) for key in keys]) if len(found) > limit else None
+    more = encoded([getattr(shown[-1], key.key) for key in keys]) if len(found) > limit else None
     return Page(items=[view(row) for row in shown], next=more)
 
 
-def _encode(values: list[Any]) -> str:
+def encoded(values: list[Any]) -> str:
     return base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
 
 
-def _decode(cursor: str, length: int) -> list[Any]:
+def decoded(cursor: str, length: int) -> list[Any]:
     try:
         values = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except ValueError:

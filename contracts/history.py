@@ -1,0 +1,101 @@
+"""All that happened to one job's money on-chain, in the chain's order, from its events."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from eth_utils.address import to_checksum_address
+from eth_utils.crypto import keccak
+from hexbytes import HexBytes
+from web3.types import FilterParams, LogReceipt
+
+from gradmarket.contracts.events import SPAN
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.rpc import node_errors
+from gradmarket.market.rules.bookkeeping import FREE, Cause, Kind, Move
+from gradmarket.market.terms import Address, Units
+
+KINDS: Final = {
+    "JobOpened": Kind.DEPOSIT,
+    "Deposited": Kind.DEPOSIT,
+    "Reserved": Kind.RESERVATION,
+    "Released": Kind.RELEASED,
+    "GradientsAccepted": Kind.SETTLED,
+    "Paid": Kind.REDEEMED,
+    "Refunded": Kind.REFUND,
+}
+DIGEST_BYTES: Final = 32
+
+
+def moves(ledger: Ledger, job: int, last: int, first: int | None = None) -> list[Move]:
+    """Every move of units in the blocks from `first` (the deployment's by default) to `last`.
+
+    A release is the fall of a reservation, so `first` must not lie after the job's opening. What lapsed when all
+    claims ended is in no event of its own: see `lapsed`. Raises ChainUnreachable.
+    """
+    reserved: dict[Address, int] = {}
+    found = (_move(ledger, log, reserved) for log in _logs(ledger, job, first, last))
+    return [move for move in found if move.units]
+
+
+def _move(ledger: Ledger, log: LogReceipt, reserved: dict[Address, int]) -> Move:
+    """`reserved`: every worker's reservation before, and after."""
+    name = _names(ledger)[bytes(log["topics"][0])]
+    args: Any = ledger.market.events[name]().process_log(log)["args"]
+    worker = Address(args["worker"]) if "worker" in args else None
+    cause = Cause(batch=args.get("batch"), tx=HexBytes(log["transactionHash"]).to_0x_hex(), block=log["blockNumber"])
+    units = _units(name, args, reserved.get(worker, 0) if worker else 0)
+    if worker is not None and "reserved" in args:
+        reserved[worker] = args["reserved"]
+    return Move(KINDS[name], Units(units), worker, cause)
+
+
+def _units(name: str, args: Any, reserved: int) -> int:
+    match name:
+        case "JobOpened":
+            return int(args["deposited"])
+        case "Reserved":
+            return int(args["added"])
+        case "Released":
+            return reserved - int(args["reserved"])
+        case "GradientsAccepted":
+            return int(args["price"]) * (len(args["digests"]) // DIGEST_BYTES)
+    return int(args["amount"])
+
+
+def lapsed(found: list[Move], credited: Mapping[Address, Units]) -> list[Move]:
+    """The same moves, with what lapsed before a refund of more than was free; `credited` as the contract has it."""
+    free, reserved, whole = 0, Counter[Address](), list[Move]()
+    for move in found:
+        if move.kind is Kind.REFUND and move.units > free:
+            over = reserved - Counter(credited)
+            whole += [Move(Kind.LAPSED, Units(units), worker, move.cause) for worker, units in over.items()]
+            free, reserved = free + over.total(), reserved - over
+        free += _freed(move)
+        if move.worker is not None:
+            reserved[move.worker] -= _freed(move)
+        whole.append(move)
+    return whole
+
+
+def _freed(move: Move) -> int:
+    return move.units * ((move.debit == FREE) - (move.credit == FREE))
+
+
+def _logs(ledger: Ledger, job: int, first: int | None, last: int) -> Iterator[LogReceipt]:
+    kinds = [HexBytes(topic) for topic in _names(ledger)]
+    start = ledger.deployment.block if first is None else first
+    for at in range(start, last + 1, SPAN):
+        wanted: FilterParams = {
+            "address": to_checksum_address(ledger.deployment.contract),
+            "topics": [kinds, HexBytes(job.to_bytes(32, "big"))],
+            "fromBlock": at,
+            "toBlock": min(last, at + SPAN - 1),
+        }
+        with node_errors():
+            yield from ledger.web3.eth.get_logs(wanted)
+
+
+def _names(ledger: Ledger) -> dict[bytes, str]:
+    """Topic -> event."""
+    return {keccak(text=ledger.market.events[name]().signature): name for name in KINDS}

@@ -1,0 +1,155 @@
+"""A job's money in double entry: every move is one debit and one credit of the same units, so all accounts sum to zero.
+
+    move          debit         credit        what happened
+    deposit       free          requester     tokens came into the contract
+    reservation   reserved:W    free          set aside for worker W alone
+    released      free          reserved:W    W gave it back
+    lapsed        free          reserved:W    the time to claim is over: what W was not credited with
+    refund        requester     free          the requester took it out
+    redeemed      owed:W        reserved:W    tokens went to W
+    earned        gradients     owed:W        W's answer was accepted
+    vouchered     promised      vouchered:W   signed over to W; memorandum
+    settled       promised      settled:W     credited to W on-chain; memorandum
+
+Vouchers and batches both count what was earned, and pay nothing: so they stand in accounts of their own (memorandum
+accounts), opposite one that only says that something was promised. Units throughout.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from gradmarket.market.terms import Address, Units
+
+REQUESTER: Final = "requester"
+FREE: Final = "free"
+GRADIENTS: Final = "gradients"
+PROMISED: Final = "promised"
+
+
+class Kind(StrEnum):
+    DEPOSIT = "deposit"
+    RESERVATION = "reservation"
+    RELEASED = "released"
+    LAPSED = "lapsed"
+    REFUND = "refund"
+    REDEEMED = "redeemed"
+    EARNED = "earned"
+    VOUCHERED = "vouchered"
+    SETTLED = "settled"
+
+
+ACCOUNTS: Final = {
+    Kind.DEPOSIT: (FREE, REQUESTER),
+    Kind.RESERVATION: ("reserved:", FREE),
+    Kind.RELEASED: (FREE, "reserved:"),
+    Kind.LAPSED: (FREE, "reserved:"),
+    Kind.REFUND: (REQUESTER, FREE),
+    Kind.REDEEMED: ("owed:", "reserved:"),
+    Kind.EARNED: (GRADIENTS, "owed:"),
+    Kind.VOUCHERED: (PROMISED, "vouchered:"),
+    Kind.SETTLED: (PROMISED, "settled:"),
+}
+"""Debit and credit; what ends in a colon is one account for each worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What brought it about, as far as it applies: a gradient off-chain, a transaction on-chain."""
+
+    task: str | None = None
+    replica: str | None = None
+    batch: int | None = None
+    tx: str | None = None
+    block: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """`worker` is none for what concerns the requester alone."""
+
+    kind: Kind
+    units: Units
+    worker: Address | None
+    cause: Cause
+
+    @property
+    def debit(self) -> str:
+        return _account(ACCOUNTS[self.kind][0], self.worker)
+
+    @property
+    def credit(self) -> str:
+        return _account(ACCOUNTS[self.kind][1], self.worker)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFigures:
+    """The contract's own: `deposited` is what came in less what the requester took out, `reserved` a part of it."""
+
+    deposited: Units
+    reserved: Units
+
+
+@dataclass(frozen=True, slots=True)
+class AccountFigures:
+    """The contract's own. `held` is what it still keeps for the worker: the reservation, or after a refund at the
+    end of all claims what was credited, less what was withdrawn."""
+
+    held: Units
+    settled: Units
+    withdrawn: Units
+
+
+def _account(name: str, worker: Address | None) -> str:
+    return f"{name}{worker or ''}" if name.endswith(":") else name
+
+
+def balances(moves: Iterable[Move]) -> dict[str, int]:
+    """Account -> debits less credits; the sum of all is zero, whatever happened."""
+    found: Counter[str] = Counter()
+    for move in moves:
+        found[move.debit] += move.units
+        found[move.credit] -= move.units
+    return dict(sorted(found.items()))
+
+
+def differences(moves: Iterable[Move], job: JobFigures, accounts: Mapping[Address, AccountFigures]) -> list[str]:
+    """What the moves and the contract's figures disagree about, in words; empty where the books balance.
+
+    Also what no honest history has: a worker that was paid, or credited by batches or vouchers, more than it earned.
+    """
+    kept = list(moves)
+    balance = Counter(balances(kept))
+    sums = _sums(kept)
+    found = [_differs("free", balance[FREE], job.deposited - job.reserved)]
+    found.append(_differs("deposits less refunds", -balance[REQUESTER], job.deposited))
+    workers = sorted({move.worker for move in kept if move.worker is not None} | set(accounts))
+    nothing = AccountFigures(Units(0), Units(0), Units(0))
+    for worker in workers:
+        chain = accounts.get(worker, nothing)
+        found.append(_differs(f"held for {worker}", balance[f"reserved:{worker}"], chain.held))
+        found.append(_differs(f"settled for {worker}", sums[Kind.SETTLED, worker], chain.settled))
+        found.append(_differs(f"withdrawn by {worker}", sums[Kind.REDEEMED, worker], chain.withdrawn))
+        found += [_more(kind, sums[kind, worker], sums[Kind.EARNED, worker], worker) for kind in COUNT_EARNED]
+    return [each for each in found if each]
+
+
+COUNT_EARNED: Final = (Kind.VOUCHERED, Kind.SETTLED, Kind.REDEEMED)
+"""Each counts units that were earned, so none may come to more."""
+
+
+def _sums(moves: Iterable[Move]) -> Counter[tuple[Kind, Address | None]]:
+    sums: Counter[tuple[Kind, Address | None]] = Counter()
+    for move in moves:
+        sums[move.kind, move.worker] += move.units
+    return sums
+
+
+def _differs(what: str, books: int, contract: int) -> str:
+    return "" if books == contract else f"{what}: books {books}, contract {contract}"
+
+
+def _more(kind: Kind, units: int, earned: int, worker: Address) -> str:
+    return "" if units <= earned else f"{kind} for {worker}: {units}, of {earned} earned"

@@ -1,0 +1,113 @@
+"""A job's whole ledger at one block: what was promised, from the rows, and what was moved, from the chain's events."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from gradmarket.contracts import history
+from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, NodeRefused
+from gradmarket.contracts.ledger import AccountOnChain, Block, JobOnChain, Ledger
+from gradmarket.market.rules.bookkeeping import AccountFigures, Cause, JobFigures, Kind, Move, differences
+from gradmarket.market.terms import Address, Units
+from gradmarket.requester.chain.desk import Kind as Purpose
+from gradmarket.requester.chain.desk import TransactionState
+from gradmarket.requester.store.tables import Account, Batch, Earned, Job, Transaction
+
+TRIES: Final = 5
+"""A node that keeps no old states cannot tell a block's figures once another one follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What the rows say: `moves` in the order of earning, up to the EARNED row `through`; `opened` is a block."""
+
+    chain_job: int | None
+    workers: tuple[Address, ...]
+    moves: tuple[Move, ...]
+    through: int
+    opened: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the contract says at `block`; an empty job's where there is none yet."""
+
+    block: Block | None
+    job: JobOnChain | None
+    accounts: Mapping[Address, AccountOnChain]
+
+
+def promises(session: Session, job: Job, through: int | None = None) -> Promises:
+    """`through` as an earlier reading told it, so that a list in pages is one list."""
+    last = through if through is not None else _last(session, job.id)
+    known = (Earned.job_id == job.id, Earned.id <= last)
+    rows = select(Earned, Batch.number).outerjoin(Batch, Batch.id == Earned.batch_id).where(*known)
+    earned = [_earned(row, number) for row, number in session.execute(rows.order_by(Earned.id))]
+    accounts = session.scalars(select(Account).where(Account.job_id == job.id).order_by(Account.worker)).all()
+    signed = {Address(row.worker) for row in accounts if row.voucher_signature is not None}
+    workers = tuple(Address(row.worker) for row in accounts)
+    return Promises(job.chain_job, workers, (*earned, *_vouchered(earned, signed)), last, _opened_in(session, job.id))
+
+
+def figures(ledger: Ledger, promised: Promises) -> Figures:
+    """All of one block. Raises ChainUnreachable where the node does not tell it."""
+    if promised.chain_job is None:
+        return Figures(None, None, {})
+    for _ in range(TRIES):
+        block = ledger.block()
+        try:
+            job = ledger.job(promised.chain_job, block.number)
+            found = {who: ledger.account(promised.chain_job, who, block.number) for who in promised.workers}
+            return Figures(block, job, found)
+        except (NodeRefused, ContractRefused):
+            if ledger.block() == block:
+                raise
+    raise ChainUnreachable("it does not keep a block's figures for long enough to read them")
+
+
+def moves(ledger: Ledger, promised: Promises, block: int | None, found: Figures | None = None) -> list[Move]:
+    """What was promised, then what was moved on-chain up to `block`."""
+    if promised.chain_job is None or block is None:
+        return list(promised.moves)
+    moved = history.moves(ledger, promised.chain_job, block, promised.opened)
+    accounts = (found or figures(ledger, promised)).accounts
+    return [*promised.moves, *history.lapsed(moved, {who: account.credited for who, account in accounts.items()})]
+
+
+def compare(made: list[Move], found: Figures) -> list[str]:
+    """What books and contract disagree about, in words."""
+    ended = any(move.kind is Kind.LAPSED for move in made)
+    job = JobFigures(found.job.deposited, found.job.reserved) if found.job else JobFigures(Units(0), Units(0))
+    return differences(made, job, {who: _account(account, ended) for who, account in found.accounts.items()})
+
+
+def _account(found: AccountOnChain, ended: bool) -> AccountFigures:
+    kept = found.credited if ended else found.reserved
+    return AccountFigures(Units(kept - found.withdrawn), found.settled, found.withdrawn)
+
+
+def _earned(row: Earned, batch: int | None) -> Move:
+    return Move(Kind.EARNED, Units(row.units), Address(row.worker), Cause(row.task_id, row.replica_id, batch))
+
+
+def _vouchered(earned: list[Move], signed: set[Address]) -> list[Move]:
+    """A voucher is signed with what is earned, and says the sum of it."""
+    sums: Counter[Address] = Counter()
+    for move in earned:
+        if move.worker in signed:
+            sums[move.worker] += move.units
+    return [Move(Kind.VOUCHERED, Units(units), worker, Cause()) for worker, units in sorted(sums.items())]
+
+
+def _last(session: Session, job_id: str) -> int:
+    return session.scalar(select(func.max(Earned.id)).where(Earned.job_id == job_id)) or 0
+
+
+def _opened_in(session: Session, job_id: str) -> int | None:
+    """The block of the job's opening, where the books know it."""
+    mined = (Transaction.kind == Purpose.OPEN, Transaction.state == TransactionState.MINED)
+    return session.scalar(select(func.min(Transaction.block)).where(Transaction.job_id == job_id, *mined))
