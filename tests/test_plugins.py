@@ -114,14 +114,14 @@ class TestCodec:
 
 
 class Rows:
-    """Answers already in memory, as a stack of one shard with two bands."""
+    """Answers already in memory, as a stack of one shard whose second half, from `edge` on, is no gradient."""
 
-    addends = 9
+    addends = 18
 
-    def __init__(self, rows: list[Vector]) -> None:
+    def __init__(self, rows: list[Vector], edge: int | None = None) -> None:
         self._rows = rows
-        half = rows[0].size // 2
-        self.bands = (Band(slice(0, half), 16.0, 1), Band(slice(half, rows[0].size), 2.0**20, 2))
+        half = rows[0].size // 2 if edge is None else edge
+        self.bands = (Band(slice(0, half), 16.0, 1), Band(slice(half, rows[0].size), 2.0**20, 2, False))
 
     def rows(self) -> Iterator[Vector]:
         return iter(self._rows)
@@ -139,10 +139,18 @@ class TestAggregator:
         shuffled = [rows[index] for index in order]
         assert self.merged(name, rows)[0].tobytes() == self.merged(name, shuffled)[0].tobytes()
 
-    @given(seed=st.integers(0, 2**32), count=st.integers(1, 9))
-    def test_equal_rows_merge_to_themselves(self, name: str, seed: int, count: int) -> None:
-        row = normal(seed, 40)
-        np.testing.assert_allclose(self.merged(name, [row] * count)[0], row, rtol=1e-6, atol=1e-9)
+    @given(seed=st.integers(0, 2**32), more=st.integers(0, 8))
+    def test_equal_rows_merge_to_themselves(self, name: str, seed: int, more: int) -> None:
+        row, least = normal(seed, 40), aggregators.aggregator(name).Settings().least
+        np.testing.assert_allclose(self.merged(name, [row] * (least + more))[0], row, rtol=1e-6, atol=1e-9)
+
+    def test_fewer_answers_than_its_guarantee_needs_are_refused(self, name: str) -> None:
+        settings = aggregators.aggregator(name).Settings()
+        settings.check(settings.least, settings.least)
+        with pytest.raises(Refused, match=f"takes {settings.least} to {settings.most} answers"):
+            settings.check(settings.least - 1, settings.least)
+        with pytest.raises(Refused, match="a round has"):
+            settings.check(settings.least, settings.most + 1)
 
     @given(seed=st.integers(0, 2**32))
     def test_the_result_lies_among_the_rows(self, name: str, seed: int) -> None:
@@ -152,12 +160,14 @@ class TestAggregator:
         assert (merged <= rows.max(axis=0) + 1e-6).all()
         assert (merged >= rows.min(axis=0) - 1e-6).all()
 
-    def test_a_shard_comes_out_for_each_stack_in_order(self, name: str) -> None:
-        first, second = list(normal(1, 3, 40)), list(normal(2, 3, 12))
-        alone = [self.merged(name, first)[0], self.merged(name, second)[0]]
-        together = self.merged(name, first, second)
-        assert [shard.size for shard in together] == [40, 12]
-        assert together[0].tobytes() == alone[0].tobytes()
+    @given(seed=st.integers(0, 2**32), cut=st.integers(1, 39))
+    def test_a_shard_comes_out_for_each_stack_and_the_cut_does_not_show(self, name: str, seed: int, cut: int) -> None:
+        aggregator, rows = aggregators.aggregator(name), list(normal(seed, 7, 40))
+        whole = aggregator.aggregate([Rows(rows, 40)], aggregator.Settings())
+        shards = [Rows([row[:cut] for row in rows], cut), Rows([row[cut:] for row in rows], 40 - cut)]
+        first, second = aggregator.aggregate(shards, aggregator.Settings())
+        assert (first.size, second.size) == (cut, 40 - cut)
+        assert np.concatenate([first, second]).tobytes() == next(whole).tobytes()
 
     def test_unknown_settings_are_refused(self, name: str) -> None:
         assert_refuses_unknown(aggregators.aggregator(name).Settings)

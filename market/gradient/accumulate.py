@@ -5,6 +5,9 @@ of the unit are exact while they stay below 2^53 units, which is what float64 ho
 M) - M` with M = 1.5 * 2^52 * u: for |x| <= 2^51 u the sum x + M lies where neighbouring float64 are u apart (Dekker
 1971; the same "extraction" as Rump, Ogita, Oishi 2008, "Accurate floating-point summation").
 
+The sum x + M is M and a whole number of units, and so are their 64 bits read as integers: what is kept is the sum of
+those integers, modulo 2^64, from which the bits of M are taken once for each addend.
+
 With |x| <= limit = 2^b and at most n <= 2^k addends (k >= 1), u = 2^(b + k - 52) gives |x| <= 2^51 u and every
 partial sum at most 2^52 u: overflow is impossible. What the rounding leaves, at most u / 2, can go to a second limb
 with a finer unit.
@@ -12,15 +15,18 @@ with a finer unit.
 
 import copy
 import math
+from collections.abc import Sequence
 from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient.arrays import CHUNK, Vector, chunks
+from gradmarket.market.gradient.arrays import Vector, chunks
 
 MAX_ADDENDS: Final = 2**20
+STEP: Final = 2**14
+"""Elements worked on at a time."""
 
 
 def range_exponent(bound: float) -> int:
@@ -50,22 +56,34 @@ class Accumulator:
         self.size, self.addends, self.count = size, addends, 0
         self.limit: Final = math.ldexp(1.0, range_exponent(bound))
         self._units = units(bound, addends, limbs)
-        self._sums: NDArray[np.float64] = np.zeros((limbs, size))
+        self._shifts = [1.5 * 2.0**52 * unit for unit in self._units]
+        self._sums: NDArray[np.int64] = np.zeros((limbs, size), np.int64)
 
     def add(self, vector: Vector) -> None:
         """Count one more. Raises PayloadRefused, unchanged, on NaN, |x| > limit, another shape, or one too many."""
+        self._check_room(1)
         self._check(vector)
-        if self.count >= self.addends:
-            raise PayloadRefused(f"the sum has its {self.addends} addends already")
-        self._fold(vector, np.add)
+        self._fold_whole(vector, np.add)
         self.count += 1
+
+    def extend(self, vectors: Sequence[Vector]) -> None:
+        """`add` for all of them, a few elements of each at a time. Raises as `add` does; then the sum is spoilt."""
+        self._check_room(len(vectors))
+        for vector in vectors:
+            self._check_shape(vector)
+        scratch = np.empty(STEP)
+        for part in chunks(self.size, STEP):
+            for vector in vectors:
+                self._check_range(vector[part])
+                self._fold(vector, part, np.add, scratch)
+        self.count += len(vectors)
 
     def subtract(self, vector: Vector) -> None:
         """Undo one `add` of the same vector exactly, as if it had never come. Raises PayloadRefused as `add` does."""
         self._check(vector)
         if self.count == 0:
             raise PayloadRefused("nothing was added that could be subtracted")
-        self._fold(vector, np.subtract)
+        self._fold_whole(vector, np.subtract)
         self.count -= 1
 
     def mean(self) -> Vector:
@@ -73,11 +91,11 @@ class Accumulator:
         if self.count == 0:
             raise PayloadRefused("nothing was added")
         mean = np.empty(self.size, np.float32)
-        for part in chunks(self.size):
-            total = self._sums[-1][part]
-            for sums in self._sums[-2::-1]:
-                total = total + sums[part]
-            mean[part] = total / self.count
+        for part in chunks(self.size, STEP):
+            total, *coarser = (self._sum(limb, part) for limb in range(len(self._units) - 1, -1, -1))
+            for sums in coarser:
+                total += sums
+            mean[part] = np.divide(total, self.count, out=total)
         return mean
 
     def __add__(self, other: Self) -> Self:
@@ -91,22 +109,44 @@ class Accumulator:
         both.count = self.count + other.count
         return both
 
+    def _check_room(self, more: int) -> None:
+        if self.count + more > self.addends:
+            raise PayloadRefused(
+                f"the sum has {self.count} of its {self.addends} addends already, and {more} more came"
+            )
+
     def _check(self, vector: Vector) -> None:
+        self._check_shape(vector)
+        for part in chunks(self.size):
+            self._check_range(vector[part])
+
+    def _check_shape(self, vector: Vector) -> None:
         if vector.shape != (self.size,) or vector.dtype != np.float32:
             raise PayloadRefused(f"an addend is {vector.dtype}{vector.shape}, not float32({self.size},)")
-        for part in chunks(self.size):
-            if not (float(vector[part].max()) <= self.limit and float(vector[part].min()) >= -self.limit):
-                raise PayloadRefused(f"an element is not within {self.limit}")
 
-    def _fold(self, vector: Vector, combine: np.ufunc) -> None:
-        rest, rounded = np.empty(CHUNK), np.empty(CHUNK)
-        for part in chunks(self.size):
-            left, whole = rest[: part.stop - part.start], rounded[: part.stop - part.start]
-            np.copyto(left, vector[part])
-            for unit, sums in zip(self._units, self._sums, strict=True):
-                shift = 1.5 * 2.0**52 * unit
-                np.add(left, shift, out=whole)
-                np.subtract(whole, shift, out=whole)
-                combine(sums[part], whole, out=sums[part])
-                if unit != self._units[-1]:
-                    np.subtract(left, whole, out=left)
+    def _check_range(self, part: Vector) -> None:
+        if not (float(part.max()) <= self.limit and float(part.min()) >= -self.limit):
+            raise PayloadRefused(f"an element is not within {self.limit}")
+
+    def _fold_whole(self, vector: Vector, combine: np.ufunc) -> None:
+        scratch = np.empty(STEP)
+        for part in chunks(self.size, STEP):
+            self._fold(vector, part, combine, scratch)
+
+    def _fold(self, vector: Vector, part: slice, combine: np.ufunc, scratch: NDArray[np.float64]) -> None:
+        left = scratch[: part.stop - part.start]
+        np.copyto(left, vector[part])
+        for shift, sums in zip(self._shifts[:-1], self._sums[:-1], strict=True):
+            whole = left + shift
+            combine(sums[part], whole.view(np.int64), out=sums[part])
+            np.subtract(whole, shift, out=whole)
+            np.subtract(left, whole, out=left)
+        np.add(left, self._shifts[-1], out=left)
+        combine(self._sums[-1][part], left.view(np.int64), out=self._sums[-1][part])
+
+    def _sum(self, limb: int, part: slice) -> NDArray[np.float64]:
+        """The sum of one limb, exact."""
+        base = int(np.float64(self._shifts[limb]).view(np.int64)) * self.count
+        offset = (base + 2**63) % 2**64 - 2**63
+        sums = (self._sums[limb][part] - np.int64(offset)).astype(np.float64)
+        return np.multiply(sums, self._units[limb], out=sums)

@@ -28,6 +28,6 @@ CHUNK: Final = 2**15
 norm's bits depend on it, so it is part of the protocol."""
 
 
-def chunks(size: int) -> Iterator[slice]:
-    """[0, size) in steps of CHUNK."""
-    return (slice(start, min(start + CHUNK, size)) for start in range(0, size, CHUNK))
+def chunks(size: int, step: int = CHUNK) -> Iterator[slice]:
+    """[0, size) in steps of `step`."""
+    return (slice(start, min(start + step, size)) for start in range(0, size, step))

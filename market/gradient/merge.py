@@ -65,7 +65,7 @@ class _Stack:
         return tuple(
             Band(section.part, self.recipe.norm_bound, 1)
             if section.gradient
-            else Band(section.part, VALUE_BOUND, VALUE_LIMBS)
+            else Band(section.part, VALUE_BOUND, VALUE_LIMBS, gradient=False)
             for section in sections(self.recipe.layout, self.index)
         )
 

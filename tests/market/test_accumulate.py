@@ -106,7 +106,7 @@ def test_full_of_the_largest_it_is_exact(bound: float, planned: int, sign: float
     largest = np.array([sign * total.limit], np.float32)
     for _ in range(planned):
         total.add(largest)
-    assert total._sums[0, 0] == sign * total.limit * planned
+    assert total._sum(0, slice(0, 1))[0] == sign * total.limit * planned
     assert total.mean()[0] == largest[0]
 
 
@@ -168,3 +168,18 @@ def test_sums_made_differently_do_not_add_up(other: Accumulator) -> None:
 def test_no_sum_without_a_range(bound: float, planned: int) -> None:
     with pytest.raises(PayloadRefused):
         Accumulator(1, bound, planned)
+
+
+@given(addends(), LIMBS)
+def test_together_is_as_one_after_the_other(case: tuple[float, list[Vector]], limbs: int) -> None:
+    bound, vectors = case
+    together = Accumulator(3, bound, 12, limbs)
+    together.extend(vectors)
+    assert same(together, summed(vectors, bound, 12, limbs))
+
+
+def test_together_refuses_what_add_refuses() -> None:
+    good, beyond = np.ones(3, np.float32), np.full(3, 9, np.float32)
+    for vectors in ([good] * 3, [good, beyond], [good, np.ones(2, np.float32)]):
+        with pytest.raises(PayloadRefused):
+            Accumulator(3, 1.0, 2).extend(vectors)

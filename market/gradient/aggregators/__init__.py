@@ -10,11 +10,12 @@ their blobs one after the other, as often as it is called, so an aggregator choo
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Final, Protocol, cast
 
 from pydantic import BaseModel, ConfigDict
 
 from gradmarket.market import plugins
+from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.arrays import Vector
 
 
@@ -26,6 +27,8 @@ class Band:
     bound: float
     limbs: int
     """Of an exact sum over them (see `accumulate`)."""
+    gradient: bool = True
+    """Whether they are gradients: loss and buffers are not, and no part of the answers' geometry."""
 
 
 class Stack(Protocol):
@@ -43,10 +46,28 @@ class Stack(Protocol):
         """The shard as each answer has it, flat float32."""
 
 
+SIDE_BY_SIDE: Final = 1024
+"""The most answers that an aggregator compares with each other."""
+
+
 class Settings(BaseModel):
     """What a job says to its aggregator beside the name. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    most: ClassVar[int] = SIDE_BY_SIDE
+    """Answers that it can merge."""
+
+    @property
+    def least(self) -> int:
+        """Answers under which its guarantee does not hold."""
+        return 1
+
+    def check(self, fewest: int, most: int) -> None:
+        """Raises Refused where a round can have fewer answers than `least` or more than `most`."""
+        if fewest < self.least or most > self.most:
+            has = str(most) if fewest == most else f"{fewest} to {most}"
+            raise Refused(f"with these settings it takes {self.least} to {self.most} answers, and a round has {has}")
 
 
 class Aggregator(Protocol):

@@ -1,0 +1,50 @@
+"""The answer that lies closest to those around it, or the mean of the `chosen` closest (Multi-Krum).
+
+Blanchard, El Mhamdi, Guerraoui, Stainer 2017, "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent".
+With n answers of which f are hostile, the score of answer i is
+
+    s(i) = sum of |x_i - x_j|^2 over the n - f - 2 answers j that lie closest to i
+
+and the answers with the least scores are taken; of equal scores the shorter answer is. Its guarantee needs n >= 2 f + 3
+and chosen <= n - f - 2. Loss and buffers are merged by their median (see `weighing`).
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from pydantic import Field
+
+from gradmarket.market.gradient import aggregators
+from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
+from gradmarket.market.gradient.arrays import Vector
+from gradmarket.market.gradient.gram import Matrix, squared_distances
+from gradmarket.market.gradient.weighing import weighed
+
+
+class Settings(aggregators.Settings):
+    """`hostile`: the f of the guarantee. `chosen`: how many answers are averaged."""
+
+    hostile: int = Field(default=1, ge=0, lt=SIDE_BY_SIDE // 2 - 1)
+    chosen: int = Field(default=1, ge=1, lt=SIDE_BY_SIDE)
+
+    @property
+    def least(self) -> int:
+        return max(2 * self.hostile + 3, self.chosen + self.hostile + 2)
+
+
+def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]:
+    return weighed(stacks, lambda products, ranked: weights(products, ranked, settings))
+
+
+def weights(products: Matrix, ranked: Sequence[int], settings: Settings) -> list[float]:
+    """1 / chosen for each answer that is taken."""
+    scores = _scores(products, settings.hostile)
+    taken = set(sorted(ranked, key=scores.__getitem__)[: settings.chosen])
+    return [1.0 / settings.chosen if index in taken else 0.0 for index in range(len(scores))]
+
+
+def _scores(products: Matrix, hostile: int) -> list[float]:
+    neighbours = len(products) - hostile - 2
+    distances = squared_distances(products).tolist()
+    others = (row[:index] + row[index + 1 :] for index, row in enumerate(distances))
+    return [math.fsum(sorted(row)[:neighbours]) for row in others]

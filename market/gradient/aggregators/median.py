@@ -1,0 +1,36 @@
+"""The median of each element's values; of an even number the mean of the two in the middle.
+
+Yin, Chen, Ramchandran, Bartlett 2018, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates",
+definition 1. While fewer than half of the answers are hostile, each merged element lies within the range of the honest
+ones. Loss and buffers are merged in the same way.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from pydantic import Field
+
+from gradmarket.market.gradient import aggregators
+from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
+from gradmarket.market.gradient.arrays import Vector
+from gradmarket.market.gradient.columns import pieces
+from gradmarket.market.gradient.sorting import median
+
+
+class Settings(aggregators.Settings):
+    """`hostile`: how many hostile answers a round must bear."""
+
+    hostile: int = Field(default=1, ge=0, lt=SIDE_BY_SIDE // 2)
+
+    @property
+    def least(self) -> int:
+        return 2 * self.hostile + 1
+
+
+def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]:  # noqa: ARG001
+    return (_median(stack) for stack in stacks)
+
+
+def _median(stack: Stack) -> Vector:
+    whole = slice(0, stack.bands[-1].part.stop)
+    return np.concatenate([median(rows) for _, rows in pieces(stack, whole)])

@@ -1,0 +1,29 @@
+"""All answers side by side, a piece of a shard at a time, so that memory does not grow with the model."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from gradmarket.market.gradient.aggregators import Stack
+from gradmarket.market.gradient.arrays import Vector
+
+HELD: Final = 2**24
+"""Decoded elements, of all answers together, that are held at once: 64 MiB."""
+
+
+def pieces(stack: Stack, part: slice) -> Iterator[tuple[slice, list[Vector]]]:
+    """Neighbouring elements of `part` with every answer's values there, flat float32, maybe read-only.
+
+    The rows are walked once for each piece: with at most HELD / SHARD_ELEMENTS answers a shard is one piece.
+    """
+    width = max(1, HELD // stack.addends)
+    for start in range(part.start, part.stop, width):
+        piece = slice(start, min(start + width, part.stop))
+        yield piece, [_cut(row, piece) for row in stack.rows()]
+
+
+def _cut(row: Vector, piece: slice) -> Vector:
+    """A copy where the rest of the row is large, so that it can go."""
+    cut = row[piece]
+    return cut if 2 * cut.size >= row.size else np.array(cut)

@@ -1,0 +1,69 @@
+"""Answers merged by a weight each, which their geometry decides.
+
+The geometry is that of the gradients alone. Loss and buffers are no part of it, and an answer with a flawless gradient
+may carry any of them, so they are merged by the median of each element.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from gradmarket.market.gradient.aggregators import Stack
+from gradmarket.market.gradient.arrays import CHUNK, Vector
+from gradmarket.market.gradient.columns import pieces
+from gradmarket.market.gradient.gram import Matrix, gram, ranking
+from gradmarket.market.gradient.sorting import median
+
+Rule = Callable[[Matrix, Sequence[int]], Sequence[float]]
+"""(Gram matrix, the answers' ranking) -> a weight each, at least 0, together 1, whatever order the answers are in."""
+
+
+def weighed(stacks: Iterable[Stack], rule: Rule) -> Iterator[Vector]:
+    """For each stack the weighted mean of its gradients, and the median of what is no gradient.
+
+    Products and sums are float32, in the order of the answers' ranking: off by at most two roundings an answer.
+    """
+    products = gram(stacks)
+    ranked = ranking(stacks, products)
+    weights = rule(products, ranked)
+    heavy = [(index, np.float32(weights[index])) for index in ranked if weights[index] > 0.0]
+    return (_shard(stack, heavy) for stack in stacks)
+
+
+def squared_distances_to(centre: Sequence[float], products: Matrix) -> list[float]:
+    """The squared distance of each answer to sum_j centre_j x_j, for weights that are 1 together.
+
+    |x_i - z|^2 = G_ii - 2 sum_j c_j G_ij + sum_jk c_j c_k G_jk; each sum is rounded once, so no order shows.
+    """
+    along = [math.fsum(row) for row in (products * np.array(centre)).tolist()]
+    length = math.fsum(weight * value for weight, value in zip(centre, along, strict=True))
+    squares = np.diag(products).tolist()
+    return [max(0.0, math.fsum((square, -2.0 * value, length))) for square, value in zip(squares, along, strict=True)]
+
+
+def normalised(weights: Sequence[float]) -> list[float]:
+    """Scaled so that they are 1 together."""
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]
+
+
+def _shard(stack: Stack, heavy: Sequence[tuple[int, np.float32]]) -> Vector:
+    merged = np.empty(stack.bands[-1].part.stop, np.float32)
+    for band in stack.bands:
+        for piece, rows in pieces(stack, band.part):
+            if band.gradient:
+                _blend([(rows[index], weight) for index, weight in heavy], merged[piece])
+            else:
+                merged[piece] = median(rows)
+    return merged
+
+
+def _blend(rows: Sequence[tuple[Vector, np.float32]], merged: Vector) -> None:
+    (first, weight), *others = rows
+    product = np.empty(CHUNK // 2, np.float32)
+    for start in range(0, merged.size, product.size):
+        part = slice(start, min(start + product.size, merged.size))
+        total = np.multiply(first[part], weight, out=merged[part])
+        for row, weight_of_row in others:
+            np.add(total, np.multiply(row[part], weight_of_row, out=product[: total.size]), out=total)
