@@ -15,12 +15,14 @@ from gradmarket.market.job import Publication
 from gradmarket.market.terms import JobId, JobState, ReplicaId
 from gradmarket.market.wire import MAX_WAIT_S, ChainFacts, PollAnswer, PollRequest, Session, SignInNonce, UploadAnswer
 from gradmarket.worker.problems import Problem, Unreachable, problem
+from gradmarket.worker.published import Evidence, Judged, Payment
 from gradmarket.worker.report import Journal
 from gradmarket.worker.signin import Credentials, sign_in
 
 MAX_ANSWER: Final = 16 * 2**20
 """Bytes of one JSON answer: a hostile market must not fill the memory."""
 MAX_PAGES: Final = 10
+MAX_ITEMS: Final = 1_000_000
 FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 10.0
 BUSY: Final = frozenset({429, 502, 503, 504})
@@ -43,6 +45,12 @@ class JobView(BaseModel):
 class JobPage(BaseModel):
     model_config = ConfigDict(extra="ignore")
     items: tuple[JobView, ...]
+    next: str | None = None
+
+
+class Page(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    items: tuple[dict[str, Any], ...]
     next: str | None = None
 
 
@@ -88,6 +96,27 @@ class Market:
 
     def job(self, job: JobId) -> JobView:
         return self._ask(JobView, "GET", f"/v1/jobs/{quote(job, safe='')}")
+
+    def payments(self, job: JobId) -> list[Payment]:
+        return self._all(Payment, f"/v1/jobs/{quote(job, safe='')}/payments")
+
+    def verdicts(self, job: JobId) -> list[Judged]:
+        return self._all(Judged, f"/v1/jobs/{quote(job, safe='')}/verdicts")
+
+    def task(self, job: JobId, task: str) -> Evidence:
+        return self._ask(Evidence, "GET", f"/v1/jobs/{quote(job, safe='')}/tasks/{quote(task, safe='')}")
+
+    def _all(self, kind: type[Answer], path: str) -> list[Answer]:
+        """Every item of a list, page by page, at most MAX_ITEMS of them."""
+        found: list[Answer] = []
+        cursor: str | None = None
+        while len(found) < MAX_ITEMS:
+            page = self._ask(Page, "GET", path, params={"limit": 500, **({"cursor": cursor} if cursor else {})})
+            found += [_parsed(kind, item) for item in page.items]
+            cursor = page.next
+            if cursor is None:
+                break
+        return found
 
     def evidence(self, job: JobId, task: str) -> str:
         """Where the evidence of a verdict is published."""
@@ -162,6 +191,13 @@ class Market:
             return kind.model_validate_json(body)
         except ValidationError as error:
             raise Problem(response.status_code, f"{method} {path} answered something else: {error}") from error
+
+
+def _parsed(kind: type[Answer], item: dict[str, Any]) -> Answer:
+    try:
+        return kind.model_validate(item)
+    except ValidationError as error:
+        raise Problem(200, f"an item of a list is something else: {error}") from error
 
 
 def _bounded(response: httpx.Response) -> bytes:

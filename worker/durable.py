@@ -26,6 +26,16 @@ def write(path: Path, data: bytes, synced: bool = True) -> None:
         _sync_folder(path.parent)
 
 
+def append(path: Path, line: bytes) -> None:
+    """Adds one line at once; its owner alone may read it. It survives this process's crash, not a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
+
+
 def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -17,7 +17,7 @@ from gradmarket.market.rules.lifecycle import over
 from gradmarket.market.rules.secrets import seal
 from gradmarket.market.signing import Domain, Signer, digest
 from gradmarket.market.terms import Address, Hash, ReplicaId, ReplicaState, Units
-from gradmarket.market.wire import CommitmentMade, HashField, Lease, Reveal, SignatureField, hash_of
+from gradmarket.market.wire import CommitmentMade, HashField, Lease, Reveal, SignatureField, WaveOpened, hash_of
 from gradmarket.worker import durable
 
 
@@ -43,6 +43,8 @@ class Held(BaseModel):
     prepared: Prepared | None = None
     opened: bool = False
     """The wave's secret was told and is right: reveal."""
+    wave: WaveOpened | None = None
+    """As it was told."""
     promised: bool = False
     """A signed verdict promises pay on upload."""
     uploaded: bool = False

@@ -1,21 +1,26 @@
 """What becomes of a replica: waves, verdicts, vouchers, checked and written down. A breach is a lasting grievance."""
 
+import time
+from collections.abc import Callable
+
 from gradmarket.market.rules.lifecycle import PAID, over
 from gradmarket.market.terms import ReplicaId, ReplicaState, Units
 from gradmarket.market.wire import VerdictTold, VoucherTold, WaveOpened, hash_of
-from gradmarket.worker import checks
+from gradmarket.worker import checks, records
 from gradmarket.worker.checks import Breach
 from gradmarket.worker.desk import Desk
 from gradmarket.worker.held import Held, Shelf
+from gradmarket.worker.records import Record
 from gradmarket.worker.vouchers import Account, value
 
 
 class Judgements:
     """Each method returns whether something is new."""
 
-    def __init__(self, desk: Desk, shelf: Shelf) -> None:
+    def __init__(self, desk: Desk, shelf: Shelf, clock: Callable[[], float] = time.time) -> None:
         self._desk = desk
         self._shelf = shelf
+        self._clock = clock
 
     def wave(self, opened: WaveOpened) -> bool:
         held = self._shelf.held.get(opened.replica)
@@ -25,7 +30,7 @@ class Judgements:
         breach = checks.wave(self._desk.domain, held.offer, opened, me, self._desk.signer)
         if breach is not None:
             return self._aggrieved(breach, held.replica)
-        self._shelf.put(held, opened=True, state=ReplicaState.COMMITTED)
+        self._shelf.put(held, opened=True, wave=opened, state=ReplicaState.COMMITTED)
         return True
 
     def verdict(self, told: VerdictTold) -> bool:
@@ -40,10 +45,25 @@ class Judgements:
             breach = checks.fairness(held.offer, told, hash_of(held.prepared.root), held.opened, held.uploaded)
         if breach is not None:
             self._aggrieved(breach, held.replica)
-        self._shelf.put(held, state=told.state, promised=told.state is ReplicaState.AGREE and breach is None)
+        promised = told.state is ReplicaState.AGREE and breach is None
+        self._shelf.put(held, state=told.state, promised=promised)
         if over(told.state):
+            self._record(held, told)
             self._final(held, told)
         return True
+
+    def _record(self, held: Held, told: VerdictTold) -> None:
+        record = Record(
+            at=self._clock(),
+            market=self._desk.market.origin,
+            lease=held.lease,
+            prepared=held.prepared,
+            wave=held.wave,
+            promised=held.promised,
+            uploaded=held.uploaded,
+            verdict=told,
+        )
+        records.add(self._desk.settings.data, self._desk.domain, record)
 
     def _final(self, held: Held, told: VerdictTold) -> None:
         account = self._account(held)

@@ -30,7 +30,7 @@ class Loop:
     def __init__(self, desk: Desk, shelf: Shelf, clock: Callable[[], float] = time.time) -> None:
         self._desk = desk
         self._shelf = shelf
-        self._judgements = Judgements(desk, shelf)
+        self._judgements = Judgements(desk, shelf, clock)
         self._clock = clock
         self._leasing = Leasing(desk, shelf, clock)
         self._heard: dict[ReplicaId, ReplicaState] = {}

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from gradmarket.contracts.errors import ChainError
+from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS
 from gradmarket.market.errors import MarketError
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import ChainFacts
@@ -61,13 +62,14 @@ def run(
 def _session(settings: Settings, wrapper: Wrap | None, journal: Journal, signals: Signals) -> Iterator["_Session"]:
     with ExitStack() as stack:
         stack.enter_context(durable.lock(settings.data))
-        key = wallet.load_or_create(settings.data, settings.secret)
-        journal.say("wallet", key.backup(), address=key.address, path=str(key.path))
         market = Market(
             settings.origin, lambda seconds: _keep_trying(signals, seconds, settings), signals.pause, journal
         )
         stack.callback(market.close)
         facts = market.facts()
+        local = facts.chain_id in LOCAL_CHAIN_IDS
+        key = wallet.load_or_create(settings.data, settings.secret, local or settings.plain_key)
+        journal.say("wallet", key.backup(), address=key.address, path=str(key.path))
         payout = settings.payout or key.address
         market.identify(Credentials(key, payout, facts.chain_id))
         sight = _sight(settings, facts, key.address, journal)

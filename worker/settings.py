@@ -6,7 +6,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, HttpUrl, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from gradmarket.market.job import AmountField
+from gradmarket.contracts import keystore
+from gradmarket.market.fields import AmountField
 from gradmarket.market.signing import checksum
 from gradmarket.market.terms import Address, Amount, JobId
 
@@ -28,6 +29,10 @@ class Settings(BaseSettings):
     """Folder of the key, the vouchers, the cache and the replicas in flight."""
     passphrase: SecretStr | None = None
     """Encrypts the key's file where given."""
+    passphrase_file: Path | None = None
+    """The same, from a file's first line."""
+    plain_key: bool = False
+    """Let the key lie unencrypted where money is real; on a local chain it may anyway."""
     stores: frozenset[str] = frozenset()
     """Origins of stores in the worker's own network that the market may send payloads and downloads to."""
     jobs: frozenset[JobId] = Field(default=frozenset(), max_length=64)
@@ -79,4 +84,7 @@ class Settings(BaseSettings):
 
     @property
     def secret(self) -> str | None:
-        return self.passphrase.get_secret_value() if self.passphrase else None
+        """The passphrase. Raises Refused where its file cannot be read."""
+        if self.passphrase is not None:
+            return self.passphrase.get_secret_value()
+        return keystore.passphrase_in(self.passphrase_file) if self.passphrase_file else None

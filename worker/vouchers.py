@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 from gradmarket.market.errors import NotFound
-from gradmarket.market.job import AmountField
+from gradmarket.market.fields import AmountField
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Amount, JobId, ReplicaId, Units
@@ -161,6 +161,10 @@ class Book:
         known = self.dealings(signer)
         self._write(None, signer, known.model_copy(update={"grievances": (*known.grievances, what[:500])}))
         self.keep()
+
+    def grievances(self) -> list[tuple[Address, str]]:
+        """Signer and breach, of every requester."""
+        return [(signer, line) for signer, known in self._pages.dealings.items() for line in known.grievances]
 
     def keep(self) -> None:
         """Brings what changed to the disk, synced."""

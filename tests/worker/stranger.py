@@ -69,6 +69,8 @@ class Stranger:
     left: bool = False
     state: str = "running"
     asked: list[PollRequest] = field(default_factory=list)
+    unlisted: set[ReplicaId] = field(default_factory=set)
+    """Paid, and left out of the published payments."""
     longest_wait: float = 0.2
 
     # the moves that a cheat replaces
@@ -255,6 +257,7 @@ def app_of(stranger: Stranger, rpc: str | None) -> FastAPI:
     _publish(app, stranger, rpc)
     _admit(app, desks, stranger.job.ledger.deployment.chain_id)
     _exchange(app, desks, stranger)
+    _tell(app, stranger)
     return app
 
 
@@ -306,6 +309,21 @@ def _exchange(app: FastAPI, desks: Desks, stranger: Stranger) -> None:
     async def upload(request: Request, replica: str, fence: int) -> UploadAnswer:
         desks.who(request)
         return stranger.take(ReplicaId(replica), await request.body())
+
+
+def _tell(app: FastAPI, stranger: Stranger) -> None:
+    """What it publishes of its dealings."""
+
+    @app.get("/v1/jobs/{job_id}/payments")
+    def payments(job_id: str) -> dict[str, Any]:
+        paid = [row for row in stranger.rows.values() if row.state in PAID and row.id not in stranger.unlisted]
+        return {"items": [{"replica": row.id, "worker": row.worker} for row in paid], "next": None}
+
+    @app.get("/v1/jobs/{job_id}/verdicts")
+    def verdicts(job_id: str) -> dict[str, Any]:
+        told = [(row, stranger.verdict(row)) for row in stranger.rows.values() if row.state not in EARLY]
+        items = [{"worker": row.worker, **verdict.model_dump(mode="json")} for row, verdict in told]
+        return {"items": items, "next": None}
 
 
 class Server:

@@ -1,0 +1,45 @@
+"""Keys at rest: Web3 Secret Storage v3, and where a passphrase comes from. A passphrase never stands in arguments."""
+
+import getpass
+import json
+import sys
+from pathlib import Path
+
+from eth_account import Account
+from eth_keys.datatypes import PrivateKey
+
+from gradmarket.market.errors import Refused
+
+
+def encrypted(key: PrivateKey, passphrase: str) -> str:
+    """The keystore's JSON (scrypt, aes-128-ctr); takes about a second, as guessing should."""
+    return json.dumps(Account.encrypt(key, passphrase))
+
+
+def decrypted(text: str, passphrase: str) -> PrivateKey:
+    """Raises Refused where this is no keystore, or the passphrase is another one."""
+    try:
+        return PrivateKey(bytes(Account.decrypt(json.loads(text), passphrase)))
+    except (ValueError, TypeError, KeyError) as error:
+        raise Refused(f"no keystore, or not its passphrase: {error}") from error
+
+
+def passphrase_in(path: Path) -> str:
+    """The first line of a file. Raises Refused where there is none."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise Refused(f"the passphrase file {path} cannot be read: {error.strerror}") from error
+    if not lines or not lines[0]:
+        raise Refused(f"the passphrase file {path} is empty")
+    return lines[0]
+
+
+def asked(what: str, twice: bool = False) -> str | None:
+    """What a person types, unseen; None where nobody is there. Raises Refused where two tries differ."""
+    if not sys.stdin.isatty():
+        return None
+    typed = getpass.getpass(f"Passphrase of {what}: ")
+    if twice and getpass.getpass("Once more: ") != typed:
+        raise Refused("the two differ")
+    return typed or None

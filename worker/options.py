@@ -1,0 +1,42 @@
+"""What the worker's commands share: their options, the settings that these give, and how errors are said."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from gradmarket.market.errors import MarketError
+from gradmarket.worker.settings import Settings
+from gradmarket.worker.signals import LeaveNow
+
+RpcOption = Annotated[str | None, typer.Option("--rpc", help="Your own JSON-RPC node of the chain.")]
+DataOption = Annotated[Path | None, typer.Option("--data", help="Folder of the key, the vouchers and the cache.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+PassphraseOption = Annotated[
+    Path | None, typer.Option("--passphrase-file", help="File whose first line opens the key.")
+]
+PlainOption = Annotated[bool, typer.Option("--plain-key", help="Let the key lie unencrypted.")]
+
+
+def settings_of(**given: Any) -> Settings:
+    """Options over environment over defaults."""
+    try:
+        return Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise typer.BadParameter(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """What goes wrong is said in one line."""
+    try:
+        yield
+    except MarketError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from error
+    except LeaveNow as left:
+        raise typer.Exit(1) from left

@@ -1,0 +1,141 @@
+"""What the worker kept, checked again: each fault is a lie of the requester, named with what it would gain.
+
+Pure. The job's signer and specification, the reservation and the batches come from the worker's own node; offers,
+waves, verdicts and vouchers from its own records. What a market publishes is only ever held against these.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from gradmarket.contracts.ledger import AccountOnChain
+from gradmarket.contracts.packing import Group
+from gradmarket.contracts.proofs import prove, proves
+from gradmarket.market.rules.secrets import seal
+from gradmarket.market.signing import Domain, digest
+from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, Units
+from gradmarket.market.wire import hash_of
+from gradmarket.worker import checks
+from gradmarket.worker.records import Record
+from gradmarket.worker.vouchers import Account
+
+SKIPPED_S: Final = 60.0
+"""A gradient that was heard of so long before another one that a batch holds should be in that batch or before."""
+
+
+class Fault(StrEnum):
+    FORGED_OFFER = "the offer is not signed by the signer of the chain's job"
+    OTHER_SPEC = "the offer names another specification than the chain's job"
+    BROKEN_WAVE = "the wave that was opened does not hold this commitment, or not the offer's secret"
+    BROKEN_COMMITMENT = "salt and root that were kept do not lead to the commitment"
+    FORGED_VERDICT = "the verdict is not signed by the signer of the chain's job"
+    CONTRADICTION = "the verdict's state and its signed outcome disagree"
+    OTHER_ROOT = "it was paid for a payload that this worker did not make"
+    BROKEN_PROMISE = "pay was promised under signature, the payload handed over, and nothing paid"
+    FORGED_VOUCHER = "the voucher is not signed by a signer of the chain's job"
+    SHORT_VOUCHER = "the newest voucher says less than the accepted verdicts promise"
+    NOT_RESERVED = "the reservation on-chain does not cover what the accepted verdicts promise"
+    SKIPPED = "a batch settled what was accepted later, and no batch holds this gradient"
+    FALSE_ROOT = "the contract's root of a batch does not prove a gradient that its events name"
+    MISSING_GRADIENT = "the market's payments lack a gradient that it accepted"
+    OTHER_VERDICT = "the market publishes another verdict than the one that it told"
+    UNPROVEN = "the market's evidence of a rejection does not show a quorum for another answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`replica` is none for what concerns the whole job."""
+
+    fault: Fault
+    job: str
+    replica: ReplicaId | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One job as the worker's own node tells it; `batches` are those that credit this worker, whole."""
+
+    signer: Address
+    spec: Hash
+    account: AccountOnChain
+    batches: dict[int, tuple[Hash, tuple[Group, ...]]]
+
+
+def of_record(domain: Domain, seen: Seen, me: Address, record: Record) -> Iterator[tuple[Fault, str]]:
+    """What is wrong with one replica's evidence."""
+    offer, prepared = record.offer, record.prepared
+    if not checks.signed(domain, offer, record.lease.signature, seen.signer):
+        yield Fault.FORGED_OFFER, f"task {record.lease.task}"
+    if offer.spec != seen.spec:
+        yield Fault.OTHER_SPEC, f"{offer.spec.hex()} instead of {seen.spec.hex()}"
+    if prepared is not None:
+        root = hash_of(Digest(prepared.root))
+        if seal(digest(domain, offer), me, Hash(prepared.salt), root) != prepared.sealed:
+            yield Fault.BROKEN_COMMITMENT, ""
+        if record.wave is not None:
+            breach = checks.wave(domain, offer, record.wave, (me, Hash(prepared.sealed)), seen.signer)
+            if breach is not None:
+                yield Fault.BROKEN_WAVE, breach.value
+    yield from _of_verdict(domain, seen, me, record)
+
+
+def _of_verdict(domain: Domain, seen: Seen, me: Address, record: Record) -> Iterator[tuple[Fault, str]]:
+    told = record.verdict
+    if (record.paid or record.rejected) and told.signature is None:
+        yield Fault.FORGED_VERDICT, "it has no signature"
+    elif told.signature is not None:
+        struct = told.struct(digest(domain, record.offer), me)
+        if not checks.signed(domain, struct, told.signature, seen.signer):
+            yield Fault.FORGED_VERDICT, told.state
+        elif checks.verdict(domain, record.offer, told, me, seen.signer) is not None:
+            yield Fault.CONTRADICTION, f"{told.state}, outcome {told.outcome}"
+    if record.paid and (told.root is None or hash_of(Digest(told.root)) != record.root):
+        yield Fault.OTHER_ROOT, str(told.root)
+    if record.promised and record.uploaded and not record.paid:
+        yield Fault.BROKEN_PROMISE, f"{told.state}: {told.reason}"
+
+
+def of_money(domain: Domain, seen: Seen, me: Address, account: Account, paid: Sequence[Record]) -> Iterator[Finding]:
+    """Voucher and reservation against the sum of the accepted verdicts, `paid`."""
+    promised = sum(record.lease.offer.price for record in paid)
+    voucher = account.voucher(me)
+    if account.signature is not None and not checks.signed(domain, voucher, account.signature, seen.signer):
+        yield Finding(Fault.FORGED_VOUCHER, account.job, None, f"for {account.vouchered} units")
+    covered = max(account.vouchered, seen.account.settled)
+    if covered < promised:
+        yield Finding(Fault.SHORT_VOUCHER, account.job, None, f"{covered} of {promised} units")
+    if seen.account.reserved < promised:
+        yield Finding(Fault.NOT_RESERVED, account.job, None, f"{seen.account.reserved} of {promised} units")
+
+
+def of_batches(seen: Seen, me: Address, job: str, paid: Sequence[Record]) -> Iterator[Finding]:
+    """Every accepted gradient's place in a batch, proven under the root that the contract keeps."""
+    places = _places(seen, me)
+    batch_of: dict[ReplicaId, int] = {}
+    for record in paid:
+        price, root = record.lease.offer.price, record.root or Hash(bytes(32))
+        held = places[price, root]
+        if held:
+            batch_of[record.lease.replica] = held.pop(0)
+            stored, groups = seen.batches[batch_of[record.lease.replica]]
+            if not proves(stored, me, price, root, prove(groups, me, price, root)):
+                yield Finding(Fault.FALSE_ROOT, job, record.lease.replica, f"batch {batch_of[record.lease.replica]}")
+    settled = [record for record in paid if record.lease.replica in batch_of]
+    newest = max(settled, key=lambda record: record.at, default=None)
+    for record in paid:
+        if newest and record.lease.replica not in batch_of and record.at + SKIPPED_S < newest.at:
+            later = f"{newest.lease.replica} is in batch {batch_of[newest.lease.replica]}"
+            yield Finding(Fault.SKIPPED, job, record.lease.replica, later)
+
+
+def _places(seen: Seen, me: Address) -> defaultdict[tuple[Units, Hash], list[int]]:
+    """(price, digest) -> the batches that credit this worker for it, once each time."""
+    places: defaultdict[tuple[Units, Hash], list[int]] = defaultdict(list)
+    for batch, (_, groups) in sorted(seen.batches.items()):
+        for group in groups:
+            for each in group.digests if group.worker == me else ():
+                places[group.price, each].append(batch)
+    return places

@@ -1,0 +1,74 @@
+"""The worker's own evidence: of every replica that is over, what was offered, committed, opened and judged.
+
+One JSON object a line, a file for each job of each chain. It is enough, with a node of the chain, to prove what the
+requester signed; nothing in it is asked of the market again.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gradmarket.market.messages import Offer
+from gradmarket.market.rules.lifecycle import PAID
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import Digest, Hash, ReplicaState
+from gradmarket.market.wire import Lease, VerdictTold, WaveOpened, hash_of
+from gradmarket.worker import durable
+from gradmarket.worker.held import Prepared
+
+
+class Record(BaseModel):
+    """`at` is when this worker heard of the end (Unix seconds); `market` the address that told it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    at: float
+    market: str
+    lease: Lease
+    prepared: Prepared | None
+    wave: WaveOpened | None
+    """None where it was not opened, or the worker was killed after it."""
+    promised: bool
+    """A signed verdict had promised pay on upload."""
+    uploaded: bool
+    verdict: VerdictTold
+
+    @property
+    def offer(self) -> Offer:
+        return self.lease.offer.struct()
+
+    @property
+    def paid(self) -> bool:
+        """The requester said that this gradient is paid."""
+        return self.verdict.state in PAID
+
+    @property
+    def rejected(self) -> bool:
+        return self.verdict.state is ReplicaState.REJECTED
+
+    @property
+    def root(self) -> Hash | None:
+        """Of the payload that this worker made."""
+        return hash_of(Digest(self.prepared.root)) if self.prepared else None
+
+
+def add(folder: Path, domain: Domain, record: Record) -> None:
+    """Outlives the process; a power cut may cost the last ones."""
+    durable.append(_path(folder, domain, record.lease.offer.job), record.model_dump_json().encode() + b"\n")
+
+
+def read(folder: Path, domain: Domain, chain_job: int) -> Iterator[Record]:
+    """In the order in which they were heard of, each replica once; a line that a crash cut short is passed over."""
+    path, seen = _path(folder, domain, chain_job), set()
+    for line in path.read_bytes().splitlines() if path.is_file() else ():
+        try:
+            record = Record.model_validate_json(line)
+        except ValidationError:
+            continue
+        if record.lease.replica not in seen:
+            seen.add(record.lease.replica)
+            yield record
+
+
+def _path(folder: Path, domain: Domain, chain_job: int) -> Path:
+    return folder / "records" / f"{domain.instance.hex()}-{chain_job}.jsonl"

@@ -1,0 +1,158 @@
+"""Everything that this worker was told, verified again: against its own records, and the chain by its own node."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gradmarket.contracts import events
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.market.errors import MarketError
+from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire import hash_of
+from gradmarket.worker import chains, proofs, published, records, wallet
+from gradmarket.worker.chain import Sight, choose_rpc, join
+from gradmarket.worker.client import Market
+from gradmarket.worker.proofs import Fault, Finding, Seen
+from gradmarket.worker.records import Record
+from gradmarket.worker.report import Journal, Money
+from gradmarket.worker.settings import Settings
+from gradmarket.worker.vouchers import Account, Book, value
+
+FRESH_S: Final = 30.0
+"""A verdict so young may be ahead of its voucher."""
+MARKET_S: Final = 5.0
+"""How long a market that does not answer is asked: its word is held against the records, and proves nothing."""
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """`ask` whether to hold what the markets publish against the records too."""
+
+    settings: Settings
+    journal: Journal
+    ask: bool = True
+    clock: Callable[[], float] = time.time
+
+    def run(self) -> bool:
+        """Verifies every job in the folder's book and says each finding; whether nothing is wrong and all was read.
+
+        Raises NotFound where there is no wallet.
+        """
+        me = wallet.load(self.settings.data, self.settings.secret).address
+        book = Book(self.settings.data / "book.json")
+        done = [self._job(account, me) for account in book.accounts]
+        for signer, known in book.grievances():
+            self.journal.say("grievance", f"Written down while working: {known} by {signer}.", signer=signer)
+        sound = all(done) and not book.grievances()
+        result = "all is proven" if sound else "NOT all is well"
+        self.journal.say("verified", f"{len(done)} jobs: {result}.", sound=sound)
+        return sound
+
+    def _job(self, account: Account, me: Address) -> bool:
+        try:
+            facts = chains.find(self.settings.data, Hash(account.instance))
+            ledger = join(choose_rpc(self.settings.node, facts), facts)
+            seen = see(ledger, account, me)
+        except MarketError as error:
+            self.journal.say("unread", f"{account.job}: the chain does not tell: {error}", job=account.job)
+            return False
+        kept = list(records.read(self.settings.data, account.domain, account.chain_job))
+        found = [*self._findings(account, me, seen, kept), *self._published(account, me, seen, kept)]
+        for finding in found:
+            self._say(finding)
+        money = Money(facts.symbol, facts.decimals)
+        self._sum(account, seen, kept, found, money)
+        return not found
+
+    def _findings(self, account: Account, me: Address, seen: Seen, kept: Sequence[Record]) -> Iterator[Finding]:
+        for record in kept:
+            for fault, detail in proofs.of_record(account.domain, seen, me, record):
+                yield Finding(fault, account.job, record.lease.replica, detail)
+        paid = [record for record in kept if record.paid]
+        settled = [record for record in paid if record.at + FRESH_S < self.clock()]
+        yield from proofs.of_money(account.domain, seen, me, account, settled)
+        yield from proofs.of_batches(seen, me, account.job, paid)
+
+    def _published(self, account: Account, me: Address, seen: Seen, kept: Sequence[Record]) -> Iterator[Finding]:
+        """What the job's market says of these records now, where it answers."""
+        if not self.ask or not kept:
+            return
+        market = Market(kept[-1].market, lambda seconds: seconds < MARKET_S)
+        try:
+            yield from held_against(market, account, me, seen, kept)
+        except MarketError as error:
+            text = f"{account.job}: its market was not asked: {error}"
+            self.journal.say("market_silent", text, job=account.job)
+        finally:
+            market.close()
+
+    def _say(self, finding: Finding) -> None:
+        where = f"{finding.job}{f', {finding.replica}' if finding.replica else ''}"
+        detail = f" ({finding.detail})" if finding.detail else ""
+        facts = {"fault": finding.fault.name.lower(), "job": finding.job, "replica": finding.replica}
+        self.journal.say("fault", f"{where}: {finding.fault}{detail}.", **facts)
+
+    def _sum(
+        self, account: Account, seen: Seen, kept: Sequence[Record], found: Sequence[Finding], money: Money
+    ) -> None:
+        paid = [record for record in kept if record.paid]
+        on = seen.account
+        sums = {"vouchered": account.vouchered, "settled": on.settled, "redeemed": on.withdrawn}
+        told = ", ".join(f"{name} {money.text(value(units, account))}" for name, units in sums.items())
+        text = f"{account.job}: {len(paid)} accepted, {sum(record.rejected for record in kept)} rejected; {told}; "
+        text += f"{len(found)} faults." if found else "every signature, secret, commitment and batch proven."
+        facts = {name: str(value(units, account)) for name, units in sums.items()}
+        self.journal.say("job", text, job=account.job, accepted=len(paid), faults=len(found), **facts)
+
+
+def see(ledger: Ledger, account: Account, me: Address) -> Seen:
+    """The job by this ledger's node alone. Raises ChainError."""
+    opened = Sight(ledger, me).opened(account.chain_job)
+    numbers = sorted(events.batches_crediting(ledger, account.chain_job, me))
+    batches = {
+        number: (
+            ledger.batch_root(account.chain_job, number),
+            tuple(events.settled_groups(ledger, account.chain_job, number)),
+        )
+        for number in numbers
+    }
+    return Seen(opened.signer, opened.spec, ledger.account(account.chain_job, me), batches)
+
+
+def held_against(
+    market: Market, account: Account, me: Address, seen: Seen, kept: Sequence[Record]
+) -> Iterator[Finding]:
+    """Payments, verdicts and evidence as the market publishes them. Raises MarketError where it does not answer."""
+    payments = {each.replica for each in market.payments(account.job) if each.worker == me}
+    verdicts = {each.replica: each for each in market.verdicts(account.job) if each.worker == me}
+    for record in kept:
+        replica = record.lease.replica
+        if record.paid and replica not in payments:
+            yield Finding(Fault.MISSING_GRADIENT, account.job, replica, f"task {record.lease.task}")
+        judged, told = verdicts.get(replica), record.verdict
+        if (
+            judged is not None
+            and judged.signature is not None
+            and (judged.outcome, judged.signature)
+            != (
+                told.outcome,
+                told.signature,
+            )
+        ):
+            yield Finding(Fault.OTHER_VERDICT, account.job, replica, f"outcome {judged.outcome}, told {told.outcome}")
+        if record.rejected:
+            yield from _rejection(market, account, seen, record)
+
+
+def _rejection(market: Market, account: Account, seen: Seen, record: Record) -> Iterator[Finding]:
+    publication = market.job(account.job).publication
+    evidence = market.task(account.job, record.lease.task)
+    if publication is None or hash_of(publication.digest) != seen.spec:
+        why = "the job that it publishes is not the one on-chain"
+    elif not evidence.shown:
+        return
+    else:
+        why = published.unproven(account.domain, record, evidence, publication.spec.replication.replicas)
+    if why:
+        yield Finding(Fault.UNPROVEN, account.job, record.lease.replica, why)
