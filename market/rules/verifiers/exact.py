@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from gradmarket.market.terms import Digest, ReplicaId
 
 
-def groups(ballots: Mapping[ReplicaId, Digest | None]) -> list[frozenset[ReplicaId]]:
-    """The groups of agreeing replicas, the largest first; who revealed nothing is in none.
-
-    Equality is transitive, so groups never chain. The order depends on neither arrival nor ids.
-    """
+def groups(ballots: Mapping[ReplicaId, Digest | None], _allowed: None = None) -> list[frozenset[ReplicaId]]:
+    """By root. Equality is transitive, so groups never chain."""
     found: defaultdict[Digest, set[ReplicaId]] = defaultdict(set)
     for replica, root in ballots.items():
         if root is not None:

@@ -1,0 +1,50 @@
+"""How fast a gradient is sketched, beside the machine's memcpy: CPU time of one thread, since the machine is shared."""
+
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+
+import numpy as np
+
+from benchmarks.figure import Figure
+from gradmarket.market.gradient.arrays import Tensors
+from gradmarket.market.rules.sketch import sketch
+from gradmarket.market.terms import Hash
+
+PREFIX = "sketch."
+SAMPLES = 11
+LARGE = {"one": (10_000_000,)}
+GPT = {f"layer{index}": (375, 384) for index in range(75)}
+"""10.8M parameters in 75 tensors."""
+
+
+def measure() -> Iterator[Figure]:
+    for name, shapes, target in (("sketch.gbs", LARGE, ">= 3"), ("sketch.gbs.gpt", GPT, "")):
+        generator = np.random.default_rng(0)
+        tensors = {key: generator.standard_normal(shape).astype(np.float32) for key, shape in shapes.items()}
+        yield _figure(name, tensors, target)
+
+
+def _figure(name: str, tensors: Tensors, target: str) -> Figure:
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    copies = {key: np.empty_like(tensor) for key, tensor in tensors.items()}
+
+    def copy() -> None:
+        for key, tensor in tensors.items():
+            np.copyto(copies[key], tensor)
+
+    copied = _speeds(copy, size)
+    sketched = _speeds(lambda: sketch(tensors, Hash(bytes(32))), size)
+    note = f"{min(sketched):.3g} to {max(sketched):.3g} GB/s; memcpy {median(copied):.3g}"
+    return Figure(name, median(sketched), "GB/s", "memcpy", median(sketched) / median(copied), target, note)
+
+
+def _speeds(work: Callable[[], object], size: int) -> list[float]:
+    """GB/s, each sample in CPU seconds of this thread."""
+    work()
+    speeds = []
+    for _ in range(SAMPLES):
+        began = time.thread_time()
+        work()
+        speeds.append(size / (time.thread_time() - began) / 1e9)
+    return speeds

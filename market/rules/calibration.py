@@ -1,0 +1,77 @@
+"""How far apart honest answers lie: the thresholds of `tolerance`, from honest runs and with their evidence.
+
+    tau = 10 * the largest deviation seen, at least 10^-6
+
+for each tensor, pair of determinism classes and codec. With n runs, at least the share b of all honest runs lies below
+the largest one seen with confidence 1 - b^n (Wilks 1941): 59 runs make that 95 % of runs at 95 %, and the factor of ten
+stands above. Lies are decades away (docs/trust.md has the table): the least of them, a 1 % backdoor, is at 10^-2. Where
+honest noise would need a threshold over 5 * 10^-3, none tells one from the other, and the job is refused.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from gradmarket.market.errors import JobRefused
+from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
+
+MARGIN: Final = 10.0
+LEAST: Final = 1e-6
+MOST: Final = 5e-3
+RUNS: Final = 59
+SHARE: Final = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One task computed honestly in two classes (or twice in one), both decoded from `codec`."""
+
+    classes: Classes
+    codec: str
+    deviations: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a pair's thresholds rest on."""
+
+    runs: int
+    confidence: float
+    """That 95 % of honest runs lie below the largest deviation seen."""
+    largest: Mapping[str, float]
+    """Deviation of each tensor."""
+    tau: Mapping[str, float]
+
+
+def calibrate(observations: Iterable[Observation], codec: str) -> dict[Classes, Evidence]:
+    """The thresholds of every pair of classes seen under `codec`.
+
+    Raises JobRefused where a pair has too few runs, or a tensor's threshold would exceed 5 * 10^-3.
+    """
+    by_pair: defaultdict[Classes, list[Observation]] = defaultdict(list)
+    for observation in observations:
+        if observation.codec == codec:
+            by_pair[observation.classes].append(observation)
+    return {classes: _evidence(classes, seen) for classes, seen in sorted(by_pair.items())}
+
+
+def allowed(found: Mapping[Classes, Evidence]) -> Allowed:
+    """As `tolerance` takes them."""
+    return {classes: evidence.tau for classes, evidence in found.items()}
+
+
+def _evidence(classes: Classes, seen: list[Observation]) -> Evidence:
+    named = " and ".join(classes)
+    if len(seen) < RUNS:
+        raise JobRefused("verifier", f"{len(seen)} honest runs of {named}: a threshold needs {RUNS}")
+    if any(observation.deviations.keys() != seen[0].deviations.keys() for observation in seen):
+        raise JobRefused("verifier", f"honest runs of {named} differ in their tensors")
+    largest = {name: float(np.max([each.deviations[name] for each in seen])) for name in seen[0].deviations}
+    tau = {name: float(np.maximum(LEAST, MARGIN * deviation)) for name, deviation in largest.items()}
+    for name, threshold in tau.items():
+        if not threshold <= MOST:
+            raise JobRefused("verifier", f"{name}: honest runs of {named} need {threshold:.1e}, over {MOST:.0e}")
+    return Evidence(len(seen), 1.0 - SHARE ** len(seen), largest, tau)

@@ -1,0 +1,86 @@
+"""Sketches keep distances, are the same bits everywhere, and see what a cheaper projection would miss."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from gradmarket.market.rules.sketch import WIDTH, sketch
+from gradmarket.market.terms import Hash
+
+SEEDS = st.binary(min_size=32, max_size=32).map(Hash)
+
+
+def normal(size: int, seed: int = 0) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).standard_normal(size).astype(np.float32)
+
+
+def length(numbers: NDArray[np.float32]) -> float:
+    return float(np.linalg.norm(numbers.astype(np.float64)))
+
+
+def of(vector: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
+    return sketch({"t": vector}, Hash(seed.to_bytes(32, "big")))["t"]
+
+
+def test_the_bits_are_pinned() -> None:
+    found = sketch({"a": normal(20_000), "b": np.ones((2, 3), np.float32)}, Hash(b"s" * 32))
+    assert found["a"][:3].tobytes().hex() == "4a0415c1226b814113e7a240"
+    assert found["b"][:3].tobytes().hex() == "000000bf000080be000080be"
+    assert {(numbers.shape, numbers.dtype.name) for numbers in found.values()} == {((WIDTH,), "float32")}
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000, 8192, 50_001])
+def test_lengths_are_kept_on_average_over_seeds(size: int) -> None:
+    vector = normal(size, seed=size)
+    ratios = [length(of(vector, seed)) / length(vector) for seed in range(60)]
+    assert np.mean(ratios) == pytest.approx(1.0, abs=0.06)
+    assert 0.6 < min(ratios) <= max(ratios) < 1.4
+
+
+@settings(max_examples=40)
+@given(SEEDS, st.integers(1, 20_000))
+def test_it_is_a_function_of_values_seed_and_name_alone(seed: Hash, size: int) -> None:
+    vector = normal(size)
+    together = sketch({"other": normal(7, 9), "t": vector}, seed)
+    alone = sketch({"t": vector.reshape(1, -1).copy()}, seed)
+    assert together["t"].tobytes() == alone["t"].tobytes()
+
+
+@settings(max_examples=40)
+@given(SEEDS, st.integers(-20, 20))
+def test_powers_of_two_come_through_exactly(seed: Hash, power: int) -> None:
+    vector = normal(9000)
+    scaled = sketch({"t": np.ldexp(vector, power)}, seed)["t"]
+    np.testing.assert_array_equal(scaled, np.ldexp(sketch({"t": vector}, seed)["t"], power))
+
+
+@pytest.mark.parametrize("step", [1, 64, 1024, 4096, 8192, 8193])
+def test_two_exchanged_elements_are_seen_whatever_their_distance(step: int) -> None:
+    """A fold without rotations puts i and i + 8192 in one place, and misses their exchange for every second seed."""
+    vector = normal(20_000)
+    exchanged = vector.copy()
+    exchanged[[100, 100 + step]] = exchanged[[100 + step, 100]]
+    missed = sum(np.array_equal(of(vector, seed), of(exchanged, seed)) for seed in range(100))
+    assert missed <= 1
+
+
+def test_a_constant_lie_does_not_cancel_between_blocks() -> None:
+    lie = np.full(200_000, 1e-3, np.float32)
+    assert all(0.5 < length(of(lie, seed)) / length(lie) < 1.5 for seed in range(20))
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_stays_so_and_spoils_no_other_tensor(poison: float) -> None:
+    bad = normal(10_000)
+    bad[1234] = poison
+    found = sketch({"bad": bad, "good": normal(10)}, Hash(bytes(32)))
+    assert np.isnan(found["bad"]).all()
+    np.testing.assert_array_equal(found["good"], sketch({"good": normal(10)}, Hash(bytes(32)))["good"])
+
+
+def test_nothing_and_zeros() -> None:
+    assert sketch({}, Hash(bytes(32))) == {}
+    found = sketch({"empty": np.zeros((0, 3), np.float32), "zero": np.zeros(5, np.float32)}, Hash(bytes(32)))
+    assert not any(numbers.any() for numbers in found.values())

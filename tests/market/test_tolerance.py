@@ -1,0 +1,162 @@
+"""Near ballots agree, chains do not, and a threshold rests on enough honest runs or does not exist."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradmarket.market.errors import JobRefused
+from gradmarket.market.rules import calibration, voting
+from gradmarket.market.rules.calibration import Observation, calibrate
+from gradmarket.market.rules.replication import Plan
+from gradmarket.market.rules.sketch import Sketch, sketch
+from gradmarket.market.rules.verifiers import tolerance, verifier
+from gradmarket.market.rules.verifiers.tolerance import Ballot, deviations, groups
+from gradmarket.market.terms import Hash, ReplicaId
+
+SEED = Hash(b"w" * 32)
+ALLOWED = {("cpu", "cpu"): {"big": 1e-3, "small": 1e-3}, ("cpu", "gpu"): {"big": 2e-3, "small": 2e-3}}
+
+
+def gradient(big: float = 0.0, small: float = 0.0, seed: int = 0) -> Sketch:
+    """The sketch of two tensors, off in a random direction by these shares of their lengths."""
+    generator = np.random.default_rng(1)
+    honest = {"big": generator.standard_normal(10_000), "small": 0.01 * generator.standard_normal(30)}
+    other = np.random.default_rng(100 + seed)
+    for name, share in (("big", big), ("small", small)):
+        direction = other.standard_normal(honest[name].size)
+        honest[name] += share * direction * np.linalg.norm(honest[name]) / np.linalg.norm(direction)
+    return sketch({name: values.astype(np.float32) for name, values in honest.items()}, SEED)
+
+
+def ballots(*cast: Sketch | None, kind: str = "cpu") -> dict[ReplicaId, Ballot | None]:
+    return {ReplicaId(f"r{i}"): None if found is None else Ballot(kind, found) for i, found in enumerate(cast)}
+
+
+def sizes(*cast: Sketch | None) -> list[int]:
+    return [len(group) for group in groups(ballots(*cast), ALLOWED)]
+
+
+def test_honest_noise_agrees_and_a_lie_does_not() -> None:
+    assert sizes(gradient(), gradient(1e-4), gradient(1e-4, 1e-4, seed=3)) == [3]
+    assert sizes(gradient(), gradient(1e-4), gradient(1e-2)) == [2, 1]
+
+
+def test_one_small_tensor_that_was_tampered_with_is_seen() -> None:
+    """It is 1/2000 of the gradient's length: a threshold on the whole would let it by."""
+    assert sizes(gradient(), gradient(), gradient(small=1e-2)) == [2, 1]
+
+
+def test_a_chain_is_not_a_group() -> None:
+    """A near B near C near D, each step allowed: only a medoid's neighbours agree."""
+    steps = [np.float32(1 + 0.9e-3 * k) for k in range(4)]
+    base = gradient()
+    chain = [{name: numbers * step for name, numbers in base.items()} for step in steps]
+    assert sizes(*chain) == [3, 1]
+    assert sizes(chain[0], chain[3]) == [1, 1]
+
+
+def test_two_that_stretch_the_middle_do_not_pull_a_lie_in() -> None:
+    plan = Plan(3, 2, 5)
+    base = gradient()
+    lie = {name: numbers * np.float32(1 + 2.5e-3) for name, numbers in base.items()}
+    middle = {name: numbers * np.float32(1 + 1.2e-3) for name, numbers in base.items()}
+    cast = ballots(base, gradient(1e-5), middle, lie)
+    judged = voting.judge(groups(cast, ALLOWED), 4, plan)
+    assert isinstance(judged, voting.Another), "two of four are no majority"
+
+
+def test_a_pair_that_nobody_calibrated_agrees_only_where_nothing_differs() -> None:
+    cast = {ReplicaId("a"): Ballot("cpu", gradient()), ReplicaId("b"): Ballot("tpu", gradient(1e-7))}
+    assert [len(group) for group in groups(cast, ALLOWED)] == [1, 1]
+    cast[ReplicaId("b")] = Ballot("tpu", gradient())
+    assert [len(group) for group in groups(cast, ALLOWED)] == [2]
+
+
+def test_two_classes_have_their_own_threshold_whoever_is_named_first() -> None:
+    for one, other in (("cpu", "gpu"), ("gpu", "cpu")):
+        cast = {ReplicaId("a"): Ballot(one, gradient()), ReplicaId("b"): Ballot(other, gradient(1.3e-3, 1.3e-3))}
+        assert [len(group) for group in groups(cast, ALLOWED)] == [2]
+    assert sizes(gradient(), gradient(1.6e-3, 1.6e-3)) == [1, 1]
+
+
+def test_who_reveals_nothing_or_other_tensors_is_in_no_honest_group() -> None:
+    other = {**gradient(), "more": gradient()["big"]}
+    assert sizes(gradient(), gradient(), None, other) == [2, 1]
+
+
+def test_not_a_number_agrees_with_itself_alone() -> None:
+    broken = {"big": np.full(64, np.nan, np.float32), "small": gradient()["small"]}
+    assert sizes(gradient(), broken, broken) == [2, 1]
+    assert set(deviations(broken, broken).values()) == {0.0}
+    assert deviations(broken, gradient())["big"] == np.inf
+
+
+def test_a_tensor_of_nothing_but_rounding_does_not_part_honest_workers() -> None:
+    noise = [np.random.default_rng(k).standard_normal(64).astype(np.float32) * 1e-9 for k in (1, 2)]
+    one, other = ({**gradient(), "more": gradient(seed=1)["small"], "bias": each} for each in noise)
+    assert deviations(one, other)["bias"] < 1e-3
+
+
+def test_ids_and_arrival_do_not_matter() -> None:
+    cast = [gradient(), gradient(8e-4, seed=1), gradient(8e-4, seed=2), gradient(1e-2, seed=3), None]
+    found = set()
+    for order in permutations(range(5)):
+        shuffled = [cast[index] for index in order]
+        named = groups(ballots(*shuffled), ALLOWED)
+        found.add(tuple(frozenset(order[int(id_[1:])] for id_ in group) for group in named))
+    assert len(found) == 1
+
+
+@given(st.lists(st.sampled_from([0.0, 5e-4, 9e-4, 1e-2]), min_size=1, max_size=6))
+def test_groups_part_the_revealed_and_no_two_members_are_over_twice_the_threshold(shares: list[float]) -> None:
+    cast = [gradient(share, share, seed=index) for index, share in enumerate(shares)]
+    found = groups(ballots(*cast), ALLOWED)
+    assert sorted(id_ for group in found for id_ in group) == sorted(ballots(*cast))
+    for group in found:
+        members = [cast[int(id_[1:])] for id_ in group]
+        assert all(max(deviations(a, b).values()) <= 2e-3 * 1.01 for a in members for b in members)
+
+
+def seen(deviation: float, count: int = calibration.RUNS, codec: str = "fp32") -> list[Observation]:
+    generator = np.random.default_rng(5)
+    largest = [*(deviation * generator.uniform(0.1, 0.9, count - 1)), deviation]
+    return [Observation(("cpu", "gpu"), codec, {"big": float(value), "small": 1e-8}) for value in largest]
+
+
+def test_a_threshold_is_ten_times_the_largest_seen_with_its_evidence() -> None:
+    found = calibrate(seen(4e-7), "fp32")[("cpu", "gpu")]
+    assert found.tau == pytest.approx({"big": 4e-6, "small": calibration.LEAST})
+    assert found.runs == 59
+    assert found.confidence >= 0.95
+    assert calibration.allowed({("cpu", "gpu"): found}) == {("cpu", "gpu"): found.tau}
+
+
+def test_too_few_runs_too_much_noise_or_another_codec_give_none() -> None:
+    with pytest.raises(JobRefused, match="58 honest runs of cpu and gpu"):
+        calibrate(seen(1e-7, 58), "fp32")
+    with pytest.raises(JobRefused, match=r"big: .* over 5e-03"):
+        calibrate(seen(5.1e-4), "fp32")
+    with pytest.raises(JobRefused, match="nan"):
+        calibrate(seen(float("nan")), "fp32")
+    assert calibrate(seen(1e-5, codec="int8"), "fp32") == {}
+
+
+def test_the_least_evidence_is_the_least_that_says_95_percent() -> None:
+    assert 1 - calibration.SHARE**calibration.RUNS >= 0.95 > 1 - calibration.SHARE ** (calibration.RUNS - 1)
+
+
+@given(st.floats(1e-9, 5e-4), st.floats(1, 2))
+def test_more_noise_never_gives_a_smaller_threshold(deviation: float, factor: float) -> None:
+    before = calibrate(seen(deviation), "fp32")[("cpu", "gpu")].tau["big"]
+    try:
+        after = calibrate(seen(deviation * factor), "fp32")[("cpu", "gpu")].tau["big"]
+    except JobRefused:
+        return
+    assert after >= before
+
+
+def test_the_verifiers_are_found_by_name() -> None:
+    assert verifier("tolerance") is tolerance  # type: ignore[comparison-overlap]
