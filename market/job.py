@@ -85,8 +85,15 @@ class Optimizer(BaseModel):
         return dict(self.model_extra or {})
 
 
-class Aggregator(Part):
+class Aggregator(BaseModel):
+    """`name` is a file of gradient/aggregators; the other fields are that aggregator's settings."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
     name: Name = "mean"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
 
 
 class Link(Part):

@@ -148,5 +148,6 @@ class Accumulator:
         """The sum of one limb, exact."""
         base = int(np.float64(self._shifts[limb]).view(np.int64)) * self.count
         offset = (base + 2**63) % 2**64 - 2**63
-        sums = (self._sums[limb][part] - np.int64(offset)).astype(np.float64)
-        return np.multiply(sums, self._units[limb], out=sums)
+        sums: NDArray[np.float64] = (self._sums[limb][part] - np.int64(offset)).astype(np.float64)
+        np.multiply(sums, self._units[limb], out=sums)
+        return sums

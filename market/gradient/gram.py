@@ -10,7 +10,7 @@ depends on neither the order of the answers nor the cut into shards; what the ro
 
 import math
 from collections.abc import Iterable, Iterator
-from functools import cmp_to_key
+from functools import cmp_to_key, partial
 from itertools import groupby, islice
 from typing import Final
 
@@ -38,7 +38,8 @@ def gram(stacks: Iterable[Stack]) -> Matrix:
     for rows in _gradients(stacks):
         total.add(rows)
     products = total.high * 2.0**32 + total.low
-    return np.ldexp(products, np.add.outer(exponents, exponents) - 2 * BITS)
+    scaled: Matrix = np.ldexp(products, np.add.outer(exponents, exponents) - 2 * BITS)
+    return scaled
 
 
 def squared_distances(products: Matrix) -> Matrix:
@@ -51,8 +52,7 @@ def ranking(stacks: Iterable[Stack], products: Matrix) -> list[int]:
     """The answers in an order that their content alone decides: by length, by position among the others, by bits."""
     keys = [(products[index, index], math.fsum(row)) for index, row in enumerate(products.tolist())]
     alike = groupby(sorted(range(len(keys)), key=keys.__getitem__), key=keys.__getitem__)
-    by_bits = cmp_to_key(lambda first, second: _compare(stacks, first, second))
-    return [index for _, group in alike for index in sorted(group, key=by_bits)]
+    return [index for _, group in alike for index in sorted(group, key=cmp_to_key(partial(_compare, stacks)))]
 
 
 class _Products:

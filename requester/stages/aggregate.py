@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from gradmarket.market.gradient.aggregators import aggregator
+from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merge import Answer, Model, Recipe, apply, merge
 from gradmarket.market.gradient.schedules import rate
@@ -135,10 +135,9 @@ def _used(job_id: str, number: int):  # type: ignore[no-untyped-def]
 
 
 def recipe(spec: JobSpec, job: Job) -> Recipe:
-    rule = aggregator(spec.aggregator.name)
-    return Recipe(
-        layout_of(job), codec(spec.uplink.codec), rule, rule.Settings(), spec.norm_bound, spec.tasks_per_round
-    )
+    chosen = spec.aggregator
+    rule, settings = configured(chosen.name, chosen.settings, spec.tasks_needed, spec.tasks_per_round)
+    return Recipe(layout_of(job), codec(spec.uplink.codec), rule, settings, spec.norm_bound, spec.tasks_per_round)
 
 
 def _merged(context: Context, work: Work) -> tuple[Model, float]:

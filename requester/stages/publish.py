@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market import plugins
 from gradmarket.market.errors import JobRefused, MarketError, Refused
-from gradmarket.market.gradient.aggregators import aggregator
+from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merge import Move, begin
 from gradmarket.market.gradient.optimizers import optimizer
@@ -47,7 +47,7 @@ class Admitted:
 def admit(context: Context, spec: JobSpec) -> Admitted:
     """What can be said at once, before anything is computed. Raises JobRefused naming the field."""
     _plugin("uplink.codec", lambda: codec(spec.uplink.codec))
-    _plugin("aggregator.name", lambda: aggregator(spec.aggregator.name))
+    configured(spec.aggregator.name, spec.aggregator.settings, spec.tasks_needed, spec.tasks_per_round)
     move_of(spec)
     if isinstance(spec.model, ReadyModel) and spec.model.architecture not in plugins.names(ARCHITECTURES):
         known = ", ".join(plugins.names(ARCHITECTURES))

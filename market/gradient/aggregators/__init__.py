@@ -8,14 +8,14 @@ their blobs one after the other, as often as it is called, so an aggregator choo
 - a pass over all stacks for the answers' Gram matrix, then a weighted sum (Krum, geometric median, centered clip).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gradmarket.market import plugins
-from gradmarket.market.errors import Refused
+from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.gradient.arrays import Vector
 
 
@@ -87,3 +87,24 @@ class Aggregator(Protocol):
 def aggregator(name: str) -> Aggregator:
     """The aggregator of that name. Raises Refused where there is none."""
     return cast(Aggregator, plugins.load(__name__, name))
+
+
+def configured(name: str, settings: Mapping[str, Any], fewest: int, most: int) -> tuple[Aggregator, Settings]:
+    """A job's aggregator and its settings, for rounds of `fewest` to `most` answers.
+
+    Raises JobRefused, naming the job's field, where there is no such aggregator or setting, or where its guarantee
+    needs other numbers of answers.
+    """
+    try:
+        rule = aggregator(name)
+    except Refused as error:
+        raise JobRefused("aggregator.name", error.detail) from error
+    try:
+        chosen: Settings = rule.Settings(**settings)
+        chosen.check(fewest, most)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise JobRefused(".".join(["aggregator", *(str(part) for part in first["loc"])]), first["msg"]) from error
+    except Refused as error:
+        raise JobRefused("aggregator", f"{name}: {error.detail}") from error
+    return rule, chosen
