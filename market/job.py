@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from blake3 import blake3
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from gradmarket.market.errors import JobRefused
 from gradmarket.market.fields import AmountField, Name, Part
 from gradmarket.market.rules.pricing import Price
 from gradmarket.market.terms import Amount, Digest
@@ -191,36 +190,6 @@ class JobSpec(Part):
         return Amount(self.rounds * self.tasks_per_round * self.replication.max_replicas * self.price.most)
 
 
-class Partition(Part):
-    """A linked piece of the dataset: `link` is an absolute address or a path under the requester's own."""
-
-    name: str = Field(min_length=1, max_length=200)
-    link: str = Field(min_length=1, max_length=2000)
-    digest: DigestField
-    bytes: int = Field(ge=1, le=2**40)
-    rows: Count
-    format: Literal["safetensors"] = "safetensors"
-
-
-class Manifest(Part):
-    """The dataset: partitions whose tensors carry the names of the document's data inputs."""
-
-    partitions: tuple[Partition, ...] = Field(min_length=1, max_length=100_000)
-
-    @model_validator(mode="after")
-    def _names(self) -> "Manifest":
-        names = [partition.name for partition in self.partitions]
-        if len(set(names)) != len(names):
-            raise ValueError("two partitions have one name")
-        return self
-
-    def named(self, name: str) -> Partition:
-        for partition in self.partitions:
-            if partition.name == name:
-                return partition
-        raise JobRefused("evaluation.partition", f"the manifest has no partition {name!r}")
-
-
 class Publication(Part):
     """What a job's workers compute from, all by digest. The offer's `spec` is this publication's digest."""
 
@@ -240,15 +209,3 @@ class Publication(Part):
 def canonical(value: Any) -> bytes:
     """JSON with sorted keys and no spaces: one value, one sequence of bytes."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
-
-
-def training(manifest: Manifest, spec: JobSpec) -> tuple[Partition, ...]:
-    """The partitions that tasks draw rows from: all but the held-out one."""
-    held_out = spec.evaluation.partition if spec.evaluation else None
-    return tuple(partition for partition in manifest.partitions if partition.name != held_out)
-
-
-def partition_of(manifest: Manifest, spec: JobSpec, round_number: int, task_index: int) -> Partition:
-    """Tasks take the training partitions in turn, so that each has its share whoever works how fast."""
-    partitions = training(manifest, spec)
-    return partitions[(round_number * spec.tasks_per_round + task_index) % len(partitions)]

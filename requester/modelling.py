@@ -3,13 +3,16 @@
 import threading
 from dataclasses import dataclass
 
+import numpy as np
+
+from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.payload import Layout
-from gradmarket.market.job import DocumentModel, JobSpec, Partition, Publication, ReadyModel
+from gradmarket.market.job import DocumentModel, JobSpec, Publication, ReadyModel
 from gradmarket.market.model import tensors
+from gradmarket.market.model.tensors import Expected
 from gradmarket.market.terms import Digest
 from gradmarket.requester.blobs import Blobs
-from gradmarket.requester.readydata import digits
 from gradmarket.runner import Runner, RunnerSettings
 
 
@@ -22,6 +25,8 @@ class Model:
     parameters: Digest
     layout: Layout
     counters: tuple[str, ...]
+    inputs: Expected
+    """What the document reads of one row, the row's own dimension included."""
     flops: int
     peak_bytes: int
 
@@ -31,22 +36,28 @@ class Modelling:
 
     def __init__(self, settings: RunnerSettings | None = None) -> None:
         self._runner = Runner(settings or RunnerSettings())
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._held_out: tuple[tuple[Digest, str, Expected], dict[str, np.ndarray]] | None = None
 
     def close(self) -> None:
         with self._lock:
             self._runner.close()
 
-    def ready(self, blobs: Blobs, spec: JobSpec) -> Model:
+    def ready(self, blobs: Blobs, spec: JobSpec, manifest: Manifest) -> Model:
         """Builds a ready architecture for the job's data and publishes it."""
         if not isinstance(spec.model, ReadyModel):
             raise JobRefused("model", "names no ready architecture")
+        if manifest.labelled is None:
+            raise JobRefused(
+                "model.architecture", "a ready one takes data of `x`, and `y` with its number of `classes`"
+            )
+        shape, classes = manifest.labelled
         with self._lock:
             made = self._runner.publish(
                 spec.model.architecture,
                 spec.model.arguments,
-                input_shape=digits.SHAPE,
-                classes=digits.CLASSES,
+                input_shape=shape,
+                classes=classes,
                 seed=spec.seed,
             )
         parameters = blobs.put(tensors.pack(made.parameters))
@@ -70,16 +81,26 @@ class Modelling:
             parameters=parameters,
             layout=info.layout,
             counters=info.document.counters,
+            inputs=info.document.batch(1),
             flops=bound.operations * passes,
             peak_bytes=bound.peak_bytes,
         )
 
+    def held_out(self, blobs: Blobs, manifest: Manifest, partition: Partition) -> dict[str, np.ndarray]:
+        """The rows of a partition that lies here, read by the runner; the last ones are kept. Raises Refused."""
+        with self._lock:
+            named = (partition.digest, partition.format, manifest.batch(partition.rows))
+            if self._held_out is None or self._held_out[0] != named:
+                arrays = self._runner.read(partition.format, blobs.read(partition.digest), named[-1])
+                self._held_out = (named, arrays)
+            return self._held_out[1]
+
     def evaluate(
-        self, blobs: Blobs, publication: Publication, parameters: bytes, partition: Partition
+        self, blobs: Blobs, publication: Publication, parameters: bytes, manifest: Manifest, partition: Partition
     ) -> dict[str, float]:
         """Loss and metrics of these parameters on a held-out partition."""
         document = blobs.read(publication.evaluation or publication.document)
-        batch = tensors.unpack(blobs.read(partition.digest))
         with self._lock:
+            batch = self.held_out(blobs, manifest, partition)
             metrics = self._runner.evaluate(document, tensors.unpack(parameters), batch)
         return {"loss": metrics.loss, **metrics.values}

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Annotated, Any, Final, Self, TypeVar
 
@@ -16,9 +16,10 @@ from gradmarket.market.job import GradientStep
 from gradmarket.market.model.document.schema import Document, load
 from gradmarket.market.model.figures import Bound, Metrics, Published
 from gradmarket.market.model.layout import check_batch, check_state, layout
-from gradmarket.market.model.tensors import unpack
+from gradmarket.market.model.tensors import Expected, unpack
 from gradmarket.runner.arena import Arena, described, encoded, end_of, planned
 from gradmarket.runner.process import Child
+from gradmarket.runner.reader import Reader
 from gradmarket.runner.settings import RunnerSettings
 
 Arrays = Mapping[str, np.ndarray]
@@ -64,7 +65,7 @@ def _started(settings: RunnerSettings) -> Child:
 
 
 class Runner:
-    """One warm child, for one caller at a time; others wait.
+    """One warm child that computes, for one caller at a time; others wait. A second one reads partitions meanwhile.
 
     Its methods raise Refused for bad input, and RunnerCrashed, RunnerTimeout or OutOfMemory where the child failed;
     the next call then starts another child. The child ends with `close`, and with this process, however that ends.
@@ -77,6 +78,7 @@ class Runner:
         self._documents: dict[str, _Kept] = {}
         self._in_child: list[str] = []
         self._current = ""
+        self._reader = Reader(replace(self.settings, device="cpu"))
 
     def __enter__(self) -> Self:
         return self
@@ -92,12 +94,9 @@ class Runner:
             self._running()
 
     def close(self) -> None:
-        """Ends the child."""
-        with self._lock:
-            child, self._child = self._child, None
-            if child is not None:
-                child.end()
-                child.arena.close()
+        """Ends the children."""
+        self._drop()
+        self._reader.close()
 
     @property
     def pid(self) -> int | None:
@@ -120,7 +119,7 @@ class Runner:
             lengths = self._ask(request, _LENGTHS)
             arena = self._running().arena
             if sum(lengths) > arena.size:
-                self.close()
+                self._drop()
                 raise RunnerCrashed("it published more than it wrote")
             document, evaluation, parameters = arena.read_bytes(lengths)
         return Published(document, evaluation, unpack(parameters))
@@ -155,6 +154,10 @@ class Runner:
         with self._lock:
             sent = self._write(self._needed(self._known(document)), state, batch)
             return self._ask({"do": "evaluate", **sent.request}, _METRICS)
+
+    def read(self, kind: str, data: bytes, expected: Expected) -> dict[str, np.ndarray]:
+        """The arrays of a partition; see Reader. A child of its own reads while the other computes."""
+        return self._reader.read(kind, data, expected)
 
     def _write(self, document: Document, state: Arrays, batch: Arrays) -> _Sent:
         """Puts a step's inputs into the arena. Raises Refused where they are not what the document reads."""
@@ -201,6 +204,13 @@ class Runner:
         self._ask({"do": "load", "length": len(data), "forget": old}, _NOTHING)
         self._in_child.append(digest)
 
+    def _drop(self) -> None:
+        with self._lock:
+            child, self._child = self._child, None
+            if child is not None:
+                child.end()
+                child.arena.close()
+
     def _running(self) -> Child:
         if self._child is None:
             self._child = _started(self.settings)
@@ -213,8 +223,8 @@ class Runner:
         try:
             return kind.validate_python(child.ask(request))
         except ValidationError:
-            self.close()
+            self._drop()
             raise RunnerCrashed("its answer makes no sense") from None
         except (RunnerCrashed, RunnerTimeout):
-            self.close()
+            self._drop()
             raise

@@ -19,8 +19,8 @@ MAY_IMPORT: Final = {
 """Room -> rooms. What is in none of these rooms is what users import and type, and may import all of them."""
 
 REQUESTER: Final = {
-    **dict.fromkeys(("bell", "broker", "settings", "keys", "blobs", "store", "chain", "modelling", "readydata"), 0),
-    **dict.fromkeys(("backup", "logs", "meters", "narration", "tallies"), 0),
+    **dict.fromkeys(("bell", "broker", "settings", "keys", "blobs", "store", "chain"), 0),
+    **dict.fromkeys(("dataset", "modelling", "readydata", "backup", "logs", "meters", "narration", "tallies"), 0),
     "context": 1,
     "stages": 2,
     "wiring": 3,

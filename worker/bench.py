@@ -1,33 +1,32 @@
 """From an offer to a payload: what was published is fetched by digest, run in the runner, and encoded."""
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, Final
 
 import numpy as np
 from pydantic import ValidationError
 
+from gradmarket.market.data.manifest import Manifest, Partition, partition_of, training
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import encode
-from gradmarket.market.job import GradientStep, Manifest, Partition, Publication, partition_of, training
+from gradmarket.market.job import GradientStep, Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.model.sampling import rows
 from gradmarket.market.model.tensors import unpack
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import digest_of
 from gradmarket.runner import DocumentInfo, Runner
+from gradmarket.worker.ahead import Ahead
 from gradmarket.worker.fetch import Fetcher
 from gradmarket.worker.policy import Limits, too_heavy
-from gradmarket.worker.problems import DownloadRefused
 
 Arrays = Mapping[str, np.ndarray]
 Compute = Callable[[Arrays, Arrays, bytes, GradientStep], dict[str, np.ndarray]]
 """(state, batch, seed, step) -> one float32 array per entry of the document's layout."""
 
-IN_MEMORY: Final = 4
-"""Partitions kept unpacked."""
+PARTITIONS_KEPT, STATES_KEPT = 4, 2
+"""How many are kept unpacked, those that are loaded ahead of time included."""
 
 
 class Bench:
@@ -39,9 +38,11 @@ class Bench:
         self._limits = limits
         self._compute = compute or runner.compute
         self._info: DocumentInfo | None = None
-        self._partitions: OrderedDict[Digest, dict[str, np.ndarray]] = OrderedDict()
-        self._state: tuple[Digest, dict[str, np.ndarray]] | None = None
+        self._partitions: Ahead[Arrays] = Ahead(PARTITIONS_KEPT)
+        self._states: Ahead[Arrays] = Ahead(STATES_KEPT)
         self._manifests: dict[Digest, Manifest] = {}
+        self._place = -1
+        """Of the task worked on last, counted over all rounds."""
 
     def work(self, publication: Publication, offer: Offer) -> tuple[bytes, float]:
         """The payload, and how many seconds the step took.
@@ -51,10 +52,19 @@ class Bench:
         spec, info = publication.spec, self._load(publication)
         batch = self._batch(publication, offer.round, offer.task)
         state = self._parameters(digest_of(offer.parameters), info)
+        self._look_ahead(publication, offer)
         started = time.perf_counter()
         tensors = self._compute(state, batch, offer.seed, spec.step)
         seconds = time.perf_counter() - started
         return encode(info.layout, tensors, codec(spec.uplink.codec), offer.seed), seconds
+
+    def expect(self, publication: Publication, offer: Offer) -> None:
+        """Fetches what this task needs, in good time; what is wrong with it is said when it is worked on."""
+        if self._info is None or self._info.document.digest != publication.document:
+            return
+        self._expect_partition(publication, offer.round, offer.task)
+        digest, wanted = digest_of(offer.parameters), self._info.document.state
+        self._states.expect(digest, lambda: unpack(self._fetcher.blob(digest), wanted))
 
     def trial(self, publication: Publication) -> float:
         """Seconds of one step on the first task's rows, the best of two: what an estimate is made from."""
@@ -84,10 +94,8 @@ class Bench:
         if reason is not None:
             raise Refused(f"{reason}: {bound.operations * passes:.3g} operations, {bound.peak_bytes} bytes")
 
-    def _parameters(self, digest: Digest, info: DocumentInfo) -> dict[str, np.ndarray]:
-        if self._state is None or self._state[0] != digest:
-            self._state = (digest, unpack(self._fetcher.blob(digest), info.document.state))
-        return self._state[1]
+    def _parameters(self, digest: Digest, info: DocumentInfo) -> Arrays:
+        return self._states.take(digest, lambda: unpack(self._fetcher.blob(digest), info.document.state))
 
     def _manifest(self, digest: Digest) -> Manifest:
         if digest not in self._manifests:
@@ -104,16 +112,24 @@ class Bench:
         if not training(manifest, spec):
             raise JobRefused("data", "the manifest has no partition to train on")
         partition = partition_of(manifest, spec, round_number, task)
-        arrays = self._partition(partition)
+        arrays = self._partitions.take(partition.digest, lambda: self._read(manifest, partition))
         chosen = rows(spec.seed.to_bytes(8, "big"), round_number, task, partition.rows, spec.step.rows)
         return {name: np.ascontiguousarray(array[chosen]) for name, array in arrays.items()}
 
-    def _partition(self, partition: Partition) -> dict[str, Any]:
-        if partition.digest not in self._partitions:
-            arrays = unpack(self._fetcher.get(partition.link, partition.digest, partition.bytes))
-            if any(array.ndim == 0 or array.shape[0] != partition.rows for array in arrays.values()):
-                raise DownloadRefused(f"partition {partition.name} has not {partition.rows} rows")
-            self._partitions[partition.digest] = arrays
-            while len(self._partitions) > IN_MEMORY:
-                self._partitions.popitem(last=False)
-        return self._partitions[partition.digest]
+    def _look_ahead(self, publication: Publication, offer: Offer) -> None:
+        """Expects the partition of the task that comes next, if this worker goes on in strides as long as its last."""
+        tasks = publication.spec.tasks_per_round
+        place = offer.round * tasks + offer.task
+        stride = place - self._place if 0 <= self._place < place else 1
+        self._place = place
+        self._expect_partition(publication, *divmod(place + stride, tasks))
+
+    def _expect_partition(self, publication: Publication, round_number: int, task: int) -> None:
+        manifest = self._manifest(publication.manifest)
+        partition = partition_of(manifest, publication.spec, round_number, task)
+        self._partitions.expect(partition.digest, lambda: self._read(manifest, partition))
+
+    def _read(self, manifest: Manifest, partition: Partition) -> Arrays:
+        """Downloads a partition and reads it in the runner's child."""
+        data = self._fetcher.get(partition.link, partition.digest, partition.bytes)
+        return self._runner.read(partition.format, data, manifest.batch(partition.rows))

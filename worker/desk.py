@@ -112,6 +112,12 @@ class Desk:
         self._step_seconds[lease.job] = seconds
         return payload, seconds
 
+    def expect(self, lease: Lease) -> None:
+        """Fetches ahead of time what the lease needs."""
+        publication = self.view(lease.job).publication
+        if publication is not None:
+            self.bench.expect(publication, lease.offer.struct())
+
     def hand_over(self, held: Held, payload: Path, door: str | None) -> UploadAnswer:
         """The payload past the market where that is wanted and works, else through it. Raises Problem."""
         if door is not None:

@@ -62,6 +62,7 @@ class Leasing:
         desk, offer = self._desk, lease.offer
         self._shelf.put(Held(lease=lease, instance=desk.domain.instance, taken_at=self._clock()))
         desk.book.offered(self._account(lease))
+        desk.expect(lease)
         text = f"Working on round {offer.round}, task {offer.task} of {desk.name(lease.job)}."
         desk.journal.say("leased", text, replica=lease.replica, job=lease.job, round=offer.round, task=offer.task)
         return True

@@ -20,6 +20,8 @@ class Column(Part):
 
     dtype: Literal["float32", "int64", "int32", "uint8", "bool"]
     shape: Annotated[tuple[Dimension, ...], Field(max_length=8)] = ()
+    classes: int | None = Field(default=None, ge=1, le=2**31)
+    """Its values are labels from 0 on, below this; null where they are none."""
 
 
 class Partition(Part):
@@ -58,6 +60,14 @@ class Manifest(Part):
             if partition.name == name:
                 return partition
         raise JobRefused("evaluation.partition", f"the manifest has no partition {name!r}")
+
+    @property
+    def labelled(self) -> tuple[tuple[int, ...], int] | None:
+        """(shape of one row of `x`, classes of `y`) where it has just these, as ready architectures take it."""
+        x, y = self.inputs.get("x"), self.inputs.get("y")
+        if x is None or y is None or y.classes is None or len(self.inputs) != 2:
+            return None
+        return x.shape, y.classes
 
     def batch(self, rows: int) -> Expected:
         """Shape and element type of each input over this many rows."""

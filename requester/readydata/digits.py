@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gradmarket.market.data.manifest import Column, Manifest, Partition
 from gradmarket.market.errors import NotFound
-from gradmarket.market.job import Manifest, Partition
 from gradmarket.market.model import tensors
 from gradmarket.requester.blobs import Blobs
 
@@ -31,7 +31,8 @@ def manifest(blobs: Blobs) -> Manifest:
     for index in range(TRAINING_PARTITIONS):
         mine = np.arange(len(y)) % TRAINING_PARTITIONS == index
         parts.append(_partition(blobs, f"train-{index}", x[mine], y[mine]))
-    return Manifest(partitions=tuple(parts))
+    inputs = {"x": Column(dtype="float32", shape=SHAPE), "y": Column(dtype="int64", classes=CLASSES)}
+    return Manifest(inputs=inputs, partitions=tuple(parts))
 
 
 def _table() -> NDArray[np.float64]:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merge import Answer, Model, Recipe, apply, merge
 from gradmarket.market.gradient.schedules import rate
-from gradmarket.market.job import JobSpec, Manifest, Publication
+from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState, RoundState, TaskState
 from gradmarket.requester.context import Context
@@ -159,4 +160,4 @@ def _evaluated(context: Context, work: Work, parameters: bytes) -> dict[str, flo
         return {}
     manifest = Manifest.model_validate_json(context.blobs.read(work.publication.manifest))
     partition = manifest.named(wanted.partition)
-    return context.modelling.evaluate(context.blobs, work.publication, parameters, partition)
+    return context.modelling.evaluate(context.blobs, work.publication, parameters, manifest, partition)

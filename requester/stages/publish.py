@@ -8,19 +8,20 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gradmarket.market import plugins
+from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused, MarketError, Refused
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merge import Move, begin
 from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.job import JobSpec, Manifest, Publication, ReadyData, ReadyModel, canonical, training
+from gradmarket.market.job import JobSpec, Publication, ReadyModel, canonical
 from gradmarket.market.model import tensors
 from gradmarket.market.rules import payment
 from gradmarket.market.rules.pricing import Work
 from gradmarket.market.terms import Amount, Digest, JobState, Units
+from gradmarket.requester import dataset
 from gradmarket.requester.context import Context
 from gradmarket.requester.modelling import Model
-from gradmarket.requester.readydata import digits
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.facts import Facts, as_json, layout_facts
@@ -123,13 +124,9 @@ def _refuse(context: Context, job_id: str, reason: str) -> None:
 
 
 def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication, Facts]:
-    manifest = _data(context, spec)
-    model = _model(context, spec)
-    for partition in training(manifest, spec):
-        if spec.step.rows > partition.rows:
-            raise JobRefused("step.rows", f"partition {partition.name!r} has only {partition.rows}")
-    if spec.evaluation is not None:
-        manifest.named(spec.evaluation.partition)
+    manifest = dataset.manifest_of(context.blobs, spec)
+    model = _model(context, spec, manifest)
+    dataset.check(context.blobs, context.modelling, spec, manifest, model.inputs)
     memory = begin(model.layout, tensors.unpack(context.blobs.read(model.parameters)), move_of(spec)).memory
     publication = Publication(
         job=job_id,
@@ -149,15 +146,9 @@ def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication,
     return publication, facts
 
 
-def _data(context: Context, spec: JobSpec) -> Manifest:
-    if isinstance(spec.data, ReadyData):
-        return digits.manifest(context.blobs)
-    return Manifest.model_validate_json(_uploaded(context, "data.manifest", spec.data.manifest))
-
-
-def _model(context: Context, spec: JobSpec) -> Model:
+def _model(context: Context, spec: JobSpec, manifest: Manifest) -> Model:
     if isinstance(spec.model, ReadyModel):
-        return context.modelling.ready(context.blobs, spec)
+        return context.modelling.ready(context.blobs, spec, manifest)
     for field, digest in (("model.document", spec.model.document), ("model.parameters", spec.model.parameters)):
         _uploaded(context, field, digest)
     return context.modelling.uploaded(context.blobs, spec, spec.model)

@@ -13,7 +13,8 @@ from gradmarket.contracts import calls, events
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 from gradmarket.contracts.transactions import execute, mined
-from gradmarket.market.job import JobSpec, Manifest, Partition, Publication, canonical
+from gradmarket.market.data.manifest import Column, Manifest, Partition
+from gradmarket.market.job import JobSpec, Publication, canonical
 from gradmarket.market.model.figures import Published
 from gradmarket.market.model.tensors import pack
 from gradmarket.market.signing import address_of
@@ -63,7 +64,8 @@ def blobs(published: Published) -> dict[Digest, bytes]:
     data = pack(some_rows(ROWS, 4, 3))
     kept = {named(blob): blob for blob in (published.document, pack(published.parameters), data)}
     partition = Partition(name="train", link=f"/v1/blobs/{named(data)}", digest=named(data), bytes=len(data), rows=ROWS)
-    manifest = canonical(Manifest(partitions=(partition,)).model_dump(mode="json"))
+    inputs = {"x": Column(dtype="float32", shape=(4,)), "y": Column(dtype="int64")}
+    manifest = canonical(Manifest(inputs=inputs, partitions=(partition,)).model_dump(mode="json"))
     return {**kept, named(manifest): manifest}
 
 

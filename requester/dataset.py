@@ -1,0 +1,85 @@
+"""A job's manifest, as its requester uploaded it, and what is checked of it before anybody works."""
+
+from pydantic import ValidationError
+
+from gradmarket.market.data.manifest import Manifest, Partition, training
+from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
+from gradmarket.market.job import JobSpec, LinkedData
+from gradmarket.market.model.tensors import Expected
+from gradmarket.requester.blobs import Blobs
+from gradmarket.requester.modelling import Modelling
+from gradmarket.requester.readydata import digits
+
+MANIFEST_BYTES = 64 * 2**20
+OURS = "/v1/blobs/"
+"""Where links lead to that are the service's own."""
+
+
+def manifest_of(blobs: Blobs, spec: JobSpec) -> Manifest:
+    """The dataset that the job names. Raises JobRefused."""
+    if not isinstance(spec.data, LinkedData):
+        return digits.manifest(blobs)
+    digest = spec.data.manifest
+    if not blobs.has(digest):
+        raise JobRefused("data.manifest", f"upload it first: PUT {OURS}{digest}")
+    if blobs.length(digest) > MANIFEST_BYTES:
+        raise JobRefused("data.manifest", f"a manifest has at most {MANIFEST_BYTES} bytes")
+    try:
+        return Manifest.model_validate_json(blobs.read(digest))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(["data.manifest", *map(str, first["loc"])])
+        raise JobRefused(field, first["msg"]) from error
+
+
+def check(blobs: Blobs, modelling: Modelling, spec: JobSpec, manifest: Manifest, inputs: Expected) -> None:
+    """The partitions have what the model reads, rows enough for a task, and those that lie here are here.
+
+    `inputs` is one row of what the model reads. The held-out partition is read once, so that a bad one is refused now
+    and not after a round. Raises JobRefused.
+    """
+    _check_inputs(manifest, inputs)
+    partitions = training(manifest, spec)
+    if not partitions:
+        raise JobRefused("data.manifest.partitions", "none is left to train on beside the held-out one")
+    for partition in partitions:
+        if spec.step.rows > partition.rows:
+            raise JobRefused("step.rows", f"partition {partition.name!r} has only {partition.rows}")
+        if partition.link.startswith(OURS):
+            _check_here(blobs, partition, partition.link.removeprefix(OURS))
+    if spec.evaluation is not None:
+        _check_held_out(blobs, modelling, manifest, manifest.named(spec.evaluation.partition))
+
+
+def _check_inputs(manifest: Manifest, inputs: Expected) -> None:
+    declared = manifest.batch(1)
+    if dict(inputs) != declared:
+        names = sorted(name for name in {*inputs, *declared} if inputs.get(name) != declared.get(name))
+        told = (f"{name}: the model reads {_said(inputs, name)}, it has {_said(declared, name)}" for name in names)
+        reads = "; ".join(told)
+        raise JobRefused("data.manifest.inputs", reads[:500])
+
+
+def _said(expected: Expected, name: str) -> str:
+    if name not in expected:
+        return "nothing"
+    shape, dtype = expected[name]
+    return f"{dtype}{list(shape[1:])} a row"
+
+
+def _check_here(blobs: Blobs, partition: Partition, named: str) -> None:
+    field = f"data.manifest.partitions.{partition.name}"
+    if named != partition.digest:
+        raise JobRefused(field, f"its link names {named[:80]}, its digest is {partition.digest}")
+    if not blobs.has(partition.digest):
+        raise JobRefused(field, f"upload it first: PUT {OURS}{partition.digest}")
+    if blobs.length(partition.digest) != partition.bytes:
+        raise JobRefused(field, f"it has {blobs.length(partition.digest)} bytes, not {partition.bytes}")
+
+
+def _check_held_out(blobs: Blobs, modelling: Modelling, manifest: Manifest, partition: Partition) -> None:
+    _check_here(blobs, partition, partition.digest)
+    try:
+        modelling.held_out(blobs, manifest, partition)
+    except (Refused, RunnerFailed) as error:
+        raise JobRefused("evaluation.partition", f"{partition.name!r} cannot be read: {error}") from error
