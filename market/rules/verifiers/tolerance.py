@@ -5,9 +5,9 @@
 Each tensor is held against its own length, so one small tensor that was tampered with is not lost in a large whole; the
 second term is for tensors that are nothing but rounding (a bias before BatchNorm). What is allowed comes from honest
 runs of this pair of classes under this codec (rules.calibration), never from a guess: a pair that nobody calibrated
-does not agree. A group is a medoid with its neighbours, so two of its members are at most twice the allowed apart: A near B
-and B near C never puts C with A unless both are near one ballot. A patient liar just under the threshold gains at most
-that much a round.
+does not agree. A group is a medoid with its neighbours, so two of its members are at most twice the allowed apart: A
+near B and B near C never puts C with A unless both are near one ballot. A patient liar just under the threshold gains
+at most that much a round.
 """
 
 from collections.abc import Mapping

@@ -1,0 +1,91 @@
+"""Which accepted tasks are run again by somebody trusted, how often, and what makes that enough.
+
+    audited  <=>  H("audit", link, offer, root) < p * 2^256
+    p = max(floor, 1 - tolerated / (1 - standing), least rate that the free stake covers)
+
+`link` is the round's link of a hash chain (rules.secrets) whose anchor was published before the job began and which is
+opened after the round's tasks are accepted. So no worker can tell an audited task from another while it computes, and
+the requester can choose neither whom it audits nor, afterwards, whom it has audited.
+
+The attack this stops is the *silent quorum*: workers that act as one and cheat only where they hold the majority are
+never seen by votes. The second term keeps (1 - p) * (1 - standing), the wrong gradients that pass for all that the
+worker's record says, at most `tolerated`; the floor is what no reputation lowers, or a *sleeper* would wait for it.
+
+When an audit fails, what else of that operator is not final is audited too (`reopened`). A task is final when its
+operator has had `window` further tasks accepted: of a worker that lies always, (1 - p)^window of the lies get so far.
+
+Canaries are tasks whose answers are known. Each worker's seed is its own, so Sybils cannot share an answer. They prove
+that a machine computes as its class does; they catch nobody who cheats elsewhere, since the job's own seeds are public
+and a canary's is not among them. Audits do that.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from gradmarket.market.rules import exposure
+from gradmarket.market.rules.secrets import tagged
+from gradmarket.market.terms import Address, Hash, TaskId
+
+WHOLE: Final = 2**256
+
+
+def drawn(link: Hash, offer: Hash, root: Hash, rate: float) -> bool:
+    """Whether the task `offer`, accepted with the payload `root`, is audited."""
+    return int.from_bytes(tagged("audit", link, offer, root), "big") < int(rate * WHOLE)
+
+
+def rate(standing: float, cover: float, floor: float, tolerated: float, gain: float) -> float:
+    """How often a worker's accepted tasks are audited. `cover` and `gain` are in prices (rules.exposure)."""
+    doubt = 1.0 - standing
+    by_record = 1.0 - tolerated / doubt if doubt > tolerated else 0.0
+    return min(1.0, max(floor, by_record, exposure.least_rate(cover, gain)))
+
+
+def deterring(saved: float, benefit: float, at_risk: float) -> float:
+    """The audit rate above which cheating costs more than it gains: (c + B) / S. Infinite where nothing is at risk.
+
+    c is what not computing saves, B what a wrong gradient is worth to a worker besides, S the stake that it loses;
+    pay that was redeemed is not at risk. (Becker 1968; Belenkiy et al. 2008, "Incentivizing outsourced computation".)
+    """
+    return (saved + benefit) / at_risk if at_risk > 0.0 else math.inf
+
+
+def overlapping(rate: float, colluding: float) -> float:
+    """The rate at which other workers must repeat tasks to catch as often as an auditor that runs `rate` of them.
+
+    A worker of the share `colluding` that acts as one with the cheat says nothing. Infinite where all do.
+    """
+    return rate / (1.0 - colluding) if colluding < 1.0 else math.inf
+
+
+def overlap_is_cheaper(price: float, auditors_price: float, colluding: float) -> bool:
+    """Whether workers' repeats cost less than the auditor's own; two that differ go to the auditor in any case."""
+    return overlapping(1.0, colluding) * price < auditors_price
+
+
+def escaping(rate: float, window: int, share: float = 1.0) -> float:
+    """Of the wrong gradients of a worker that answers this share wrongly, those that become final: (1 - p)^(share * W).
+
+    One that lies rarely is caught as surely for each lie, but what it spoiled before has become final more often.
+    """
+    return (1.0 - rate) ** max(1.0, share * window)
+
+
+def compute(rate: float, cheating: float, window: int, tasks: int) -> float:
+    """Computations for each accepted gradient where proven workers do `tasks` each and this share of them lies always.
+
+    1 + p for the audits; and each liar, once caught, costs the 1 / p gradients that are done again and the window that
+    is audited: cheating * (window + 1 / p) / tasks.
+    """
+    return 1.0 + rate + cheating * (window + 1.0 / rate) / tasks
+
+
+def reopened(operator: str, pending: Mapping[TaskId, Iterable[str]]) -> list[TaskId]:
+    """The accepted tasks, neither final nor audited, that `operator` has a ballot in: all audited once it failed."""
+    return sorted(task for task, operators in pending.items() if operator in operators)
+
+
+def canary_seed(secret: Hash, worker: Address, number: int) -> Hash:
+    """The seed of a worker's canary, which nobody else gets."""
+    return tagged("canary", secret, worker.encode(), number.to_bytes(8, "big"))

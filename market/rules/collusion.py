@@ -1,0 +1,106 @@
+"""How often workers that act as one decide a task, exactly: what votes alone cannot see.
+
+Colluders give one wrong answer and honest workers the right one. The replicas of a task are drawn from the market, so
+a first wave holds k colluders with the hypergeometric probability (binomial where the market is large), and waves
+follow by the rule of rules.voting itself. Of R = 3 they hold the majority with 3 f^2 (1 - f) + f^3: 2.8 % of tasks at
+f = 10 %.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from math import comb
+
+from gradmarket.market.rules import voting
+from gradmarket.market.rules.replication import Plan
+from gradmarket.market.terms import ReplicaId
+
+ZERO = Fraction(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Whom replicas are drawn from: `colluding` of `workers`, or that share of a market without end."""
+
+    colluding: Fraction
+    workers: int | None = None
+
+    def draw(self, honest: int, colluding: int, count: int) -> list[Fraction]:
+        """The probability that of `count` further workers 0, 1, … collude, after so many of each were taken."""
+        if self.workers is None:
+            f = self.colluding
+            return [comb(count, k) * f**k * (1 - f) ** (count - k) for k in range(count + 1)]
+        bad = round(self.colluding * self.workers) - colluding
+        left = self.workers - honest - colluding
+        if count > left:
+            return []
+        return [Fraction(comb(bad, k) * comb(left - bad, count - k), comb(left, count)) for k in range(count + 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Odds:
+    """Of one attempt at a task."""
+
+    right: Fraction
+    wrong: Fraction
+    replicas: Fraction
+    """On average."""
+
+    @property
+    def undecided(self) -> Fraction:
+        return 1 - self.right - self.wrong
+
+    @property
+    def wrongly_accepted(self) -> Fraction:
+        """Of a task that is tried until it is decided."""
+        decided = self.right + self.wrong
+        return self.wrong / decided if decided else ZERO
+
+
+def odds(plan: Plan, pool: Pool) -> Odds:
+    """What becomes of a task when colluders always give their wrong answer."""
+
+    @cache
+    def after(honest: int, colluding: int, wave: int) -> Odds:
+        found = Odds(ZERO, ZERO, Fraction(wave))
+        for more, chance in enumerate(pool.draw(honest, colluding, wave)):
+            if chance:
+                found = _plus(found, chance, judged(honest + wave - more, colluding + more))
+        return found
+
+    def judged(honest: int, colluding: int) -> Odds:
+        verdict = voting.judge(_groups(honest, colluding), honest + colluding, plan)
+        if isinstance(verdict, voting.Quorum):
+            wrong = Fraction(next(iter(verdict.agreeing)).startswith("c"))
+            return Odds(1 - wrong, wrong, ZERO)
+        if isinstance(verdict, voting.Another):
+            return after(honest, colluding, verdict.wave)
+        return Odds(ZERO, ZERO, ZERO)
+
+    return after(0, 0, plan.first_wave)
+
+
+def silent(plan: Plan, pool: Pool) -> Fraction:
+    """How often colluders that lie only where it cannot fail hold the whole decision after the first wave."""
+    chances = pool.draw(0, 0, plan.first_wave)
+    return sum((chance for k, chance in enumerate(chances) if plan.decides(plan.first_wave, k)), ZERO)
+
+
+def over_a_job(wrong: Fraction, tasks: int) -> float:
+    """The probability that at least one of `tasks` is accepted wrongly: 1 - (1 - wrong)^tasks."""
+    return 1.0 if wrong == 1 else -math.expm1(tasks * math.log1p(-float(wrong)))
+
+
+def _groups(honest: int, colluding: int) -> list[frozenset[ReplicaId]]:
+    """Two groups, the largest first; of equal ones the colluders', which cannot win a tie either."""
+    named = [frozenset(ReplicaId(f"{kind}{i}") for i in range(n)) for kind, n in (("c", colluding), ("h", honest))]
+    return sorted((group for group in named if group), key=len, reverse=True)
+
+
+def _plus(sum_so_far: Odds, chance: Fraction, part: Odds) -> Odds:
+    return Odds(
+        sum_so_far.right + chance * part.right,
+        sum_so_far.wrong + chance * part.wrong,
+        sum_so_far.replicas + chance * part.replicas,
+    )

@@ -1,0 +1,37 @@
+"""`adaptive`: a worker that is proven in this class and has the stake to cover it is checked less, down to a floor.
+
+Who has a stake works alone and is audited: every time as a newcomer, less as its record grows (rules.auditing has the
+rate), never under the floor. Who has none is checked by votes, and audited at the floor.
+
+BOINC's rule (its wiki, "AdaptiveReplication") trusts a host after ten valid results in a row, and then checks one job
+in ten of it. A sleeper that is honest ten times and lies until it is caught has 9 of its 19 accepted results wrong, 47
+%, and loses nothing but its ten. Here it is audited before it is trusted, what it spoiled is found when it is caught,
+and its stake was more than its gain.
+"""
+
+from pydantic import Field
+
+from gradmarket.market.rules import auditing, replication
+from gradmarket.market.rules.replication import STRANGER, Lead, Plan
+
+
+class Settings(replication.Votes):
+    floor: float = Field(default=0.05, gt=0.0, le=1.0)
+    """The least probability of an audit, whatever the record."""
+    tolerated: float = Field(default=0.02, gt=0.0, lt=1.0)
+    """Of a worker's accepted gradients, the share that may be wrong and unseen for all its record says."""
+    benefit: float = Field(default=0.0, ge=0.0, le=1e6)
+    """What a wrong gradient is worth to who sends it, beyond the work it saves, in prices."""
+
+    @property
+    def gain(self) -> float:
+        """By a wrong gradient, in prices: at most the whole price is saved."""
+        return 1.0 + self.benefit
+
+
+def plan(settings: Settings, lead: Lead = STRANGER) -> Plan:
+    if lead.cover < settings.gain:
+        first = min(settings.replicas, settings.max_replicas)
+        return Plan(first, settings.replicas // 2 + 1, settings.max_replicas, settings.floor)
+    rate = auditing.rate(lead.standing, lead.cover, settings.floor, settings.tolerated, settings.gain)
+    return Plan(first_wave=1, quorum=1, maximum=1, audit=rate)

@@ -1,0 +1,19 @@
+"""`audited`: one replica, and the accepted task is audited with the same probability whoever computed it.
+
+Right for a market where the auditor is trusted and stakes cover the exposure at this rate; where they do not, whoever
+gives a wrong answer once and leaves is caught only that often.
+"""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gradmarket.market.rules.replication import STRANGER, Lead, Plan
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    audit: float = Field(gt=0.0, le=1.0)
+    """The probability p that an accepted task is audited."""
+
+
+def plan(settings: Settings, _lead: Lead = STRANGER) -> Plan:
+    return Plan(first_wave=1, quorum=1, maximum=1, audit=settings.audit)
