@@ -66,15 +66,21 @@ class LocalChain:
 
     @classmethod
     def start(
-        cls, directory: Path | None, port: int = 0, block_time: int | None = None, chain_id: int = CHAIN_ID
+        cls,
+        directory: Path | None,
+        port: int = 0,
+        block_time: int | None = None,
+        chain_id: int = CHAIN_ID,
+        history: bool = False,
     ) -> "LocalChain":
         """Starts Anvil on 127.0.0.1, port 0 for any, a block per transaction or every `block_time` seconds.
 
-        Under another `chain_id` than a local one's it stands for a chain whose money is worth something.
+        Under another `chain_id` than a local one's it stands for a chain whose money is worth something. With
+        `history` it keeps the states of old blocks, to which a re-org goes back.
 
         Raises AlreadyRuns where one runs in the folder, LocalChainFailed where its state is damaged or the port taken.
         """
-        command = _command(port, block_time, chain_id)
+        command = _command(port, block_time, chain_id, history)
         if directory is None:
             return _start_leashed(command)
         directory.mkdir(parents=True, exist_ok=True)
@@ -131,9 +137,9 @@ def fund_gas(web3: Web3, address: str, wei: int) -> None:
     request(web3, "anvil_setBalance", address, hex(wei))
 
 
-def _command(port: int, block_time: int | None, chain_id: int) -> list[str]:
+def _command(port: int, block_time: int | None, chain_id: int, history: bool) -> list[str]:
     command = [str(find("anvil")), "--quiet", "--host", "127.0.0.1", "--port", str(port), "--mnemonic", _MNEMONIC]
-    command += ["--chain-id", str(chain_id), "--prune-history"]
+    command += ["--chain-id", str(chain_id), *([] if history else ["--prune-history"])]
     return command + (["--block-time", str(block_time)] if block_time else [])
 
 

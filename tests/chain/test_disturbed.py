@@ -1,0 +1,188 @@
+"""A node that answers late, lags or forgets, and an escrow that runs dry: in the end each gradient is paid once.
+
+Deaths at each step are in test_killed_anywhere and test_outbox; stuck and replaced transactions, missing nonces and an
+empty purse in test_sender; a chain that is restarted, new or gone back in test_reconcile.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onchain import DEPLOYER, NewKey
+from requests.exceptions import ReadTimeout
+from till import BUDGET, PRICE, Till, busy, check
+from web3 import HTTPProvider, Web3
+from web3.types import RPCEndpoint, RPCResponse
+
+from gradmarket.contracts import claims
+from gradmarket.contracts.deployment import deploy
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.local import LocalChain
+from gradmarket.contracts.rpc import request
+from gradmarket.contracts.transactions import mined
+from gradmarket.market.terms import Address
+from gradmarket.requester.chain import reconcile
+from gradmarket.requester.store.tables import Transaction
+
+TillOn = Callable[[Ledger], Till]
+
+
+def through(ledger: Ledger, provider: HTTPProvider) -> Ledger:
+    web3 = Web3(provider)
+    web3.middleware_onion.remove("validation")
+    return Ledger(web3, ledger.deployment)
+
+
+def url_of(ledger: Ledger) -> str:
+    return str(ledger.web3.provider.endpoint_uri)  # type: ignore[attr-defined]
+
+
+def settled_once(till: Till, job_id: str, worker: Address, gradients: int) -> None:
+    """The books equal the chain, and the voucher brings exactly what was earned, once."""
+    check(till, job_id, worker, gradients)
+    for _ in range(2):
+        mined(claims.redeem(till.ledger, DEPLOYER, *till.voucher(job_id, worker)))
+    till.settle_down()
+    assert reconcile.differences(till.desk, job_id) == []
+    assert till.ledger.balance(worker) == gradients * PRICE
+
+
+# --- time-outs -------------------------------------------------------------------------------------------------------
+
+
+class LateProvider(HTTPProvider):
+    """The node does what it is asked; every third answer comes after we have stopped to listen."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, exception_retry_configuration=None)
+        self.lost = cycle((False, False, True))
+        self.patient = False
+
+    def make_request(self, method: RPCEndpoint, params: Any) -> RPCResponse:
+        answer = super().make_request(method, params)
+        if not self.patient and next(self.lost):
+            raise ReadTimeout
+        return answer
+
+
+def test_every_third_answer_comes_too_late(till: Till, ledger: Ledger, new_key: NewKey) -> None:
+    job_id, worker = busy(till, new_key)
+    late = LateProvider(url_of(ledger))
+    till.restart(through(ledger, late))
+    for _ in range(15):
+        till.office.step()
+        till.clock.now += 1
+    late.patient = True
+    settled_once(till, job_id, worker, 7)
+    assert len(till.all(Transaction, Transaction.kind == "settle")) == 1
+
+
+# --- a re-org that forgets transactions ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def historic() -> Iterator[Ledger]:
+    """On a chain that keeps the states of its old blocks."""
+    chain = LocalChain.start(None, history=True)
+    web3 = chain.connect()
+    yield Ledger(web3, deploy(web3, DEPLOYER))
+    chain.stop()
+
+
+def test_blocks_are_replaced_by_empty_ones(historic: Ledger, till_on: TillOn, new_key: NewKey) -> None:
+    """Anvil's re-org drops the transactions of the old blocks and puts them back into no pool."""
+    till = till_on(historic)
+    job_id, worker = busy(till, new_key)
+    till.settle_down()
+    last = historic.block().number
+    request(historic.web3, "anvil_reorg", 3, [])
+    assert historic.block().number == last
+    assert historic.job(till.job(job_id).chain_job or 0).batches == 0
+    settled_once(till, job_id, worker, 7)
+
+
+def test_a_re_org_between_batches(historic: Ledger, till_on: TillOn, new_key: NewKey) -> None:
+    till = till_on(historic)
+    job_id, worker = busy(till, new_key)
+    till.settle_down()
+    till.earns(job_id, worker, 2)
+    till.clock.now += till.policy.settle_every_s
+    assert till.office.step()
+    request(historic.web3, "anvil_reorg", 2, [])
+    settled_once(till, job_id, worker, 9)
+
+
+# --- a read node behind the one that is written to -------------------------------------------------------------------
+
+
+class Balancer(HTTPProvider):
+    """Transactions reach the node at the front; which one answers questions changes from one to the next."""
+
+    def __init__(self, front: str, behind: str, turns: Iterator[bool]) -> None:
+        super().__init__(front, exception_retry_configuration=None)
+        self.turns = turns
+        self.behind = HTTPProvider(behind, exception_retry_configuration=None)
+
+    def make_request(self, method: RPCEndpoint, params: Any) -> RPCResponse:
+        if method != "eth_sendRawTransaction" and next(self.turns):
+            return self.behind.make_request(method, params)
+        return super().make_request(method, params)
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+    """Of the node at the front and of the one behind; what runs there at the end is stopped."""
+    both = (tmp_path / "front", tmp_path / "behind")
+    yield both
+    for folder in both:
+        running = LocalChain.reattach(folder)
+        if running is not None:
+            running.stop()
+
+
+@pytest.mark.parametrize("turns", [(True,), (False, False, True)], ids=["always behind", "now and then"])
+def test_a_node_behind_answers(
+    folders: tuple[Path, Path], till_on: TillOn, new_key: NewKey, turns: tuple[bool, ...]
+) -> None:
+    front, behind = folders
+    web3 = LocalChain.open(front).connect()
+    till = till_on(Ledger(web3, deploy(web3, DEPLOYER)))
+    job_id, worker = busy(till, new_key)
+    LocalChain.open(front).stop()
+    shutil.copytree(front, behind)
+    urls = [LocalChain.open(folder).url for folder in (front, behind)]
+    ahead = Ledger(LocalChain.open(front).connect(), till.ledger.deployment)
+    till.restart(through(ahead, Balancer(*urls, cycle(turns))))
+    for _ in range(8):
+        till.office.step()
+        till.clock.now += till.policy.resend_after_s
+    till.restart(ahead)
+    settled_once(till, job_id, worker, 7)
+    assert ahead.job(till.job(job_id).chain_job or 0).batches == 1
+
+
+# --- an empty escrow -------------------------------------------------------------------------------------------------
+
+
+def test_an_escrow_runs_dry_and_is_filled_again(till: Till, new_key: NewKey) -> None:
+    """What was earned within it is paid to the last unit; nothing more is set aside until more comes in."""
+    job_id, key = till.running_job(budget=3 * PRICE), new_key()
+    worker = till.joins(job_id, key)
+    till.settle_down()
+    for _ in range(3):
+        till.earns(job_id, worker)
+        till.settle_down()
+    till.clock.now += till.policy.settle_every_s
+    till.settle_down()
+    chain_job = till.job(job_id).chain_job or 0
+    assert till.ledger.free(chain_job) == 0
+    assert till.ledger.account(chain_job, worker).reserved == 3 * PRICE
+    settled_once(till, job_id, worker, 3)
+    till.set_job(job_id, budget=BUDGET)
+    till.settle_down()
+    assert till.ledger.account(chain_job, worker).reserved > 3 * PRICE
+    till.earns(job_id, worker)
+    settled_once(till, job_id, worker, 4)
