@@ -7,6 +7,7 @@ PYTHON ?= python3
 JSON ?=
 KEEP ?=
 ONLY ?=
+MUTANTS ?= 200
 
 BIN := .venv/bin
 ROOMS := contracts market migrations requester runner worker
@@ -14,7 +15,7 @@ INSTALLED := .venv/installed
 DEVELOP := .venv/develop
 CHAIN := contracts/node_modules/.package-lock.json
 
-.PHONY: help install develop demo demo-containers images secrets check types test test-containers bench lock clean
+.PHONY: help install develop demo demo-containers images secrets check types test test-deep mutants test-containers bench lock clean
 
 help:
 	@echo "make install            a virtual environment with exact pins, and Anvil unless one is on the PATH"
@@ -23,6 +24,8 @@ help:
 	echo "make images secrets     what docker-compose.yml needs"
 	echo "make check              style, types, layers"
 	echo "make test               everything else that can be wrong"
+	echo "make test-deep          the contract and all random tests, for much longer"
+	echo "make mutants            faults put into the contract, and how many its tests notice: MUTANTS=number"
 	echo "make test-containers    the demo across containers while parts of it are killed, where containers can run"
 	echo "make bench              what is measured: ONLY=prefix, JSON=path"
 	echo "make lock               pin anew what pyproject.toml asks for"
@@ -87,6 +90,14 @@ types: $(DEVELOP)  # the rooms under their installed names, as links, for mypy
 
 test: develop
 	@$(BIN)/pytest -n 2 --dist loadfile --disable-warnings --ignore tests/containers
+
+test-deep: develop
+	@export FOUNDRY_PROFILE=deep HYPOTHESIS_PROFILE=deep
+	$(BIN)/pytest --disable-warnings --timeout 0 tests/contracts/test_forge.py
+	$(BIN)/pytest -n 2 --dist worksteal --disable-warnings --timeout 0 -m hypothesis --ignore tests/containers
+
+mutants: develop
+	@$(BIN)/python -m gradmarket.contracts.mutation --mutants $(MUTANTS)
 
 test-containers: $(DEVELOP)
 	@$(BIN)/pytest --disable-warnings -rs tests/containers

