@@ -13,6 +13,7 @@ COMMANDS: Final = {
     "migrate": ("gradmarket.commands.migrate", "migrate", "Bring the service's database to this version's tables."),
     "demo": ("gradmarket.demo.command", "demo", "The whole market on this machine: honest workers, cheats, money."),
     "job": ("gradmarket.commands.job", "app", "Post a job, watch it, steer it, download what it trained."),
+    "data": ("gradmarket.commands.data", "app", "Cut a dataset into partitions, and upload them."),
     "worker": ("gradmarket.worker.cli", "app", "Sell gradients: run a worker, look after its wallet."),
     "wallet": ("gradmarket.worker.cli", "wallet_app", "A worker's key, and what it has earned."),
     "chain": ("gradmarket.commands.chain", "app", "The chain that holds the money."),

@@ -1,0 +1,101 @@
+"""`gradmarket data …`: a researcher's own rows as partitions, and up to the market."""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from pydantic import ValidationError
+
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json, told
+from gradmarket.data import sources
+from gradmarket.data.inputs import chosen
+from gradmarket.data.pack import MANIFEST, Cut, digest_of, file_name, pack, write
+from gradmarket.market.data import formats
+from gradmarket.market.data.manifest import Manifest
+from gradmarket.market.errors import NotFound, Refused
+from gradmarket.place import find
+
+FORMATS: Final = ", ".join(formats.names())
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.command("pack")
+def packing(
+    source: Annotated[
+        Path, typer.Argument(help="npz, npy, safetensors, parquet, csv, jsonl; a saved dataset's folder.")
+    ],
+    rows: Annotated[int, typer.Option("--rows-per-partition", min=1, help="At most.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")],
+    kind: Annotated[str, typer.Option("--format", help=FORMATS)] = formats.DEFAULT,
+    target: Annotated[str | None, typer.Option(help="Column that becomes y; x is all others, side by side.")] = None,
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", metavar="NAME=COLUMN,…", help="An input from these columns; repeat.")
+    ] = None,
+    held_out: Annotated[float, typer.Option(help="Fraction of the rows that becomes the partition test.")] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the shuffle.")] = 0,
+    base_url: Annotated[
+        str | None, typer.Option(help="Where a static server has the folder; else the requester's blobs.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Cut a dataset into partitions with a manifest; the same rows and options give the same bytes."""
+    with told():
+        arrays = chosen(sources.read(source), _columns(inputs or []), target)
+        packed = pack(arrays, Cut(rows, kind, held_out, seed, base_url))
+        write(packed, output)
+    partitions = packed.manifest.partitions
+    facts = {
+        "manifest": packed.digest,
+        "path": str(output / MANIFEST),
+        "partitions": len(partitions),
+        "rows": sum(partition.rows for partition in partitions),
+        "bytes": sum(partition.bytes for partition in partitions),
+    }
+    say_json(facts) if as_json else typer.echo(
+        f"{output}  {facts['partitions']} partitions, {facts['rows']} rows, {facts['bytes']} bytes\n{packed.digest}"
+    )
+
+
+def _columns(inputs: list[str]) -> dict[str, list[str]]:
+    pairs = [text.partition("=") for text in inputs]
+    if any(not name or not columns for name, _, columns in pairs):
+        raise Refused("an input is said as NAME=COLUMN or NAME=COLUMN,COLUMN")
+    return {name: columns.split(",") for name, _, columns in pairs}
+
+
+@app.command()
+def upload(
+    folder: Annotated[Path, typer.Argument(help="What `data pack` wrote.")],
+    market: MarketOption = None,
+    token: TokenOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Upload partitions and manifest as blobs, those that are not there yet; prints the manifest's digest."""
+    with told():
+        body, manifest = _manifest(folder / MANIFEST)
+        with find(market, token, data).market() as there:
+            for partition in manifest.partitions:
+                path = folder / file_name(partition)
+                if path.is_file():
+                    there.upload(_checked(path, partition.digest))
+            digest = there.upload(body)
+    say_json({"manifest": digest}) if as_json else typer.echo(digest)
+
+
+def _manifest(path: Path) -> tuple[bytes, Manifest]:
+    try:
+        body = path.read_bytes()
+        return body, Manifest.model_validate_json(body)
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no {path}: `gradmarket data pack` writes it") from error
+    except ValidationError as error:
+        raise Refused(f"{path} is no manifest: {str(error)[:300]}") from error
+
+
+def _checked(path: Path, digest: str) -> bytes:
+    data = path.read_bytes()
+    if digest_of(data) != digest:
+        raise Refused(f"{path} is not what the manifest says: pack anew")
+    return data

@@ -1,0 +1,74 @@
+"""From whatever columns there are to the inputs of a model: which of them, of which element type."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from gradmarket.market.data.manifest import Column
+from gradmarket.market.errors import Refused
+from gradmarket.market.model.tensors import DTYPES
+
+Arrays = Mapping[str, np.ndarray]
+LABELS_AT_MOST = 100_000
+"""Whole numbers from 0 below this are taken for labels."""
+
+
+def chosen(arrays: Arrays, inputs: Mapping[str, Sequence[str]] | None = None, target: str | None = None) -> Arrays:
+    """The inputs by name: those of `inputs` from its columns side by side, `y` from the column `target`.
+
+    With a target alone, `x` is every other column. With neither, every column is an input of its own name. Raises
+    Refused, naming what is not there.
+    """
+    wanted = dict(inputs or {})
+    if target is not None:
+        wanted.setdefault("x", [name for name in arrays if name != target])
+        wanted["y"] = [target]
+    if not wanted:
+        wanted = {name: [name] for name in arrays}
+    missing = sorted({column for columns in wanted.values() for column in columns} - set(arrays))
+    if missing:
+        raise Refused(f"there is no column {', '.join(missing)[:200]}; there is {', '.join(arrays)[:300]}")
+    found = {name: typed(name, _side_by_side([arrays[column] for column in wanted[name]])) for name in sorted(wanted)}
+    _check_rows(found)
+    return found
+
+
+def _side_by_side(columns: Sequence[np.ndarray]) -> np.ndarray:
+    if len(columns) == 1:
+        return columns[0]
+    if not columns:
+        raise Refused("an input of no columns")
+    return np.concatenate([column.reshape(len(column), -1) for column in columns], axis=1, dtype=np.float32)
+
+
+def typed(name: str, array: np.ndarray) -> np.ndarray:
+    """In an element type that the market has: other floats become float32, other whole numbers int64."""
+    if array.dtype.kind == "f":
+        return array.astype(np.float32, copy=False)
+    if array.dtype.name in DTYPES.values():
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
+    if array.dtype.kind in "iu":
+        if array.size and int(array.max()) >= 2**63:
+            raise Refused(f"{name} has numbers that no int64 holds")
+        return array.astype(np.int64)
+    raise Refused(f"{name} is of {array.dtype}: turn it into numbers first")
+
+
+def _check_rows(arrays: Arrays) -> None:
+    rows = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
+    if len(set(rows.values())) != 1 or not min(rows.values()):
+        raise Refused(f"inputs have one number of rows, and some: {rows}")
+
+
+def columns_of(arrays: Arrays) -> dict[str, Column]:
+    """What a row is, for the manifest."""
+    return {name: _column(name, array) for name, array in sorted(arrays.items())}
+
+
+def _column(name: str, array: np.ndarray) -> Column:
+    """`y` of whole numbers from 0 on counts as labels."""
+    labels = name == "y" and array.ndim == 1 and array.dtype.kind == "i" and int(array.min()) >= 0
+    classes = int(array.max()) + 1 if labels else None
+    if classes is not None and classes > LABELS_AT_MOST:
+        classes = None
+    return Column(dtype=array.dtype.name, shape=array.shape[1:], classes=classes)

@@ -1,0 +1,104 @@
+"""Arrays cut into partitions with a manifest: the same arrays and settings give the same bytes everywhere."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from blake3 import blake3
+
+from gradmarket.data.inputs import columns_of
+from gradmarket.market.data import formats
+from gradmarket.market.data.formats import format_of
+from gradmarket.market.data.manifest import Manifest, Partition
+from gradmarket.market.errors import Refused
+from gradmarket.market.job import canonical
+from gradmarket.market.model.sampling import rows as drawn
+from gradmarket.market.terms import Digest
+
+HELD_OUT: Final = "test"
+MANIFEST: Final = "manifest.json"
+BLOBS: Final = "/v1/blobs/"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """`rows` of a partition at most. `held_out` of all rows, drawn by `seed`, become the partition `test`.
+
+    With `base_url` links lead to a static server's folder, else to the requester's own blobs.
+    """
+
+    rows: int
+    format: str = formats.DEFAULT
+    held_out: float = 0.0
+    seed: int = 0
+    base_url: str | None = None
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A manifest and the files that it names, each by its partition's name."""
+
+    manifest: Manifest
+    files: dict[str, bytes]
+
+    @property
+    def body(self) -> bytes:
+        return canonical(self.manifest.model_dump(mode="json"))
+
+    @property
+    def digest(self) -> Digest:
+        return digest_of(self.body)
+
+
+def digest_of(data: bytes) -> Digest:
+    return Digest("blake3:" + blake3(data).hexdigest())
+
+
+def pack(arrays: Mapping[str, np.ndarray], cut: Cut) -> Packed:
+    """The rows, shuffled by the seed, in partitions of nearly one size. Raises Refused."""
+    if not 0 <= cut.held_out < 1 or cut.rows < 1:
+        raise Refused("a partition has at least one row, and what is held out is a fraction below 1")
+    kind, files, partitions = format_of(cut.format), {}, []
+    for name, places in _parts(len(next(iter(arrays.values()))), cut):
+        data = kind.write({key: np.ascontiguousarray(array[places]) for key, array in arrays.items()})
+        files[name] = data
+        partitions.append(_partition(name, data, len(places), cut))
+    return Packed(Manifest(inputs=columns_of(arrays), partitions=tuple(partitions)), files)
+
+
+def file_name(partition: Partition) -> str:
+    return f"{partition.name}.{partition.format}"
+
+
+def write(packed: Packed, folder: Path) -> None:
+    """One file a partition, and the manifest last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for partition in packed.manifest.partitions:
+        (folder / file_name(partition)).write_bytes(packed.files[partition.name])
+    (folder / MANIFEST).write_bytes(packed.body)
+
+
+def _parts(total: int, cut: Cut) -> Iterator[tuple[str, np.ndarray]]:
+    """(name, places of its rows) of each partition."""
+    order = np.array(drawn(cut.seed.to_bytes(8, "big"), 0, 0, total, total))
+    held_out = round(total * cut.held_out)
+    if cut.held_out and not 0 < held_out < total:
+        raise Refused(f"{cut.held_out} of {total} rows leaves none to hold out, or none to train on")
+    if held_out:
+        yield HELD_OUT, order[:held_out]
+    left = order[held_out:]
+    count = -(-len(left) // cut.rows)
+    for number, places in enumerate(np.array_split(left, count)):
+        yield f"train-{number:0{len(str(count - 1))}d}", places
+
+
+def _partition(name: str, data: bytes, rows: int, cut: Cut) -> Partition:
+    digest = digest_of(data)
+    partition = Partition(
+        name=name, link=f"{BLOBS}{digest}", digest=digest, bytes=len(data), rows=rows, format=cut.format
+    )
+    if cut.base_url is None:
+        return partition
+    return partition.model_copy(update={"link": f"{cut.base_url.rstrip('/')}/{file_name(partition)}"})

@@ -1,0 +1,207 @@
+"""A researcher's files cut into partitions: every source, the same bytes again, and what is refused by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import csv, parquet
+from safetensors.numpy import save_file
+from typer.testing import CliRunner
+
+from gradmarket.cli import app
+from gradmarket.data import sources
+from gradmarket.data.inputs import chosen
+from gradmarket.data.pack import Cut, Packed, pack
+from gradmarket.market.data import formats
+from gradmarket.market.data.formats import format_of
+from gradmarket.market.data.manifest import Manifest
+from gradmarket.market.errors import NotFound, Refused
+
+X = np.arange(40, dtype=np.float64).reshape(10, 4)
+Y = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 0])
+TABLE = pa.table({"a": X[:, 0], "b": X[:, 1], "label": Y})
+
+
+def hugging_face(folder: Path) -> Path:
+    """What `datasets.Dataset.save_to_disk` writes, in two shards."""
+    folder.mkdir()
+    lists = pa.table({"x": pa.array(X.tolist()), "y": Y})
+    names = [f"data-{number:05d}-of-00002.arrow" for number in range(2)]
+    for number, name in enumerate(names):
+        with pa.ipc.new_stream(folder / name, lists.schema) as writer:
+            writer.write_table(lists.slice(5 * number, 5))
+    state = {"_data_files": [{"filename": name} for name in names], "_indices_data_files": None}
+    (folder / "state.json").write_text(json.dumps(state))
+    (folder / "dataset_info.json").write_text("{}")
+    return folder
+
+
+def written(folder: Path, kind: str) -> Path:
+    path = folder / f"rows.{kind}"
+    if kind == "npz":
+        np.savez(path, x=X, y=Y)
+    elif kind == "safetensors":
+        save_file({"x": X, "y": Y}, path)
+    elif kind == "folder":
+        path.mkdir()
+        np.save(path / "x.npy", X)
+        np.save(path / "y.npy", Y)
+    elif kind == "npy":
+        records = np.zeros(10, [("x", "<f8", (4,)), ("y", "<i8")])
+        records["x"], records["y"] = X, Y
+        np.save(path, records)
+    elif kind == "saved":
+        hugging_face(path)
+    elif kind == "parquet":
+        parquet.write_table(pa.table({"x": pa.array(X.tolist()), "y": Y}), path)
+    else:
+        path.write_text("".join(json.dumps({"x": x, "y": int(y)}) + "\n" for x, y in zip(X.tolist(), Y, strict=True)))
+    return path
+
+
+def unpacked(packed: Packed) -> dict[str, dict[str, np.ndarray]]:
+    manifest = packed.manifest
+    return {
+        part.name: format_of(part.format).read(packed.files[part.name], manifest.batch(part.rows))
+        for part in manifest.partitions
+    }
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy", "folder", "safetensors", "parquet", "jsonl", "saved"])
+def test_every_source_gives_the_same_partitions(tmp_path: Path, kind: str) -> None:
+    packed = pack(chosen(sources.read(written(tmp_path, kind))), Cut(4))
+    straight = pack(chosen({"x": X, "y": Y}), Cut(4))
+    assert packed.files == straight.files
+    assert packed.digest == straight.digest
+
+
+def test_a_table_becomes_x_and_y_by_its_target(tmp_path: Path) -> None:
+    csv.write_csv(TABLE, tmp_path / "t.csv")
+    arrays = chosen(sources.read(tmp_path / "t.csv"), target="label")
+    assert {name: (array.shape, array.dtype.name) for name, array in arrays.items()} == {
+        "x": ((10, 2), "float32"),
+        "y": ((10,), "int64"),
+    }
+    named = chosen(sources.read(tmp_path / "t.csv"), {"x": ["b"], "weight": ["a"]}, "label")
+    assert set(named) == {"x", "weight", "y"}
+    assert named["x"].tolist() == X[:, 1].tolist()
+
+
+@settings(max_examples=30)
+@given(
+    total=st.integers(2, 60),
+    rows=st.integers(1, 30),
+    held_out=st.sampled_from([0.0, 0.2, 0.5]),
+    seed=st.integers(0, 2**63 - 1),
+    kind=st.sampled_from(formats.names()),
+)
+def test_every_row_is_in_one_partition(total: int, rows: int, held_out: float, seed: int, kind: str) -> None:
+    arrays = {"x": np.arange(total, dtype=np.float32), "y": np.arange(total)}
+    if held_out and not 0 < round(total * held_out) < total:
+        held_out = 0.0
+    cut = Cut(rows, kind, held_out, seed)
+    packed = pack(arrays, cut)
+    parts = unpacked(packed)
+    assert sorted(np.concatenate([part["y"] for part in parts.values()]).tolist()) == list(range(total))
+    assert all((part["x"] == part["y"]).all() for part in parts.values())
+    assert ("test" in parts) == bool(held_out)
+    sizes = [part.rows for part in packed.manifest.partitions if part.name != "test"]
+    assert max(sizes) <= rows
+    assert max(sizes) - min(sizes) <= 1
+    assert pack(arrays, cut).digest == packed.digest
+
+
+def test_the_manifest_says_what_a_row_is_and_how_many_labels_there_are() -> None:
+    manifest = pack(chosen({"x": X, "y": Y}), Cut(5)).manifest
+    assert manifest.labelled == ((4,), 3)
+    assert pack(chosen({"x": X, "y": Y - 1}), Cut(5)).manifest.labelled is None
+
+
+def test_links_lead_to_the_requester_or_to_a_static_server() -> None:
+    arrays = chosen({"x": X, "y": Y})
+    for partition in pack(arrays, Cut(5)).manifest.partitions:
+        assert partition.link == f"/v1/blobs/{partition.digest}"
+    links = [part.link for part in pack(arrays, Cut(5, base_url="https://d.example/set/")).manifest.partitions]
+    assert links == ["https://d.example/set/train-0.safetensors", "https://d.example/set/train-1.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options", "why"),
+    [
+        ({"x": X, "y": Y[:9]}, {}, "one number of rows"),
+        ({"x": X[:0], "y": Y[:0]}, {}, "and some"),
+        ({"x": np.array(["a", "b"])}, {}, "turn it into numbers"),
+        ({"x": X.astype(object)}, {}, "turn it into numbers"),
+        ({"x": np.array([2**63], np.uint64)}, {}, "no int64"),
+        ({"x": X}, {"target": "label"}, "no column label; there is x"),
+        ({"y": Y}, {"target": "y"}, "no columns"),
+    ],
+)
+def test_what_is_no_dataset_is_refused(arrays: Any, options: Any, why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        chosen(arrays, **options)
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        (pa.array(["a", "b"]), "'c' is string"),
+        (pa.array([1, None]), "missing values"),
+        (pa.array([[1], [1, 2]]), "different lengths"),
+        (pa.array([{"a": 1}] * 2), "'c' is struct"),
+        (pa.array([1, 2], pa.timestamp("s")), "'c' is timestamp"),
+    ],
+)
+def test_a_column_that_is_no_number_is_named(tmp_path: Path, column: Any, why: str) -> None:
+    parquet.write_table(pa.table({"c": column}), tmp_path / "t.parquet")
+    with pytest.raises(Refused, match=why):
+        sources.read(tmp_path / "t.parquet")
+
+
+def test_sources_that_are_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        sources.read(tmp_path / "nowhere.npz")
+    (tmp_path / "a.pt").write_bytes(b"")
+    with pytest.raises(Refused, match="is none of"):
+        sources.read(tmp_path / "a.pt")
+    np.save(tmp_path / "o.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(Refused, match="cannot be read"):
+        sources.read(tmp_path / "o.npy")
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    with pytest.raises(Refused, match="several splits"):
+        sources.read(tmp_path)
+
+
+def test_the_command_writes_the_same_folder_twice(tmp_path: Path) -> None:
+    source = written(tmp_path, "npz")
+    told = []
+    for name in ("one", "two"):
+        options = ["--rows-per-partition", "4", "--held-out", "0.2", "--format", "parquet", "-o", str(tmp_path / name)]
+        done = CliRunner().invoke(app, ["data", "pack", str(source), *options, "--json"])
+        assert done.exit_code == 0, done.stderr
+        told.append(json.loads(done.stdout)["manifest"])
+    first, second = ({p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("one", "two"))
+    assert told[0] == told[1]
+    assert first == second
+    assert set(first) == {"manifest.json", "test.parquet", "train-0.parquet", "train-1.parquet"}
+    assert Manifest.model_validate_json(first["manifest.json"]).named("test").rows == 2
+
+
+def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
+    source = written(tmp_path, "npz")
+    for options, why in (
+        (["--format", "pickle"], "there is jsonl"),
+        (["--input", "x"], "NAME=COLUMN"),
+        (["--held-out", "0.01"], "leaves none"),
+    ):
+        done = CliRunner().invoke(
+            app, ["data", "pack", str(source), "--rows-per-partition", "4", "-o", str(tmp_path / "o"), *options]
+        )
+        assert done.exit_code == 1
+        assert why in done.stderr
+    assert not (tmp_path / "o").exists()
