@@ -18,6 +18,7 @@ from gradmarket.problems import Damaged, Silence, Unreachable, problem
 Json = dict[str, Any]
 CONNECT_S: Final = 5.0
 TIMEOUT: Final = httpx.Timeout(30.0, connect=CONNECT_S)
+UPLOAD: Final = httpx.Timeout(600.0, connect=CONNECT_S)
 CHUNK: Final = 1 << 20
 LEDGER_PAGE: Final = "5000"
 
@@ -76,6 +77,16 @@ class Market:
             whole["items"] += page["items"]
             cursor = page["next"]
         return {name: value for name, value in whole.items() if name != "next"}
+
+    def upload(self, data: bytes) -> str:
+        """Puts a blob there, unless it is there; its digest."""
+        digest = f"blake3:{blake3(data).hexdigest()}"
+        with _answering(self.url):
+            there = self._http.head(f"/v1/blobs/{digest}")
+            if there.status_code == httpx.codes.NOT_FOUND:
+                there = self._http.put(f"/v1/blobs/{digest}", content=data, timeout=UPLOAD)
+        _check(there)
+        return digest
 
     def watch(self, job_id: str, after: int = 0, silence_s: float = 2.0) -> Iterator[Event | None]:
         """The job's events as they happen, until it has ended; None after each `silence_s` without one."""
