@@ -11,7 +11,7 @@ from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.packing import Group
 from gradmarket.contracts.rpc import node_errors, refusal
 from gradmarket.contracts.transactions import Receipt
-from gradmarket.market.terms import Address, Hash, Units
+from gradmarket.market.terms import Address, Amount, Hash, Units
 
 SPAN: Final = 5_000
 """Blocks in one question: public nodes refuse long ones."""
@@ -19,12 +19,20 @@ SPAN: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class JobOpened:
+    """All that was fixed when the job opened. `contract` is who says so; `block` where."""
+
     job: int
     requester: Address
     deposited: Units
     spec_digest: Hash
     expiry: int
     claim_until: int
+    unit: Amount
+    signer: Address
+    slash_window: int
+    endpoint: str
+    contract: Address
+    block: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,7 @@ class Skipped:
 
 
 def opened(ledger: Ledger, receipt: Receipt) -> list[JobOpened]:
-    return [_opened(args) for args in _said(ledger, "JobOpened", receipt)]
+    return [_opened(log) for log in _logged(ledger, "JobOpened", receipt)]
 
 
 def reserved(ledger: Ledger, receipt: Receipt) -> list[Reserved]:
@@ -109,8 +117,19 @@ def accounts_touched(ledger: Ledger, first: int, last: int) -> set[tuple[int, Ad
 
 def find_opened(ledger: Ledger, requester: Address, spec_digest: Hash) -> JobOpened | None:
     """The newest job that `requester` opened for this specification."""
-    found = [_opened(args) for args in _asked(ledger, "JobOpened", {"requester": requester})]
-    return next((job for job in reversed(found) if job.spec_digest == spec_digest), None)
+    return next(iter(all_opened(ledger, requester, spec_digest)), None)
+
+
+def all_opened(ledger: Ledger, requester: Address, spec_digest: Hash) -> list[JobOpened]:
+    """Every job that `requester` opened for this specification, the newest first."""
+    found = [_opened(log) for log in _logs(ledger, "JobOpened", {"requester": requester})]
+    return [job for job in reversed(found) if job.spec_digest == spec_digest]
+
+
+def jobs_touched(ledger: Ledger, first: int, last: int) -> set[int]:
+    """Jobs that were deposited to or refunded from in these blocks."""
+    named = ("Deposited", "Refunded")
+    return {args["jobId"] for name in named for args in _asked(ledger, name, {}, first, last)}
 
 
 def settled_groups(ledger: Ledger, job: int, batch: int) -> list[Group]:
@@ -124,11 +143,12 @@ def batches_crediting(ledger: Ledger, job: int, worker: Address) -> set[int]:
     return {args["batch"] for args in _asked(ledger, "GradientsAccepted", {"jobId": job, "worker": worker})}
 
 
-def _opened(args: Any) -> JobOpened:
-    terms = args["params"]
+def _opened(log: Any) -> JobOpened:
+    args, terms = log["args"], log["args"]["params"]
     return JobOpened(
         args["jobId"], args["requester"], args["deposited"], Hash(bytes(terms["specDigest"])),
-        terms["expiry"], terms["claimUntil"],
+        terms["expiry"], terms["claimUntil"], terms["unit"], terms["voucherSigner"], terms["slashWindow"],
+        terms["endpoint"], log["address"], log["blockNumber"],
     )  # fmt: skip
 
 
@@ -137,22 +157,33 @@ def _digests(packed: bytes) -> tuple[Hash, ...]:
 
 
 def _said(ledger: Ledger, name: str, receipt: Receipt) -> Iterator[Any]:
+    return (log["args"] for log in _logged(ledger, name, receipt))
+
+
+def _logged(ledger: Ledger, name: str, receipt: Receipt) -> Iterator[Any]:
     for log in _event(ledger, name).process_receipt(receipt.raw, errors=DISCARD):
         if log["address"] == ledger.deployment.contract:
-            yield log["args"]
+            yield log
 
 
 def _asked(
     ledger: Ledger, name: str, filters: dict[str, Any], first: int | None = None, last: int | None = None
 ) -> Iterator[Any]:
-    """Arguments of all such events of these blocks, by default since the deployment, in the chain's order."""
+    """The arguments alone."""
+    return (log["args"] for log in _logs(ledger, name, filters, first, last))
+
+
+def _logs(
+    ledger: Ledger, name: str, filters: dict[str, Any], first: int | None = None, last: int | None = None
+) -> Iterator[Any]:
+    """All such events of these blocks, by default since the deployment, in the chain's order."""
     event = _event(ledger, name)
     start = ledger.deployment.block if first is None else first
     end = ledger.block().number if last is None else last
     for at in range(start, end + 1, SPAN):
         with node_errors():
             logs = event.get_logs(filters, from_block=at, to_block=min(end, at + SPAN - 1))
-        yield from (log["args"] for log in logs)
+        yield from logs
 
 
 def _event(ledger: Ledger, name: str) -> ContractEvent:

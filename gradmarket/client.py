@@ -57,9 +57,9 @@ class Market:
         """`action` is pause, resume or cancel."""
         return self._post(f"/v1/jobs/{job_id}/{action}")
 
-    def fund(self, job_id: str, amount: str) -> Json:
-        """Raises the budget by `amount` of the token's smallest unit."""
-        return self._post(f"/v1/jobs/{job_id}/fund", {"amount": amount})
+    def fund(self, job_id: str, amount: str | None = None) -> Json:
+        """Raises the budget by `amount` of the token's smallest unit; `to_sign` is what the funds' owner is to sign."""
+        return self._post(f"/v1/jobs/{job_id}/fund", {"amount": amount} if amount else {})
 
     def stats(self, job_id: str) -> Json:
         return self._get(f"/v1/jobs/{job_id}/stats")

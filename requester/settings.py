@@ -7,10 +7,13 @@ where there is one: containers mount secrets as files (`/run/secrets/gradmarket_
 import os
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, HttpUrl, IPvAnyNetwork, SecretStr, model_validator
+from pydantic import AfterValidator, Field, HttpUrl, IPvAnyNetwork, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
+
+from gradmarket.market.signing import checksum
+from gradmarket.market.terms import Address
 
 SECRETS = "GRADMARKET_SECRETS"
 
@@ -51,7 +54,15 @@ class Settings(BaseSettings):
     signer_key: SecretStr | None = None
     """Signs offers, waves, verdicts and vouchers; made in the data folder where none is given."""
     sender_key: SecretStr | None = None
-    """Owns the jobs on-chain and sends transactions; the local chain's development key where there is one."""
+    """Sends transactions, and owns the jobs on-chain where no other owner is named; made where none is given."""
+    owner: Annotated[Address, AfterValidator(checksum)] | None = None
+    """Owns the jobs on-chain with a key that is not here: it signs deposits and withdrawals elsewhere."""
+    passphrase: SecretStr | None = None
+    """Keeps the keys in the data folder encrypted."""
+    passphrase_file: Path | None = None
+    """The same, from a file's first line."""
+    plain_keys: bool = False
+    """Let the keys lie unencrypted where money is real; on a local chain they may anyway."""
     settle_every_s: float = Field(default=5.0, gt=0)
     """A batch of earned gradients goes on-chain when its oldest has waited so long."""
     settle_gradients: int = Field(default=500, ge=1, le=4000)

@@ -71,8 +71,9 @@ def wired(settings: Settings, public_url: str, relay: Relay | None = None) -> It
         sessions = sessions_of(engine)
         with _first_there(settings.data):
             chain = open_chain(settings)
-            signer = keys.key(settings.signer_key, settings.data / "keys" / "signer")
-            sender = keys.key(settings.sender_key, settings.data / "keys" / "sender")
+            lock = keys.lock(settings, _is_local(chain))
+            signer = keys.key(settings.signer_key, settings.data / "keys" / "signer", lock)
+            sender = keys.key(settings.sender_key, settings.data / "keys" / "sender", lock)
             _remember_token(settings, sessions)
         modelling = Modelling()
         stack.callback(modelling.close)
@@ -133,6 +134,7 @@ def _desk(
             claim_window_s=settings.claim_window_s,
         ),
         endpoint=public_url,
+        owner=settings.owner,
         grant=grant,
     )
 

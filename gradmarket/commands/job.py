@@ -15,6 +15,7 @@ from gradmarket.commands import ledger, progress
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, TokenOption, say_json, told
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import JobSpec
+from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.money import Token
 from gradmarket.place import find
 
@@ -73,10 +74,30 @@ def _warning(spec: JobSpec, token: Token) -> str:
     replication = spec.replication
     most = spec.most_expensive if spec.budget is None else min(spec.budget, spec.most_expensive)
     return (
-        f"{spec.name}: costs at most {token.text(most)}: {spec.rounds} rounds of {spec.tasks_per_round} tasks, "
-        f"{replication.replicas} to {replication.max_replicas} replicas a task, {token.text(spec.price)} each "
-        f"that agrees. What is not earned comes back.\nWorkers see the model and the training data of this job."
+        f"{spec.name}: costs at most {token.text(most)}, {_expected(spec, most, token)}: {spec.rounds} rounds of "
+        f"{spec.tasks_per_round} tasks, {replication.replicas} to {replication.max_replicas} replicas a task. "
+        f"Each that agrees is paid {_priced(spec, token)}. What is not earned comes back.\n"
+        "Workers see the model and the training data of this job."
     )
+
+
+def _expected(spec: JobSpec, most: int, token: Token) -> str:
+    """If every round is run, and the first replicas of every task agree."""
+    gradients = spec.rounds * spec.tasks_per_round * spec.replication.replicas
+    bound = "" if spec.price.least() == spec.price.most else "at most "
+    return f"{bound}{token.text(min(most, gradients * spec.price.most))} if nobody disagrees"
+
+
+def _priced(spec: JobSpec, token: Token) -> str:
+    """The price rule in words: amounts as they are written, everything else as it stands in the job."""
+    price = spec.price
+    if price.name == PLAIN:
+        return token.text(price.most)
+    told = {
+        name: token.text(value) if isinstance(value, str) else str(value)
+        for name, value in (price.model_extra or {}).items()
+    }
+    return f"by the rule {price.name}: " + ", ".join(f"{name} {value}" for name, value in told.items())
 
 
 def _agreed(file: str) -> bool:
@@ -128,16 +149,25 @@ def watch(job: JobArgument, market: MarketOption = None, data: DataOption = None
 @app.command()
 def fund(
     job: JobArgument,
-    amount: Annotated[str, typer.Argument(help="How much more, in the token's smallest unit.")],
+    amount: Annotated[str | None, typer.Argument(help="How much more, in the token's smallest unit.")] = None,
     market: MarketOption = None,
     token: TokenOption = None,
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Raise the job's budget; the difference is deposited on-chain. A job that paused for it goes on with `resume`."""
+    """Raise the job's budget; the difference is deposited on-chain. A job that paused for it goes on with `resume`.
+
+    Where the money has an owner elsewhere, prints the transactions that it is to sign; without an amount, those alone.
+    """
     with told(), find(market, token, data).market() as there:
         changed = there.fund(job, amount)
-        say_json(changed) if as_json else _print(changed, Token.of(there.chain()))
+        if as_json:
+            say_json(changed)
+            return
+        _print(changed, Token.of(there.chain()))
+    for number, each in enumerate(changed["to_sign"], 1):
+        typer.echo(f"\nsign {number}: {each['purpose']}, from {each['from']} on chain {each['chain_id']}")
+        typer.echo(f"  to    {each['to']}\n  data  {each['data']}")
 
 
 app.command("ledger")(ledger.ledger)

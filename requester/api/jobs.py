@@ -5,15 +5,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import FileResponse, JSONResponse
-from pydantic import BaseModel, ConfigDict
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from gradmarket.market.errors import Conflict, NotFound
-from gradmarket.market.fields import AmountField
+from gradmarket.market.errors import NotFound
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import payment
-from gradmarket.market.terms import Amount, Digest, JobState, RoundState
+from gradmarket.market.terms import Digest, JobState, RoundState
 from gradmarket.requester.api.auth import ROLE, Requester
 from gradmarket.requester.api.blobs import ELSEWHERE, PART, WHOLE, served
 from gradmarket.requester.api.idempotency import Key, once
@@ -147,30 +144,6 @@ def resume(context: Here, identity: Requester, job_id: JobPath, key: Key = None)
         return 200, view(context, session, job), None
 
     return once(context, identity.subject, key, {"resume": job_id}, act)
-
-
-class Deposit(BaseModel):
-    """More money for a job, in the token's smallest unit."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    amount: AmountField
-
-
-@router.post(
-    "/{job_id}/fund", response_model=JobView, responses=STEER, summary="Raise the budget; the difference is deposited"
-)
-def fund(context: Here, identity: Requester, job_id: JobPath, deposit: Deposit, key: Key = None) -> JSONResponse:
-    def act(session: Session) -> tuple[int, JobView, None]:
-        job = held(session, job_id)
-        if job.ended_at is not None:
-            raise Conflict(f"the job is {job.state}")
-        job.budget += payment.in_units("amount", deposit.amount, Amount(int(job.unit)))
-        tell(session, job_id, "budget_raised", context.clock(), amount=str(deposit.amount))
-        ring(session, "settle")
-        return 200, view(context, session, job), None
-
-    return once(context, identity.subject, key, {"fund": job_id, "amount": str(deposit.amount)}, act)
 
 
 @router.get("/{job_id}/rounds", responses=NO_JOB)

@@ -77,6 +77,8 @@ class Desk:
     policy: Policy = Policy()
     endpoint: str = ""
     """Where workers find the service; told in JobOpened."""
+    owner: Address | None = None
+    """Owns the jobs with a key that is elsewhere; the sender does where none is named."""
     grant: Callable[[Amount], None] | None = None
     """On a local chain: sees to it that the sender has gas money and at least so many tokens."""
     holder: str = field(default_factory=own_name)

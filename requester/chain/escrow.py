@@ -25,9 +25,9 @@ def approve(token: Address, market: Address) -> Call:
     return calls.approve(token, market, MAX_ALLOWANCE)
 
 
-def open_job(market: Address, job: Job, signer: Address, expiry: int, claim_until: int, endpoint: str) -> Call:
-    """Deposits the job's budget under the digest of its publication."""
-    terms = calls.OpenJob(
+def terms(job: Job, signer: Address, expiry: int, claim_until: int, endpoint: str) -> calls.OpenJob:
+    """The job's budget under the digest of its publication."""
+    return calls.OpenJob(
         amount=Units(job.budget),
         unit=Amount(int(job.unit)),
         expiry=expiry,
@@ -36,7 +36,6 @@ def open_job(market: Address, job: Job, signer: Address, expiry: int, claim_unti
         spec_digest=spec_digest(job),
         endpoint=endpoint,
     )
-    return calls.open_job(market, terms)
 
 
 def spec_digest(job: Job) -> Hash:

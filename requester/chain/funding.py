@@ -8,7 +8,7 @@ from gradmarket.contracts.calls import Call
 from gradmarket.contracts.errors import ContractRefused
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Amount, JobState, Units
-from gradmarket.requester.chain import books, escrow, sender
+from gradmarket.requester.chain import books, escrow, owner, sender
 from gradmarket.requester.chain.desk import Desk, Kind
 from gradmarket.requester.chain.money import with_money
 from gradmarket.requester.store.locks import locked
@@ -25,11 +25,15 @@ def open_jobs(desk: Desk) -> bool:
             return False
         waiting = select(Job).where(Job.state == JobState.AWAITING_FUNDS, Job.chain_job.is_(None))
         jobs = session.scalars(waiting.order_by(Job.created_at, Job.id)).all()
+    if desk.owner is not None:
+        return sum(_await_owner(desk, job) for job in jobs) > 0
     return any(_open(desk, job) for job in jobs)
 
 
 def top_up_jobs(desk: Desk) -> bool:
-    """Deposits what a job's budget was raised by since; whether there was such a job."""
+    """Deposits what a job's budget was raised by since; whether there was such a job. An owner does so itself."""
+    if desk.owner is not None:
+        return False
     with desk.reading() as session:
         raised = select(Job).where(Job.chain_job.is_not(None), Job.ended_at.is_(None), Job.budget > Job.deposited)
         jobs = [job for job in session.scalars(raised) if not sender.under_way(session, Kind.TOP_UP, job.id)]
@@ -37,7 +41,12 @@ def top_up_jobs(desk: Desk) -> bool:
 
 
 def close_jobs(desk: Desk) -> bool:
-    """Takes out what is reserved for nobody in jobs that are over, and after claimUntil all that nobody earned."""
+    """Takes out what is reserved for nobody in jobs that are over, and after claimUntil all that nobody earned.
+
+    An owner does so itself.
+    """
+    if desk.owner is not None:
+        return False
     with desk.reading() as session:
         over = [job for job in with_money(session) if lifecycle.over(JobState(job.state))]
         cases = [job for job in over if not _closing(session, job.id)]
@@ -60,7 +69,17 @@ def _open(desk: Desk, job: Job) -> bool:
         return _say(desk, job.id, f"waits for {deposit} of {desk.ledger.deployment.token} at {desk.sender}")
     if desk.ledger.allowance(desk.sender) < deposit:
         return _approve(desk)
-    return _post(desk, job.id, Kind.OPEN, _opening(desk, job))
+    return _post(desk, job.id, Kind.OPEN, calls.open_job(desk.market, terms(desk, job)))
+
+
+def _await_owner(desk: Desk, job: Job) -> bool:
+    """Looks whether the owner has opened the job, under the terms that it was given, and let the sender act for it."""
+    found = owner.opened(desk, job)
+    if found.job is None:
+        return _say(desk, job.id, found.missing)
+    with desk.begin() as session:
+        books.opened(session, locked(session, Job, job.id), found.job, desk.clock())
+    return True
 
 
 def _top_up(desk: Desk, job: Job) -> bool:
@@ -79,10 +98,11 @@ def _has_money(desk: Desk, deposit: Amount) -> bool:
     return desk.ledger.balance(desk.sender) >= deposit
 
 
-def _opening(desk: Desk, job: Job) -> Call:
+def terms(desk: Desk, job: Job) -> calls.OpenJob:
+    """What the job is to be opened with, if it were now."""
     expiry = escrow.expiry_of(job, max(desk.clock(), desk.ledger.block().time), desk.policy.lifetime_s)
     window = max(desk.policy.claim_window_s, desk.ledger.min_window())
-    return escrow.open_job(desk.market, job, desk.signer, expiry, expiry + window, desk.endpoint)
+    return escrow.terms(job, desk.signer, expiry, expiry + window, desk.endpoint)
 
 
 def _approve(desk: Desk) -> bool:

@@ -36,7 +36,8 @@ def workers(desk: Desk, job_id: str, chain_job: int, named: Iterable[Address]) -
 
 
 def changed(desk: Desk, first: int, last: int) -> bool:
-    """Copies the accounts that the contract's events of these blocks name: what workers did by themselves."""
+    """Copies what the contract's events of these blocks name: what workers, and owners elsewhere, did by themselves."""
+    funded = _funded(desk, first, last)
     named = events.accounts_touched(desk.ledger, first, last)
     with desk.reading() as session:
         ours = session.scalars(select(Job).where(Job.chain_job.in_({chain_job for chain_job, _ in named}))).all()
@@ -44,7 +45,17 @@ def changed(desk: Desk, first: int, last: int) -> bool:
     for found in ours:
         mine = [worker for chain_job, worker in named if chain_job == found.chain_job and worker in known[found.id]]
         workers(desk, found.id, found.chain_job or 0, mine)
-    return bool(ours)
+    return bool(ours) or funded
+
+
+def _funded(desk: Desk, first: int, last: int) -> bool:
+    """Copies the jobs that anybody deposited to, or that were refunded."""
+    chain_jobs = events.jobs_touched(desk.ledger, first, last)
+    with desk.reading() as session:
+        ids = session.scalars(select(Job.id).where(Job.chain_job.in_(chain_jobs))).all()
+    for job_id in ids:
+        job(desk, job_id)
+    return bool(ids)
 
 
 def _workers(job_id: str) -> Select[str]:

@@ -1,6 +1,7 @@
 """All chain work of the service, one step at a time: `step` may be called at any moment, and killed at any moment."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy import select
@@ -10,12 +11,13 @@ from gradmarket.contracts.calls import mint
 from gradmarket.contracts.errors import ChainUnreachable, ForeignChain, NodeRefused
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.transactions import execute, mined
-from gradmarket.market.terms import Address, Amount, JobState
-from gradmarket.requester.chain import duty, funding, mirror, outbox, reconcile, reservations, sender
+from gradmarket.market.terms import Address, Amount, JobState, Units
+from gradmarket.requester.chain import duty, funding, mirror, outbox, owner, reconcile, reservations, sender
 from gradmarket.requester.chain.desk import Desk
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.tables import Job
 
+NOTHING: Final = Units(0)
 GAS_MONEY: Final = 10**19
 """Wei that a sender keeps on a local chain."""
 
@@ -45,6 +47,13 @@ class Office:
         except ForeignChain as error:
             self._foreign(error)
         return False
+
+    def to_sign(self, job: Job, added: Units = NOTHING) -> list[owner.ToSign]:
+        """What the funds' owner is to sign now for the job, if its budget grows by `added`."""
+        desk = self._desk
+        if desk.owner is None:
+            return []
+        return owner.to_sign(desk, job, replace(funding.terms(desk, job), amount=Units(job.budget + added)), added)
 
     def leave(self) -> None:
         """At an orderly end: the next process takes over at once."""

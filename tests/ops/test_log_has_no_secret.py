@@ -1,4 +1,7 @@
-"""A service that logs everything, under honest and broken requests: no token, key or signature is in its log."""
+"""A service that logs everything, under honest and broken requests: no token, key or signature is in its log.
+
+Nor is any among the arguments that every process of the machine can read.
+"""
 
 import sqlite3
 from contextlib import closing
@@ -7,6 +10,7 @@ from pathlib import Path
 from served import served, until
 from signed_in import sign_in
 
+from gradmarket.contracts import keystore
 from gradmarket.contracts.local import LocalChain
 
 JOB = {
@@ -19,10 +23,18 @@ JOB = {
     "price": "1000000000",
 }
 POLL = {"determinism_class": "cpu", "capacity": 1, "wait_s": 0}
+PASSPHRASE = "a passphrase of just this one test"
+
+
+def _arguments(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:  # it has ended
+        return ""
 
 
 def test_a_log_of_everything_has_no_secret(own_anvil: LocalChain, tmp_path: Path) -> None:
-    with served(tmp_path / "data", own_anvil.url) as service:
+    with served(tmp_path / "data", own_anvil.url, {"GRADMARKET_PASSPHRASE": PASSPHRASE}) as service:
         session, signature = sign_in(service.url)
         job = (
             service.http(service.token).post("/v1/jobs", json=JOB, headers={"Idempotency-Key": "the-key"}).json()["id"]
@@ -34,9 +46,15 @@ def test_a_log_of_everything_has_no_secret(own_anvil: LocalChain, tmp_path: Path
         with closing(sqlite3.connect(service.data / "gradmarket.sqlite", timeout=30)) as database:
             database.execute("DROP TABLE tokens")  # errors of the database show what they were asked
         assert service.http(session).post("/v1/work/poll", json=POLL).status_code == 503
+        arguments = [_arguments(path) for path in Path("/proc").glob("[0-9]*/cmdline")]
+        assert any(str(service.data) in line for line in arguments)
         assert service.end() == 0
-        written = service.log.read_text()
-        secrets = [(service.data / "keys" / name).read_text().strip() for name in ("token", "signer", "sender")]
+        written = service.log.read_text() + "".join(arguments)
+        secrets = [service.token, PASSPHRASE]
+        for name in ("signer", "sender"):
+            assert not (service.data / "keys" / name).exists()
+            stored = (service.data / "keys" / f"{name}.json").read_text()
+            secrets.append(keystore.decrypted(stored, PASSPHRASE).to_bytes().hex())
     assert len(service.said("request")) > 5
     assert all(line["request"] for line in service.said("request"))
     assert any("no such table" in line.get("exception", "") for line in service.lines()), (

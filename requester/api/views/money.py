@@ -1,9 +1,10 @@
 """Who earned what, and how far it has come."""
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 from gradmarket.market.terms import ReplicaState
 from gradmarket.requester.api.views.forms import amount, hexed, time
+from gradmarket.requester.chain.owner import ToSign
 from gradmarket.requester.store.tables import Account, Batch, Earned, Transaction, Worker
 
 
@@ -106,3 +107,27 @@ class EarningsView(BaseModel):
     reserved: str
     settled: str
     withdrawn: str
+
+
+class ToSignView(BaseModel):
+    """A transaction for a wallet: EIP-1474's fields, without gas, fees and nonce, which are the wallet's to choose."""
+
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
+
+    purpose: str
+    chain_id: int
+    owner: str = Field(serialization_alias="from")
+    to: str
+    data: str
+    value: str
+
+
+def to_sign_view(row: ToSign) -> ToSignView:
+    return ToSignView(
+        purpose=row.purpose,
+        chain_id=row.chain_id,
+        owner=row.owner,
+        to=row.call.to or "",
+        data="0x" + row.call.data.hex(),
+        value="0",
+    )

@@ -1,0 +1,67 @@
+"""More money for a job; and where its owner signs elsewhere, what it is to sign."""
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict
+from sqlalchemy.orm import Session
+
+from gradmarket.market.errors import Conflict
+from gradmarket.market.fields import AmountField
+from gradmarket.market.rules import payment
+from gradmarket.market.terms import Amount, Units
+from gradmarket.requester.api.auth import Requester
+from gradmarket.requester.api.idempotency import Key, once
+from gradmarket.requester.api.jobs import STEER, JobPath, found, held, view
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.api.views.jobs import JobView
+from gradmarket.requester.api.views.money import ToSignView, to_sign_view
+from gradmarket.requester.context import Context
+from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.tables import Job
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+
+class Deposit(BaseModel):
+    """More money for a job, in the token's smallest unit; none only asks what is to be signed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    amount: AmountField | None = None
+
+
+class Funded(JobView):
+    """`to_sign`: transactions for the owner of the funds, in this order; none where the service owns them."""
+
+    to_sign: list[ToSignView]
+
+
+@router.post(
+    "/{job_id}/fund", response_model=Funded, responses=STEER, summary="Raise the budget; the difference is deposited"
+)
+def fund(context: Here, identity: Requester, job_id: JobPath, deposit: Deposit, key: Key = None) -> JSONResponse:
+    with context.reading() as session:
+        row = found(session, job_id)
+        added = _units(row, deposit)
+    to_sign = [to_sign_view(each) for each in context.office.to_sign(row, added)]
+
+    def act(session: Session) -> tuple[int, Funded, None]:
+        job = held(session, job_id)
+        if added:
+            _raise(context, session, job, added, deposit)
+        return 200, Funded(**dict(view(context, session, job)), to_sign=to_sign), None
+
+    return once(context, identity.subject, key, {"fund": job_id, "amount": str(deposit.amount)}, act)
+
+
+def _units(job: Job, deposit: Deposit) -> Units:
+    return payment.in_units("amount", deposit.amount, Amount(int(job.unit))) if deposit.amount else Units(0)
+
+
+def _raise(context: Context, session: Session, job: Job, added: Units, deposit: Deposit) -> None:
+    if job.ended_at is not None:
+        raise Conflict(f"the job is {job.state}")
+    job.budget += added
+    tell(session, job.id, "budget_raised", context.clock(), amount=str(deposit.amount))
+    ring(session, "settle")
