@@ -1,9 +1,10 @@
-"""Gas for an accepted gradient, on Anvil: a token transfer each, and a packed batch with every digest on-chain."""
+"""Gas for an accepted gradient, on Anvil: batches of both kinds, reservations and vouchers, against a transfer each."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 
 from eth_keys.datatypes import PrivateKey
 
@@ -14,32 +15,51 @@ from gradmarket.contracts.deployment import deploy
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import DEVELOPMENT_KEYS, LocalChain, fund_gas
 from gradmarket.contracts.packing import Group
+from gradmarket.contracts.proofs import batch_root
 from gradmarket.contracts.transactions import Receipt, execute, mined
-from gradmarket.market.signing import address_of
+from gradmarket.market.messages import Voucher
+from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Hash, Units
 
 PREFIX = "gas."
 PRICE = Units(10**6)
 DAY = 86_400
+WORKERS = (1, 8, 64)
+GRADIENTS = (1, 100, 1000)
+TARGETS = {"settle_packed": "<= 1310", "settle_rooted": "<= 110", "voucher": "<= 75"}
+"""Of 1000 gradients to 8 workers, and of one redeem for 1000."""
 
 
 @dataclass(frozen=True)
 class Floor:
-    """A deployment with one funded job and `workers` that have reservations in it."""
+    """A deployment with one funded job, in which each worker has a reservation and was credited once."""
 
     ledger: Ledger
     key: PrivateKey
     job: int
     workers: tuple[Address, ...]
+    numbers: Iterator[int]
+
+    @property
+    def market(self) -> Address:
+        return self.ledger.deployment.contract
 
     def send(self, call: Call) -> Receipt:
         return mined(execute(self.ledger.web3, self.key, call))
 
-    def settle(self, batch: int, gradients: int) -> Receipt:
-        """`gradients` in equal shares; random digests, since zeros are cheaper calldata."""
-        share = gradients // len(self.workers)
-        groups = [Group(worker, PRICE, tuple(Hash(os.urandom(32)) for _ in range(share))) for worker in self.workers]
-        return self.send(calls.settle_packed(self.ledger.deployment.contract, self.job, batch, groups))
+    def reserve(self, workers: Sequence[Address], units: int) -> Receipt:
+        return self.send(calls.reserve(self.market, self.job, [(worker, Units(units)) for worker in workers]))
+
+    def packed(self, groups: list[Group]) -> Receipt:
+        return self.send(calls.settle_packed(self.market, self.job, next(self.numbers), groups))
+
+    def rooted(self, groups: list[Group]) -> Receipt:
+        return self.send(calls.settle_rooted(self.market, self.job, next(self.numbers), batch_root(groups), groups))
+
+    def redeem(self, worker: Address, cumulative: int) -> Receipt:
+        voucher = Voucher(self.job, worker, Units(cumulative))
+        signature = sign(self.key, digest(self.ledger.domain(), voucher))
+        return self.send(calls.redeem(self.market, voucher, signature))
 
 
 @contextmanager
@@ -58,22 +78,53 @@ def floor(workers: int) -> Iterator[Floor]:
         terms = OpenJob(deposit, unit, expiry, expiry + DAY, owner, Hash(os.urandom(32)))
         (opened,) = events.opened(ledger, mined(execute(web3, key, calls.open_job(known.contract, terms))))
         named = tuple(address_of(PrivateKey(os.urandom(32))) for _ in range(workers))
-        made = Floor(ledger, key, opened.job, named)
-        made.send(calls.reserve(known.contract, opened.job, [(worker, Units(10**11)) for worker in named]))
+        made = Floor(ledger, key, opened.job, named, count())
+        made.reserve(named, 10**11)
+        made.packed(batch(named, workers))
+        for worker in named[: len(GRADIENTS)]:
+            made.redeem(worker, PRICE)
         yield made
     finally:
         chain.stop()
 
 
+def batch(workers: Sequence[Address], gradients: int) -> list[Group]:
+    """Shares that differ by one at most; random digests, since zeros are cheaper calldata."""
+    shares = [gradients // len(workers) + (at < gradients % len(workers)) for at in range(len(workers))]
+    return [
+        Group(worker, PRICE, tuple(Hash(os.urandom(32)) for _ in range(share)))
+        for worker, share in zip(workers, shares, strict=True)
+        if share
+    ]
+
+
 def measure() -> Iterator[Figure]:
-    with floor(8) as here:
+    with floor(max(WORKERS)) as here:
         token = here.ledger.deployment.token
         here.send(calls.transfer(token, here.workers[0], Amount(1)))
         transfer = here.send(calls.transfer(token, here.workers[0], Amount(1))).gas
         yield Figure("gas.transfer", transfer, "gas")
-        here.settle(0, 8)
-        for batch, gradients in enumerate((8, 96, 1000), start=1):
-            each = here.settle(batch, gradients).gas / gradients
-            target = "<= 1310" if gradients == 1000 else ""
-            name = f"gas.settle_packed.{gradients}x8"
-            yield Figure(name, each, "gas/gradient", "a token transfer each", each / transfer, target)
+        for worker, gradients in zip(here.workers, GRADIENTS, strict=False):
+            spent = here.redeem(worker, (1 + gradients) * PRICE).gas
+            yield _figure("voucher", gradients, "", spent, transfer, gradients == max(GRADIENTS))
+        yield from _batches(here, transfer)
+        for workers in WORKERS:
+            each = here.reserve(here.workers[:workers], 1).gas / workers
+            yield Figure(f"gas.reserve.{workers}", each, "gas/worker", "a token transfer each", each / transfer)
+
+
+def _batches(here: Floor, transfer: int) -> Iterator[Figure]:
+    """Fewer gradients than workers have no batch of their own: it would be one to fewer workers."""
+    for workers in WORKERS:
+        for gradients in (each for each in GRADIENTS if each >= workers):
+            groups = batch(here.workers[:workers], gradients)
+            aimed = (gradients, workers) == (1000, 8)
+            for kind, receipt in (("settle_packed", here.packed(groups)), ("settle_rooted", here.rooted(groups))):
+                yield _figure(kind, gradients, f"x{workers}", receipt.gas, transfer, aimed)
+
+
+def _figure(kind: str, gradients: int, workers: str, spent: int, transfer: int, aimed: bool) -> Figure:
+    each = spent / gradients
+    target = TARGETS[kind] if aimed else ""
+    name = f"gas.{kind}.{gradients}{workers}"
+    return Figure(name, each, "gas/gradient", "a token transfer each", each / transfer, target)
