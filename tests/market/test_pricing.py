@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from gradmarket import simulation
+from gradmarket import prices
 from gradmarket.market import plugins
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.rules import pricing
@@ -124,15 +124,15 @@ def test_withholding_never_lifts_the_price_over_what_the_others_need(
     """Any coalition, any play of staying away, any supply: the bound of docs/payment.md."""
     members = frozenset(coalition) | frozenset(costs[::3])
     plan = lambda number: members if away[number % len(away)] else frozenset()  # noqa: E731
-    bound = simulation.price_bound(start, [cost for cost in costs if cost not in members])
-    assert all(each.price <= bound for each in simulation.play(start, plan, sorted(costs), rounds=80))
+    bound = prices.price_bound(start, [cost for cost in costs if cost not in members])
+    assert all(each.price <= bound for each in prices.play(start, plan, sorted(costs), rounds=80))
 
 
-@pytest.mark.parametrize("start", simulation.STARTS)
+@pytest.mark.parametrize("start", prices.STARTS)
 def test_it_settles_at_the_target_and_does_not_swing(start: int) -> None:
-    played = list(simulation.play(start))
-    end = played[-simulation.SETTLED :]
-    level = simulation.mean_price(end)
-    assert simulation.rounds_to(played, level) <= 40
-    assert abs(sum(each.milliseconds for each in end) / len(end) / simulation.TARGET_MS - 1) < 0.02
+    played = list(prices.play(start))
+    end = played[-prices.SETTLED :]
+    level = prices.mean_price(end)
+    assert prices.rounds_to(played, level) <= 40
+    assert abs(sum(each.milliseconds for each in end) / len(end) / prices.TARGET_MS - 1) < 0.02
     assert max(each.price for each in end) < 1.05 * min(each.price for each in end)
