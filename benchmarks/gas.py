@@ -39,6 +39,8 @@ class Floor:
     job: int
     workers: tuple[Address, ...]
     numbers: Iterator[int]
+    node: int
+    """Anvil's process."""
 
     @property
     def market(self) -> Address:
@@ -78,7 +80,7 @@ def floor(workers: int) -> Iterator[Floor]:
         terms = OpenJob(deposit, unit, expiry, expiry + DAY, owner, Hash(os.urandom(32)))
         (opened,) = events.opened(ledger, mined(execute(web3, key, calls.open_job(known.contract, terms))))
         named = tuple(address_of(PrivateKey(os.urandom(32))) for _ in range(workers))
-        made = Floor(ledger, key, opened.job, named, count())
+        made = Floor(ledger, key, opened.job, named, count(), chain.pid)
         made.reserve(named, 10**11)
         made.packed(batch(named, workers))
         for worker in named[: len(GRADIENTS)]:
