@@ -12,6 +12,11 @@ HELD: Final = 2**24
 """Decoded elements, of all answers together, that are held at once: 64 MiB."""
 
 
+def size_of(stack: Stack) -> int:
+    """Elements of the shard."""
+    return int(stack.bands[-1].part.stop)
+
+
 def pieces(stack: Stack, part: slice) -> Iterator[tuple[slice, list[Vector]]]:
     """Neighbouring elements of `part` with every answer's values there, flat float32, maybe read-only.
 

@@ -80,13 +80,14 @@ class Sorter:
         return places[self.places]
 
 
-def mean_of_middle(rows: Sequence[Vector], trim: int) -> Vector:
-    """Per column the mean of what is left without the `trim` smallest and largest values; needs 2 trim + 1 rows.
+def mean_of_middle(rows: Sequence[Vector], trim: int, merged: Vector) -> None:
+    """Puts into `merged` per column the mean of its values without the `trim` smallest and largest.
 
-    The values are added from the smallest to the largest in float32: off by at most one rounding for each of them.
+    There are at least 2 trim + 1 rows. The values are added from the smallest to the largest in float32: off by at most
+    one rounding for each of them.
     """
     kept = len(rows) - 2 * trim
-    sorter, merged = Sorter(len(rows), trim, len(rows) - trim), np.empty(rows[0].size, np.float32)
+    sorter = Sorter(len(rows), trim, len(rows) - trim)
     for start in range(0, merged.size, sorter.width):
         part = slice(start, start + sorter.width)
         smallest, *more = sorter.middle([row[part] for row in rows])
@@ -94,9 +95,8 @@ def mean_of_middle(rows: Sequence[Vector], trim: int) -> Vector:
         for values in more:
             np.add(total, values, out=total)
         np.divide(total, np.float32(kept), out=total)
-    return merged
 
 
-def median(rows: Sequence[Vector]) -> Vector:
-    """Per column the middle value, or the mean of the two middle ones."""
-    return mean_of_middle(rows, (len(rows) - 1) // 2)
+def median(rows: Sequence[Vector], merged: Vector) -> None:
+    """Puts into `merged` per column the middle value, or the mean of the two middle ones."""
+    mean_of_middle(rows, (len(rows) - 1) // 2, merged)

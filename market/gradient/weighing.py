@@ -11,7 +11,7 @@ import numpy as np
 
 from gradmarket.market.gradient.aggregators import Stack
 from gradmarket.market.gradient.arrays import CHUNK, Vector
-from gradmarket.market.gradient.columns import pieces
+from gradmarket.market.gradient.columns import pieces, size_of
 from gradmarket.market.gradient.gram import Matrix, gram, ranking
 from gradmarket.market.gradient.sorting import median
 
@@ -49,13 +49,13 @@ def normalised(weights: Sequence[float]) -> list[float]:
 
 
 def _shard(stack: Stack, heavy: Sequence[tuple[int, np.float32]]) -> Vector:
-    merged = np.empty(stack.bands[-1].part.stop, np.float32)
+    merged = np.empty(size_of(stack), np.float32)
     for band in stack.bands:
         for piece, rows in pieces(stack, band.part):
             if band.gradient:
                 _blend([(rows[index], weight) for index, weight in heavy], merged[piece])
             else:
-                merged[piece] = median(rows)
+                median(rows, merged[piece])
     return merged
 
 

@@ -8,11 +8,14 @@ import numpy as np
 
 from gradmarket.market.gradient import aggregators
 from gradmarket.market.gradient.accumulate import MAX_ADDENDS, Accumulator
-from gradmarket.market.gradient.aggregators import Stack
-from gradmarket.market.gradient.arrays import Vector
+from gradmarket.market.gradient.aggregators import Band, Stack
+from gradmarket.market.gradient.arrays import Vector, chunks
+from gradmarket.market.gradient.columns import size_of
 
 TOGETHER: Final = 16
 """Answers whose shards are held at once."""
+COLUMNS: Final = 2**16
+"""Elements of each that are summed at a time, so that the sums stay in a core's cache."""
 
 
 class Settings(aggregators.Settings):
@@ -26,11 +29,21 @@ def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]: 
 
 
 def _mean(stack: Stack) -> Vector:
-    sums = [
-        Accumulator(band.part.stop - band.part.start, band.bound, stack.addends, band.limbs) for band in stack.bands
-    ]
+    merged = np.empty(size_of(stack), np.float32)
+    sums = [(part, _nothing(stack, band, part)) for band in stack.bands for part in _parts(band)]
     rows = stack.rows()
     while group := list(islice(rows, TOGETHER)):
-        for band, total in zip(stack.bands, sums, strict=True):
-            total.extend([row[band.part] for row in group])
-    return np.concatenate([total.mean() for total in sums])
+        for part, total in sums:
+            total.extend([row[part] for row in group])
+    for part, total in sums:
+        merged[part] = total.mean()
+    return merged
+
+
+def _parts(band: Band) -> Iterator[slice]:
+    start, stop, _ = band.part.indices(band.part.stop)
+    return (slice(start + part.start, start + part.stop) for part in chunks(stop - start, COLUMNS))
+
+
+def _nothing(stack: Stack, band: Band, part: slice) -> Accumulator:
+    return Accumulator(part.stop - part.start, band.bound, stack.addends, band.limbs)

@@ -13,7 +13,7 @@ from pydantic import Field
 from gradmarket.market.gradient import aggregators
 from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.columns import pieces
+from gradmarket.market.gradient.columns import pieces, size_of
 from gradmarket.market.gradient.sorting import median
 
 
@@ -32,5 +32,7 @@ def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]: 
 
 
 def _median(stack: Stack) -> Vector:
-    whole = slice(0, stack.bands[-1].part.stop)
-    return np.concatenate([median(rows) for _, rows in pieces(stack, whole)])
+    merged = np.empty(size_of(stack), np.float32)
+    for piece, rows in pieces(stack, slice(0, merged.size)):
+        median(rows, merged[piece])
+    return merged

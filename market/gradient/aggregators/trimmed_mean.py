@@ -13,7 +13,7 @@ from pydantic import Field
 from gradmarket.market.gradient import aggregators
 from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.columns import pieces
+from gradmarket.market.gradient.columns import pieces, size_of
 from gradmarket.market.gradient.sorting import mean_of_middle
 
 
@@ -32,5 +32,7 @@ def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]:
 
 
 def _trimmed(stack: Stack, trim: int) -> Vector:
-    whole = slice(0, stack.bands[-1].part.stop)
-    return np.concatenate([mean_of_middle(rows, trim) for _, rows in pieces(stack, whole)])
+    merged = np.empty(size_of(stack), np.float32)
+    for piece, rows in pieces(stack, slice(0, merged.size)):
+        mean_of_middle(rows, trim, merged[piece])
+    return merged
