@@ -114,13 +114,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mutants", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--skip", type=int, default=0, help="place in the sample to begin at: a long run cut in parts")
     chosen = parser.parse_args()
     with TemporaryDirectory() as folder:
         workshop = Workshop.at(Path(folder))
         if not workshop.passes():
             sys.exit("the tests fail without any fault")
         fates = []
-        for mutant, fate in judged(workshop, sample(sources(), chosen.seed), chosen.mutants):
+        for mutant, fate in judged(workshop, sample(sources(), chosen.seed)[chosen.skip :], chosen.mutants):
             print(f"{fate}: {mutant}", flush=True)
             fates.append((mutant, fate))
     print(json.dumps(report(fates, explanations())))

@@ -56,8 +56,8 @@ def staker(ledger: Ledger, worker: Address) -> Staker:
 
 def exposure(ledger: Ledger, job: int, worker: Address) -> Exposure:
     with node_errors():
-        *figures, quorum = ledger.market.functions.exposure(job, worker).call()
-    return Exposure(*figures, Hash(bytes(quorum)))
+        at_risk, accused, until, cases, quorum = ledger.market.functions.exposure(job, worker).call()
+    return Exposure(at_risk, accused, until, cases, Hash(bytes(quorum)))
 
 
 def case(ledger: Ledger, case_id: Hash) -> Case:
