@@ -20,6 +20,7 @@ from gradmarket.runner import DocumentInfo, Runner
 from gradmarket.worker.ahead import Ahead
 from gradmarket.worker.fetch import Fetcher
 from gradmarket.worker.policy import Limits, too_heavy
+from gradmarket.worker.worth import Effort
 
 Arrays = Mapping[str, np.ndarray]
 Compute = Callable[[Arrays, Arrays, bytes, GradientStep], dict[str, np.ndarray]]
@@ -76,6 +77,13 @@ class Bench:
             self._runner.compute(state, batch, bytes(32), publication.spec.step)
             seconds.append(time.perf_counter() - started)
         return min(seconds)
+
+    def effort(self, publication: Publication) -> Effort:
+        """What one task costs here, tried out on its first rows."""
+        seconds = self.trial(publication)
+        step = publication.spec.step
+        size = min(step.microbatch or step.rows, step.rows)
+        return Effort(self._runner.bound(size).operations * -(-step.rows // size), seconds)
 
     def _load(self, publication: Publication) -> DocumentInfo:
         """The document in the runner, once it is known that this machine bears its step."""

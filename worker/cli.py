@@ -26,6 +26,8 @@ PayoutOption = Annotated[str | None, typer.Option("--payout", help="Where earnin
 DeviceOption = Annotated[str | None, typer.Option("--device", help="What computes: cpu, or cuda.")]
 MemoryOption = Annotated[int | None, typer.Option("--max-memory", help="Bytes that a step may take.")]
 DiskOption = Annotated[int | None, typer.Option("--max-disk", help="Bytes that downloads may take.")]
+TflopOption = Annotated[str | None, typer.Option("--min-per-tflop", help="Least pay for 10^12 operations.")]
+HourOption = Annotated[str | None, typer.Option("--min-per-hour", help="Least pay for an hour at your own speed.")]
 PriceOption = Annotated[str | None, typer.Option("--min-price", help="Least pay, in the token's smallest unit.")]
 JobOption = Annotated[list[str] | None, typer.Option("--job", help="Work for this job only; may be repeated.")]
 
@@ -40,6 +42,8 @@ def run_command(
     max_memory: MemoryOption = None,
     max_disk: DiskOption = None,
     min_price: PriceOption = None,
+    min_per_tflop: TflopOption = None,
+    min_per_hour: HourOption = None,
     job: JobOption = None,
     passphrase_file: PassphraseOption = None,
     plain_key: PlainOption = False,
@@ -47,6 +51,7 @@ def run_command(
 ) -> None:
     """Work for a market until the first SIGTERM or SIGINT, which finishes what is in flight; a second leaves now."""
     given = {"market": market, "rpc": rpc, "payout": payout, "data": data, "device": device, "min_price": min_price}
+    given |= {"min_per_tflop": min_per_tflop, "min_per_hour": min_per_hour}
     keys = {"passphrase_file": passphrase_file, "plain_key": plain_key or None}
     settings = settings_of(**given, **keys, max_memory=max_memory, max_disk=max_disk, jobs=job or None)
     with told():

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gradmarket.market.errors import NotFound
+from gradmarket.market.job import Publication
+from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.signing import Domain, Signer, signer_of
 from gradmarket.market.terms import Address, Amount, JobId, JobState, Units
 from gradmarket.market.wire import ChainFacts, Lease, UploadAnswer
@@ -12,7 +14,7 @@ from gradmarket.worker.bench import Bench
 from gradmarket.worker.chain import Sight
 from gradmarket.worker.client import JobView, Market
 from gradmarket.worker.held import Held
-from gradmarket.worker.policy import Limits, Proposal, Reason, Standing, too_slow, why_not
+from gradmarket.worker.policy import Limits, Proposal, Reason, Standing, too_cheap, too_slow, why_not
 from gradmarket.worker.problems import DownloadFailed, DownloadRefused, Problem
 from gradmarket.worker.report import Journal, Money
 from gradmarket.worker.settings import Settings
@@ -20,6 +22,7 @@ from gradmarket.worker.signals import Signals
 from gradmarket.worker.stores import Stores
 from gradmarket.worker.vouchers import Account, Book
 from gradmarket.worker.wallet import Wallet
+from gradmarket.worker.worth import Effort, least
 
 ENDED = frozenset({JobState.FINISHED, JobState.CANCELLED, JobState.FAILED})
 
@@ -39,6 +42,7 @@ class Desk:
     determinism_class: str
     stores: Stores = field(default_factory=lambda: Stores(frozenset()))
     _views: dict[JobId, JobView] = field(default_factory=dict)
+    _efforts: dict[JobId, Effort] = field(default_factory=dict)
     _step_seconds: dict[JobId, float] = field(default_factory=dict)
 
     @property
@@ -54,6 +58,19 @@ class Desk:
     def least_units(self) -> Units:
         """The least price in the market's unit, rounded up."""
         return Units(-(-self.limits.min_price // int(self.facts.unit)))
+
+    @property
+    def least_by_job(self) -> dict[JobId, Units]:
+        """The least price in jobs whose effort is known, the newest of them, so that none is leased to be declined."""
+        known = list(self._efforts.items())[-64:] if self.limits.minimum.minds_effort else []
+        unit = int(self.facts.unit)
+        return {job: Units(-(-least(self.limits.minimum, effort) // unit)) for job, effort in known}
+
+    def effort(self, job: JobId, publication: Publication) -> Effort:
+        """What one task of the job costs here, measured once. Raises MarketError where this machine cannot do it."""
+        if job not in self._efforts:
+            self._efforts[job] = self.bench.effort(publication)
+        return self._efforts[job]
 
     @property
     def address(self) -> Address:
@@ -96,7 +113,16 @@ class Desk:
         if self.signer not in chain.signers:
             return Reason.FOREIGN_SIGNER
         known = self._step_seconds.get(lease.job, 0.0)
-        return why_not(proposal, chain, standing, self.limits) or too_slow(known, lease.seconds)
+        reason = why_not(proposal, chain, standing, self.limits) or too_slow(known, lease.seconds)
+        return reason or self._too_cheap(lease.job, proposal, chain.unit)
+
+    def _too_cheap(self, job: JobId, proposal: Proposal, unit: Amount) -> Reason | None:
+        """Looks at what the work costs only where a price or a minimum depends on it."""
+        price = proposal.publication.spec.price
+        if price.name == PLAIN and not self.limits.minimum.minds_effort:
+            return None
+        effort = self.effort(job, proposal.publication)
+        return too_cheap(Amount(proposal.offer.price * unit), price, effort, unit, self.limits)
 
     def _outstanding(self, chain_job: int, in_flight: Sequence[Held]) -> Units:
         account = self.book.find(self.domain, chain_job)

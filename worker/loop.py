@@ -100,6 +100,7 @@ class Loop:
             vouchers_for=self._desk.jobs_to_ask_about(leaving),
             jobs=tuple(sorted(self._desk.limits.jobs)),
             min_price=self._desk.least_units,
+            min_prices=self._desk.least_by_job,
             leaving=leaving,
             wait_s=min(wait_s, FIRST_REST_S) if self._leasing.resting else wait_s,
         )

@@ -13,10 +13,12 @@ from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.payment import unpaid
+from gradmarket.market.rules.pricing import Price, Work
 from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.signing import Domain, check
 from gradmarket.market.terms import GENESIS_ROUND, Address, Amount, Hash, JobId, Units
 from gradmarket.market.wire import hash_of
+from gradmarket.worker.worth import NOTHING, Effort, Minimum, least
 
 
 class Reason(StrEnum):
@@ -39,6 +41,7 @@ class Reason(StrEnum):
     OTHER_PARAMETERS = "the first round does not start from the published parameters"
     """Work on parameters that nobody else has."""
     CHEAP = "it pays less than the least that was set"
+    CHEAP_FOR_ITS_WORK = "it pays less than the least that was set for so many operations, or so much time here"
     UNDERPRICED = "it pays less than the job promises"
     """Advertise one price, offer another."""
     UNPAID = "earlier gradients for this requester are not paid yet"
@@ -57,7 +60,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What this worker agreed to. `min_price` in the token's smallest unit; `margin_s` seconds."""
+    """What this worker agreed to. Minimums in the token's smallest unit; `margin_s` seconds."""
 
     jobs: frozenset[JobId]
     min_price: Amount
@@ -66,6 +69,12 @@ class Limits:
     margin_s: float
     max_flops: float
     max_memory: int
+    min_per_tflop: Amount = NOTHING
+    min_per_hour: Amount = NOTHING
+
+    @property
+    def minimum(self) -> Minimum:
+        return Minimum(self.min_price, self.min_per_tflop, self.min_per_hour)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +176,13 @@ def judged_within(proposal: Proposal) -> int:
     offer, replication = proposal.offer, proposal.publication.spec.replication
     waves = replication.max_replicas - replication.replicas + 1
     return waves * (offer.lease_seconds + offer.wave_seconds + offer.upload_seconds)
+
+
+def too_cheap(pay: Amount, price: Price, effort: Effort, unit: Amount, limits: Limits) -> Reason | None:
+    """Of a task whose effort is known: `pay` for one gradient, under the job's `price` rule."""
+    if pay < price.least(Work(effort.flops, unit)):
+        return Reason.UNDERPRICED
+    return Reason.CHEAP_FOR_ITS_WORK if pay < least(limits.minimum, effort) else None
 
 
 def too_heavy(flops: float, memory: int, limits: Limits) -> Reason | None:

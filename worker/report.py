@@ -102,8 +102,3 @@ class Journal:
         if done.unpaid:
             text += f", {done.unpaid} not paid yet"
         self.say("summary", text, **asdict(done))
-
-
-def estimate(price: Amount, step_seconds: float, overhead_seconds: float = 0.05) -> Amount:
-    """What an hour would bring at most, were there always work: price x 3600 / (step + overhead)."""
-    return Amount(int(price * (3600.0 / max(1e-3, step_seconds + overhead_seconds))))

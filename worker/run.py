@@ -132,6 +132,8 @@ def _limits(settings: Settings) -> Limits:
     return Limits(
         jobs=settings.jobs,
         min_price=settings.min_price,
+        min_per_tflop=settings.min_per_tflop,
+        min_per_hour=settings.min_per_hour,
         leases=settings.leases,
         unpaid=settings.unpaid,
         margin_s=settings.margin_s,

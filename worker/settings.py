@@ -39,6 +39,10 @@ class Settings(BaseSettings):
     """Works for these jobs only; for any where empty."""
     min_price: AmountField = Amount(1)
     """Least pay for a gradient, in the token's smallest unit."""
+    min_per_tflop: AmountField = Amount(0)
+    """Least pay for 10^12 floating-point operations, by the document's bound."""
+    min_per_hour: AmountField = Amount(0)
+    """Least pay for an hour of steps, at the speed that this machine is measured at."""
     max_memory: int = Field(default=8 * GIB, ge=2**28)
     """Bytes that a step may take."""
     max_disk: int = Field(default=16 * GIB, ge=2**20)

@@ -1,0 +1,29 @@
+"""docs/payment.md: every line of its tables names a test, each test that is named is there, and its prices are made."""
+
+import re
+from pathlib import Path
+
+import pytest
+from test_security_page import functions
+
+from gradmarket import prices
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "payment.md").read_text()
+NAMED = sorted(set(re.findall(r"`([\w/.]+)::(\w+)`", PAGE)))
+
+
+@pytest.mark.parametrize(("path", "name"), NAMED, ids=[f"{path}-{name}" for path, name in NAMED])
+def test_a_named_test_is_there(path: str, name: str) -> None:
+    assert name in functions(ROOT / path)
+
+
+def test_every_line_names_a_test() -> None:
+    tables = [block for block in re.findall(r"(?:^\|.*\n)+", PAGE, re.M) if "| tests |" in block]
+    rows = [row for table in tables for row in table.splitlines()[2:]]
+    assert len(rows) > 30
+    assert [row for row in rows if "::" not in row] == []
+
+
+def test_the_tables_of_prices_are_what_the_simulation_prints() -> None:
+    assert prices.tables() in PAGE

@@ -1,0 +1,86 @@
+"""The least price that keeps an owner's minimums, and the choice among several offers."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradmarket.market.rules.pricing import Price
+from gradmarket.market.terms import Amount, JobId
+from gradmarket.worker.policy import Limits, Reason, too_cheap
+from gradmarket.worker.worth import HOUR_S, OVERHEAD_S, Effort, Minimum, Prospect, best, hourly, least
+
+AMOUNTS = st.integers(0, 10**24).map(Amount)
+EFFORTS = st.builds(Effort, st.integers(0, 10**16), st.floats(0, 10**4))
+MINIMUMS = st.builds(Minimum, AMOUNTS, AMOUNTS, AMOUNTS)
+PROSPECTS = st.builds(
+    Prospect, st.text("abc", min_size=1, max_size=3), st.just("job"), AMOUNTS, EFFORTS, AMOUNTS, st.integers(1, 1000)
+)
+LIMITS = Limits(frozenset[JobId](), Amount(1), 1, 1, 0.0, 1e16, 2**30)
+ONE = Amount(1)
+
+
+@given(minimum=MINIMUMS, effort=EFFORTS)
+def test_the_least_price_keeps_every_minimum_and_one_less_breaks_one(minimum: Minimum, effort: Effort) -> None:
+    price = least(minimum, effort)
+
+    def kept(pay: int) -> bool:
+        by_time = pay * 3600 >= minimum.hour * effort.whole
+        return pay >= minimum.gradient and pay * 10**12 >= minimum.tflop * effort.flops and by_time
+
+    assert kept(price)
+    assert price == 0 or not kept(price - 1)
+
+
+def test_an_hour_counts_what_a_task_takes_beside_its_step() -> None:
+    assert hourly(Amount(100), Effort(1, 1 - 1 / 16)) == 100 * HOUR_S / (15 / 16 + OVERHEAD_S) // 1
+    assert hourly(Amount(100), Effort(1, 0.0)) == 100 * 3600 * 20
+
+
+@given(prospects=st.lists(PROSPECTS, max_size=8, unique_by=lambda one: one.job), minimum=MINIMUMS, seed=st.integers())
+def test_the_best_pays_most_for_a_second_whatever_the_order(
+    prospects: list[Prospect], minimum: Minimum, seed: int
+) -> None:
+    chosen = best(prospects, minimum)
+    fit = [one for one in prospects if one.price >= least(minimum, one.effort) and one.worth > 0]
+    assert (chosen is None) == (not fit)
+    assert chosen is None or all(chosen.worth >= one.worth for one in fit)
+    Random(seed).shuffle(prospects)
+    assert best(prospects, minimum) == chosen
+
+
+def test_a_dearer_gradient_that_takes_longer_is_not_better() -> None:
+    quick = Prospect("quick", "", Amount(10), Effort(1, 0.05))
+    slow = Prospect("slow", "", Amount(50), Effort(1, 1.0))
+    assert best([slow, quick], Minimum(ONE)) == quick
+    assert best([slow, quick], Minimum(Amount(11))) == slow
+    assert best([slow, quick], Minimum(Amount(51))) is None
+
+
+def test_gas_can_make_small_pay_worthless() -> None:
+    dear = Prospect("dear gas", "", Amount(10), Effort(1, 0.05), gas=Amount(1000), gradients=100)
+    assert best([dear], Minimum(ONE)) is None
+    assert best([replace(dear, gradients=101)], Minimum(ONE)) is not None
+
+
+@pytest.mark.parametrize(
+    ("pay", "price", "limits", "reason"),
+    [
+        (20, "20", {}, None),
+        (20, "20", {"min_per_tflop": Amount(10)}, None),
+        (19, "19", {"min_per_tflop": Amount(10)}, Reason.CHEAP_FOR_ITS_WORK),
+        (20, "20", {"min_per_hour": Amount(3600 * 20)}, None),
+        (20, "20", {"min_per_hour": Amount(3600 * 21)}, Reason.CHEAP_FOR_ITS_WORK),
+        (20, {"name": "cost", "per_tflop": "10", "ceiling": "90"}, {}, None),
+        (19, {"name": "cost", "per_tflop": "10", "ceiling": "90"}, {}, Reason.UNDERPRICED),
+        (5, {"name": "controller", "floor": "5", "ceiling": "9", "start": "9", "target_ms": 1}, {}, None),
+        (4, {"name": "controller", "floor": "5", "ceiling": "9", "start": "9", "target_ms": 1}, {}, Reason.UNDERPRICED),
+    ],
+)
+def test_an_offer_is_held_against_its_rule_and_the_minimums(pay, price, limits, reason) -> None:  # type: ignore[no-untyped-def]
+    """Two TFLOP that take a second here: what a cheat offers under its own rule is found too."""
+    effort = Effort(2 * 10**12, 0.95)
+    rule = Price.model_validate(price)
+    assert too_cheap(Amount(pay), rule, effort, ONE, replace(LIMITS, **limits)) == reason
