@@ -1,0 +1,128 @@
+"""A patient attacker over two hundred rounds: caught, or bounded by what honest noise does; honest operators never."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradmarket.market.rules.drift import Contribution, Lean, after_round, differences, leaning, limit, line
+from gradmarket.market.rules.sketch import sketch
+from gradmarket.market.terms import Hash
+
+ROUNDS, TASKS, SIZE = 200, 6, 300
+OPERATORS = ("ann", "bea", "cem", "mallory")
+SECRET = Hash(bytes(range(32)))
+SIGMA = 1.0
+"""The length of an honest answer's error."""
+
+
+def sketched(gradient: np.ndarray) -> np.ndarray:
+    """By the real projection, in two tensors."""
+    tensors = {"weight": gradient[:250].astype(np.float32), "bias": gradient[250:].astype(np.float32)}
+    return line(sketch(tensors, SECRET))
+
+
+PROJECTION = np.stack([sketched(row) for row in np.eye(SIZE)])
+"""The sketch is linear, so its rows are sketched once."""
+
+
+class Market:
+    """Rounds of a job whose gradients change; each task is answered by one operator, drawn by chance."""
+
+    def __init__(self, seed: int, bias: float, noise: float = SIGMA) -> None:
+        self.random = np.random.default_rng(seed)
+        direction = self.random.standard_normal(SIZE)
+        self.bias = bias * direction / np.linalg.norm(direction)
+        self.noise, self.leans, self.pushed = noise, dict[str, Lean](), np.zeros(SIZE)
+
+    def error(self, length: float) -> np.ndarray:
+        return length * self.random.standard_normal(SIZE) / math.sqrt(SIZE)
+
+    def round(self) -> None:
+        honest = self.random.standard_normal(SIZE)
+        answers = []
+        for operator in self.random.choice(OPERATORS, TASKS):
+            hostile = operator == "mallory"
+            given_answer = honest + self.error(self.noise if hostile else SIGMA) + (self.bias if hostile else 0.0)
+            self.pushed += self.bias / TASKS if hostile else 0.0
+            answers.append(Contribution(frozenset({str(operator)}), given_answer @ PROJECTION))
+        self.leans = after_round(self.leans, answers)
+
+    def caught_after(self, rounds: int = ROUNDS) -> int | None:
+        for number in range(1, rounds + 1):
+            self.round()
+            if leaning(self.leans):
+                assert leaning(self.leans) == ["mallory"]
+                return number
+        return None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_honest_operators_raise_no_alarm(seed: int) -> None:
+    market = Market(seed, bias=0.0)
+    assert market.caught_after() is None
+    assert all(0.3 < lean.ratio < 2.5 for lean in market.leans.values())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_who_leans_by_as_much_as_honest_errors_is_caught_within_two_hundred_rounds(seed: int) -> None:
+    caught = Market(seed, bias=1.0).caught_after()
+    assert caught is not None
+    assert 20 < caught < ROUNDS
+
+
+@pytest.mark.parametrize(("bias", "noise"), [(0.05, 1.0), (0.2, 1.0), (1.0, 8.0), (3.0, 30.0)])
+def test_who_is_not_caught_has_moved_the_run_by_no_more_than_the_bound(bias: float, noise: float) -> None:
+    """Under a small lean as under one that hides in noise of its own."""
+    market = Market(5, bias, noise)
+    market.caught_after()
+    lean = market.leans["mallory"]
+    bound = limit(lean.rounds, len(OPERATORS)) * math.sqrt(lean.squares)
+    share = np.linalg.norm(market.pushed) / (bias * ROUNDS)
+    assert np.linalg.norm(market.pushed) <= share * bound * 1.4, "1.4: what a sketch may shorten"
+    assert lean.moved(share) <= share * bound
+
+
+def test_the_bound_grows_as_the_square_root_of_the_rounds() -> None:
+    def bound(rounds: int) -> float:
+        return limit(rounds, 8) * math.sqrt(rounds)
+
+    assert bound(20_000) / bound(200) < 14
+    assert 20_000 / 200 == 100
+
+
+def test_a_smaller_lean_takes_longer_as_the_formula_says() -> None:
+    """limit^2 (1 + s^2 / t^2) rounds; s^2, of a difference of two means, is a little under 1 here."""
+    for bias in (2.0, 0.5):
+        caught = Market(7, bias).caught_after(1000)
+        assert caught == pytest.approx(limit(200, len(OPERATORS)) ** 2 * (1 + 0.9 / bias**2), rel=0.4)
+
+
+def test_a_change_of_direction_is_forgiven_as_noise_is() -> None:
+    lean = Lean(np.zeros(2))
+    for step in range(100):
+        lean = lean.after(np.array([(-1.0) ** step, 0.0]))
+    assert lean.ratio == 0.0
+    for _ in range(100):
+        lean = lean.after(np.array([1.0, 0.0]))
+    assert lean.ratio == pytest.approx(100 / math.sqrt(200))
+
+
+def test_without_others_to_compare_with_nothing_is_said() -> None:
+    one = Contribution(frozenset({"ann"}), np.ones(64))
+    both = Contribution(frozenset({"ann", "bea"}), np.zeros(64))
+    assert differences([one]) == {}
+    assert list(differences([one, both])) == ["bea"]
+    assert after_round({}, [one]) == {}
+
+
+@given(st.lists(st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=3), min_size=1, max_size=30))
+def test_a_lean_is_at_most_the_square_root_of_its_rounds(steps: list[list[float]]) -> None:
+    """Cauchy and Schwarz: so nobody is over the limit before round limit^2, whatever happens."""
+    lean = Lean(np.zeros(3))
+    for step in steps:
+        lean = lean.after(np.array(step))
+    assert lean.ratio <= math.sqrt(lean.rounds) * (1 + 1e-9)
+    assert limit(1, 1) > math.sqrt(30)
