@@ -16,6 +16,6 @@ def packages() -> list[str]:
 setup(
     packages=packages(),
     package_dir={"gradmarket": "gradmarket"} | {f"gradmarket.{room}": room for room in ROOMS},
-    package_data={"": ["*.json", "artifacts/*.json", "*.mako", "*.html", "*.css", "*.js", "py.typed"]},
+    package_data={"": ["*.json", "artifacts/*.json", "*.mako", "*.html", "*.css", "*.js", "*.pyi", "py.typed"]},
     exclude_package_data={"": ["node_modules/*"]},
 )

@@ -32,13 +32,11 @@ def manifest_of(blobs: Blobs, spec: JobSpec) -> Manifest:
         raise JobRefused(field, first["msg"]) from error
 
 
-def check(blobs: Blobs, modelling: Modelling, spec: JobSpec, manifest: Manifest, inputs: Expected) -> None:
-    """The partitions have what the model reads, rows enough for a task, and those that lie here are here.
+def check(blobs: Blobs, modelling: Modelling, spec: JobSpec, manifest: Manifest) -> None:
+    """There are rows enough for a task, and the partitions that are said to lie here do.
 
-    `inputs` is one row of what the model reads. The held-out partition is read once, so that a bad one is refused now
-    and not after a round. Raises JobRefused.
+    The held-out partition is read once, so that a bad one is refused now and not after a round. Raises JobRefused.
     """
-    _check_inputs(manifest, inputs)
     partitions = training(manifest, spec)
     if not partitions:
         raise JobRefused("data.manifest.partitions", "none is left to train on beside the held-out one")
@@ -46,12 +44,13 @@ def check(blobs: Blobs, modelling: Modelling, spec: JobSpec, manifest: Manifest,
         if spec.step.rows > partition.rows:
             raise JobRefused("step.rows", f"partition {partition.name!r} has only {partition.rows}")
         if partition.link.startswith(OURS):
-            _check_here(blobs, partition, partition.link.removeprefix(OURS))
+            _check_here(blobs, partition)
     if spec.evaluation is not None:
         _check_held_out(blobs, modelling, manifest, manifest.named(spec.evaluation.partition))
 
 
-def _check_inputs(manifest: Manifest, inputs: Expected) -> None:
+def check_inputs(manifest: Manifest, inputs: Expected) -> None:
+    """The partitions have what the model reads of one row. Raises JobRefused."""
     declared = manifest.batch(1)
     if dict(inputs) != declared:
         names = sorted(name for name in {*inputs, *declared} if inputs.get(name) != declared.get(name))
@@ -67,8 +66,9 @@ def _said(expected: Expected, name: str) -> str:
     return f"{dtype}{list(shape[1:])} a row"
 
 
-def _check_here(blobs: Blobs, partition: Partition, named: str) -> None:
+def _check_here(blobs: Blobs, partition: Partition) -> None:
     field = f"data.manifest.partitions.{partition.name}"
+    named = partition.link.removeprefix(OURS) if partition.link.startswith(OURS) else partition.digest
     if named != partition.digest:
         raise JobRefused(field, f"its link names {named[:80]}, its digest is {partition.digest}")
     if not blobs.has(partition.digest):
@@ -78,7 +78,7 @@ def _check_here(blobs: Blobs, partition: Partition, named: str) -> None:
 
 
 def _check_held_out(blobs: Blobs, modelling: Modelling, manifest: Manifest, partition: Partition) -> None:
-    _check_here(blobs, partition, partition.digest)
+    _check_here(blobs, partition)
     try:
         modelling.held_out(blobs, manifest, partition)
     except (Refused, RunnerFailed) as error:

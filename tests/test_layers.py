@@ -30,8 +30,9 @@ REQUESTER: Final = {
 }
 """Arrows inside the requester go to the same height or down."""
 
-TORCH: Final = ("gradmarket.market.model", "gradmarket.runner")
+TORCH: Final = ("gradmarket.market.model", "gradmarket.runner", "gradmarket.sdk")
 NO_TORCH: Final = (
+    "gradmarket",
     "gradmarket.requester.cli",
     "gradmarket.requester.queue",
     "gradmarket.worker.cli",
@@ -42,7 +43,7 @@ CHILD: Final = "gradmarket.runner.child"
 
 LATE_IMPORTS: Final[set[tuple[str, str]]] = set()
 """(module, function) at a command line's edge that import something heavy when called."""
-BY_NAME: Final = {"gradmarket.market.plugins", "gradmarket.cli"}
+BY_NAME: Final = {"gradmarket.market.plugins", "gradmarket.cli", "gradmarket"}
 """Modules that import by a name out of a fixed list."""
 
 PURE_OTHERS: Final = {

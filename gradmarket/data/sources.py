@@ -1,4 +1,4 @@
-"""What a researcher has on disk, as arrays by name: numpy's files, Parquet, CSV, JSON lines, saved Hugging Face sets."""
+"""What a researcher has on disk, as arrays by name: numpy, Parquet, CSV, JSON lines, saved Hugging Face datasets."""
 
 import json
 from collections.abc import Callable

@@ -125,8 +125,9 @@ def _refuse(context: Context, job_id: str, reason: str) -> None:
 
 def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication, Facts]:
     manifest = dataset.manifest_of(context.blobs, spec)
+    dataset.check(context.blobs, context.modelling, spec, manifest)
     model = _model(context, spec, manifest)
-    dataset.check(context.blobs, context.modelling, spec, manifest, model.inputs)
+    dataset.check_inputs(manifest, model.inputs)
     memory = begin(model.layout, tensors.unpack(context.blobs.read(model.parameters)), move_of(spec)).memory
     publication = Publication(
         job=job_id,

@@ -14,13 +14,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
 from gradmarket.contracts.local import LocalChain
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-MAKE, SERVE, WORKERS, JOB, CURL = BLOCKS
+MAKE, SERVE, WORKERS, JOB, CURL, DATA = BLOCKS
+ALONE, HIRED = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
 
 
 def test_the_two_commands_are_targets_and_so_is_what_contributing_names() -> None:
@@ -30,6 +32,13 @@ def test_the_two_commands_are_targets_and_so_is_what_contributing_names() -> Non
     assert named
     assert MAKE.split("\n")[:2] == ["make demo", "make test"]
     assert set(named) <= targets
+
+
+def test_the_script_that_hires_is_the_one_that_trains_alone_but_for_ten_lines() -> None:
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=True, timeout=120)
+    assert float(done.stdout) < 1.5
+    alone, hired = ([line for line in script.splitlines() if line.strip()] for script in (ALONE, HIRED))
+    assert len([line for line in hired if line not in alone]) <= 10
 
 
 @pytest.fixture
@@ -74,6 +83,12 @@ def test_by_hand_and_with_curl_alone(folder: Path) -> None:
                 told = run(CURL)
                 assert "event: finished" in told
                 assert '"payable"' in told
+                np.savez(folder / "rows.npz", x=np.zeros((20, 3), np.float32), y=np.arange(20) % 2)
+                run(DATA)
+                assert (folder / "manifest.txt").read_text().startswith("blake3:")
+                script = HIRED.replace("rounds=20", "rounds=2")
+                (folder / "hired.py").write_text(script)
+                assert 0 < float(run("python hired.py").splitlines()[-1]) < 3
     finally:
         chain = LocalChain.reattach(folder / "data" / "chain")
         if chain is not None:

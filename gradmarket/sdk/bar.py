@@ -1,0 +1,35 @@
+"""A job's rounds as a bar on a terminal, and as a line a round elsewhere."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from gradmarket.commands import progress
+from gradmarket.commands.progress import Job, Show
+from gradmarket.money import Token
+
+
+@contextmanager
+def bar(console: Console, token: Token) -> Iterator[Show]:
+    """`show` takes the job's view whenever something may have changed."""
+    if not console.is_terminal:
+        with progress.display(console, token) as show:
+            yield show
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.fields[told]}"), console=console) as shown:
+        task = shown.add_task("", total=None, told="")
+
+        def show_bar(job: Job) -> None:
+            done = 0 if job["round"] is None else job["round"] + 1
+            shown.update(task, description=job["name"], total=job["rounds"], completed=done, told=_told(job, token))
+
+        yield show_bar
+
+
+def _told(job: Job, token: Token) -> str:
+    """What beside the rounds is known by now, and why it waits."""
+    facts = [f"{name} {value}" for name, value in progress.facts(job, token)[1:] if value != "-"]
+    return "  ".join([*facts, job["reason"]]).strip()

@@ -1,0 +1,118 @@
+"""The market as a researcher sees it: give it a module, a loss and a dataset, and have a job."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from pydantic import ValidationError
+from torch import nn
+
+from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack
+from gradmarket.market.data import formats
+from gradmarket.market.errors import Refused
+from gradmarket.market.job import JobSpec
+from gradmarket.market.model import tensors
+from gradmarket.market.model.figures import Published
+from gradmarket.money import Token
+from gradmarket.place import find
+from gradmarket.sdk.job import Job
+from gradmarket.sdk.model import Loss, published
+from gradmarket.sdk.rows import arrays_of
+
+PARTITION_ROWS: Final = 4096
+ADAMW: Final = {"name": "adamw", "lr": 1e-3}
+
+
+class Market:
+    """The service at `url`; `token` is its requester's. Without them: the environment's, or this machine's own service.
+
+    Raises NotFound where there is none.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None) -> None:
+        self._client = find(url, token).market()
+
+    def __enter__(self) -> "Market":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._client.__exit__(*exception)
+
+    def train(
+        self,
+        module: nn.Module,
+        loss: Loss,
+        dataset: Any,
+        *,
+        rounds: int,
+        price: int | str,
+        optimizer: Mapping[str, Any] = ADAMW,
+        rows: int = 64,
+        target: str | None = None,
+        held_out: float = 0.1,
+        partition_format: str = formats.DEFAULT,
+        seed: int = 0,
+        **fields: Any,
+    ) -> Job:
+        """Posts a job that trains `module` from the state it is in, and uploads what it needs. Workers see it all.
+
+        `loss(module(x), y)` is the mean over the rows. `dataset`: see rows.arrays_of. Each task takes `rows` rows; a
+        fraction `held_out` of all is kept to measure on. `price` of an agreeing replica is a whole number of the
+        token's smallest unit, or in tokens with the symbol: "0.01 GRAD". `fields` are further ones of a job. The module
+        is compared with what workers will compute, bit by bit, before anything is sent.
+
+        Raises DocumentRefused for a model that the market cannot express, Refused for a dataset or field that is unfit,
+        Problem or Unreachable where the service refuses or is silent.
+        """
+        fields = {"name": type(module).__name__, "seed": seed, "step": {"rows": rows}, **fields}
+        fields |= {"optimizer": dict(optimizer), "rounds": rounds, "price": self._amount(price)}
+        _check(fields)
+        arrays = arrays_of(dataset, target)
+        packed = pack(arrays, Cut(max(PARTITION_ROWS, 2 * rows), partition_format, held_out, seed))
+        made = published(module, loss, arrays)
+        if held_out:
+            fields.setdefault("evaluation", {"partition": HELD_OUT, "metric": _metric(made)})
+        return self._post(fields, made, packed)
+
+    def job(self, job_id: str) -> Job:
+        """A job that was posted before. Raises Problem where there is none."""
+        return Job(self._client, str(self._client.job(job_id)["id"]))
+
+    def jobs(self, state: str | None = None) -> Iterator[Job]:
+        """All jobs, oldest first."""
+        return (Job(self._client, job["id"]) for job in self._client.jobs(state))
+
+    def _post(self, fields: dict[str, Any], made: Published, packed: Packed) -> Job:
+        parts = {"document": made.document, "evaluation": made.evaluation, "parameters": tensors.pack(made.parameters)}
+        model = {name: self._client.upload(data) for name, data in parts.items()}
+        for data in packed.files.values():
+            self._client.upload(data)
+        spec = {**fields, "model": model, "data": {"manifest": self._client.upload(packed.body)}}
+        return Job(self._client, str(self._client.submit(spec)["id"]))
+
+    def _amount(self, price: int | str) -> str:
+        """In the token's smallest unit. Raises Refused."""
+        text = str(price).strip()
+        if text.isascii() and text.isdigit():
+            return text
+        token = Token.of(self._client.chain())
+        number, _, symbol = text.partition(" ")
+        whole, _, fraction = number.partition(".")
+        if symbol != token.symbol or not (whole + fraction).isdigit() or len(fraction) > token.decimals:
+            raise Refused(f"a price is a whole number of the smallest unit, or like '0.01 {token.symbol}'")
+        return str(int(whole + fraction.ljust(token.decimals, "0")))
+
+
+def _metric(made: Published) -> str:
+    """What is watched on the held-out rows."""
+    return "accuracy" if "accuracy" in json.loads(made.evaluation)["metrics"] else "loss"
+
+
+def _check(fields: dict[str, Any]) -> None:
+    """All that a job says but its model and data, before these are made. Raises Refused, naming the fields."""
+    stands_in = {"model": {"architecture": "mlp"}, "data": {"ready": "digits"}}
+    try:
+        JobSpec.model_validate(fields | stands_in)
+    except ValidationError as error:
+        faults = (f"{'.'.join(map(str, fault['loc'])) or 'the job'}: {fault['msg']}" for fault in error.errors())
+        raise Refused("; ".join(faults)) from error

@@ -1,0 +1,307 @@
+"""A module, a loss and a dataset of one's own, trained on a market that runs."""
+
+import io
+import json
+import re
+import runpy
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from conftest import ALONE
+from rich.console import Console
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+from typer.testing import CliRunner
+
+from gradmarket import Job, Market
+from gradmarket.cli import app
+from gradmarket.data.inputs import columns_of
+from gradmarket.data.pack import digest_of
+from gradmarket.demo.service import Service
+from gradmarket.market.data import formats
+from gradmarket.market.data.formats import format_of
+from gradmarket.market.data.manifest import Manifest, Partition
+from gradmarket.market.errors import DocumentRefused, Refused
+from gradmarket.market.job import canonical
+from gradmarket.market.model.tensors import pack
+from gradmarket.problems import Problem
+from gradmarket.sdk.job import JobEnded
+from gradmarket.sdk.model import load, published
+from gradmarket.sdk.rows import arrays_of
+
+ROOT = Path(__file__).parents[2]
+QUIET = Console(file=io.StringIO())
+
+
+def blobs(rows: int = 240) -> tuple[Tensor, Tensor]:
+    """Three clouds in the plane, each a class."""
+    generator = torch.Generator().manual_seed(1)
+    y = torch.arange(rows) % 3
+    centres = torch.tensor([[0.0, 2.0], [2.0, -1.0], [-2.0, -1.0]])
+    return centres[y] + 0.3 * torch.randn(rows, 2, generator=generator), y
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def bits(module: nn.Module) -> dict[str, bytes]:
+    return {name: tensor.numpy().tobytes() for name, tensor in module.state_dict().items()}
+
+
+def test_ten_lines_train_a_module_of_ones_own(market: Market) -> None:
+    x, y = blobs()
+    model, loss = network(), nn.CrossEntropyLoss()
+    before = bits(model)
+    job = market.train(
+        model, loss, TensorDataset(x, y), optimizer={"name": "adamw", "lr": 0.1}, rows=100, rounds=8,
+        price="0.01 GRAD", held_out=0.2, replication=ALONE,
+    )  # fmt: skip
+    assert bits(model) == before, "a copy was published"
+    lines = io.StringIO()
+    ended = job.watch(Console(file=lines))
+    assert "round 8/8" in lines.getvalue()
+    assert ended["costs"]["price"] == str(10**16)
+    assert job.state == "finished"
+    assert job.metrics["accuracy"] > 0.95
+    job.load_into(model)
+    model.eval()
+    assert loss(model(x), y) < 0.3
+    assert int(model[1].num_batches_tracked) == 8
+    with pytest.raises(Refused, match="not the model"):
+        job.load_into(nn.Linear(2, 3))
+    assert [round["number"] for round in market.job(job.id).rounds()] == list(range(8))
+
+
+def test_a_saved_hugging_face_dataset_trains_a_regression_in_parquet(market: Market, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((90, 2)).astype(np.float32)
+    table = pa.table({"a": x[:, 0], "b": x[:, 1], "sum": x.sum(1)})
+    with pa.ipc.new_stream(tmp_path / "data-00000-of-00001.arrow", table.schema) as writer:
+        writer.write_table(table)
+    (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
+    model = nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))
+    job = market.train(
+        model, nn.functional.mse_loss, tmp_path, target="sum", optimizer={"name": "sgd", "lr": 0.3}, rows=60,
+        rounds=6, price=10**9, partition_format="parquet", replication=ALONE,
+    )  # fmt: skip
+    losses = [round["loss"] for round in (job.watch(QUIET), job.rounds())[1]]
+    assert losses[-1] < losses[0] / 4
+
+
+def posted(served: Service, **fields: Any) -> tuple[httpx.Client, str]:
+    """By what anybody may send with curl; (the client, the job's id)."""
+    client = httpx.Client(base_url=served.place.url, headers={"Authorization": f"Bearer {served.place.token}"})
+    job = {
+        "name": "by curl", "model": {"architecture": "mlp", "arguments": {"hidden": [4]}}, "step": {"rows": 8},
+        "optimizer": {"lr": 0.1}, "rounds": 1, "price": "1000000000", "replication": ALONE, **fields,
+    }  # fmt: skip
+    answer = client.post("/v1/jobs", json=job)
+    assert answer.status_code == 201, answer.text
+    return client, str(answer.json()["id"])
+
+
+def put(served: Service, data: bytes) -> str:
+    digest = digest_of(data)
+    headers = {"Authorization": f"Bearer {served.place.token}"}
+    assert httpx.put(f"{served.place.url}/v1/blobs/{digest}", content=data, headers=headers).status_code == 201
+    return digest
+
+
+def ended(client: httpx.Client, job: str) -> dict[str, Any]:
+    until = time.monotonic() + 60
+    while (now := client.get(f"/v1/jobs/{job}").json())["state"] not in ("finished", "failed", "cancelled"):
+        assert time.monotonic() < until, now
+        time.sleep(0.1)
+    return dict(now)
+
+
+def partition(kind: str, seed: int) -> tuple[bytes, Partition]:
+    generator = np.random.default_rng(seed)
+    arrays = {"x": generator.standard_normal((16, 3)).astype(np.float32), "y": generator.integers(0, 4, 16)}
+    data = format_of(kind).write(arrays)
+    digest = digest_of(data)
+    name = f"{kind}-{seed}"
+    return data, Partition(name=name, link=f"/v1/blobs/{digest}", digest=digest, bytes=len(data), rows=16, format=kind)
+
+
+INPUTS = columns_of({"x": np.zeros((1, 3), np.float32), "y": np.array([3])})
+
+
+def manifest_of(*partitions: Partition) -> bytes:
+    return canonical(Manifest(inputs=INPUTS, partitions=partitions).model_dump(mode="json"))
+
+
+def test_a_manifest_with_every_format_trains_a_ready_model_by_curl_alone(served: Service) -> None:
+    made = [partition(kind, 0) for kind in formats.names()]
+    for data, _ in made:
+        put(served, data)
+    manifest = put(served, manifest_of(*(part for _, part in made)))
+    held_out = {"partition": "parquet-0", "metric": "accuracy"}
+    client, job = posted(served, data={"manifest": manifest}, tasks_per_round=4, evaluation=held_out)
+    now = ended(client, job)
+    assert (now["state"], now["accepted"]) == ("finished", 4), now["reason"]
+    assert 0 <= now["metrics"]["accuracy"] <= 1
+
+
+def test_a_dataset_is_packed_uploaded_and_trained_on_by_command(
+    served: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADMARKET_DATA", str(served.data))
+    x, y = blobs(60)
+    np.savez(tmp_path / "rows.npz", x=x.numpy(), y=y.numpy())
+
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(app, list(arguments))
+        assert done.exit_code == 0, done.stderr
+        return done.stdout.strip()
+
+    packed = str(tmp_path / "packed")
+    run("data", "pack", str(tmp_path / "rows.npz"), "--rows-per-partition", "25", "--held-out", "0.2", "-o", packed)
+    job = {
+        "name": "packed", "model": {"architecture": "mlp", "arguments": {"hidden": [4]}}, "step": {"rows": 8},
+        "data": {"manifest": run("data", "upload", packed)}, "evaluation": {"partition": "test"},
+        "optimizer": {"lr": 0.1}, "rounds": 2, "price": "1000000000", "replication": ALONE,
+    }  # fmt: skip
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    posted = run("job", "submit", str(tmp_path / "job.json"), "--yes")
+    run("job", "watch", posted)
+    assert json.loads(run("job", "show", posted, "--json"))["accepted"] == 2
+
+
+def lying(body: bytes, **changed: Any) -> bytes:
+    told = json.loads(body)
+    told["partitions"][0] |= changed
+    return canonical(told)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"bytes": 7}, "bytes, not 7"),
+        ({"rows": 17}, "cannot be read"),
+        ({"format": "npz"}, "cannot be read"),
+        ({"format": "pickle"}, r"data\.manifest\.partitions\.0\.format: .*there is jsonl"),
+        ({"digest": "blake3:" + "1" * 64}, "its link names"),
+        ({"rows": 0}, r"data\.manifest\.partitions\.0\.rows"),
+    ],
+)
+def test_a_manifest_that_lies_ends_its_job_with_the_reason(served: Service, changed: Any, why: str) -> None:
+    (first, held_out), (second, rest) = partition("jsonl", 1), partition("npy", 1)
+    put(served, first)
+    put(served, second)
+    manifest = put(served, lying(manifest_of(held_out, rest), **changed))
+    evaluation = {"partition": held_out.name, "metric": "loss"}
+    now = ended(*posted(served, data={"manifest": manifest}, evaluation=evaluation))
+    assert now["state"] == "failed"
+    assert re.search(why, now["reason"]), now["reason"]
+
+
+def test_a_partition_that_nobody_uploaded_ends_its_job(served: Service) -> None:
+    _, part = partition("npz", 99)
+    now = ended(*posted(served, data={"manifest": put(served, manifest_of(part))}))
+    assert now["state"] == "failed"
+    assert "upload it first" in now["reason"]
+
+
+def test_a_model_that_reads_something_else_ends_its_job(served: Service) -> None:
+    data, part = partition("npz", 2)
+    put(served, data)
+    x, y = blobs(8)
+    made = published(nn.Linear(2, 3), nn.functional.cross_entropy, {"x": x.numpy(), "y": y.numpy()})
+    model = {"document": put(served, made.document), "parameters": put(served, pack(made.parameters))}
+    now = ended(*posted(served, data={"manifest": put(served, manifest_of(part))}, model=model))
+    assert now["state"] == "failed"
+    assert "x: the model reads float32[2] a row, it has float32[3] a row" in now["reason"]
+
+
+def test_a_job_is_cancelled_and_says_so(served: Service, market: Market) -> None:
+    _, posted_id = posted(served, data={"ready": "digits"}, rounds=1000)
+    job = market.job(posted_id)
+    job.cancel()
+    assert job.state == "cancelled"
+    with pytest.raises(JobEnded, match="cancelled by its requester"):
+        job.watch(QUIET)
+    assert job.id in [one.id for one in market.jobs("cancelled")]
+    assert isinstance(job, Job)
+
+
+def test_what_is_wrong_is_said_before_anything_is_sent(market: Market) -> None:
+    x, y = blobs(40)
+
+    class Odd(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            scores = torch.cat([x, x[:, :1]], 1)
+            return scores[scores[:, 0].nonzero().squeeze(1)]
+
+    before = len(list(market.jobs()))
+    cases: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
+        (Odd(), (x, y), {}, DocumentRefused, "the model"),
+        (network(), (x, y), {"roundz": 1}, Refused, "roundz"),
+        (network(), (x, y), {"price": "0.01 EUR"}, Refused, "0.01 GRAD"),
+        (network(), (x, y), {"price": "1e3"}, Refused, "smallest unit"),
+        (network(), (x, y), {"held_out": 1.0}, Refused, "fraction below 1"),
+        (network(), (x, y), {"partition_format": "pickle"}, Refused, "there is jsonl"),
+        (network(), x, {}, Refused, "a pair"),
+        (network(), (x, y[:7]), {}, Refused, "one number of rows"),
+        (network(), {"x": x, "z": y}, {}, Refused, "name its target"),
+        (network(), {"x": np.array([{}]), "y": y[:1]}, {}, Refused, "no array of numbers"),
+    ]
+    for module, dataset, fields, kind, why in cases:
+        with pytest.raises(kind, match=why):
+            market.train(module, nn.CrossEntropyLoss(), dataset, **{"rounds": 1, "price": 1, **fields})
+    with pytest.raises(Problem):
+        market.job("nothing")
+    assert len(list(market.jobs())) == before
+
+
+def test_datasets_of_every_kind_are_the_same_rows() -> None:
+    x, y = blobs(10)
+    pairs: Any = [(x[index], y[index]) for index in range(10)]
+
+    class Pairs(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return 10
+
+        def __getitem__(self, index: int) -> Any:
+            return pairs[index]
+
+    for dataset in ((x, y), TensorDataset(x, y), {"x": x.numpy(), "y": y.numpy()}, Pairs()):
+        arrays = arrays_of(dataset)
+        assert (arrays["x"] == x.numpy()).all()
+        assert (arrays["y"] == y.numpy()).all()
+
+
+def test_tied_weights_are_loaded_once() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+            self.second.weight = self.first.weight
+
+    tied = Tied()
+    load(tied, {"first.weight": np.eye(2, dtype=np.float32)})
+    assert torch.equal(tied.second.weight, torch.eye(2))
+    with pytest.raises(Refused, match=r"first\.weight"):
+        load(tied, {"first.weight": np.zeros((3, 3), np.float32)})
+
+
+def test_the_package_is_light_until_its_door_is_used() -> None:
+    code = "import sys, gradmarket; assert 'torch' not in sys.modules and not hasattr(gradmarket, 'Nothing')"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_tabular_example_runs(
+    served: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GRADMARKET_DATA", str(served.data))
+    runpy.run_path(str(ROOT / "examples" / "tabular.py"))["main"](6, replication=ALONE)
+    assert float(capsys.readouterr().out.split()[-1]) > 0.8

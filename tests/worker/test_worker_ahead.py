@@ -1,0 +1,102 @@
+"""What is loaded ahead of time: once, by another thread, and never an error before somebody asks."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradmarket.worker.ahead import Ahead
+from gradmarket.worker.problems import DownloadFailed
+
+
+class Loads:
+    """Things that know how often, and by which thread, they were loaded."""
+
+    def __init__(self) -> None:
+        self.by: dict[str, list[str]] = {}
+        self.broken: set[str] = set()
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def __call__(self, name: str) -> Callable[[], str]:
+        def load() -> str:
+            self.by.setdefault(name, []).append(threading.current_thread().name)
+            self.gate.wait(5)
+            if name in self.broken:
+                self.broken.discard(name)
+                raise DownloadFailed(name)
+            return name.upper()
+
+        return load
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 5
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def test_what_was_expected_is_there_and_loaded_once() -> None:
+    ahead, loads = Ahead[str](2), Loads()
+    ahead.expect("a", loads("a"))
+    ahead.expect("a", loads("a"))
+    wait_until(lambda: "a" in loads.by)
+    assert [ahead.take("a", loads("a")) for _ in range(2)] == ["A", "A"]
+    assert loads.by == {"a": ["ahead"]}
+
+
+def test_what_nobody_expected_is_loaded_where_it_is_asked_for() -> None:
+    ahead, loads = Ahead[str](2), Loads()
+    assert ahead.take("a", loads("a")) == "A"
+    assert ahead.take("a", loads("a")) == "A"
+    assert loads.by == {"a": ["MainThread"]}
+
+
+def test_who_asks_for_what_is_being_loaded_waits_for_it() -> None:
+    ahead, loads = Ahead[str](2), Loads()
+    loads.gate.clear()
+    ahead.expect("a", loads("a"))
+    wait_until(lambda: "a" in loads.by)
+    threading.Timer(0.05, loads.gate.set).start()
+    assert ahead.take("a", loads("a")) == "A"
+    assert loads.by == {"a": ["ahead"]}
+
+
+def test_a_queue_before_it_is_not_waited_for() -> None:
+    ahead, loads = Ahead[str](4), Loads()
+    loads.gate.clear()
+    slow = Loads()
+    ahead.expect("slow", loads("slow"))
+    wait_until(lambda: "slow" in loads.by)
+    ahead.expect("a", slow("a"))
+    assert ahead.take("a", slow("a")) == "A"
+    assert slow.by == {"a": ["MainThread"]}
+    loads.gate.set()
+
+
+def test_what_failed_ahead_of_time_is_tried_again_when_it_is_asked_for() -> None:
+    ahead, loads = Ahead[str](2), Loads()
+    loads.broken.add("a")
+    ahead.expect("a", loads("a"))
+    wait_until(lambda: not loads.broken)
+    assert ahead.take("a", loads("a")) == "A"
+    loads.broken.add("b")
+    with pytest.raises(DownloadFailed):
+        ahead.take("b", loads("b"))
+    assert ahead.take("b", loads("b")) == "B"
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcdef")), max_size=30), st.integers(1, 4))
+def test_whatever_is_expected_what_is_taken_is_right(moves: list[tuple[bool, str]], kept: int) -> None:
+    ahead, loads = Ahead[str](kept), Loads()
+    for taking, name in moves:
+        if taking:
+            assert ahead.take(name, loads(name)) == name.upper()
+        else:
+            ahead.expect(name, loads(name))
+        assert len(ahead._things) <= kept
