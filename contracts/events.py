@@ -4,9 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from eth_abi.exceptions import DecodingError
+from eth_utils.crypto import keccak
+from hexbytes import HexBytes
+from web3 import Web3
 from web3.contract.contract import ContractEvent
+from web3.exceptions import Web3Exception
 from web3.logs import DISCARD
 
+from gradmarket.contracts.artifact import load
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.packing import Group
 from gradmarket.contracts.rpc import node_errors, refusal
@@ -124,6 +130,20 @@ def all_opened(ledger: Ledger, requester: Address, spec_digest: Hash) -> list[Jo
     """Every job that `requester` opened for this specification, the newest first."""
     found = [_opened(log) for log in _logs(ledger, "JobOpened", {"requester": requester})]
     return [job for job in reversed(found) if job.spec_digest == spec_digest]
+
+
+def announced(web3: Web3, first: int, last: int) -> Iterator[JobOpened]:
+    """Every JobOpened of these blocks, whatever contract says so: its address tells, and its code is to be compared."""
+    event = web3.eth.contract(abi=list(load("GradMarket").abi)).events.JobOpened()
+    for at in range(first, last + 1, SPAN):
+        with node_errors():
+            topics = [HexBytes(keccak(text=event.signature))]
+            logs = web3.eth.get_logs({"fromBlock": at, "toBlock": min(last, at + SPAN - 1), "topics": topics})
+        for log in logs:
+            try:
+                yield _opened(event.process_log(log))
+            except (Web3Exception, DecodingError):
+                continue  # a stranger's event of the same name
 
 
 def jobs_touched(ledger: Ledger, first: int, last: int) -> set[int]:

@@ -104,6 +104,11 @@ class Runner:
         child = self._child
         return None if child is None else child.pid
 
+    @property
+    def current(self) -> str:
+        """The digest of the document that was loaded last; empty before."""
+        return self._current
+
     def determinism_class(self) -> str:
         """Runners of one class compute the same bits; see protocol: proven by votes, never by this name alone."""
         with self._lock:

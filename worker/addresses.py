@@ -38,12 +38,35 @@ def resolve(host: str, port: int) -> list[str]:
     return [str(address[4][0]) for address in found]
 
 
+class PublicOnly(httpx.HTTPTransport):
+    """Requests go to public addresses alone, looked up and judged anew for each: for markets that nobody named."""
+
+    def __init__(self, look_up: Resolve = resolve) -> None:
+        super().__init__()
+        self._look_up = look_up
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Raises httpx.ConnectError in place of DownloadRefused and DownloadFailed."""
+        try:
+            where = place(str(request.url), "", self._look_up, own=False)
+        except (DownloadRefused, DownloadFailed) as error:
+            raise httpx.ConnectError(str(error), request=request) from error
+        request.extensions = {**request.extensions, "sni_hostname": request.url.host}
+        request.url = where.url
+        return super().handle_request(request)
+
+
 def place(
-    link: str, origin: str, look_up: Resolve = resolve, own: bool = True, allowed: frozenset[str] = frozenset()
+    link: str,
+    origin: str,
+    look_up: Resolve = resolve,
+    own: bool = True,
+    allowed: frozenset[str] = frozenset(),
+    named: bool = True,
 ) -> Place:
     """Where to fetch `link` from, which may be relative to the market's `origin`.
 
-    The market's own origin is allowed, wherever it is: the worker's owner named it; but not (`own` false) after a
+    The market's own origin is allowed, wherever it is, if the worker's owner `named` it; but not (`own` false) after a
     redirect from elsewhere. So are the origins `allowed`, which the owner named too: to be given only where the market
     itself says the link, not where a job's dataset does. Any other host must have public addresses only. Raises
     DownloadRefused for other schemes, private, loopback and link-local addresses, and credentials.
@@ -56,12 +79,13 @@ def place(
         raise DownloadRefused(f"{link[:200]!r} is neither http nor https")
     if url.userinfo:
         raise DownloadRefused("the link carries credentials")
-    if own and _origin(url) == _origin(httpx.URL(origin)):
+    home = own and _origin(url) == _origin(httpx.URL(origin))
+    if home and named:
         return Place(url, url.netloc.decode(), str(url), True)
     if _origin(url) in {_origin(httpx.URL(named)) for named in allowed}:
         return Place(url, url.netloc.decode(), str(url), False)
     address = _public(url.host, url.port or PORTS[url.scheme], look_up)
-    return Place(url.copy_with(host=address), url.netloc.decode(), str(url), False)
+    return Place(url.copy_with(host=address), url.netloc.decode(), str(url), home)
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int]:

@@ -12,7 +12,7 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import encode
 from gradmarket.market.job import GradientStep, Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.model.sampling import rows
+from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.model.tensors import unpack
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import digest_of
@@ -86,8 +86,12 @@ class Bench:
         return Effort(self._runner.bound(size).operations * -(-step.rows // size), seconds)
 
     def _load(self, publication: Publication) -> DocumentInfo:
-        """The document in the runner, once it is known that this machine bears its step."""
-        if self._info is None or self._info.document.digest != publication.document:
+        """The document in the runner, once it is known that this machine bears its step.
+
+        Others may have loaded another one meanwhile.
+        """
+        document = publication.document
+        if self._info is None or self._info.document.digest != document or self._runner.current != document:
             self._info = None
             info = self._runner.load(self._fetcher.blob(publication.document))
             self._bear(publication.spec.step)
@@ -121,7 +125,7 @@ class Bench:
             raise JobRefused("data", "the manifest has no partition to train on")
         partition = partition_of(manifest, spec, round_number, task)
         arrays = self._partitions.take(partition.digest, lambda: self._read(manifest, partition))
-        chosen = rows(spec.seed.to_bytes(8, "big"), round_number, task, partition.rows, spec.step.rows)
+        chosen = task_rows(spec, partition, round_number, task)
         return {name: np.ascontiguousarray(array[chosen]) for name, array in arrays.items()}
 
     def _look_ahead(self, publication: Publication, offer: Offer) -> None:

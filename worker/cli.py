@@ -1,6 +1,6 @@
 """The worker's commands. Every option may also be set in the environment as GRADMARKET_WORKER_…."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,7 +21,11 @@ from gradmarket.worker.wallet_cli import unlocked
 app = typer.Typer(no_args_is_help=True, help="Sell gradients: run a worker, look after its wallet.")
 app.add_typer(wallet_app, name="wallet")
 
-MarketOption = Annotated[str | None, typer.Option("--market", help="Address of the requester's service.")]
+MarketOption = Annotated[
+    list[str] | None, typer.Option("--market", help="Address of a requester's service; may be repeated.")
+]
+DiscoverOption = Annotated[bool, typer.Option("--discover", help="Find markets on the chain (needs --rpc).")]
+SinceOption = Annotated[int | None, typer.Option("--since", help="Look for markets from this block on.")]
 PayoutOption = Annotated[str | None, typer.Option("--payout", help="Where earnings go, if not to the worker itself.")]
 DeviceOption = Annotated[str | None, typer.Option("--device", help="What computes: cpu, or cuda.")]
 MemoryOption = Annotated[int | None, typer.Option("--max-memory", help="Bytes that a step may take.")]
@@ -35,6 +39,8 @@ JobOption = Annotated[list[str] | None, typer.Option("--job", help="Work for thi
 @app.command("run")
 def run_command(
     market: MarketOption = None,
+    discover: DiscoverOption = False,
+    since: SinceOption = None,
     rpc: RpcOption = None,
     payout: PayoutOption = None,
     data: DataOption = None,
@@ -49,8 +55,14 @@ def run_command(
     plain_key: PlainOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Work for a market until the first SIGTERM or SIGINT, which finishes what is in flight; a second leaves now."""
-    given = {"market": market, "rpc": rpc, "payout": payout, "data": data, "device": device, "min_price": min_price}
+    """Work for markets, the best paying first, until the first SIGTERM or SIGINT, which finishes what is in flight.
+
+    A second signal leaves now.
+    """
+    named = list(market or ())
+    places = {"market": named[0] if named else None, "markets": named[1:] or None}
+    given: dict[str, Any] = {**places, "discover": discover or None, "since": since}
+    given |= {"rpc": rpc, "payout": payout, "data": data, "device": device, "min_price": min_price}
     given |= {"min_per_tflop": min_per_tflop, "min_per_hour": min_per_hour}
     keys = {"passphrase_file": passphrase_file, "plain_key": plain_key or None}
     settings = settings_of(**given, **keys, max_memory=max_memory, max_disk=max_disk, jobs=job or None)

@@ -14,6 +14,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.terms import JobId, JobState, ReplicaId
 from gradmarket.market.wire import MAX_WAIT_S, ChainFacts, PollAnswer, PollRequest, Session, SignInNonce, UploadAnswer
+from gradmarket.worker.addresses import PublicOnly
 from gradmarket.worker.problems import Problem, Unreachable, problem
 from gradmarket.worker.published import Evidence, Judged, Payment
 from gradmarket.worker.report import Journal
@@ -55,7 +56,10 @@ class Page(BaseModel):
 
 
 class Market:
-    """`keep_trying(seconds)` says whether to go on with a market that was unreachable for so long; `pause` sleeps."""
+    """`keep_trying(seconds)` says whether to go on with a market that was unreachable for so long; `pause` sleeps.
+
+    `public_only` for a market that the worker's owner did not name: it may not lie in the worker's own network.
+    """
 
     def __init__(
         self,
@@ -63,6 +67,7 @@ class Market:
         keep_trying: Callable[[float], bool] = lambda _seconds: True,
         pause: Callable[[float], object] = time.sleep,
         journal: Journal | None = None,
+        public_only: bool = False,
     ) -> None:
         self.origin = origin
         self._credentials: Credentials | None = None
@@ -71,7 +76,10 @@ class Market:
         self._pause = pause
         self._session: Session | None = None
         timeout = httpx.Timeout(30.0, read=MAX_WAIT_S + 30.0)
-        self._http = httpx.Client(base_url=origin, timeout=timeout, follow_redirects=False, trust_env=False)
+        transport = PublicOnly() if public_only else None
+        self._http = httpx.Client(
+            base_url=origin, timeout=timeout, follow_redirects=False, trust_env=False, transport=transport
+        )
 
     def close(self) -> None:
         self._http.close()

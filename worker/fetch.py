@@ -30,7 +30,8 @@ class Fetcher:
     """`limit`: bytes of a download whose length nobody declared; `seconds`: how long one may take in all.
 
     `bearer` gives the headers that the market knows the worker by; they go to the market's own address alone.
-    `stores`: origins that the market, and it alone, may send a download to wherever they lie.
+    `stores`: origins that the market, and it alone, may send a download to wherever they lie. `named`: the worker's
+    owner named the market, so that it may lie anywhere itself.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Fetcher:
         pause: Callable[[float], object] = time.sleep,
         bearer: Callable[[], dict[str, str]] = dict,
         stores: frozenset[str] = frozenset(),
+        named: bool = True,
     ) -> None:
         self._cache = cache
         self._origin = origin
@@ -52,6 +54,7 @@ class Fetcher:
         self._pause = pause
         self._bearer = bearer
         self._stores = stores
+        self._named = named
         self._fetching: set[Digest] = set()
         self._changed = threading.Condition()
         self._http = httpx.Client(follow_redirects=False, trust_env=False, timeout=30.0)
@@ -147,7 +150,7 @@ class Fetcher:
         """The answer behind `link` and its redirects, every one of which is judged like a link."""
         own, told = True, False
         for _ in range(REDIRECTS):
-            where = place(link, self._origin, self._look_up, own, self._stores if told else frozenset())
+            where = place(link, self._origin, self._look_up, own, self._stores if told else frozenset(), self._named)
             own = told = where.own
             request = self._request(where, start)
             response = self._http.send(request, stream=True)

@@ -47,11 +47,15 @@ class Loop:
         """Whether something is to be said in a further poll, though nothing is in flight."""
         return bool(self._leasing.given_up or self._heard or self._shelf.held)
 
-    def turn(self, leaving: bool = False, wait_s: float | None = None) -> bool:
-        """One poll and all that follows from it; False where it brought nothing new."""
+    def turn(self, leaving: bool = False, wait_s: float | None = None, room: int | None = None) -> bool:
+        """One poll and all that follows from it; False where it brought nothing new.
+
+        `room`: further leases at most that it may ask for; as many as this worker's limits allow where none is given.
+        """
         self._desk.book.keep()
         started = time.monotonic()
-        request = self._request(leaving, self._desk.settings.wait_s if wait_s is None else wait_s)
+        room = 0 if leaving else room
+        request = self._request(leaving, self._desk.settings.wait_s if wait_s is None else wait_s, room)
         answer = self._poll(request, leaving)
         changed = self._said(request, answer)
         changed |= self._hear(answer, leaving)
@@ -88,11 +92,11 @@ class Loop:
         given_up = tuple(self._leasing.given_up.values())
         self._desk.market.poll(PollRequest(given_up=given_up, leaving=True, wait_s=0.0))
 
-    def _request(self, leaving: bool, wait_s: float) -> PollRequest:
-        held = self._shelf.open()
+    def _request(self, leaving: bool, wait_s: float, room: int | None) -> PollRequest:
+        held, capacity = self._shelf.open(), self._leasing.capacity()
         return PollRequest(
             determinism_class=self._desk.determinism_class,
-            capacity=0 if leaving else self._leasing.capacity(),
+            capacity=capacity if room is None else min(room, capacity),
             commitments=tuple(commitment for one in held if (commitment := one.commitment())),
             reveals=tuple(reveal for one in held if (reveal := one.reveal())),
             given_up=tuple(self._leasing.given_up.values()),

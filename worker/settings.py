@@ -21,6 +21,12 @@ class Settings(BaseSettings):
 
     market: HttpUrl = HttpUrl("http://127.0.0.1:8700")
     """The requester's service."""
+    markets: tuple[HttpUrl, ...] = Field(default=(), max_length=16)
+    """Further services: whichever pays best is asked for work first."""
+    discover: bool = False
+    """Work for markets that announce themselves on the chain, by the own node alone; instead of `market`'s default."""
+    since: int | None = Field(default=None, ge=0)
+    """The block from which on announcements are looked for; some 200,000 back where none is given."""
     rpc: HttpUrl | None = None
     """This worker's own JSON-RPC to the chain; the market's own is believed for a local chain only."""
     payout: Annotated[Address, AfterValidator(checksum)] | None = None
@@ -77,9 +83,10 @@ class Settings(BaseSettings):
     """How long one poll waits at the market."""
 
     @property
-    def origin(self) -> str:
-        """The market's address without a trailing slash."""
-        return str(self.market).rstrip("/")
+    def origins(self) -> tuple[str, ...]:
+        """The named markets' addresses without a trailing slash; who discovers need not name any."""
+        first = () if self.discover and "market" not in self.model_fields_set else (self.market,)
+        return tuple(dict.fromkeys(str(market).rstrip("/") for market in (*first, *self.markets)))
 
     @property
     def node(self) -> str | None:

@@ -69,6 +69,8 @@ class Stranger:
     left: bool = False
     state: str = "running"
     asked: list[PollRequest] = field(default_factory=list)
+    down: int = 0
+    """Times that it does not tell its chain."""
     unlisted: set[ReplicaId] = field(default_factory=set)
     """Paid, and left out of the published payments."""
     longest_wait: float = 0.2
@@ -264,6 +266,9 @@ def app_of(stranger: Stranger, rpc: str | None) -> FastAPI:
 def _publish(app: FastAPI, stranger: Stranger, rpc: str | None) -> None:
     @app.get("/v1/chain")
     def chain() -> ChainFacts:
+        if stranger.down:
+            stranger.down -= 1
+            raise HTTPException(503, "not now")
         return stranger.facts(rpc)
 
     @app.get("/v1/jobs")
@@ -273,7 +278,13 @@ def _publish(app: FastAPI, stranger: Stranger, rpc: str | None) -> None:
     @app.get("/v1/jobs/{job_id}")
     def job(job_id: str) -> dict[str, Any]:
         published = stranger.publication.model_dump(mode="json")
-        return {"id": job_id, "name": "digits", "state": stranger.state, "publication": published}
+        return {
+            "id": job_id,
+            "name": "digits",
+            "state": stranger.state,
+            "publication": published,
+            "chain_job": stranger.job.id,
+        }
 
     @app.get("/v1/blobs/{name}")
     def blob(name: str) -> Response:

@@ -1,0 +1,216 @@
+"""One wallet at several markets: named, or found on the chain; what is not as announced is refused by name."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from eth_keys.datatypes import PrivateKey
+from onchain import HOUR, NewKey, OpenedJob, with_money
+from stranger import Server, Stranger, app_of, other
+
+from gradmarket.contracts import calls, events
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.local import LocalChain
+from gradmarket.contracts.transactions import execute, mined
+from gradmarket.market.errors import Refused
+from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Amount, Digest, Units
+from gradmarket.market.wire import ChainFacts, hash_of
+from gradmarket.worker import durable, wallet
+from gradmarket.worker import round as rounds
+from gradmarket.worker.addresses import PublicOnly
+from gradmarket.worker.client import Market
+from gradmarket.worker.discovery import Discovery, agree
+from gradmarket.worker.problems import Unreachable, Untrusted
+from gradmarket.worker.report import Journal
+from gradmarket.worker.run import run
+from gradmarket.worker.settings import Settings
+from gradmarket.worker.signals import Signals
+
+
+@dataclass
+class Shop:
+    """A stranger's market that announced its job on the chain."""
+
+    stranger: Stranger
+    server: Server
+    block: int
+
+
+@dataclass
+class Street:
+    """Markets on one chain, and one worker's key with money reserved at each."""
+
+    ledger: Ledger
+    rpc: str
+    new_key: NewKey
+    publication: Publication
+    blobs: dict[Digest, bytes]
+    worker: PrivateKey
+    markets: list[Shop] = field(default_factory=list)
+
+    def opens(self, price: int, job: str, told: str | None = None, **terms: Any) -> Shop:
+        """A market whose job is on-chain with its address, or with `told` instead."""
+        spec = JobSpec.model_validate({**self.publication.spec.model_dump(mode="json"), "price": str(price)})
+        publication = self.publication.model_copy(update={"job": job, "spec": spec})
+        requester, signer = with_money(self.ledger, self.new_key()), self.new_key()
+        stranger = Stranger(None, publication, self.blobs, price=Units(price))  # type: ignore[arg-type]
+        stranger.job = OpenedJob(0, self.ledger, requester, signer, hash_of(publication.digest), 0, 0)
+        server = Server(app_of(stranger, self.rpc)).__enter__()
+        expiry = self.ledger.block().time + HOUR
+        asked = calls.OpenJob(
+            Units(1000), Amount(1), expiry, expiry + HOUR, address_of(signer), hash_of(publication.digest),
+            endpoint=told or server.url,
+        )  # fmt: skip
+        call = calls.open_job(self.ledger.deployment.contract, replace(asked, **terms))
+        receipt = mined(execute(self.ledger.web3, requester, call))
+        (event,) = events.opened(self.ledger, receipt)
+        stranger.job = replace(stranger.job, id=event.job, expiry=expiry, claim_until=expiry + HOUR)
+        if event.deposited:
+            stranger.job.reserve((address_of(self.worker), 200))
+        self.markets.append(Shop(stranger, server, receipt.block))
+        return self.markets[-1]
+
+
+@pytest.fixture
+def street(
+    anvil: LocalChain, ledger: Ledger, new_key: NewKey, publication: Publication, blobs: dict[Digest, bytes],
+    worker_key: PrivateKey, tmp_path: Path,
+) -> Iterator[Street]:  # fmt: skip
+    durable.write(tmp_path / wallet.PLAIN, worker_key.to_bytes().hex().encode())
+    made = Street(ledger, anvil.url, new_key, publication, blobs, worker_key)
+    yield made
+    for market in made.markets:
+        market.server.__exit__()
+
+
+SILENT = "http://127.0.0.1:9"
+Working = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture
+def working(tmp_path: Path, anvil: LocalChain) -> Working:
+    """Runs a worker until `enough` of what it said, or is told; what it said."""
+
+    def work(enough: Callable[[list[dict[str, Any]]], bool], **given: Any) -> list[dict[str, Any]]:
+        signals, said = Signals(), StringIO()
+        settings = Settings(data=tmp_path, wait_s=0.3, rpc=anvil.url, max_memory=2**31, leave_s=10, **given)  # type: ignore[arg-type]
+        worker = threading.Thread(target=run, args=(settings, None, Journal(True, said), signals))
+        worker.start()
+        end = time.monotonic() + 40
+        while worker.is_alive() and not enough(_lines(said)) and time.monotonic() < end:
+            time.sleep(0.05)
+        signals.leave()
+        worker.join(40)
+        return _lines(said)
+
+    return work
+
+
+def _lines(said: StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in said.getvalue().splitlines() if line.endswith("}")]
+
+
+def accepted(lines: list[dict[str, Any]]) -> int:
+    return sum(line["event"] == "accepted" for line in lines)
+
+
+def test_the_better_paying_market_is_asked_first_and_a_silent_one_keeps_nobody_waiting(
+    street: Street, working: Working
+) -> None:
+    poor, rich = street.opens(3, "aaaaaaaaaaaaaaaa"), street.opens(9, "bbbbbbbbbbbbbbbb")
+    lines = working(
+        lambda said: accepted(said) == 6,
+        market=SILENT,
+        markets=(poor.server.url, rich.server.url),
+    )
+    prices = [line["price"] for line in lines if line["event"] == "accepted"]
+    assert prices == [9, 9, 9, 3, 3, 3]
+    assert any(line["event"] == "resting" and line["market"] == SILENT for line in lines)
+    assert lines[-1]["event"] == "summary"
+    assert (lines[-1]["accepted"], lines[-1]["earned"], lines[-1]["redeemed"]) == (6, "36", "36")
+
+
+def test_markets_are_found_on_the_chain_alone_and_tried_again_where_they_are_silent(
+    street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "LOOK_S", 0.5)
+    monkeypatch.setattr(rounds, "GIVEN_UP_S", 0.0)
+    market = street.opens(5, "aaaaaaaaaaaaaaaa")
+    market.stranger.down = 2
+    lines = working(lambda said: accepted(said) == 3, discover=True, since=market.block)
+    assert accepted(lines) == 3
+    assert [line["chain_job"] for line in lines if line["event"] == "discovered"] == [market.stranger.job.id]
+    assert any(line["event"] == "refused_market" for line in lines)
+
+
+def test_without_a_node_of_its_own_nothing_is_discovered(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="--rpc"):
+        run(Settings(data=tmp_path, discover=True), journal=Journal(stream=StringIO()))
+
+
+def said_by(street: Street, at: Shop) -> tuple[ChainFacts, list[Any]]:
+    there = Market(at.server.url)
+    try:
+        return there.facts(), there.jobs()
+    finally:
+        there.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"voucher_signer": "0x000000000000000000000000000000000000dEaD"}, "the job's signer is"),
+        ({"spec_digest": bytes(32)}, "another specification"),
+    ],
+)
+def test_a_market_that_is_not_what_its_job_announces_is_refused_by_name(
+    street: Street, working: Working, change: dict[str, Any], named: str
+) -> None:
+    market = street.opens(5, "aaaaaaaaaaaaaaaa", **change)
+    lines = working(
+        lambda said: any(line["event"] == "refused_market" for line in said), discover=True, since=market.block
+    )
+    refused = [line["text"] for line in lines if line["event"] == "refused_market"]
+    assert named in refused[0]
+    assert market.stranger.rows == {}
+
+
+def test_another_contract_and_an_absent_job_are_named(street: Street) -> None:
+    market = street.opens(5, "aaaaaaaaaaaaaaaa")
+    facts, jobs = said_by(street, market)
+    (event,) = Discovery(street.ledger.web3, market.block).look()
+    agree(event.event, facts, jobs)
+    with pytest.raises(Untrusted, match="runs no job"):
+        agree(event.event, facts, [])
+    elsewhere = other(facts, contract="0x000000000000000000000000000000000000dEaD")
+    with pytest.raises(Untrusted, match="pays by the contract"):
+        agree(event.event, elsewhere, jobs)
+
+
+def test_each_block_is_looked_at_once_and_jobs_without_money_or_time_lead_nowhere(street: Street) -> None:
+    market = street.opens(5, "aaaaaaaaaaaaaaaa")
+    street.opens(9, "bbbbbbbbbbbbbbbb", amount=Units(0))
+    discovery = Discovery(street.ledger.web3, market.block)
+    assert [found.endpoint for found in discovery.look()] == [market.server.url]
+    assert discovery.look() == []
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.5", "169.254.169.254", "::1"])
+def test_a_market_that_nobody_named_is_not_reached_in_the_own_network(street: Street, address: str) -> None:
+    """Whatever its name resolves to, at each request anew."""
+    http = httpx.Client(transport=PublicOnly(lambda _host, _port: [address]))
+    with pytest.raises(httpx.ConnectError, match="not a public address"):
+        http.get("http://a-market.example/v1/chain")
+    market = street.opens(5, "aaaaaaaaaaaaaaaa")
+    hidden = Market(market.server.url, lambda _seconds: False, public_only=True)
+    with pytest.raises(Unreachable, match="not a public address"):
+        hidden.facts()

@@ -1,0 +1,115 @@
+"""Jobs found on the chain alone: what `JobOpened` says, which markets that leads to, and whether these tell the same.
+
+Anybody can write anything into an event, so nothing of it is believed: the contract's code is compared, a market is
+reached at public addresses only (unless the chain is a local one), and it must serve the very job that it announced.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import httpx
+from eth_utils.address import to_checksum_address
+from web3 import Web3
+
+from gradmarket.contracts.artifact import load
+from gradmarket.contracts.events import JobOpened, announced
+from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, node_errors
+from gradmarket.contracts.transactions import chain_id
+from gradmarket.market.terms import Address, JobState
+from gradmarket.market.wire import ChainFacts, hash_of
+from gradmarket.worker.client import JobView, Market
+from gradmarket.worker.problems import Untrusted
+
+LOOK_BACK: Final = 200_000
+"""Blocks, where nobody says since which one to look: about a month of twelve-second blocks."""
+AT_ONCE: Final = 8
+"""Markets that one look leads to, those with the largest deposits: announcing costs little."""
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """The job with the largest deposit that one endpoint announced."""
+
+    endpoint: str
+    event: JobOpened
+
+
+class Discovery:
+    """Looks at each block once; `since` is the first."""
+
+    def __init__(self, web3: Web3, since: int | None = None) -> None:
+        self._web3 = web3
+        self.chain_id = chain_id(web3)
+        self._next = since
+        self._sound: dict[Address, bool] = {}
+        self._known: set[str] = set()
+
+    @property
+    def local(self) -> bool:
+        return self.chain_id in LOCAL_CHAIN_IDS
+
+    def look(self) -> list[Announcement]:
+        """Markets that were not announced before, the largest deposit first. Raises ChainError."""
+        with node_errors():
+            latest = self._web3.eth.get_block("latest")
+        first = max(0, latest["number"] - LOOK_BACK) if self._next is None else self._next
+        found: dict[str, JobOpened] = {}
+        for event in self._live(first, latest["number"], latest["timestamp"]):
+            best = found.get(event.endpoint)
+            if best is None or event.deposited * event.unit > best.deposited * best.unit:
+                found[event.endpoint] = event
+        self._next = latest["number"] + 1
+        fresh = [Announcement(endpoint, event) for endpoint, event in found.items() if endpoint not in self._known]
+        chosen = sorted(fresh, key=lambda each: -each.event.deposited * each.event.unit)[:AT_ONCE]
+        self._known |= {each.endpoint for each in chosen}
+        return chosen
+
+    def _live(self, first: int, last: int, now: int) -> Iterator[JobOpened]:
+        for event in announced(self._web3, first, last):
+            if event.deposited and event.expiry > now and self._is_ours(event.contract):
+                yield event
+
+    def _is_ours(self, contract: Address) -> bool:
+        """Whether the code there is the contract's, whoever deployed it."""
+        if contract not in self._sound:
+            with node_errors():
+                code = bytes(self._web3.eth.get_code(to_checksum_address(contract)))
+            self._sound[contract] = load("GradMarket").matches(code)
+        return self._sound[contract]
+
+
+def agree(event: JobOpened, facts: ChainFacts, jobs: list[JobView]) -> None:
+    """Raises Untrusted, by name of what differs, where the market is not the one that the chain announces."""
+    named = next((job for job in jobs if job.chain_job == event.job and job.state is JobState.RUNNING), None)
+    publication = named.publication if named else None
+    checks = (
+        (facts.contract != event.contract, f"it pays by the contract {facts.contract}, not {event.contract}"),
+        (facts.signer != event.signer, f"it signs as {facts.signer}, the job's signer is {event.signer}"),
+        (publication is None, f"it runs no job {event.job}"),
+        (
+            publication is not None and hash_of(publication.digest) != event.spec_digest,
+            f"job {event.job} has another specification there than on-chain",
+        ),
+    )
+    why = next((fault for wrong, fault in checks if wrong), None)
+    if why is not None:
+        raise Untrusted(f"{event.endpoint} is not what job {event.job} announces: {why}")
+
+
+def checked(market: Market, event: JobOpened) -> ChainFacts:
+    """What the announced market says of its chain. Raises Untrusted, or MarketError where it does not answer."""
+    facts = market.facts()
+    agree(event, facts, market.jobs())
+    return facts
+
+
+def origin_of(endpoint: str) -> str:
+    """The address that an event names. Raises Untrusted for what is no http address."""
+    try:
+        url = httpx.URL(endpoint)
+    except (httpx.InvalidURL, TypeError) as error:
+        raise Untrusted(f"{endpoint[:200]!r} is no address") from error
+    if url.scheme not in ("http", "https") or not url.host or url.userinfo:
+        raise Untrusted(f"{endpoint[:200]!r} is no address of a market")
+    return str(url).rstrip("/")

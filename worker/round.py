@@ -1,0 +1,161 @@
+"""From market to market: the best paying is asked for work first, and one step is computed at a time.
+
+A worker with one market is its own case: nothing is to be chosen, so it waits there as long as its polls may.
+"""
+
+import time
+from functools import cached_property
+from typing import Final
+
+from gradmarket.contracts.errors import ChainError
+from gradmarket.contracts.rpc import connect
+from gradmarket.market.errors import MarketError
+from gradmarket.worker.client import Market
+from gradmarket.worker.discovery import Announcement, Discovery, checked, origin_of
+from gradmarket.worker.problems import Unreachable, Untrusted
+from gradmarket.worker.stall import Crew, Stall, opened
+
+IDLE_WAIT_S: Final = 1.0
+"""At each of several markets, while nothing is in flight anywhere."""
+GIVEN_UP_S: Final = 1.0
+"""How long one of several markets may be silent before the others have their turn."""
+REST_S: Final = 15.0
+"""How long a market that was silent, or was refused, is left alone."""
+RANKED_S: Final = 300.0
+LOOK_S: Final = 15.0
+"""Between looks at the chain for new markets."""
+MOST: Final = 16
+
+
+class Round:
+    """`stalls` are the markets that were joined."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+        self.stalls: list[Stall] = []
+        self._resting: dict[str, float] = {}
+        self._waiting: list[Announcement] = []
+        self._ranked = self._looked = time.monotonic()
+        self._alone = len(crew.settings.origins) == 1 and not crew.settings.discover
+
+    @cached_property
+    def _discovery(self) -> Discovery | None:
+        settings = self._crew.settings
+        return Discovery(connect(settings.node), settings.since) if settings.discover and settings.node else None
+
+    def start(self) -> None:
+        """Joins the named markets and those that announce themselves. One market alone must be sound."""
+        for origin in self._crew.settings.origins:
+            if self._alone:
+                self._join(self._market(origin))
+            else:
+                self._try_to_join(origin)
+        self._discover()
+
+    def turn(self) -> None:
+        """Polls for what is in flight; where there is room for more, asks the best paying first."""
+        if self._alone:
+            self._turn_alone(self.stalls[0])
+            return
+        if time.monotonic() - self._looked > LOOK_S:
+            self._look_around()
+        awake = [stall for stall in self.stalls if self._awake(stall.desk.market.origin)]
+        room = self._crew.settings.leases - sum(stall.in_flight for stall in self.stalls)
+        asked = sorted(awake, key=lambda stall: -stall.worth) if room > 0 else [one for one in awake if one.in_flight]
+        for stall in asked:
+            self._ask(stall, room, len(asked))
+            if room > 0 and stall.in_flight:
+                break
+        if not asked:
+            self._crew.signals.pause(IDLE_WAIT_S)
+
+    def _turn_alone(self, stall: Stall) -> None:
+        stall.turn()
+        stall.upkeep()
+
+    def _ask(self, stall: Stall, room: int, asked: int) -> None:
+        wait_s = IDLE_WAIT_S if room > 0 else self._crew.settings.wait_s / max(1, asked)
+        try:
+            stall.turn(wait_s=min(wait_s, self._crew.settings.wait_s), room=max(0, room))
+            stall.upkeep()
+        except (Unreachable, Untrusted) as error:
+            self._rest(stall.desk.market.origin, error)
+
+    def _look_around(self) -> None:
+        """Markets that were silent are tried again, new ones joined, and all ranked anew from time to time."""
+        self._looked = time.monotonic()
+        joined = {stall.desk.market.origin for stall in self.stalls}
+        for origin in self._crew.settings.origins:
+            if origin not in joined and self._awake(origin):
+                self._try_to_join(origin)
+        self._discover()
+        if time.monotonic() - self._ranked > RANKED_S:
+            self._ranked = time.monotonic()
+            for stall in self.stalls:
+                self._rank(stall)
+
+    def _rank(self, stall: Stall) -> None:
+        try:
+            stall.look()
+        except MarketError as error:
+            self._rest(stall.desk.market.origin, error)
+
+    def _discover(self) -> None:
+        if self._discovery is None:
+            return
+        try:
+            found = self._discovery.look()
+        except ChainError as error:
+            self._crew.journal.once("discovery", f"The chain does not tell of markets now: {error}")
+            return
+        waiting, self._waiting = self._waiting, []
+        for announcement in (waiting + found)[: MOST - len(self.stalls)]:
+            self._follow(announcement, self._discovery.local)
+
+    def _follow(self, announcement: Announcement, local: bool) -> None:
+        """Joins a market that the chain announces, if it is what is announced; says why not by name."""
+        event, facts = announcement.event, {"endpoint": announcement.endpoint, "chain_job": announcement.event.job}
+        try:
+            origin = origin_of(announcement.endpoint)
+            if origin in {stall.desk.market.origin for stall in self.stalls}:
+                return
+            market = self._market(origin, public_only=not local)
+            said = checked(market, event)
+            self._crew.journal.say("discovered", f"Found {origin} by its job {event.job} on-chain.", **facts)
+            self._begin(opened(self._crew, market, said, named=local))
+        except MarketError as error:
+            self._crew.journal.say("refused_market", f"Not joined: {error}", **facts)
+            self._waiting += [announcement] if isinstance(error, Unreachable) else []
+
+    def _try_to_join(self, origin: str) -> None:
+        try:
+            self._join(self._market(origin))
+        except (Unreachable, Untrusted) as error:
+            self._rest(origin, error)
+
+    def _join(self, market: Market) -> None:
+        self._begin(opened(self._crew, market, market.facts()))
+
+    def _begin(self, stall: Stall) -> None:
+        self.stalls.append(stall)
+        stall.start()
+
+    def _market(self, origin: str, public_only: bool = False) -> Market:
+        crew = self._crew
+        market = Market(origin, self._keep_trying, crew.signals.pause, crew.journal, public_only)
+        crew.stack.callback(market.close)
+        return market
+
+    def _keep_trying(self, seconds: float) -> bool:
+        if self._crew.signals.at_once:
+            return False
+        if self._crew.signals.leaving:
+            return seconds < self._crew.settings.leave_market_s
+        return self._alone or seconds < GIVEN_UP_S
+
+    def _rest(self, origin: str, error: MarketError) -> None:
+        self._resting[origin] = time.monotonic() + REST_S
+        self._crew.journal.say("resting", f"{origin} is left alone for a while: {error}", market=origin)
+
+    def _awake(self, origin: str) -> bool:
+        return self._resting.get(origin, 0.0) <= time.monotonic()

@@ -1,0 +1,179 @@
+"""One market that this worker works for: its loop, its upkeep, and how it is joined and left."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from gradmarket.contracts.errors import ChainError
+from gradmarket.market.errors import MarketError
+from gradmarket.market.terms import Address
+from gradmarket.market.wire import ChainFacts
+from gradmarket.runner import Runner
+from gradmarket.worker import chains
+from gradmarket.worker.bench import Bench, Compute
+from gradmarket.worker.cache import Cache
+from gradmarket.worker.chain import Sight, choose_rpc, join
+from gradmarket.worker.client import Market
+from gradmarket.worker.desk import Desk
+from gradmarket.worker.fetch import Fetcher
+from gradmarket.worker.held import Shelf
+from gradmarket.worker.loop import Loop
+from gradmarket.worker.money import Purse
+from gradmarket.worker.policy import Limits
+from gradmarket.worker.problems import Unreachable, Untrusted
+from gradmarket.worker.prospect import prospect
+from gradmarket.worker.report import Journal
+from gradmarket.worker.settings import Settings
+from gradmarket.worker.signals import Signals
+from gradmarket.worker.signin import Credentials
+from gradmarket.worker.stores import Stores
+from gradmarket.worker.upkeep import Upkeep
+from gradmarket.worker.vouchers import Book
+from gradmarket.worker.wallet import Wallet
+
+Wrap = Callable[[Compute], Compute]
+LAST_WORDS: Final = 3
+"""Polls at most that say what is still to be said when leaving."""
+PROBLEM_PAUSE_S: Final = 3.0
+
+
+@dataclass(frozen=True)
+class Crew:
+    """What the markets share: one wallet, one book, one child that computes. `wrapper` goes around what it computes."""
+
+    settings: Settings
+    wallet: Wallet
+    book: Book
+    runner: Runner
+    journal: Journal
+    signals: Signals
+    stack: ExitStack
+    wrapper: Wrap | None = None
+
+    @property
+    def payout(self) -> Address:
+        return self.settings.payout or self.wallet.address
+
+
+def opened(crew: Crew, market: Market, facts: ChainFacts, named: bool = True) -> "Stall":
+    """Signs nothing yet. Raises Untrusted where the market's chain is not what it says."""
+    settings, key = crew.settings, crew.wallet
+    market.identify(Credentials(key, crew.payout, facts.chain_id))
+    sight = _sight(settings, facts, key.address, crew.journal)
+    cache = Cache(settings.data / "cache", settings.max_disk)
+    fetcher = Fetcher(
+        cache, market.origin, settings.max_download, bearer=market.bearer, stores=settings.stores, named=named
+    )
+    crew.stack.callback(fetcher.close)
+    limits = limits_of(settings)
+    bench = Bench(crew.runner, fetcher, limits, crew.wrapper(crew.runner.compute) if crew.wrapper else None)
+    desk = Desk(
+        settings,
+        limits,
+        facts,
+        key,
+        market,
+        sight,
+        crew.book,
+        bench,
+        crew.journal,
+        crew.signals,
+        crew.runner.determinism_class(),
+        Stores(settings.stores),
+    )
+    return Stall(desk, Purse(sight, key.key, crew.book, crew.journal, desk.money), crew.payout)
+
+
+def _sight(settings: Settings, facts: ChainFacts, me: Address, journal: Journal) -> Sight:
+    url = choose_rpc(settings.node, facts)
+    if settings.node is None:
+        text = f"Warning: the chain is read through the market's own node {url}: fit for a local chain only."
+        journal.say("market_rpc", text, rpc=url)
+    sight = Sight(join(url, facts), me)
+    chains.keep(settings.data, facts)
+    return sight
+
+
+def limits_of(settings: Settings) -> Limits:
+    return Limits(
+        jobs=settings.jobs,
+        min_price=settings.min_price,
+        min_per_tflop=settings.min_per_tflop,
+        min_per_hour=settings.min_per_hour,
+        leases=settings.leases,
+        unpaid=settings.unpaid,
+        margin_s=settings.margin_s,
+        max_flops=settings.max_flops,
+        max_memory=settings.max_memory,
+    )
+
+
+class Stall:
+    """`worth` is pay for a second's work at its best job, in whole tokens; zero where none is known."""
+
+    def __init__(self, desk: Desk, purse: Purse, payout: Address) -> None:
+        self.desk = desk
+        self._purse = purse
+        self._payout = payout
+        self._shelf = Shelf(desk.settings.data / "held" / f"{desk.domain.instance.hex()[:16]}-{desk.signer[2:]}")
+        self._loop = Loop(desk, self._shelf)
+        self._upkeep = Upkeep(desk, purse, self._shelf)
+        self.worth = Fraction(0)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._shelf.open())
+
+    def start(self) -> None:
+        desk = self.desk
+        try:
+            self._purse.get_gas()
+            self._purse.name_payout(self._payout)
+        except ChainError as error:
+            desk.journal.say("gas", f"Could not register the payout address on-chain: {error}")
+        with_name = f"Worker {desk.address}, paid out to {self._payout}, class {desk.determinism_class}"
+        facts = {"address": desk.address, "payout": self._payout, "market": desk.market.origin}
+        desk.journal.say("joining", f"{with_name}.", **facts)
+        self.look()
+
+    def look(self) -> None:
+        """Says and remembers what its best job is worth."""
+        found = prospect(self.desk)
+        self.worth = found.worth / 10**self.desk.facts.decimals if found else Fraction(0)
+
+    def turn(self, leaving: bool = False, wait_s: float | None = None, room: int | None = None) -> None:
+        """What goes wrong with market or chain is said and tried again, unless the market is not to be trusted."""
+        try:
+            self._loop.turn(leaving, wait_s, room)
+        except (Unreachable, Untrusted):
+            raise
+        except MarketError as error:
+            self.desk.journal.once("problem", str(error))
+            self.desk.signals.pause(PROBLEM_PAUSE_S)
+
+    def upkeep(self) -> None:
+        self._upkeep.turn()
+
+    def leave(self, until: float) -> None:
+        """Finishes what is in flight until then (monotonic), and takes its money along."""
+        try:
+            while self._loop.busy and time.monotonic() < until:
+                longest = max(0.0, until - time.monotonic())
+                self.turn(leaving=True, wait_s=min(self.desk.settings.wait_s, longest))
+            for _ in range(LAST_WORDS):
+                self.turn(leaving=True, wait_s=0.0)
+                if not self._loop.owes_word:
+                    break
+        except Unreachable as error:
+            self.desk.journal.say("unreachable", f"{error}. What was vouchered is redeemed without it.")
+        self.desk.book.keep()
+        self._upkeep.close_all()
+
+    def leave_now(self) -> None:
+        try:
+            self._loop.leave_now()
+        except MarketError as error:
+            self.desk.journal.say("unreachable", f"The leases lapse by themselves: {error}")
