@@ -6,8 +6,8 @@ audited is the 1/p-th on average. With confidence 95 % a worker is caught within
     n(p) = ceil(log 0.05 / log(1 - p)),    exposure = (saved + benefit) * n(p)
 
 A worker is checked at p only while its free stake is at least that. One that cheats on all its tasks at once, before
-any audit is drawn, is covered too: what is leased or accepted and not yet drawn for counts against the stake of its
-operator, however many workers it has.
+any of them is audited, is covered too: what is leased, or accepted and neither audited nor spared by the draw, counts
+against the stake of its operator, however many workers it has.
 
 The attack this stops: *sleeper* and *hit and run*, whose gain is at most (saved + benefit) * 1/p, a third of what they
 lose. What remains of *Sybils*: k identities spoil k times 1/p gradients, each at the price of a stake and of the audits
@@ -42,12 +42,14 @@ def least_rate(cover: float, gain: float) -> float:
 
     1 where not even one wrong gradient is covered.
     """
-    tasks = math.floor(cover / gain) if gain > 0.0 else math.inf
+    if gain <= 0.0 or math.isinf(cover):
+        return 0.0
+    tasks = math.floor(cover / gain)
     if tasks < 2:
         return 1.0
     return -math.expm1(math.log1p(-CONFIDENCE) / tasks)
 
 
 def free(stake: float, pending: int, gain: float) -> float:
-    """What of a stake covers nothing yet: each task leased or accepted whose audit is not drawn is held against it."""
+    """What of a stake covers nothing yet: each task that is leased, or neither audited nor spared, holds some of it."""
     return max(0.0, stake - pending * gain)

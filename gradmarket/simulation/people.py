@@ -1,0 +1,66 @@
+"""Who is in a simulated market: workers and the operators behind them."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from gradmarket.market.rules.assignment import Candidate
+from gradmarket.market.rules.replication import Plan
+from gradmarket.market.rules.reputation import NEWCOMER, Record
+from gradmarket.market.terms import Address, Hash, ReplicaId
+from gradmarket.simulation.strategies import Strategy
+
+
+@dataclass(slots=True)
+class Operator:
+    """What the market knows of one identity."""
+
+    stake: float
+    """In prices."""
+    window: "deque[Task]"
+    """Accepted tasks that are not final."""
+    record: Record = NEWCOMER
+    pending: int = 0
+    """Leased, or accepted and neither audited nor spared."""
+    valid_in_a_row: int = 0
+    """For BOINC's rule."""
+    barred: bool = False
+
+
+@dataclass(slots=True)
+class Worker:
+    """`pace`: seconds a task; `leaves_at`: when it goes for good."""
+
+    address: Address
+    kind: str
+    strategy: Strategy
+    operator: Operator
+    candidate: Candidate
+    pace: float
+    leaves_at: float
+
+
+@dataclass(slots=True)
+class Replica:
+    """`answer` is None until it commits; `open` while a commitment may still come."""
+
+    worker: Worker
+    answer: str | None = None
+    open: bool = True
+
+
+@dataclass(slots=True)
+class Task:
+    offer: Hash
+    plan: Plan
+    wanted: int
+    """Replicas that the waves so far ask for."""
+    replicas: dict[ReplicaId, Replica] = field(default_factory=dict)
+    judged: bool = False
+    audited: bool = False
+    wrong: bool = False
+    agreeing: tuple[Worker, ...] = ()
+
+    @property
+    def answering(self) -> int:
+        """Replicas that committed or still may."""
+        return sum(replica.open or replica.answer is not None for replica in self.replicas.values())

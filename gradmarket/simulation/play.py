@@ -1,0 +1,225 @@
+"""A play: events in the order of their times, each a step of one task, until enough tasks are accepted."""
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from typing import Final
+
+from gradmarket.market.rules import assignment, voting
+from gradmarket.market.rules.assignment import Opening
+from gradmarket.market.rules.secrets import tagged
+from gradmarket.market.rules.verifiers import exact
+from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId
+from gradmarket.simulation.aftermath import Aftermath
+from gradmarket.simulation.checks import checks
+from gradmarket.simulation.market import CLASS, PRICE, People
+from gradmarket.simulation.outcome import Outcome, Tally
+from gradmarket.simulation.people import Replica, Task, Worker
+from gradmarket.simulation.scenario import Scenario
+from gradmarket.simulation.strategies import View
+
+RIGHT: Final = "right"
+JOB: Final = JobId("play")
+SEPARATION: Final = ("payout",)
+Event = Callable[[], None]
+
+
+class Play:
+    """One play of a scenario; `run` may be called once."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.now = 0.0
+        self.outcome = Outcome()
+        self._chance = random.Random(scenario.seed)
+        self._secret = tagged("play", scenario.seed.to_bytes(8, "big"))
+        self._people = People(scenario, self._chance)
+        self._checks = checks(scenario.policy, scenario.settings)
+        self._after = Aftermath(scenario, self._checks, self.outcome, self._secret)
+        self._events: list[tuple[float, int, Event]] = []
+        self._order = count()
+        self._asking: dict[Address, Worker] = {}
+        self._waiting: deque[Task] = deque()
+        """Tasks under way that want another wave or a place filled again."""
+        self._open = 0
+        self._opened = count()
+        self._drawing = False
+        self._next = self._new_task()
+
+    def run(self) -> Outcome:
+        for worker in self._people.at_the_start():
+            self._join(worker)
+        while self._events:
+            self.now, _, event = heapq.heappop(self._events)
+            event()
+        self.outcome.seconds = self.now
+        return self.outcome
+
+    def _later(self, seconds: float, event: Event) -> None:
+        heapq.heappush(self._events, (self.now + seconds, next(self._order), event))
+
+    def _join(self, worker: Worker) -> None:
+        self._tally(worker).workers += 1
+        self._later(self._chance.uniform(0.0, worker.pace), lambda: self._ask(worker))
+
+    def _tally(self, worker: Worker) -> Tally:
+        return self.outcome.kinds.setdefault(worker.kind, Tally())
+
+    def _ask(self, worker: Worker) -> None:
+        """A long poll: it asks until it is drawn. Who has left or was thrown out makes place for another."""
+        if self._over:
+            return
+        suspended = worker.candidate.strikes >= self.scenario.max_strikes
+        if worker.operator.barred or suspended:
+            if worker.strategy.returns:
+                self._join(self._people.worker(worker.kind, self.now))
+            return
+        if self.now >= worker.leaves_at:
+            self._join(self._people.worker(worker.kind, self.now))
+            return
+        self._asking[worker.address] = worker
+        self._draw_soon()
+
+    def _draw_soon(self) -> None:
+        if not self._drawing:
+            self._drawing = True
+            self._later(assignment.window_s(len(self._asking)), self._draw)
+
+    def _draw(self) -> None:
+        """Fills waiting tasks first, then opens new ones while somebody asks."""
+        self._drawing = False
+        for _ in range(len(self._waiting)):
+            task = self._waiting.popleft()
+            if not self._fill(task):
+                self._waiting.append(task)
+        limit = self.scenario.open_tasks or self.scenario.workers
+        while self._asking and self._open < limit and not self._over:
+            if not self._fill(self._next):
+                return
+            self._next = self._new_task()
+            self._open += 1
+
+    @property
+    def _over(self) -> bool:
+        """Enough is accepted: nothing new is begun, and what is under way comes to its end."""
+        return self.outcome.tasks >= self.scenario.tasks
+
+    def _new_task(self) -> Task:
+        offer = tagged("offer", self._secret, next(self._opened).to_bytes(8, "big"))
+        plan = self._checks.stranger()
+        return Task(offer, plan, plan.first_wave)
+
+    def _fill(self, task: Task) -> bool:
+        """Draws workers for the open places; a task begins whole or not at all."""
+        tried = frozenset(replica.worker.address for replica in task.replicas.values())
+        parties = tuple(replica.worker.candidate.party for replica in task.replicas.values())
+        opening = Opening(JOB, tried, parties, CLASS, PRICE, SEPARATION, self.scenario.max_strikes)
+        seed = tagged("draw", task.offer, len(tried).to_bytes(8, "big"))
+        pool = [worker.candidate for worker in self._asking.values()]
+        places = task.wanted - task.answering
+        chosen = [self._asking[c.party.worker] for c in assignment.draw(seed, pool, opening, places)]
+        if not tried and chosen:
+            task.plan = self._checks.plan(chosen[0].operator, self.now, _lot(task.offer))
+            places = task.wanted = task.plan.first_wave
+        if not tried and len(chosen) < places:
+            return False
+        for worker in chosen[:places]:
+            del self._asking[worker.address]
+            self._lease(task, worker)
+        self._decide(task, chosen[:places])
+        return len(chosen) >= places
+
+    def _lease(self, task: Task, worker: Worker) -> None:
+        task.replicas[ReplicaId(f"r{len(task.replicas)}")] = Replica(worker)
+        worker.operator.pending += 1
+        self._tally(worker).replicas += 1
+        if task.plan.first_wave > 1:
+            self.outcome.seats[worker.kind] += 1
+
+    def _decide(self, task: Task, drawn: list[Worker]) -> None:
+        """What each worker drawn just now will do, once it has seen which friends are on the task."""
+        ring = sum(replica.worker.strategy.ring for replica in task.replicas.values())
+        for id_, replica in task.replicas.items():
+            if replica.worker in drawn:
+                self._act(task, id_, replica, ring)
+        if len(drawn) == len(task.replicas) == task.plan.first_wave > 1 and task.plan.decides(len(drawn), ring):
+            kind = next(worker.kind for worker in drawn if worker.strategy.ring)
+            self.outcome.kinds[kind].quorums_held += 1
+
+    def _act(self, task: Task, id_: ReplicaId, replica: Replica, ring: int) -> None:
+        worker, scenario = replica.worker, self.scenario
+        own = self._checks.plan(worker.operator, self.now, 1.0)
+        view = View(own, self._checks.floor, ring, worker.operator.stake, scenario.benefit)
+        if worker.strategy.stalls:
+            self._later(scenario.lease_s, lambda: self._drop(task, id_))
+        elif worker.strategy.declines and not task.plan.decides(task.plan.first_wave, ring):
+            self._later(scenario.latency_s, lambda: self._drop(task, id_))
+        else:
+            lies = worker.strategy.lies(view)
+            seconds = scenario.latency_s + (0.0 if lies and worker.strategy.hasty else worker.pace)
+            answer = RIGHT if not lies else "ring" if worker.strategy.ring else worker.address
+            if self.now + seconds > worker.leaves_at or seconds > scenario.lease_s:
+                self._later(scenario.lease_s, lambda: self._drop(task, id_))
+            else:
+                self._later(seconds, lambda: self._commit(task, id_, answer))
+
+    def _drop(self, task: Task, id_: ReplicaId) -> None:
+        """A lease that ran out or was given back: a strike, and its place is free for another."""
+        replica = task.replicas[id_]
+        replica.open = False
+        replica.worker.operator.pending -= 1
+        candidate = replica.worker.candidate
+        replica.worker.candidate = replace(candidate, strikes=candidate.strikes + 1)
+        self._again(replica.worker)
+        self._waiting.append(task)
+        self._draw_soon()
+
+    def _again(self, worker: Worker) -> None:
+        self._later(self.scenario.latency_s / worker.strategy.eager, lambda: self._ask(worker))
+
+    def _commit(self, task: Task, id_: ReplicaId, answer: str) -> None:
+        replica = task.replicas[id_]
+        replica.open, replica.answer = False, answer
+        self._tally(replica.worker).lies += answer != RIGHT
+        self._again(replica.worker)
+        answered = [each for each in task.replicas.values() if each.answer is not None]
+        if len(answered) == task.wanted:
+            self._judge(task)
+
+    def _judge(self, task: Task) -> None:
+        cast = {id_: Digest(each.answer) for id_, each in task.replicas.items() if each.answer is not None}
+        verdict = voting.judge(exact.groups(cast), len(cast), task.plan)
+        if isinstance(verdict, voting.Another):
+            task.wanted = len(cast) + verdict.wave
+            self._waiting.append(task)
+            self._draw_soon()
+            return
+        self._open -= 1
+        self.outcome.computations += len(task.replicas)
+        self._draw_soon()
+        if isinstance(verdict, voting.Inconclusive):
+            self.outcome.undecided += 1
+            for replica in task.replicas.values():
+                replica.worker.operator.pending -= replica.answer is not None
+            return
+        self._accept(task, verdict.agreeing)
+
+    def _accept(self, task: Task, agreeing: frozenset[ReplicaId]) -> None:
+        winners = [task.replicas[id_] for id_ in sorted(agreeing)]
+        task.wrong = winners[0].answer != RIGHT
+        task.agreeing = tuple(replica.worker for replica in winners)
+        root = tagged("root", Hash(task.offer), str(winners[0].answer).encode())
+        self._after.accept(task, self.now)
+        self._later(self.scenario.draw_s, lambda: self._spare(task, root))
+
+    def _spare(self, task: Task, root: Hash) -> None:
+        if self._after.draw(task, root):
+            self._later(self.scenario.audit_s, lambda: self._after.audit(task, self.now))
+
+
+def _lot(offer: Hash) -> float:
+    """A task's own random number in [0, 1), whoever is drawn for it."""
+    return int.from_bytes(offer[:6], "big") / 2**48

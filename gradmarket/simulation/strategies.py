@@ -1,0 +1,77 @@
+"""How simulated workers behave. A strategy knows the rules, its own standing, and its friends on the task."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from gradmarket.market.rules import auditing
+from gradmarket.market.rules.replication import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a worker knows when it decides whether to compute. The plan is the one for itself as the lead: the worst."""
+
+    plan: Plan
+    floor: float
+    """The least audit rate that anybody reaches."""
+    friends: int
+    """Workers of its ring on this task, itself among them."""
+    at_risk: float
+    benefit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """`ring`: its workers give one wrong answer. `eager`: how much faster it asks for work again.
+
+    Who lies takes as long as the work would have: haste would give it away.
+    """
+
+    lies: Callable[[View], bool]
+    ring: bool = False
+    eager: float = 1.0
+    stalls: bool = False
+    declines: bool = False
+    """Gives a lease back unless its ring holds the quorum."""
+    hasty: bool = False
+    """Answers a lie at once, to have many accepted before one is audited."""
+    returns: bool = False
+    """Comes back under a fresh identity, with a new stake, once it was caught or suspended."""
+
+
+def _never(_view: View) -> bool:
+    return False
+
+
+def _always(_view: View) -> bool:
+    return True
+
+
+def _once_trusted(view: View) -> bool:
+    """As little checked as anybody ever is."""
+    return view.plan.first_wave == 1 and view.plan.audit <= view.floor
+
+
+def _where_it_pays(view: View) -> bool:
+    return view.plan.first_wave == 1 and view.plan.audit <= auditing.deterring(1.0, view.benefit, view.at_risk)
+
+
+def _with_the_quorum(view: View) -> bool:
+    """A vote that the ring decides; it leaves alone what is audited anyway."""
+    return view.plan.first_wave > 1 and view.plan.decides(view.plan.first_wave, view.friends)
+
+
+STRATEGIES: Final = {
+    "honest": Strategy(_never),
+    "lone": Strategy(_always),
+    "rational": Strategy(_where_it_pays),
+    "sleeper": Strategy(_once_trusted),
+    "burster": Strategy(_once_trusted, hasty=True),
+    "colluder": Strategy(_with_the_quorum, ring=True),
+    "sybil": Strategy(_always, returns=True),
+    "poller": Strategy(_never, ring=True, eager=10.0),
+    "staller": Strategy(_never, stalls=True),
+    "decliner": Strategy(_with_the_quorum, ring=True, declines=True),
+}
+"""By the name in a play's mix."""
