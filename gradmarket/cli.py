@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "worker": ("gradmarket.worker.cli", "app", "Sell gradients: run a worker, look after its wallet."),
     "wallet": ("gradmarket.worker.cli", "wallet_app", "A worker's key, and what it has earned."),
     "chain": ("gradmarket.commands.chain", "app", "The chain that holds the money."),
+    "simulate": ("gradmarket.commands.simulate", "simulate", "A market in miniature: what attacks gain."),
     "settings": ("gradmarket.commands.settings", "settings", "Every setting, its default and what it means."),
     "backup": ("gradmarket.commands.backup", "backup", "Copy the service's database, blobs and keys while it serves."),
     "restore": ("gradmarket.commands.backup", "restore", "Check a backup, and copy it into a new data folder."),

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Column, Table
 
-from gradmarket.commands import ledger, progress
+from gradmarket.commands import ledger, plan, progress
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, TokenOption, say_json, told
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import JobSpec
@@ -104,6 +104,13 @@ def _agreed(file: str) -> bool:
     if file == "-" or not sys.stdin.isatty():
         raise Refused("nobody can be asked here: say --yes")
     return typer.confirm("Post it?")
+
+
+def _from_file(file: str) -> JobSpec:
+    return _checked(_read(file))
+
+
+app.command("plan")(plan.command(_from_file))
 
 
 @app.command("list")

@@ -1,0 +1,106 @@
+"""`gradmarket job plan`: what a job would cost and how safe it would be, before anything is posted."""
+
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from gradmarket.commands.edge import JsonOption, say_json, told
+from gradmarket.market.errors import Refused
+from gradmarket.market.job import JobSpec
+from gradmarket.trust.forecast import Assumed, Forecast, forecast
+from gradmarket.trust.picture import svg
+
+ShareOption = Annotated[list[float] | None, typer.Option("--colluders", help="Share of workers that act as one.")]
+AuditOption = Annotated[float, typer.Option(min=0.0, max=1.0, help="Probability that an accepted task is audited.")]
+AmountOption = Annotated[int, typer.Option(min=0, help="In the token's smallest unit.")]
+DEFAULT_SHARES = (0.1, 0.2, 0.3)
+
+
+def command(read: Callable[[str], JobSpec]) -> Callable[..., None]:
+    """The command, over what reads a job's file."""
+
+    def plan(
+        file: Annotated[str, typer.Argument(metavar="FILE.json", help="The job; - for standard input.")],
+        trust: Annotated[bool, typer.Option("--trust", help="How often a wrong gradient would be accepted.")] = False,
+        colluders: ShareOption = None,
+        workers: Annotated[int | None, typer.Option(min=2, help="Workers in the market; many if not given.")] = None,
+        audit: AuditOption = 0.0,
+        stake: AmountOption = 0,
+        saved: Annotated[int | None, typer.Option(min=0, help="What not computing saves; the price if none.")] = None,
+        benefit: AmountOption = 0,
+        picture: Annotated[Path | None, typer.Option("--svg", help="File to draw it to.")] = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """What a job costs at most; with --trust how safe it is against workers that act as one. Posts nothing."""
+        with told():
+            spec = read(file)
+            price = spec.price.most
+            shares = _shares(colluders or DEFAULT_SHARES)
+            own = price if saved is None else saved
+            assumed = Assumed(shares, workers, audit, stake / price, own / price, benefit / price)
+            found = forecast(spec, assumed) if trust or picture else None
+            if picture and found:
+                picture.write_text(svg(found, workers))
+        if as_json:
+            say_json(_costs(spec) | ({"assumed": _told(assumed), "trust": found.as_json()} if found else {}))
+            return
+        for name, value in _costs(spec).items():
+            typer.echo(f"{name.replace('_', ' '):>14}  {value}")
+        if found:
+            _show(found, assumed)
+
+    return plan
+
+
+def _shares(given: list[float] | tuple[float, ...]) -> tuple[Fraction, ...]:
+    shares = tuple(Fraction(str(share)) for share in given)
+    if not all(0 <= share <= 1 for share in shares):
+        raise Refused("--colluders is a share from 0 to 1")
+    return shares
+
+
+def _costs(spec: JobSpec) -> dict[str, Any]:
+    policy = spec.replication
+    return {
+        "job": spec.name,
+        "tasks": spec.rounds * spec.tasks_needed,
+        "replicas": f"{policy.replicas} to {policy.max_replicas}",
+        "price": str(spec.price.most),
+        "at_most": str(spec.most_expensive),
+    }
+
+
+def _told(assumed: Assumed) -> dict[str, Any]:
+    named = ("workers", "audit", "stake", "saved", "benefit")
+    return {name: getattr(assumed, name) for name in named} | {"shares": [float(share) for share in assumed.shares]}
+
+
+def _show(found: Forecast, assumed: Assumed) -> None:
+    table = Table("colluders", "wrong task", "unseen", "in the whole job", "tasks until caught", "compute")
+    for row in found.rows:
+        caught = "never" if row.tasks_until_caught is None else f"{row.tasks_until_caught:,.0f}"
+        odds = (f"{value:.2%}" for value in (row.wrong_per_task, row.silently, row.wrong_in_job))
+        table.add_row(f"{row.colluding:.0%}", *odds, caught, f"{row.compute:.2f}")
+    Console().print(table)
+    for line in _words(found, assumed):
+        typer.echo(line)
+
+
+def _words(found: Forecast, assumed: Assumed) -> list[str]:
+    against = found.deterrence
+    if against.least_audit is None:
+        return ["No stake is at risk: nobody is deterred, whatever is audited. Votes are all that protects this job."]
+    sign = ">" if against.deterred else "<="
+    verdict = "lying costs more than it gains" if against.deterred else "lying pays"
+    lines = [f"p {sign} (c + B) / S: {assumed.audit:.4g} {sign} {against.least_audit:.4g}: {verdict}."]
+    if against.stake_needed is not None:
+        lines.append(
+            f"A liar is caught within {against.spoiled_before_caught:.0f} wrong gradients (95 %); "
+            f"a stake of {against.stake_needed:.4g} prices covers them, {assumed.stake:.4g} are there."
+        )
+    return lines

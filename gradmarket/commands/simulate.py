@@ -1,0 +1,86 @@
+"""`gradmarket simulate`: a market in miniature under the service's own rules of trust."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from gradmarket.commands.edge import JsonOption, say_json, told
+from gradmarket.market.errors import NotFound, Refused
+from gradmarket.simulation.outcome import Outcome
+from gradmarket.simulation.play import Play
+from gradmarket.simulation.scenario import Scenario
+from gradmarket.simulation.strategies import STRATEGIES
+
+MixOption = Annotated[
+    list[str] | None,
+    typer.Option("--mix", help=f"KIND=SHARE, as often as wanted; the rest are honest. Kinds: {', '.join(STRATEGIES)}."),
+]
+
+
+def simulate(
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE.json]", help="A scenario; options win.")] = None,
+    workers: Annotated[int | None, typer.Option(help="10,000 if none.")] = None,
+    tasks: Annotated[int | None, typer.Option(help="Accepted ones, after which it ends; 300,000 if none.")] = None,
+    mix: MixOption = None,
+    policy: Annotated[str | None, typer.Option(help="fixed, audited, adaptive, or boinc to compare.")] = None,
+    stake: Annotated[float | None, typer.Option(help="Of each worker, in prices of a gradient.")] = None,
+    history: Annotated[float | None, typer.Option(help="Audits that those at the start have passed.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed is another play.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Play a market of honest workers and attackers by the rules of draws, votes, audits, reputation and stakes."""
+    given = {"workers": workers, "tasks": tasks, "policy": policy, "stake": stake, "history": history, "seed": seed}
+    with told():
+        chosen = {name: value for name, value in given.items() if value is not None}
+        chosen |= {"mix": _mix(mix)} if mix else {}
+        scenario = _scenario((_read(file) if file else {}) | chosen)
+        outcome = Play(scenario).run()
+    if as_json:
+        say_json({"scenario": scenario.model_dump(), "outcome": outcome.as_json()})
+        return
+    _show(outcome)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text())
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no file {file}") from error
+    except ValueError as error:
+        raise Refused(f"{file} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise Refused(f"{file} is no JSON object")
+    return found
+
+
+def _mix(given: list[str]) -> dict[str, float]:
+    try:
+        return {kind: float(share) for kind, _, share in (each.partition("=") for each in given)}
+    except ValueError as error:
+        raise Refused("--mix is KIND=SHARE, such as sleeper=0.2") from error
+
+
+def _scenario(chosen: dict[str, Any]) -> Scenario:
+    try:
+        return Scenario.model_validate(chosen)
+    except ValidationError as error:
+        faults = ((".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors())
+        raise Refused("; ".join(f"{field or 'the scenario'}: {message}" for field, message in faults)) from error
+
+
+def _show(outcome: Outcome) -> None:
+    table = Table("kind", "workers", "leases", "paid", "lies", "passed", "caught", "quorums", "stake lost", "gain")
+    for kind, tally in sorted(outcome.kinds.items()):
+        counts = (tally.workers, tally.replicas, tally.paid, tally.lies, tally.lies_accepted, tally.lies_caught)
+        money = (f"{tally.stake_lost:,.0f}", f"{tally.gain:,.0f}")
+        table.add_row(kind, *(f"{count:,}" for count in counts), f"{tally.quorums_held:,}", *money)
+    Console().print(table)
+    share = outcome.never_caught / outcome.lies if outcome.lies else 0.0
+    typer.echo(f"{outcome.tasks:,} tasks accepted in {outcome.seconds / 3600:.1f} simulated hours")
+    typer.echo(f"{outcome.cost:.3f} computations for each that stays accepted; plain training is 1")
+    typer.echo(f"{outcome.never_caught:,} of {outcome.lies:,} lies were accepted and never caught ({share:.2%})")
