@@ -27,6 +27,7 @@ def linear() -> Raw:
     """Linear regression of three features: mean squared error of x @ w.T and y."""
     return {
         "format": "gradgraph/1",
+        "sizes": {},
         "inputs": [
             tensor("param", "w", [1, 3], grad=True),
             tensor("data", "x", ["rows", 3]),

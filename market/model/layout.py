@@ -27,11 +27,25 @@ def check_batch(document: Document, batch: Mapping[str, np.ndarray]) -> int:
     if len(lengths) != 1 or lengths == {0}:
         raise Refused(f"a batch has inputs of one number of rows, not {sorted(lengths)}")
     rows = lengths.pop()
-    expected = document.batch(rows)
+    expected = document.batch(rows, _sizes(document, batch))
     if set(batch) != set(expected):
         raise Refused(f"a batch has {', '.join(expected)}, not {', '.join(sorted(batch))[:200]}")
     _check("batch", expected, batch)
     return int(rows)
+
+
+def _sizes(document: Document, batch: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """What the named dimensions are in this batch: the first array's word, which the others are held to."""
+    sizes: dict[str, int] = {}
+    for entry in document.of("data"):
+        shape = batch[entry.name].shape[1:] if entry.name in batch else ()
+        for place, name in entry.named:
+            if len(shape) == len(entry.shape):
+                sizes.setdefault(name, shape[place])
+    for name, size in sizes.items():
+        if not 1 <= size <= document.sizes[name]:
+            raise Refused(f"batch: the {name} is {size}, not 1 to {document.sizes[name]}")
+    return sizes
 
 
 def _check(what: str, expected: Expected, arrays: Mapping[str, np.ndarray]) -> None:

@@ -5,9 +5,19 @@ from typing import Final
 import numpy as np
 from blake3 import blake3
 
+from gradmarket.market.data.manifest import Partition
 from gradmarket.market.errors import Refused
+from gradmarket.market.job import JobSpec
 
 _KEY: Final = np.dtype("<u8")
+
+
+def task_rows(spec: JobSpec, partition: Partition, round: int, task: int) -> list[int]:
+    """The rows of its partition that a task computes on: the same ones for every replica, and whoever looks after it.
+
+    Raises Refused if the partition has fewer rows than a step takes.
+    """
+    return rows(spec.seed.to_bytes(8, "big"), round, task, partition.rows, spec.step.rows)
 
 
 def rows(seed: bytes, round: int, task: int, total: int, count: int) -> list[int]:

@@ -6,14 +6,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gradmarket.market.errors import DocumentRefused, Refused
 from gradmarket.market.job import GradientStep
 from gradmarket.market.model.architectures import cnn, mlp
 from gradmarket.market.model.compute import compute, evaluate
-from gradmarket.market.model.document.dropout import hash_dropout
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.publish import classification, publish
 from gradmarket.market.model.document.schema import load
@@ -191,26 +188,3 @@ def test_accuracy_counts_the_right_answers(dropping: Published) -> None:
     hidden = torch.relu(torch.tensor(data["x"]).flatten(1) @ state["1.weight"].T + state["1.bias"])
     right = (hidden @ state["4.weight"].T + state["4.bias"]).argmax(1) == torch.tensor(data["y"])
     assert evaluate(program, dropping.parameters, data).values["accuracy"] == right.sum().item() / 64
-
-
-@settings(max_examples=30)
-@given(probability=st.floats(0.0, 0.95), site=st.integers(0, 2**31), seed=st.binary(min_size=32, max_size=32))
-def test_dropout_zeroes_its_share_and_keeps_the_mean(probability: float, site: int, seed: bytes) -> None:
-    ones = torch.ones(200, 200)
-    dropped = hash_dropout(ones, probability, site, seed)
-    zeros = (dropped == 0).float().mean().item()
-    assert abs(zeros - probability) < 6 * (max(probability * (1 - probability), 1e-4) / 40_000) ** 0.5
-    assert torch.equal(dropped[dropped != 0].unique(), torch.tensor([1.0]) * torch.tensor(1.0 / (1.0 - probability)))
-
-
-def test_dropouts_of_two_sites_seeds_and_places_are_independent() -> None:
-    ones = torch.ones(100_000)
-    masks = [hash_dropout(ones, 0.5, site, seed) for site, seed in ((0, SEED), (1, SEED), (0, bytes(32)))]
-    for one, other in ((0, 1), (0, 2), (1, 2)):
-        assert abs((masks[one] == masks[other]).float().mean().item() - 0.5) < 0.01
-    assert abs((masks[0][1:] == masks[0][:-1]).float().mean().item() - 0.5) < 0.01
-
-
-def test_dropout_is_pinned_for_every_device() -> None:
-    kept = (hash_dropout(torch.ones(4, 16), 0.5, 3, SEED) != 0).int().flatten().tolist()
-    assert "".join(map(str, kept)) == "0110011100000011001010010110111001011011011001110001100101101111"

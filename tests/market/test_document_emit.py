@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.interpret import Program, gradients
-from gradmarket.market.model.document.publish import Objective, classification, publish, regression
+from gradmarket.market.model.document.publish import Objective, classification, exported, publish, regression
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Published
 
@@ -87,27 +87,24 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 def test_the_bits_are_those_of_the_exported_module(build: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
     module = build()
     answer = published(module, *shape)
-    exported: Any = torch.export.export(
-        Objective(module, classification),
-        (torch.randn(4, *shape), torch.arange(4)),
-        dynamic_shapes=({0: torch.export.Dim("rows", min=2)},) * 2,
-    ).module()
+    example = {"x": torch.randn(4, *shape), "y": torch.arange(4)}
+    traced: Any = exported(Objective(module, classification), example, {}).module()
     for rows in (2, 33):
         x, y = torch.randn(rows, *shape), torch.randint(0, 8, (rows,))
         before = {name: torch.tensor(array) for name, array in answer.parameters.items()}
-        exported.load_state_dict({f"model.{name}": tensor for name, tensor in before.items()})
-        ours, theirs = answers(answer.document, answer.parameters, x, y), exported_answers(exported, x, y)
+        traced.load_state_dict({f"model.{name}": tensor for name, tensor in before.items()})
+        ours, theirs = answers(answer.document, answer.parameters, x, y), traced_answers(traced, x, y)
         assert set(ours) <= set(theirs)
         for name, tensor in ours.items():
             assert same_bits(tensor, theirs[name]), name
 
 
-def exported_answers(exported: nn.Module, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+def traced_answers(traced: nn.Module, x: Tensor, y: Tensor) -> dict[str, Tensor]:
     """Loss, gradients and buffers of an exported module, by their plain names."""
-    loss = exported(x, y)[0]
-    parameters = {name.removeprefix("model."): entry for name, entry in exported.named_parameters()}
+    loss = traced({"x": x, "y": y})[0]
+    parameters = {name.removeprefix("model."): entry for name, entry in traced.named_parameters()}
     found = dict(zip(parameters, torch.autograd.grad(loss, list(parameters.values())), strict=True))
-    buffers = {name.removeprefix("model."): entry.clone() for name, entry in exported.named_buffers()}
+    buffers = {name.removeprefix("model."): entry.clone() for name, entry in traced.named_buffers()}
     return {"loss": loss.detach(), **found, **buffers}
 
 
@@ -185,15 +182,70 @@ def test_a_write_in_place_is_right(function: Callable[[Tensor], Tensor]) -> None
     assert same_bits(ours["linear.weight"], expected[0])
 
 
+@pytest.mark.parametrize("function", WRITES[1:2] + WRITES[4:5], ids=lambda function: function.__name__)
+def test_a_write_that_nobody_else_sees_needs_no_view(function: Callable[[Tensor], Tensor]) -> None:
+    assert b"slice_scatter" not in published(Function(function), 8).document
+
+
 def without_gradient(h: Tensor) -> Tensor:
     with torch.no_grad():
         mean = h.mean(0)
     return h - mean
 
 
+def gradient_inside(h: Tensor) -> Tensor:
+    with torch.no_grad():
+        still = h * 2
+        with torch.enable_grad():
+            return still * h
+
+
 def in_autocast(h: Tensor) -> Tensor:
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        return (h @ h.t()).float()[:, :1] + h
+        mixed = torch.einsum("rw,sw->rs", h, h @ h.t() @ h)
+        return functional.softmax(mixed, -1).float()[:, :1] * torch.cat([h, h.bfloat16()])[: h.shape[0]]
+
+
+def in_no_autocast(h: Tensor) -> Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inner = h @ h.t()
+        with torch.autocast("cpu", enabled=False):
+            return h @ (inner.float()[:, :1] * torch.ones(1, 8)).t() @ torch.ones(1, 8).expand(h.shape[0], 8)
+
+
+def drawing(h: Tensor) -> Tensor:
+    noisy = h + torch.randn_like(h) * torch.rand_like(h) + torch.bernoulli(torch.sigmoid(h))
+    dropped = functional.alpha_dropout(noisy, 0.3, training=True)
+    functional.dropout(dropped, 0.5, training=True)  # nobody reads it, and it draws all the same
+    return functional.dropout1d(dropped.unsqueeze(-1), 0.4, training=True).squeeze(-1)
+
+
+def in_float64(h: Tensor) -> Tensor:
+    return (h.double() * 2).float()
+
+
+def made_of_numbers(h: Tensor) -> Tensor:
+    rows = h.shape[0]
+    grid = torch.linspace(0, 1, 8) + torch.arange(0, rows, dtype=torch.float32).unsqueeze(1) / (rows % 3 + 1)
+    made = torch.zeros(rows, 8) + torch.full((8,), 0.5) + torch.eye(8)[0] + torch.ones_like(h) + grid
+    return h * made + h.new_zeros(max(rows, 4), 8).sum() - (-rows)
+
+
+EXPRESSED = [
+    without_gradient,
+    in_autocast,
+    in_no_autocast,
+    gradient_inside,
+    drawing,
+    in_float64,
+    made_of_numbers,
+]
+
+
+@pytest.mark.parametrize("function", EXPRESSED, ids=lambda function: function.__name__)
+def test_what_has_no_operator_of_its_own_is_written_out(function: Callable[[Tensor], Tensor]) -> None:
+    """Publishing compares every bit with the module's own."""
+    assert load(published(Function(function), 8).document).nodes
 
 
 class Doubled(torch.autograd.Function):
@@ -215,15 +267,15 @@ def hooked(h: Tensor) -> Tensor:
 
 
 REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
-    "a region without gradient": (without_gradient, "region"),
-    "a region of another precision": (in_autocast, "region"),
     "its own backward": (lambda h: Doubled.apply(h), "not what the module computes|cannot be traced"),
     "a hook": (hooked, "not what the module computes|cannot be traced"),
-    "a random draw": (lambda h: h + torch.rand_like(h), "rand"),
+    "a draw by size": (lambda h: h + torch.rand(8), "rand.default is not in the language; use torch.rand_like"),
+    "complex numbers": (lambda h: torch.view_as_complex(h.view(-1, 4, 2)).abs().repeat(1, 2), "real and imaginary"),
+    "memory as it was": (lambda h: h + torch.empty_like(h) * 0, "use torch.zeros_like"),
+    "an uncertain shape": (lambda h: h * torch.unique(h).shape[0], "unique|traced"),
     "a shape from data": (lambda h: h[h.sum(1).nonzero().flatten()], "cannot be traced|nonzero"),
     "a branch on data": (lambda h: h if h.sum() > 0 else -h, "cannot be traced"),
     "a number from data": (lambda h: h * h.sum().item(), "cannot be traced|item"),
-    "another precision": (lambda h: (h.double() * 2).float(), "float64"),
     "feature dropout": (lambda h: functional.feature_alpha_dropout(h, 0.5, training=True), "language|traced"),
 }
 
@@ -232,6 +284,12 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
 def test_what_the_language_does_not_have_is_refused(function: Callable[[Tensor], Tensor], reason: str) -> None:
     with pytest.raises(DocumentRefused, match=reason):
         published(Function(function), 8)
+
+
+def test_a_refusal_names_operator_place_and_what_to_write_instead() -> None:
+    inner = nn.Sequential(nn.Linear(8, 8), Function(lambda h: h + torch.rand(8)))
+    with pytest.raises(DocumentRefused, match=r"1: rand\.default is not in the language; use torch\.rand_like"):
+        published(nn.Sequential(inner, nn.Linear(8, 8)), 8)
 
 
 def test_a_hook_on_a_parameter_is_found() -> None:
@@ -297,6 +355,17 @@ class Tied(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.second(torch.relu(self.first(x) * self.frozen)) * self.mask + torch.tensor([1.0] * 4 + [2.0] * 4)
+
+
+def test_a_parameter_that_autocast_meets_twice_is_converted_once() -> None:
+    class Twice(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return super().forward(torch.tanh(super().forward(x))).float()
+
+    answer = published(Twice(8, 8), 8)
+    conversions = [node for node in load(answer.document).nodes if node.op == "to.dtype"]
+    assert len(conversions) == 4  # weight, bias, data, and the answer back
 
 
 def test_tied_frozen_unused_and_constant_tensors() -> None:

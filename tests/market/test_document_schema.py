@@ -25,7 +25,7 @@ def test_an_honest_document_is_read() -> None:
 
 
 def test_its_digest_is_that_of_its_bytes() -> None:
-    digest = "blake3:d75f9bec0fd6f49011d23950698915c5aa3233077f333889e12b1a991299e7da"
+    digest = "blake3:97b49a7c406d52401647611bd429051f4df6404aca7893f8ec33fc5109ba2d87"
     assert schema.load(encoded(linear())).digest == digest
 
 
@@ -39,10 +39,38 @@ def changed(path: list[Any], new: Any) -> bytes:
     return encoded(document)
 
 
+def sized(path: list[Any] | None = None, new: Any = None) -> bytes:
+    """`linear` of up to seven features, with the value at this path replaced."""
+    document = {**linear(), "sizes": {"length": 7}}
+    document["inputs"][1]["shape"] = ["rows", "length"]
+    if path:
+        document["inputs"][path[1]]["shape"] = new
+    return encoded(document)
+
+
+def test_a_named_size_is_at_its_maximum_until_a_batch_says_otherwise() -> None:
+    document = schema.load(sized())
+    assert document.sizes == {"length": 7}
+    assert document.batch(2)["x"] == ((2, 7), "float32")
+    assert document.batch(2, {"length": 3})["x"] == ((2, 3), "float32")
+
+
+def test_a_newer_format_is_refused_by_its_name() -> None:
+    newer = encoded({"format": "gradgraph/2", "something": "else"})
+    with pytest.raises(DocumentRefused, match=r"gradgraph/2, newer than gradgraph/1.*upgrade gradmarket"):
+        schema.load(newer)
+
+
 HOSTILE = {
     "another format": changed(["format"], "gradgraph/2"),
     "a key too many": encoded({**linear(), "code": "import os"}),
     "a key too few": encoded({key: entry for key, entry in linear().items() if key != "updates"}),
+    "a name for rows": changed(["sizes"], {"rows": 4}),
+    "a size that nobody has": changed(["sizes"], {"length": 4}),
+    "a size without a maximum": changed(["sizes"], {"length": None}),
+    "sizes in a list": changed(["sizes"], []),
+    "a parameter of a named size": sized(["inputs", 0, "shape"], [1, "length"]),
+    "a name that has no size": sized(["inputs", 1, "shape"], ["rows", "width"]),
     "a list": b"[]",
     "a number": b"1",
     "nothing": b"",
@@ -127,6 +155,7 @@ def test_anything_else_is_refused(data: bytes) -> None:
         schema.load(data)
 
 
+SDPA = "scaled_dot_product_attention.default"
 TYPED: dict[str, tuple[str, list[Any], bool]] = {
     "a float": ("dropout.hash", [value(1), 0.5, 0], True),
     "an integer for a float": ("dropout.hash", [value(1), 1, 0], False),
@@ -146,12 +175,21 @@ TYPED: dict[str, tuple[str, list[Any], bool]] = {
     "an element type": ("sum.default", [value(1), "float32"], True),
     "another element type": ("sum.default", [value(1), "complex64"], False),
     "a memory format": ("clone.default", [value(1), "contiguous_format"], True),
-    "another memory format": ("clone.default", [value(1), "channels_last"], False),
+    "another memory format": ("clone.default", [value(1), "channels"], False),
     "an operand that is a number": ("mul.Tensor", [value(1), 2.0], True),
     "an operand that is a word": ("mul.Tensor", [value(1), "2"], False),
     "an operand that does not exist": ("mul.Tensor", [value(1), value(99)], False),
     "an operand that is true": ("mul.Tensor", [value(1), True], False),
-    "a device": ("_to_copy.default", [value(1), "float32", None, "cuda", None, False, None], False),
+    "a device": ("full_like.default", [value(1), 0.0, "float32", None, "cuda", None, None], False),
+    "no device": ("full_like.default", [value(1), 0.0, "float32", None, None, None, None], True),
+    "an equation": ("einsum.default", ["ab,cb->a...", [value(1), value(0)], None], True),
+    "an equation that is code": ("einsum.default", ["__import__('os')", [value(1), value(0)], None], False),
+    "places": ("index.Tensor", [value(1), [None, value(2)]], True),
+    "places that are numbers": ("index.Tensor", [value(1), [None, 0]], False),
+    "no dropout in attention": (SDPA, [value(1), value(1), value(1), None, 0.0, True, None, False], True),
+    "dropout in attention": (SDPA, [value(1), value(1), value(1), None, 0.1, True, None, False], False),
+    "zero as an integer": (SDPA, [value(1), value(1), value(1), None, 0, True, None, False], False),
+    "a sparse gradient": ("embedding.default", [value(1), value(2), -1, False, True], False),
 }
 
 

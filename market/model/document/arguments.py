@@ -1,18 +1,21 @@
 """One argument of a node against its type: a JSON value becomes a Python one, or the document is refused."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model.document.signatures import DTYPES, MEMORY_FORMATS, WORDS
+from gradmarket.market.model.document.kinds import DTYPES, MEMORY_FORMATS
 
 INTEGER_LIMIT: Final = 2**40
 """No integer of a document, written or computed, is larger: squaring one 25 times would take seconds."""
 
 LIST_LIMIT: Final = 4096
 NON_FINITE: Final = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+EQUATION: Final = r"[A-Za-z., ]{1,100}(->[A-Za-z. ]{0,50})?"
+"""What einsum may be told."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +37,10 @@ def refuse_unless(condition: bool, detail: str) -> None:
 
 
 def check_argument(kind: str, value: Any, kinds: Kinds) -> Argument:
-    """The argument that `value` (decoded JSON) is, under the type `kind` of signatures.py. Raises DocumentRefused."""
+    """The argument that `value` (decoded JSON) is, under the type `kind` of operators. Raises DocumentRefused."""
     if kind.endswith("?"):
         return None if value is None else check_argument(kind[:-1], value, kinds)
-    if kind in WORDS:
+    if "|" in kind:
         return _word(kind, value)
     return _CHECKS[kind](value, kinds)
 
@@ -99,8 +102,23 @@ def _memory(value: Any, _kinds: Kinds) -> str:
     return str(value)
 
 
-def _none(value: Any, _kinds: Kinds) -> None:
-    refuse_unless(value is None, f"{_shown(value)} where null stands")
+def _place(value: Any, kinds: Kinds) -> Reference | None:
+    return None if value is None else _tensor(value, kinds)
+
+
+def _equation(value: Any, _kinds: Kinds) -> str:
+    fits = isinstance(value, str) and re.fullmatch(EQUATION, value) is not None
+    refuse_unless(fits, f"{_shown(value)} is not an equation of labels")
+    return str(value)
+
+
+def _always(constant: bool | float | None) -> "Check":
+    def check_constant(value: Any, _kinds: Kinds) -> Argument:
+        same = type(value) is type(constant) and value == constant
+        refuse_unless(same, f"{_shown(value)} where {constant} always stands")
+        return constant
+
+    return check_constant
 
 
 def _word(kind: str, value: Any) -> str:
@@ -132,5 +150,11 @@ _CHECKS: Final[dict[str, Check]] = {
     "bool": _bool,
     "dtype": _dtype,
     "memory": _memory,
-    "none": _none,
+    "floats": _list_of(_float),
+    "places": _list_of(_place),
+    "equation": _equation,
+    "none": _always(None),
+    "true": _always(True),
+    "false": _always(False),
+    "zero": _always(0.0),
 }

@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model.document.interpret import TORCH_TYPES, Program, gradients
-from gradmarket.market.model.document.operators import Operator
+from gradmarket.market.model.document.calls import TORCH_TYPES, Operator
+from gradmarket.market.model.document.interpret import Program, gradients
 from gradmarket.market.model.document.schema import Input
 from gradmarket.market.model.figures import Bound
 
@@ -69,7 +69,7 @@ class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def count(self, operator: Operator, arguments: Sequence[Any], results: Sequence[Any]) -> None:
         """A node ran: its forward and its backward cost."""
-        self.operations += (1 + BACKWARD) * operator.cost(arguments, results)
+        self.operations += (1 + BACKWARD) * operator.entry.cost(arguments, results)
         if self.operations > self._limits.operations:
             raise DocumentRefused(f"more than {self._limits.operations:.3g} operations a pass")
 

@@ -1,56 +1,66 @@
-"""One node of a decomposed graph as one node of the document: the operator's key, its arguments, its results."""
+"""One node of a functional graph as one node of the document: the operator's key, its arguments, its results."""
 
 import math
-import operator
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch import fx
 
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model.document.interpret import TORCH_MEMORY_FORMATS, TORCH_TYPES
-from gradmarket.market.model.document.signatures import ATEN, SIGNATURES
+from gradmarket.market.model.document.calls import TORCH_MEMORY_FORMATS, TORCH_TYPES
+from gradmarket.market.model.document.operators import ALLOWED
+from gradmarket.market.model.document.refusals import operator_name, refuse
 
 DTYPE_NAMES: Final = {dtype: name for name, dtype in TORCH_TYPES.items()}
 MEMORY_NAMES: Final = {memory: name for name, memory in TORCH_MEMORY_FORMATS.items()}
+_ENUMERATED: Final = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
+"""How a schema's default names a memory format: by c10's enumeration."""
 _TO_THE_END: Final = 2**63 - 1
 """How a slice without an end is traced."""
 
-Number = Callable[[fx.Node], int]
-"""The number of the value that a traced node stands for."""
+
+class Number(Protocol):
+    """The number of the value that a traced node stands for."""
+
+    def __call__(self, node: fx.Node) -> int: ...
 
 
 @dataclass(frozen=True)
 class Operation:
-    """An operator's key, its arguments in the signature's order, and which results of the traced node it gives."""
+    """An operator's key, its arguments in the table's order, and which results of the traced node it gives."""
 
     op: str
     arguments: tuple[Any, ...]
     results: tuple[int, ...] = (0,)
 
 
-def operation(node: fx.Node, dropout_site: int) -> Operation:
-    """What a traced call does, in the language's words. Raises DocumentRefused where it has none."""
-    if node.target in _INTEGERS:
-        return Operation(_INTEGERS[node.target], tuple(node.args))
-    name = aten_name(node)
-    if name in _REPHRASED:
-        return _REPHRASED[name](node, dropout_site)
-    if name not in ATEN:
-        raise DocumentRefused(f"the model uses {name}, which the language does not have")
-    results = SIGNATURES[name].results
-    count = len(node.meta["val"]) if SIGNATURES[name].gives_list else len(results)
-    return Operation(name, _bound_arguments(node), tuple(range(count)))
+@dataclass(frozen=True)
+class Same:
+    """The traced node gives what another one gave."""
+
+    node: fx.Node
 
 
-def aten_name(node: fx.Node) -> str:
-    """`name.overload` of the ATen operator that a traced node calls. Raises DocumentRefused."""
+def schema_arguments(node: fx.Node) -> tuple[Any, ...]:
+    """One value per argument of the ATen schema: given by place, given by name, or the default."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
-        raise DocumentRefused(f"the model calls {target}, which the language does not have")
-    return f"{target._schema.name.removeprefix('aten::')}.{target._schema.overload_name or 'default'}"
+    if not isinstance(target, torch._ops.OpOverload):
+        raise refuse(node, "is no operator")
+    given = dict(enumerate(node.args))
+    return tuple(
+        given[place] if place in given else node.kwargs.get(entry.name, entry.default_value)
+        for place, entry in enumerate(target._schema.arguments)
+    )
+
+
+def plain(node: fx.Node) -> Operation:
+    """The ATen operator itself. Raises DocumentRefused where it is not allowed."""
+    name = operator_name(node)
+    if name not in ALLOWED or ALLOWED[name].own:
+        raise refuse(node, "is not in the language")
+    count = len(node.meta["val"]) if ALLOWED[name].gives_list else len(ALLOWED[name].results)
+    return Operation(name, schema_arguments(node), tuple(range(count)))
 
 
 def encoded(kind: str, value: Any, number: Number) -> Any:
@@ -62,8 +72,11 @@ def encoded(kind: str, value: Any, number: Number) -> Any:
     if isinstance(value, fx.Node):
         return {"v": number(value)}
     if isinstance(value, list | tuple):
-        return [encoded(kind.removesuffix("?").removesuffix("s"), element, number) for element in value]
+        return [encoded(_ELEMENTS.get(kind.removesuffix("?"), kind), element, number) for element in value]
     return _scalar(kind, value)
+
+
+_ELEMENTS: Final = {"tensors": "tensor", "places": "tensor?", "ints": "int", "floats": "float"}
 
 
 def _scalar(kind: str, value: Any) -> Any:
@@ -73,75 +86,20 @@ def _scalar(kind: str, value: Any) -> Any:
         return _known(DTYPE_NAMES, value)
     if isinstance(value, torch.memory_format):
         return _known(MEMORY_NAMES, value)
-    if kind.startswith("bool"):
+    if kind.startswith("memory"):
+        return _ENUMERATED[value]
+    if kind.startswith(("bool", "true", "false")):
         return bool(value)
     if isinstance(value, bool):
         return int(value)
-    if isinstance(value, float) or kind.startswith("float"):
+    if isinstance(value, float) or kind.startswith(("float", "zero")):
         return float(value) if math.isfinite(value) else {"f": str(float(value))}
     if isinstance(value, int):
         return value
     raise DocumentRefused(f"an argument {str(value)[:80]!r}, which the language does not have")
 
 
-def _known(names: Mapping[Any, str], value: Any) -> str:
+def _known(names: dict[Any, str], value: Any) -> str:
     if value not in names:
         raise DocumentRefused(f"the model uses {value}, which the language does not have")
     return names[value]
-
-
-def _bound_arguments(node: fx.Node) -> tuple[Any, ...]:
-    """One value per argument of the ATen schema: given by place, given by name, or the default."""
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
-        raise DocumentRefused(f"the model calls {target}, which the language does not have")
-    given = dict(enumerate(node.args))
-    return tuple(
-        given[place] if place in given else node.kwargs.get(entry.name, entry.default_value)
-        for place, entry in enumerate(target._schema.arguments)
-    )
-
-
-def _batch_norm(node: fx.Node, _site: int) -> Operation:
-    tensor, weight, bias, mean, variance, training, momentum, eps = _bound_arguments(node)
-    arguments = (tensor, weight, bias, mean, variance, momentum, eps)
-    return Operation("batch_norm.training", arguments, (0, 3, 4)) if training else _evaluation(arguments)
-
-
-def _batch_norm_evaluation(node: fx.Node, _site: int) -> Operation:
-    return _evaluation(_bound_arguments(node))
-
-
-def _evaluation(arguments: tuple[Any, ...]) -> Operation:
-    return Operation("batch_norm.evaluation", arguments)
-
-
-def _dropout(node: fx.Node, site: int) -> Operation:
-    tensor, probability, training = _bound_arguments(node)
-    if not training:
-        return Operation("alias.default", (tensor,))
-    return Operation("dropout.hash", (tensor, probability, site))
-
-
-def _copy(node: fx.Node, _site: int) -> Operation:
-    """ATen's own functional copy has no derivative."""
-    return Operation("copy.broadcast", _bound_arguments(node)[:2])
-
-
-def _size(node: fx.Node, _site: int) -> Operation:
-    return Operation("integer.size", _bound_arguments(node))
-
-
-_INTEGERS: Final[dict[Any, str]] = {
-    operator.add: "integer.add",
-    operator.sub: "integer.sub",
-    operator.mul: "integer.mul",
-    operator.floordiv: "integer.floordiv",
-}
-_REPHRASED: Final[dict[str, Callable[[fx.Node, int], Operation]]] = {
-    "_native_batch_norm_legit_functional.default": _batch_norm,
-    "_native_batch_norm_legit_no_training.default": _batch_norm_evaluation,
-    "copy.default": _copy,
-    "native_dropout.default": _dropout,
-    "sym_size.int": _size,
-}

@@ -8,21 +8,10 @@ import torch
 from torch import Tensor
 
 from gradmarket.market.errors import DocumentRefused, MarketError, OutOfMemory
-from gradmarket.market.model.document.arguments import INTEGER_LIMIT, Reference
-from gradmarket.market.model.document.operators import OPERATORS, SEEDED, Operator
-from gradmarket.market.model.document.schema import Document, Node
+from gradmarket.market.model.document.calls import Operator
+from gradmarket.market.model.document.prepare import Step, prepared
+from gradmarket.market.model.document.schema import Document
 
-TORCH_TYPES: Final = {
-    "float32": torch.float32,
-    "int64": torch.int64,
-    "int32": torch.int32,
-    "uint8": torch.uint8,
-    "bool": torch.bool,
-}
-TORCH_MEMORY_FORMATS: Final = {
-    "contiguous_format": torch.contiguous_format,
-    "preserve_format": torch.preserve_format,
-}
 _STEP_ERRORS: Final = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, MemoryError)
 _OUT_OF_MEMORY: Final = ("allocate memory", "out of memory", "bad_alloc", "Cannot allocate")
 
@@ -42,41 +31,29 @@ class Results:
     updates: dict[str, Tensor]
 
 
-@dataclass(frozen=True)
-class _Step:
-    name: str
-    operator: Operator
-    arguments: tuple[Any, ...]
-    results: tuple[int, ...]
-    seeded: bool
-    dead_after: tuple[int, ...]
-
-
 class Program:
     """A document made ready to run, any number of times. Its methods raise DocumentRefused and OutOfMemory."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
-        dying = _last_readers(document)
-        self._steps = [_prepared(node, dying.get(number, ())) for number, node in enumerate(document.nodes)]
+        self._prepared = prepared(document)
 
     def run(
         self, state: Mapping[str, Tensor], data: Mapping[str, Tensor], seed: bytes, watcher: Watcher | None = None
     ) -> Results:
-        """Every output from `state` and `data`, both by input name; `seed` is for dropout."""
-        values: dict[int, Any] = {}
+        """Every output from `state` and `data`, both by input name; `seed` is for what is drawn.
+
+        Everything lies on the device of the data.
+        """
+        values = self._prepared.values.copy()
         for number, entry in enumerate(self.document.inputs):
             values[number] = (data if entry.kind == "data" else state)[entry.name]
-        for number, step in enumerate(self._steps):
-            try:
-                _apply(step, values, seed, watcher)
-            except MarketError:
-                raise
-            except _STEP_ERRORS as error:
-                raise _explained(f"node {number} ({step.name})", error) from None
+        values[self._prepared.seed] = seed
+        values[self._prepared.device] = next(iter(data.values())).device
+        _perform(self._prepared.steps, values, watcher)
         return self._results(values)
 
-    def _results(self, values: Mapping[int, Any]) -> Results:
+    def _results(self, values: Sequence[Any]) -> Results:
         document = self.document
         loss = values[document.loss]
         if loss.dim() != 0 or loss.dtype != torch.float32:
@@ -116,71 +93,33 @@ def _explained(where: str, error: Exception) -> MarketError:
     return DocumentRefused(f"{where}: {text[0][:200]}")
 
 
-def _last_readers(document: Document) -> dict[int, tuple[int, ...]]:
-    """Node -> the values that no later node and no output reads; inputs stay."""
-    last: dict[int, int] = {}
-    for number, node in enumerate(document.nodes):
-        last.update(dict.fromkeys(node.results, number))
-        last.update(dict.fromkeys(_references(node.arguments), number))
-    kept = {document.loss, *document.metrics.values(), *document.updates.values(), *range(len(document.inputs))}
-    dying: dict[int, list[int]] = {}
-    for value, number in last.items():
-        if value not in kept:
-            dying.setdefault(number, []).append(value)
-    return {number: tuple(values) for number, values in dying.items()}
+def _perform(steps: Sequence[Step], values: list[Any], watcher: Watcher | None) -> None:
+    """Every step once. What a step alone costs is here: nothing is looked up by name."""
+    step = None
+    try:
+        for step in steps:
+            result = step.call(*step.get(values))
+            if watcher is not None:
+                watcher(step.operator, step.arguments(values), _several(step, result))
+            if step.single >= 0:
+                values[step.single] = result
+            else:
+                values[step.first : step.first + step.count] = _several(step, result)
+            del result
+            for dead in step.dead_after:
+                values[dead] = None
+    except MarketError as error:
+        raise type(error)(f"{_where(step, steps)}: {error.detail}") from None
+    except _STEP_ERRORS as error:
+        raise _explained(_where(step, steps), error) from None
 
 
-def _references(arguments: Sequence[Any]) -> list[int]:
-    found = []
-    for argument in arguments:
-        if isinstance(argument, Reference):
-            found.append(argument.value)
-        elif isinstance(argument, tuple):
-            found += _references(argument)
-    return found
+def _several(step: Step, result: Any) -> Sequence[Any]:
+    results = (result,) if step.single >= 0 else result
+    if len(results) != step.count:
+        raise DocumentRefused(f"it gives {len(results)} values")
+    return tuple(results)
 
 
-def _prepared(node: Node, dead_after: tuple[int, ...]) -> _Step:
-    operator = OPERATORS[node.op]
-    pairs = zip(operator.signature.arguments, node.arguments, strict=True)
-    arguments = tuple(_torch_argument(kind, argument) for kind, argument in pairs)
-    return _Step(node.op, operator, arguments, node.results, node.op in SEEDED, dead_after)
-
-
-def _torch_argument(kind: str, argument: Any) -> Any:
-    if argument is None:
-        return None
-    if kind.startswith("dtype"):
-        return TORCH_TYPES[argument]
-    if kind.startswith("memory"):
-        return TORCH_MEMORY_FORMATS[argument]
-    return argument
-
-
-def _apply(step: _Step, values: dict[int, Any], seed: bytes, watcher: Watcher | None) -> None:
-    arguments = [_resolved(argument, values) for argument in step.arguments]
-    results = _call(step, arguments, seed)
-    if len(results) != len(step.results):
-        raise DocumentRefused(f"{step.name} gives {len(results)} values")
-    if watcher is not None:
-        watcher(step.operator, arguments, results)
-    values.update(zip(step.results, results, strict=True))
-    for value in step.dead_after:
-        del values[value]
-
-
-def _call(step: _Step, arguments: list[Any], seed: bytes) -> Sequence[Any]:
-    named = {name: arguments[place] for place, name in step.operator.keywords.items()}
-    positional = [argument for place, argument in enumerate(arguments) if place not in step.operator.keywords]
-    result = step.operator.call(*positional, *([seed] if step.seeded else []), **named)
-    if isinstance(result, int) and abs(result) > INTEGER_LIMIT:
-        raise DocumentRefused(f"{step.name} gives an integer beyond {INTEGER_LIMIT}")
-    return result if isinstance(result, list | tuple) else (result,)
-
-
-def _resolved(argument: Any, values: Mapping[int, Any]) -> Any:
-    if isinstance(argument, Reference):
-        return values[argument.value]
-    if isinstance(argument, tuple):
-        return [_resolved(element, values) for element in argument]
-    return argument
+def _where(step: Step | None, steps: Sequence[Step]) -> str:
+    return f"node {steps.index(step)} ({step.name})" if step is not None else "the first node"

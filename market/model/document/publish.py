@@ -1,7 +1,8 @@
 """A plain `nn.Module` becomes two graph documents, of training and of evaluation, that are proven to equal it."""
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +13,20 @@ from gradmarket.market.model.document.emit import emit
 from gradmarket.market.model.document.equality import check_equal, restored
 from gradmarket.market.model.figures import Published
 
-Loss = Callable[[Tensor, Tensor], tuple[Tensor, dict[str, Tensor]]]
+Loss = Callable[[Any, Tensor], tuple[Tensor, dict[str, Tensor]]]
 """(the module's answer, the target) -> (mean loss over the rows, each metric's sum over the rows)."""
 
+TARGET: Final = "y"
 _PREFIX: Final = "model."
 _EXPORT_ERRORS: Final = (RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError)
+
+
+@dataclass(frozen=True)
+class Size:
+    """A dimension that batches may have different lengths in: its maximum, and where each data input has it."""
+
+    maximum: int
+    places: Mapping[str, int]
 
 
 def classification(logits: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -29,51 +39,81 @@ def regression(answer: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor
     return nn.functional.mse_loss(answer, target), {}
 
 
-class Objective(nn.Module):
-    """What is exported: (x, y) -> (loss, *metrics)."""
+def next_token(logits: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Cross-entropy of logits float32[rows, length, words] with target int64[rows, length], a word for every place."""
+    return nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten()), {}
 
-    def __init__(self, model: nn.Module, loss: Loss) -> None:
+
+class Objective(nn.Module):
+    """What is exported: data by name -> (loss, *metrics)."""
+
+    def __init__(self, model: nn.Module, loss: Loss, by_name: bool = False) -> None:
         super().__init__()
         self.model = model
         self.loss = loss
+        self.by_name = by_name
 
-    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        loss, metrics = self.loss(self.model(x), y)
+    def forward(self, data: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        loss, metrics = self.loss(self.answer(data), data[TARGET])
         return (loss, *metrics.values())
 
-    def metric_names(self, example: tuple[Tensor, Tensor]) -> tuple[str, ...]:
+    def answer(self, data: Mapping[str, Tensor]) -> Any:
+        """The model's own answer, which is given its inputs in order or by name."""
+        inputs = {name: tensor for name, tensor in data.items() if name != TARGET}
+        return self.model(**inputs) if self.by_name else self.model(*inputs.values())
+
+    def metric_names(self, data: Mapping[str, Tensor]) -> tuple[str, ...]:
         with torch.no_grad(), restored(self.buffers()):
-            return tuple(self.loss(self.eval().model(example[0]), example[1])[1])
+            return tuple(self.loss(self.eval().answer(data), data[TARGET])[1])
 
 
-def publish(module: nn.Module, loss: Loss, example: tuple[Tensor, Tensor]) -> Published:
+def publish(
+    module: nn.Module,
+    loss: Loss,
+    example: tuple[Tensor | Mapping[str, Tensor], Tensor],
+    sizes: Mapping[str, Size] | None = None,
+) -> Published:
     """The documents and the initial state of `module`, whose data inputs are called `x` and `y`.
 
-    `example` is (x, y) with at least two rows; its values do not matter beyond their range. Loss, metrics, gradients
-    and buffers of both documents are compared with the module's own, bit by bit, at two seeds and two numbers of rows.
-    The module is left in training mode, its state as it was. Raises DocumentRefused.
+    `example` is (x, y) with at least two rows; its values do not matter beyond their range. Where x is a mapping, the
+    module takes those inputs by name, and they are the data's names. `sizes` names dimensions other than the rows that
+    may differ from batch to batch. Loss, metrics, gradients and buffers of both documents are compared with the
+    module's own, bit by bit, at two seeds and two shapes. The module is left in training mode, its state as it was.
+    Raises DocumentRefused.
     """
-    objective = Objective(module, loss)
-    names = objective.metric_names(example)
-    evaluation, evaluated = _document(objective.eval(), names, example)
-    document, trained = _document(objective.train(), names, example)
+    inputs, target = example
+    by_name = not isinstance(inputs, Tensor)
+    data = {**({"x": inputs} if isinstance(inputs, Tensor) else inputs), TARGET: target}
+    objective = Objective(module, loss, by_name)
+    names = objective.metric_names(data)
+    evaluation, evaluated = _document(objective.eval(), names, data, sizes or {})
+    document, trained = _document(objective.train(), names, data, sizes or {})
     state = trained | evaluated
     parameters = {name: tensor.detach().cpu().contiguous().numpy().copy() for name, tensor in state.items()}
     return Published(document, evaluation, parameters)
 
 
 def _document(
-    objective: Objective, metrics: Sequence[str], example: tuple[Tensor, Tensor]
+    objective: Objective, metrics: Sequence[str], data: dict[str, Tensor], sizes: Mapping[str, Size]
 ) -> tuple[bytes, dict[str, Tensor]]:
-    document, state = emit(_exported(objective, example), metrics, _PREFIX)
-    check_equal(objective, document, state, example, _PREFIX)
+    maxima = {name: size.maximum for name, size in sizes.items()}
+    named = {
+        entry: {size.places[entry]: name for name, size in sizes.items() if entry in size.places} for entry in data
+    }
+    document, state = emit(exported(objective, data, sizes), named, metrics, _PREFIX, maxima)
+    check_equal(objective, document, state, data, _PREFIX)
     return document, state
 
 
-def _exported(objective: Objective, example: tuple[Tensor, Tensor]) -> ExportedProgram:
-    rows = {0: Dim("rows", min=2)}
+def exported(objective: Objective, data: dict[str, Tensor], sizes: Mapping[str, Size]) -> ExportedProgram:
+    """The objective as torch traces it. Raises DocumentRefused."""
+    shapes: dict[str, dict[int, Dim]] = {name: {0: Dim("rows", min=2)} for name in data}
+    for name, size in sizes.items():
+        dimension = Dim(name, min=2, max=size.maximum)
+        for entry, place in size.places.items():
+            shapes[entry][place] = dimension
     try:
-        return torch.export.export(objective, example, dynamic_shapes=(rows, rows))
+        return torch.export.export(objective, (data,), dynamic_shapes=(shapes,))
     except _EXPORT_ERRORS as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise DocumentRefused(f"the model cannot be traced: {reason[:300]}") from error
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        raise DocumentRefused(f"the model cannot be traced: {' '.join(lines)[:500]}") from error

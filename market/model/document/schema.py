@@ -1,18 +1,20 @@
 """The graph document: canonical JSON in, a checked `Document` out. No torch; nothing in it is executed or imported.
 
     {"format": "gradgraph/1",
+     "sizes": {name: its maximum},
      "inputs": [{"kind": "param|buffer|const|data", "name", "shape", "dtype", "grad"}, …],   values 0 … n-1
-     "nodes": [{"op": a key of SIGNATURES, "args": [one per argument], "out": [next values]}, …],
+     "nodes": [{"op": a key of operators.ALLOWED, "args": [one per argument], "out": [next values]}, …],
      "loss": value, "metrics": {name: value}, "updates": {float buffer: value}}
 
-The first dimension of every data input is "rows"; all other dimensions are fixed, so cost follows from the rows alone.
+The first dimension of every data input is "rows"; another may be named in `sizes` (a sequence's length), and has one
+size in one batch, at most its maximum. Everything else is fixed, so cost follows from the rows alone.
 `loss` is the mean over the rows, a metric the sum over the rows. There is one sequence of bytes for one document.
 """
 
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal
@@ -22,7 +24,8 @@ from blake3 import blake3
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.job import canonical
 from gradmarket.market.model.document.arguments import Argument, check_argument, refuse_unless
-from gradmarket.market.model.document.signatures import DTYPES, SIGNATURES
+from gradmarket.market.model.document.kinds import INPUT_DTYPES
+from gradmarket.market.model.document.operators import ALLOWED
 from gradmarket.market.terms import Digest
 
 FORMAT: Final = "gradgraph/1"
@@ -35,7 +38,9 @@ RANK_LIMIT: Final = 8
 DIMENSION_LIMIT: Final = 2**31 - 1
 ELEMENTS_LIMIT: Final = 2**34
 METRICS_LIMIT: Final = 16
+SIZES_LIMIT: Final = 8
 RESERVED: Final = ("loss", "__metadata__")
+_FORMAT: Final = re.compile(r"gradgraph/([1-9][0-9]{0,8})")
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,199}")
 
 Kind = Literal["param", "buffer", "const", "data"]
@@ -45,13 +50,15 @@ Expected = dict[str, tuple[tuple[int, ...], str]]
 
 @dataclass(frozen=True)
 class Input:
-    """A named tensor that the document reads; `shape` of data is that of one row."""
+    """A named tensor that the document reads; `shape` of data is that of one row, named sizes at their maximum."""
 
     kind: Kind
     name: str
     shape: tuple[int, ...]
     dtype: str
     grad: bool
+    named: tuple[tuple[int, str], ...] = ()
+    """Which places of `shape` have which name of `sizes`."""
 
     @cached_property
     def elements(self) -> int:
@@ -73,6 +80,7 @@ class Document:
     """A checked graph document. Values 0 to len(inputs) - 1 are the inputs; nodes stand in the order of computation."""
 
     digest: Digest
+    sizes: dict[str, int]
     inputs: tuple[Input, ...]
     nodes: tuple[Node, ...]
     loss: int
@@ -83,7 +91,7 @@ class Document:
         """The inputs of these kinds, in document order."""
         return (entry for entry in self.inputs if entry.kind in kinds)
 
-    @property
+    @cached_property
     def trainable(self) -> tuple[Input, ...]:
         """The parameters that get a gradient, in document order."""
         return tuple(entry for entry in self.inputs if entry.grad)
@@ -98,19 +106,29 @@ class Document:
         """What `state` holds: every parameter, buffer and constant."""
         return {entry.name: (entry.shape, entry.dtype) for entry in self.of("param", "buffer", "const")}
 
-    def batch(self, rows: int) -> Expected:
-        """What a batch of `rows` rows holds."""
-        return {entry.name: ((rows, *entry.shape), entry.dtype) for entry in self.of("data")}
+    def batch(self, rows: int, sizes: Mapping[str, int] | None = None) -> Expected:
+        """What a batch of `rows` rows holds, at these sizes of the named dimensions; without, at their maxima."""
+        taken = self.sizes | dict(sizes or {})
+        return {entry.name: ((rows, *_sized(entry, taken)), entry.dtype) for entry in self.of("data")}
+
+
+def _sized(entry: Input, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    shape = list(entry.shape)
+    for place, name in entry.named:
+        shape[place] = sizes[name]
+    return tuple(shape)
 
 
 def load(data: bytes) -> Document:
     """The document of these bytes, perhaps a stranger's, in time linear in their number. Raises DocumentRefused."""
     raw = _decode(data)
-    inputs = _inputs(raw["inputs"])
+    sizes = _sizes(raw["sizes"])
+    inputs = _inputs(raw["inputs"], sizes)
     kinds = ["tensor"] * len(inputs)
     nodes = _nodes(raw["nodes"], kinds)
     document = Document(
         digest=Digest("blake3:" + blake3(data).hexdigest()),
+        sizes=sizes,
         inputs=inputs,
         nodes=nodes,
         loss=_tensor_value(raw["loss"], kinds),
@@ -129,10 +147,18 @@ def _decode(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise DocumentRefused(f"not canonical JSON: {str(error)[:100]}") from None
     refuse_unless(same, "not canonical JSON")
-    keys = {"format", "inputs", "nodes", "loss", "metrics", "updates"}
-    refuse_unless(isinstance(raw, dict) and set(raw) == keys, f"the keys are not {', '.join(sorted(keys))}")
-    refuse_unless(raw["format"] == FORMAT, f"the format is not {FORMAT}")
+    refuse_unless(isinstance(raw, dict) and "format" in raw, "there is no format")
+    _check_format(raw["format"])
+    keys = {"format", "sizes", "inputs", "nodes", "loss", "metrics", "updates"}
+    refuse_unless(set(raw) == keys, f"the keys are not {', '.join(sorted(keys))}")
     return dict(raw)
+
+
+def _check_format(value: Any) -> None:
+    found = _FORMAT.fullmatch(value) if isinstance(value, str) else None
+    newer = found is not None and int(found[1]) > int(FORMAT.partition("/")[2])
+    refuse_unless(not newer, f"it is {value}, newer than {FORMAT}, the newest that is read here: upgrade gradmarket")
+    refuse_unless(value == FORMAT, f"the format is not {FORMAT}")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -148,25 +174,38 @@ def _items(value: Any, limit: int, what: str, keys: set[str]) -> list[dict[str, 
     return list(value)
 
 
-def _inputs(value: Any) -> tuple[Input, ...]:
+def _sizes(value: Any) -> dict[str, int]:
+    refuse_unless(isinstance(value, dict) and len(value) <= SIZES_LIMIT, f"sizes are not at most {SIZES_LIMIT} names")
+    for name, maximum in value.items():
+        refuse_unless(_name(name) != ROWS, f"{ROWS} is the name of the first dimension")
+        refuse_unless(
+            type(maximum) is int and 2 <= maximum <= DIMENSION_LIMIT, f"the maximum of {name} is out of range"
+        )
+    return dict(value)
+
+
+def _inputs(value: Any, sizes: Mapping[str, int]) -> tuple[Input, ...]:
     keys = {"kind", "name", "shape", "dtype", "grad"}
-    inputs = tuple(_input(item) for item in _items(value, INPUTS_LIMIT, "inputs", keys))
+    inputs = tuple(_input(item, sizes) for item in _items(value, INPUTS_LIMIT, "inputs", keys))
     data = [entry for entry in inputs if entry.kind == "data"]
     state = [entry for entry in inputs if entry.kind != "data"]
     refuse_unless(bool(data), "no data goes in")
+    used = {name for entry in data for _, name in entry.named}
+    refuse_unless(used == set(sizes), "the sizes are not those of the data")
     for group in (data, state):
         refuse_unless(len({entry.name for entry in group}) == len(group), "two inputs share a name")
         refuse_unless(sum(entry.elements for entry in group) <= ELEMENTS_LIMIT, "the inputs are too large")
     return inputs
 
 
-def _input(item: dict[str, Any]) -> Input:
+def _input(item: dict[str, Any], sizes: Mapping[str, int]) -> Input:
     kind, dtype, grad = item["kind"], item["dtype"], item["grad"]
     refuse_unless(kind in ("param", "buffer", "const", "data"), "an input is a param, buffer, const or data")
-    refuse_unless(isinstance(dtype, str) and dtype in DTYPES, "an input's element type is not known")
+    refuse_unless(isinstance(dtype, str) and dtype in INPUT_DTYPES, "an input's element type is not known")
     refuse_unless(type(grad) is bool, "grad is not a truth value")
     refuse_unless(not grad or (kind == "param" and dtype == "float32"), "only a float32 param has a gradient")
-    return Input(kind, _name(item["name"]), _shape(item["shape"], with_rows=kind == "data"), dtype, grad)
+    shape, named = _shape(item["shape"], sizes) if kind == "data" else (_fixed_shape(item["shape"]), ())
+    return Input(kind, _name(item["name"]), shape, dtype, grad, named)
 
 
 def _name(value: Any) -> str:
@@ -175,11 +214,16 @@ def _name(value: Any) -> str:
     return str(value)
 
 
-def _shape(value: Any, with_rows: bool) -> tuple[int, ...]:
+def _shape(value: Any, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[tuple[int, str], ...]]:
+    """(the shape of one row of data, named sizes at their maximum; which places have which name)."""
+    refuse_unless(isinstance(value, list) and value[:1] == [ROWS], "the first dimension of data is its rows")
+    row = value[1:]
+    named = tuple((place, size) for place, size in enumerate(row) if isinstance(size, str) and size in sizes)
+    return _fixed_shape([sizes[size] if isinstance(size, str) and size in sizes else size for size in row]), named
+
+
+def _fixed_shape(value: Any) -> tuple[int, ...]:
     refuse_unless(isinstance(value, list) and len(value) <= RANK_LIMIT, f"a shape has at most {RANK_LIMIT} dimensions")
-    if with_rows:
-        refuse_unless(value[:1] == [ROWS], "the first dimension of data is its rows")
-        value = value[1:]
     for dimension in value:
         refuse_unless(type(dimension) is int and 1 <= dimension <= DIMENSION_LIMIT, "a dimension is out of range")
     return tuple(value)
@@ -195,16 +239,16 @@ def _nodes(value: Any, kinds: list[str]) -> tuple[Node, ...]:
 
 def _node(number: int, item: dict[str, Any], kinds: list[str]) -> Node:
     op, args = item["op"], item["args"]
-    signature = SIGNATURES.get(op) if isinstance(op, str) else None
-    if signature is None:
+    entry = ALLOWED.get(op) if isinstance(op, str) else None
+    if entry is None:
         raise DocumentRefused(f"node {number}: no operator {str(op)[:80]!r} is allowed")
-    refuse_unless(isinstance(args, list) and len(args) == len(signature.arguments), f"node {number}: {op} takes others")
+    refuse_unless(isinstance(args, list) and len(args) == len(entry.arguments), f"node {number}: {op} takes others")
     try:
-        checked = tuple(check_argument(*pair, kinds) for pair in zip(signature.arguments, args, strict=True))
+        checked = tuple(check_argument(*pair, kinds) for pair in zip(entry.arguments, args, strict=True))
     except DocumentRefused as error:
         raise DocumentRefused(f"node {number}: {op}: {error.detail}") from None
-    results = _results(number, item["out"], len(kinds), None if signature.gives_list else len(signature.results))
-    kinds += ["tensor"] * len(results) if signature.gives_list else signature.results
+    results = _results(number, item["out"], len(kinds), None if entry.gives_list else len(entry.results))
+    kinds += ["tensor"] * len(results) if entry.gives_list else entry.results
     return Node(op, checked, results)
 
 

@@ -1,0 +1,60 @@
+"""What each key of the allow-list calls. The arguments go by place, in the table's order."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from gradmarket.market.model.document.checks import RULES, Rule
+from gradmarket.market.model.document.kernels import KERNELS
+from gradmarket.market.model.document.operators import ALLOWED
+from gradmarket.market.model.document.operators.entry import Entry
+
+TORCH_TYPES: Final = {
+    "float32": torch.float32,
+    "int64": torch.int64,
+    "int32": torch.int32,
+    "uint8": torch.uint8,
+    "bool": torch.bool,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+    "int16": torch.int16,
+    "int8": torch.int8,
+}
+TORCH_MEMORY_FORMATS: Final = {
+    "contiguous_format": torch.contiguous_format,
+    "preserve_format": torch.preserve_format,
+    "channels_last": torch.channels_last,
+    "channels_last_3d": torch.channels_last_3d,
+}
+
+
+@dataclass(frozen=True)
+class Operator:
+    """`call` takes the arguments in the table's order, but for those of `keywords`, which go by name."""
+
+    call: Callable[..., Any]
+    keywords: Mapping[int, str]
+    entry: Entry
+    indices: Rule | None
+
+
+def overload(key: str) -> torch._ops.OpOverload:
+    """The ATen operator of a key that stands in our own tables."""
+    packet, name = key.split(".")
+    found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), name)
+    return found
+
+
+def _operator(key: str, entry: Entry) -> Operator:
+    if entry.own:
+        return Operator(KERNELS[key], {}, entry, None)
+    found = overload(key)
+    keywords = {place: argument.name for place, argument in enumerate(found._schema.arguments) if argument.kwarg_only}
+    return Operator(found._op, keywords, entry, RULES.get(key))
+
+
+OPERATORS: Final = {key: _operator(key, entry) for key, entry in ALLOWED.items()}
+"""The allow-list, ready to call: a document's `op` is looked up here and nowhere else."""

@@ -1,0 +1,79 @@
+"""Indices are looked at before they are used where the device would not: on a GPU a wrong one ends the process.
+
+The CPU's kernels check every index themselves and say so.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from gradmarket.market.errors import DocumentRefused
+
+Range = tuple[Tensor, int, int]
+"""Indices, the least that is allowed, and the first that is not."""
+Rule = Callable[[Sequence[Any]], Iterator[Range]]
+
+
+def check_indices(rule: Rule, arguments: Sequence[Any]) -> None:
+    """Raises DocumentRefused where an index is out of range."""
+    for indices, least, end in rule(arguments):
+        if indices.numel() and not bool(((indices >= least) & (indices < end)).all()):
+            raise DocumentRefused(f"an index is not in {least} to {end - 1}")
+
+
+def _embedding(arguments: Sequence[Any]) -> Iterator[Range]:
+    yield arguments[1], 0, arguments[0].shape[0]
+
+
+def _along(arguments: Sequence[Any]) -> Iterator[Range]:
+    """(tensor, dimension, indices, …)."""
+    tensor, dimension, indices = arguments[:3]
+    yield indices, 0, tensor.shape[dimension] if tensor.dim() else 1
+
+
+def _take(arguments: Sequence[Any]) -> Iterator[Range]:
+    tensor, indices, dimension = arguments
+    yield indices, 0, tensor.numel() if dimension is None else tensor.shape[dimension]
+
+
+def _places(arguments: Sequence[Any]) -> Iterator[Range]:
+    """(tensor, one tensor of indices or null for each dimension, …); a mask stands for as many dimensions as it has."""
+    tensor, places = arguments[:2]
+    dimension = 0
+    for place in places:
+        if place is None or place.dtype in (torch.bool, torch.uint8):
+            dimension += 1 if place is None else place.dim()
+            continue
+        yield place, -tensor.shape[dimension], tensor.shape[dimension]
+        dimension += 1
+
+
+def _one_hot(arguments: Sequence[Any]) -> Iterator[Range]:
+    yield arguments[0], 0, arguments[1]
+
+
+def _target(ignored: int) -> Rule:
+    """(scores, target, …), the value that is not counted at this place of the arguments."""
+
+    def rule(arguments: Sequence[Any]) -> Iterator[Range]:
+        scores, target = arguments[:2]
+        if not target.is_floating_point():
+            counted = target.masked_fill(target == arguments[ignored], 0)
+            yield counted, 0, scores.shape[1 if scores.dim() > 1 else 0]
+
+    return rule
+
+
+RULES: Final[dict[str, Rule]] = {
+    "embedding.default": _embedding,
+    **dict.fromkeys(("gather.default", "index_select.default", "index_add.default", "index_copy.default"), _along),
+    **dict.fromkeys(("index_fill.int_Scalar", "scatter.src", "scatter.value", "scatter_add.default"), _along),
+    "scatter_reduce.two": _along,
+    "take_along_dim.default": _take,
+    **dict.fromkeys(("index.Tensor", "index_put.default"), _places),
+    "one_hot.default": _one_hot,
+    "cross_entropy_loss.default": _target(4),
+    **dict.fromkeys(("nll_loss.default", "nll_loss_nd.default"), _target(4)),
+}

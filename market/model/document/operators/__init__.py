@@ -1,0 +1,51 @@
+"""The operators a document may name: what each takes and gives, and what it costs. A new one is one line in its table.
+
+A key is looked up in `ALLOWED` and nowhere else. `name.overload` of `aten(…)` is the ATen operator of that name, with
+every argument of its schema in order; those of `own(…)` stand in kernels.py. No operator writes to its arguments, draws
+from a generator or leaves memory as it found it: a document is a pure function.
+
+Types: tensor, tensors (a list), places (a list of tensors and nulls), operand (a tensor or a number), int (may name an
+integer value), ints, float, floats, number (an int or a float), bool, dtype, memory (a memory format), equation (of
+einsum), none, true, false, zero (always that), a|b (one of these words); `?` allows null.
+"""
+
+from typing import Final
+
+from gradmarket.market.model.document.operators import (
+    activations,
+    algebra,
+    attention,
+    chance,
+    choices,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    integers,
+    losses,
+    normalization,
+    pooling,
+    reductions,
+    shapes,
+)
+from gradmarket.market.model.document.operators.entry import Entry
+
+FAMILIES: Final = (
+    algebra,
+    convolution,
+    pooling,
+    normalization,
+    activations,
+    attention,
+    losses,
+    elementwise,
+    choices,
+    reductions,
+    shapes,
+    indexing,
+    creation,
+    chance,
+    integers,
+)
+ALLOWED: Final[dict[str, Entry]] = {key: entry for family in FAMILIES for key, entry in family.ENTRIES.items()}
+"""The allow-list."""

@@ -1,0 +1,24 @@
+"""Elements that integers point at. No index is trusted: see checks.py."""
+
+from typing import Final
+
+from gradmarket.market.model.document.operators.costs import elements, sorting, transcendental
+from gradmarket.market.model.document.operators.entry import Entries, aten
+
+ENTRIES: Final[Entries] = {
+    "embedding.default": aten("tensor tensor int bool false -> tensor", elements),
+    "gather.default": aten("tensor int tensor false -> tensor", elements),
+    "take_along_dim.default": aten("tensor tensor int? -> tensor", elements),
+    "index_select.default": aten("tensor int tensor -> tensor", elements),
+    "index.Tensor": aten("tensor places -> tensor", elements),
+    "index_put.default": aten("tensor places tensor bool -> tensor", elements),
+    "index_add.default": aten("tensor int tensor tensor number -> tensor", elements),
+    "index_copy.default": aten("tensor int tensor tensor -> tensor", elements),
+    "index_fill.int_Scalar": aten("tensor int tensor number -> tensor", elements),
+    "scatter.src": aten("tensor int tensor tensor -> tensor", elements),
+    "scatter.value": aten("tensor int tensor number -> tensor", elements),
+    "scatter_add.default": aten("tensor int tensor tensor -> tensor", elements),
+    "scatter_reduce.two": aten("tensor int tensor tensor sum|prod|mean|amax|amin bool -> tensor", transcendental),
+    "diff.default": aten("tensor int int tensor? tensor? -> tensor", elements),
+    "bucketize.Tensor": aten("tensor tensor bool bool -> tensor", sorting),
+}

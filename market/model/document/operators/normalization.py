@@ -1,0 +1,18 @@
+"""Normalisation. BatchNorm is our own: running statistics go in and come out, nothing is written in place."""
+
+from typing import Final
+
+from gradmarket.market.model.document.operators.costs import transcendental
+from gradmarket.market.model.document.operators.entry import Entries, aten, own
+
+ENTRIES: Final[Entries] = {
+    "batch_norm.training": own(
+        "tensor tensor? tensor? tensor tensor float float -> tensor tensor tensor", transcendental
+    ),
+    "batch_norm.batch": own("tensor tensor? tensor? float -> tensor", transcendental),
+    "batch_norm.evaluation": own("tensor tensor? tensor? tensor tensor float float -> tensor", transcendental),
+    "layer_norm.default": aten("tensor ints tensor? tensor? float bool -> tensor", transcendental),
+    "group_norm.default": aten("tensor int tensor? tensor? float bool -> tensor", transcendental),
+    "rms_norm.default": aten("tensor ints tensor? number? -> tensor", transcendental),
+    "instance_norm.default": aten("tensor tensor? tensor? none none true float float bool -> tensor", transcendental),
+}

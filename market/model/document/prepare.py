@@ -1,0 +1,169 @@
+"""A checked document as steps over one list of values: every argument a place in it, every call resolved beforehand.
+
+The list has the document's values, then the run's seed and device, then every constant that a node is given.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from typing import Any, Final
+
+from torch import Tensor
+
+from gradmarket.market.model.document.arguments import Argument, Reference
+from gradmarket.market.model.document.calls import OPERATORS, TORCH_MEMORY_FORMATS, TORCH_TYPES, Operator
+from gradmarket.market.model.document.checks import Rule, check_indices
+from gradmarket.market.model.document.schema import Document, Node
+
+Getter = Callable[[Sequence[Any]], Sequence[Any]]
+"""The arguments of one step, from all values."""
+CHECKED_BY_THEMSELVES: Final = ("cpu", "meta")
+"""Devices whose kernels look at every index, or that have none to look at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One node. `single` is where its one result goes, or -1 where several go to `first` and on."""
+
+    call: Callable[..., Any]
+    get: Getter
+    single: int
+    first: int
+    count: int
+    dead_after: tuple[int, ...]
+    name: str
+    operator: Operator
+    arguments: Getter
+    """As the table has them, for who watches."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    steps: tuple[Step, ...]
+    values: list[Any]
+    """What a run starts from: the constants in their places, everything else None."""
+    seed: int
+    device: int
+
+
+def prepared(document: Document) -> Prepared:
+    """The document ready to run."""
+    count = max((node.results[-1] for node in document.nodes), default=len(document.inputs) - 1) + 1
+    preparation = _Preparation(count)
+    dying = _last_readers(document)
+    steps = tuple(preparation.step(node, dying.get(number, ())) for number, node in enumerate(document.nodes))
+    return Prepared(steps, preparation.values, preparation.seed, preparation.device)
+
+
+class _Preparation:
+    def __init__(self, count: int) -> None:
+        self.seed, self.device = count, count + 1
+        self.values: list[Any] = [None] * (count + 2)
+        self._places: dict[tuple[type, Any], int] = {}
+
+    def step(self, node: Node, dead_after: tuple[int, ...]) -> Step:
+        operator = OPERATORS[node.op]
+        pairs = zip(operator.entry.arguments, node.arguments, strict=True)
+        arguments = [_torch_argument(kind, argument) for kind, argument in pairs]
+        call, by_place = self._call(operator, arguments)
+        several = operator.entry.gives_list or len(operator.entry.results) != 1
+        single = -1 if several else node.results[0]
+        given = self._getter(by_place, operator.entry.extra)
+        watched = self._getter(arguments, None)
+        return Step(call, given, single, node.results[0], len(node.results), dead_after, node.op, operator, watched)
+
+    def _call(self, operator: Operator, arguments: list[Any]) -> tuple[Callable[..., Any], list[Any]]:
+        """(what is called, the arguments that go by place): constants that go by name are bound beforehand."""
+        call = operator.call
+        if operator.indices is not None:
+            call = partial(_checked, operator.indices, call)
+        by_name = {name: arguments[place] for place, name in operator.keywords.items()}
+        by_place = [argument for place, argument in enumerate(arguments) if place not in operator.keywords]
+        if any(_references((argument,)) for argument in by_name.values()):
+            return partial(_named, call, tuple(by_name)), [*by_place, *by_name.values()]
+        return (partial(call, **by_name) if by_name else call), by_place
+
+    def _getter(self, arguments: Sequence[Any], extra: str | None) -> Getter:
+        own = {"seed": self.seed, "device": self.device}
+        items = [*arguments, Reference(own[extra])] if extra else list(arguments)
+        if any(_mixed(item) for item in items):
+            return partial(_gathered, tuple(item if _mixed(item) else self._place(item) for item in items))
+        places = [self._place(item) for item in items]
+        return itemgetter(*places) if len(places) > 1 else partial(_alone, places[0])
+
+    def _place(self, item: Any) -> int:
+        if isinstance(item, Reference):
+            return item.value
+        constant = _listed(item)
+        key = (type(item), repr(item))
+        if key not in self._places:
+            self._places[key] = len(self.values)
+            self.values.append(constant)
+        return self._places[key]
+
+
+def _mixed(item: Any) -> bool:
+    return isinstance(item, tuple) and bool(_references(item))
+
+
+def _gathered(items: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """The arguments of a node that takes a list with values in it."""
+    return [values[item] if isinstance(item, int) else [_element(part, values) for part in item] for item in items]
+
+
+def _element(part: Any, values: Sequence[Any]) -> Any:
+    return values[part.value] if isinstance(part, Reference) else part
+
+
+def _alone(place: int, values: Sequence[Any]) -> tuple[Any]:
+    return (values[place],)
+
+
+def _named(call: Callable[..., Any], names: tuple[str, ...], *arguments: Any) -> Any:
+    named: Mapping[str, Any] = dict(zip(names, arguments[-len(names) :], strict=True))
+    return call(*arguments[: -len(names)], **named)
+
+
+def _checked(rule: Rule, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """The call, once its indices are known to be in range where the device itself would not look."""
+    tensor: Tensor = arguments[0]
+    if tensor.device.type not in CHECKED_BY_THEMSELVES:
+        check_indices(rule, arguments)
+    return call(*arguments, **named)
+
+
+def _listed(item: Any) -> Any:
+    return list(item) if isinstance(item, tuple) else item
+
+
+def _torch_argument(kind: str, argument: Argument) -> Any:
+    if kind.startswith("dtype") and argument is not None:
+        return TORCH_TYPES[str(argument)]
+    if kind.startswith("memory") and argument is not None:
+        return TORCH_MEMORY_FORMATS[str(argument)]
+    return argument
+
+
+def _last_readers(document: Document) -> dict[int, tuple[int, ...]]:
+    """Node -> the values that no later node and no output reads; inputs stay."""
+    last: dict[int, int] = {}
+    for number, node in enumerate(document.nodes):
+        last.update(dict.fromkeys(node.results, number))
+        last.update(dict.fromkeys(_references(node.arguments), number))
+    kept = {document.loss, *document.metrics.values(), *document.updates.values(), *range(len(document.inputs))}
+    dying: dict[int, list[int]] = {}
+    for value, number in last.items():
+        if value not in kept:
+            dying.setdefault(number, []).append(value)
+    return {number: tuple(values) for number, values in dying.items()}
+
+
+def _references(arguments: Sequence[Any]) -> list[int]:
+    found = []
+    for argument in arguments:
+        if isinstance(argument, Reference):
+            found.append(argument.value)
+        elif isinstance(argument, tuple):
+            found += _references(argument)
+    return found

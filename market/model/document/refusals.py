@@ -1,0 +1,63 @@
+"""Why a model cannot be published: the operator, where in the module it stands, and what to write instead."""
+
+from typing import Final
+
+import torch
+from torch import fx
+
+from gradmarket.market.errors import DocumentRefused
+
+SUGGESTIONS: Final = {
+    "empty": "use torch.zeros",
+    "new_empty": "use new_zeros",
+    "empty_like": "use torch.zeros_like",
+    "as_strided": "use view, unfold or slices",
+    "nonzero": "its shape depends on the data: use torch.where(mask, x, 0) or multiply by a mask",
+    "masked_select": "its shape depends on the data: use torch.where(mask, x, 0)",
+    "unique": "its shape depends on the data",
+    "item": "a number from data cannot decide what is computed: keep it a tensor",
+    "_local_scalar_dense": "a number from data cannot decide what is computed: keep it a tensor",
+    "rand": "use torch.rand_like",
+    "randn": "use torch.randn_like",
+    "randint": "use torch.rand_like and a comparison",
+    "randperm": "use torch.rand_like and argsort",
+    "uniform_": "use torch.rand_like",
+    "normal_": "use torch.randn_like",
+    "bernoulli_": "use torch.bernoulli or dropout",
+    "multinomial": "use torch.rand_like and a comparison with running sums",
+    "feature_alpha_dropout": "use nn.AlphaDropout or nn.Dropout2d",
+    "instance_norm": "use track_running_stats=False",
+    "embedding": "use sparse=False",
+    "lstm": "put nn.Dropout between layers of one each, instead of dropout inside",
+    "gru": "put nn.Dropout between layers of one each, instead of dropout inside",
+    "complex": "use real and imaginary parts in two tensors",
+    "view_as_complex": "use real and imaginary parts in two tensors",
+    "_fft_r2c": "use a matrix product with the transform's matrix, or a convolution",
+    "linalg_inv_ex": "use a parametrization that needs no inverse",
+    "ctc_loss": "its gradient is not the same twice on a GPU",
+    "_transformer_encoder_layer_fwd": "publish in training mode, with parameters that require gradients",
+}
+"""By the name before the dot."""
+OTHERWISE: Final = "rewrite it in the operators of docs/document.md"
+
+
+def refuse(node: fx.Node, reason: str, name: str | None = None) -> DocumentRefused:
+    """What to raise about a traced node."""
+    operator = name or operator_name(node)
+    suggestion = SUGGESTIONS.get(operator.partition(".")[0], OTHERWISE)
+    return DocumentRefused(f"{module_path(node)}: {operator} {reason}; {suggestion}")
+
+
+def operator_name(node: fx.Node) -> str:
+    """`name.overload` of an ATen operator; of anything else what it calls itself."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload) and target.namespace == "aten":
+        return f"{target._schema.name.removeprefix('aten::')}.{target._schema.overload_name or 'default'}"
+    return getattr(target, "__name__", str(target))
+
+
+def module_path(node: fx.Node) -> str:
+    """The innermost module that a node comes from, by the name that its owner gave it."""
+    stack = node.meta.get("nn_module_stack") or {}
+    paths = [path for path, _ in stack.values() if path]
+    return (paths[-1] if paths else "the model").removeprefix("model.").removeprefix("L['self'].")
