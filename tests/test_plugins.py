@@ -15,13 +15,19 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
 from gradmarket.market import plugins
+from gradmarket.market.data import formats
 from gradmarket.market.errors import PayloadRefused, Refused
 from gradmarket.market.gradient import aggregators, codecs, optimizers
 from gradmarket.market.gradient.aggregators import Band
 
 Vector = NDArray[np.float32]
-FOLDERS = (codecs, aggregators, optimizers)
-LOOKUPS = {codecs: codecs.codec, aggregators: aggregators.aggregator, optimizers: optimizers.optimizer}
+FOLDERS = (codecs, aggregators, optimizers, formats)
+LOOKUPS = {
+    codecs: codecs.codec,
+    aggregators: aggregators.aggregator,
+    optimizers: optimizers.optimizer,
+    formats: formats.format_of,
+}
 SEEDS = st.binary(min_size=32, max_size=32)
 SHARDS = st.integers(0, 300).flatmap(lambda size: st.integers(0, 2**32).map(lambda seed: normal(seed, size)))
 
