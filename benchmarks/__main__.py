@@ -38,10 +38,8 @@ def main() -> int:
 
 
 def _measured(only: str) -> Iterator[Figure]:
-    names = sorted(module.name for module in iter_modules(benchmarks.__path__))
-    for name in names:
-        if name in PLUMBING:
-            continue
+    names = sorted(module.name for module in iter_modules(benchmarks.__path__) if not module.ispkg)
+    for name in (name for name in names if name not in PLUMBING):
         module = import_module(f"benchmarks.{name}")
         if only.startswith(module.PREFIX) or module.PREFIX.startswith(only):
             yield from (figure for figure in module.measure() if figure.name.startswith(only))
