@@ -1,5 +1,6 @@
 """Fields of what strangers post, by themselves: amounts, names, and parts that refuse what they do not know."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
@@ -29,6 +30,15 @@ AmountField = Annotated[
     PlainSerializer(str, return_type=str),
 ]
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+
+
+def holds_nul(value: Any) -> bool:
+    """Whether a text anywhere in the value has the one character that databases do not hold."""
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, Mapping):
+        return any(holds_nul(part) for pair in value.items() for part in pair)
+    return isinstance(value, list | tuple) and any(holds_nul(part) for part in value)
 
 
 class Part(BaseModel):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from blake3 import blake3
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from gradmarket.market.fields import AmountField, Name, Part
+from gradmarket.market.fields import AmountField, Name, Part, holds_nul
 from gradmarket.market.rules.pricing import Price
 from gradmarket.market.terms import Amount, Digest
 
@@ -168,6 +168,13 @@ class JobSpec(Part):
     budget: AmountField | None = None
     deadlines: Deadlines = Deadlines()
     stop: tuple[StopAtMetric | StopAtSpent | StopAtDate, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _texts(cls, value: Any) -> Any:
+        if holds_nul(value):
+            raise ValueError("a text has a NUL character")
+        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> "JobSpec":

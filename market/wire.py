@@ -45,6 +45,10 @@ SignatureField = Annotated[bytes, *_hex_bytes(65)]
 AddressField = Annotated[Address, Field(pattern=r"^0x[0-9a-fA-F]{40}$")]
 UnitsField = Annotated[Units, Field(ge=0, lt=2**63)]
 Id = Annotated[str, Field(pattern=r"^[a-z0-9-]{1,64}$")]
+ReplicaField = Annotated[ReplicaId, Field(pattern=r"^[0-9A-Za-z-]{1,128}$")]
+JobField = Annotated[JobId, Field(pattern=r"^[0-9A-Za-z-]{1,64}$")]
+NO_NUL: Final = r"^[^\x00]*$"
+"""PostgreSQL's texts hold every character but this one."""
 
 
 class Wire(BaseModel):
@@ -128,7 +132,7 @@ class VoucherTold(Wire):
 
 
 class CommitmentMade(Wire):
-    replica: ReplicaId
+    replica: ReplicaField
     fence: int
     sealed: HashField
     signature: SignatureField
@@ -139,7 +143,7 @@ class CommitmentMade(Wire):
 
 
 class Reveal(Wire):
-    replica: ReplicaId
+    replica: ReplicaField
     fence: int
     salt: HashField
     root: DigestField
@@ -148,24 +152,24 @@ class Reveal(Wire):
 class GivenUp(Wire):
     """A lease that the worker gives back: it declines the task, or its runner failed."""
 
-    replica: ReplicaId
+    replica: ReplicaField
     fence: int
     failed: bool = False
-    reason: str = Field(default="", max_length=500)
+    reason: str = Field(default="", max_length=500, pattern=NO_NUL)
 
 
 class PollRequest(Wire):
     """`capacity`: further leases wanted. `known`: the replica states that the worker has heard of."""
 
-    determinism_class: str = Field(default="", max_length=200)
+    determinism_class: str = Field(default="", max_length=200, pattern=NO_NUL)
     capacity: int = Field(default=0, ge=0, le=64)
     commitments: tuple[CommitmentMade, ...] = Field(default=(), max_length=256)
     reveals: tuple[Reveal, ...] = Field(default=(), max_length=256)
     given_up: tuple[GivenUp, ...] = Field(default=(), max_length=256)
     known: dict[ReplicaId, ReplicaState] = Field(default_factory=dict, max_length=1024)
-    vouchers_for: tuple[JobId, ...] = Field(default=(), max_length=64)
+    vouchers_for: tuple[JobField, ...] = Field(default=(), max_length=64)
     """Tell the newest voucher of these jobs again."""
-    jobs: tuple[JobId, ...] = Field(default=(), max_length=64)
+    jobs: tuple[JobField, ...] = Field(default=(), max_length=64)
     """Only leases of these jobs; none named: of any."""
     min_price: UnitsField = Units(0)
     """Only leases that pay at least this for a gradient."""

@@ -1,5 +1,6 @@
 """The FastAPI application over a context; whoever drives the stages is not its business."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 
@@ -32,8 +33,12 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        with drive():
-            yield
+        lookout = asyncio.create_task(work.look_out(context))
+        try:
+            with drive():
+                yield
+        finally:
+            lookout.cancel()
 
     settings = context.settings
     app = FastAPI(
@@ -44,6 +49,7 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     )
     app.state.context = context
     app.state.wallets = Buckets(Rate(settings.wallet_rate, settings.wallet_burst))
+    app.state.callers = auth.Callers()
     app.state.probe = health.Probe(context)
     problems.install(app)
     openapi.install(app)

@@ -92,6 +92,7 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("workers", schema=None) as batch_op:
         batch_op.create_index("workers_asking", ["asking_until"], unique=False)
+        batch_op.create_index("workers_seen", ["seen_at"], unique=False)
 
     op.create_table(
         "accounts",
@@ -188,7 +189,8 @@ def upgrade() -> None:
     with op.batch_alter_table("tasks", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_tasks_payload"), ["payload"], unique=False)
         batch_op.create_index("tasks_by_state", ["state", "due_at"], unique=False)
-        batch_op.create_index("tasks_of_job", ["job_id", "state"], unique=False)
+        batch_op.create_index("tasks_in_vain", ["state", "patience_until"], unique=False)
+        batch_op.create_index("tasks_of_job", ["job_id", "state", "wave", "round", "index"], unique=False)
 
     op.create_table(
         "transactions",
@@ -285,6 +287,13 @@ def upgrade() -> None:
         batch_op.create_index("replicas_by_state", ["state", "lease_until"], unique=False)
         batch_op.create_index("replicas_of_job", ["job_id", "state"], unique=False)
         batch_op.create_index("replicas_of_worker", ["worker", "heard"], unique=False)
+        batch_op.create_index(
+            "replicas_unheard",
+            ["worker"],
+            unique=False,
+            postgresql_where=sa.text("heard IS false"),
+            sqlite_where=sa.text("heard IS 0"),
+        )
 
     op.create_table(
         "waves",
@@ -345,6 +354,7 @@ def downgrade() -> None:
     op.drop_table("earned")
     op.drop_table("waves")
     with op.batch_alter_table("replicas", schema=None) as batch_op:
+        batch_op.drop_index("replicas_unheard")
         batch_op.drop_index("replicas_of_worker")
         batch_op.drop_index("replicas_of_job")
         batch_op.drop_index("replicas_by_state")
@@ -360,6 +370,7 @@ def downgrade() -> None:
     op.drop_table("transactions")
     with op.batch_alter_table("tasks", schema=None) as batch_op:
         batch_op.drop_index("tasks_of_job")
+        batch_op.drop_index("tasks_in_vain")
         batch_op.drop_index("tasks_by_state")
         batch_op.drop_index(batch_op.f("ix_tasks_payload"))
 
@@ -374,6 +385,7 @@ def downgrade() -> None:
     op.drop_table("events")
     op.drop_table("accounts")
     with op.batch_alter_table("workers", schema=None) as batch_op:
+        batch_op.drop_index("workers_seen")
         batch_op.drop_index("workers_asking")
 
     op.drop_table("workers")

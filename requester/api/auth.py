@@ -1,5 +1,6 @@
 """Who knocks: a bearer token is a requester's API token or a worker's session (EIP-4361, "Sign-In with Ethereum")."""
 
+import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Depends, HTTPException, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from siwe import SiweMessage, VerificationError
+from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market import signing
 from gradmarket.market.errors import SignatureRefused
@@ -21,12 +23,15 @@ from gradmarket.requester.api.state import Here, here
 from gradmarket.requester.context import Context
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.patience import patiently
+from gradmarket.requester.store.remembered import Remembered
 
 router = APIRouter(prefix="/v1", tags=["session"])
 
 REQUESTER: Final = "requester"
 WORKER: Final = "worker"
 _PAYOUT = re.compile(re.escape(STATEMENT).replace(re.escape("{payout}"), "(0x[0-9a-fA-F]{40})") + r"\Z")
+TRUSTED_S: Final = 60.0
+"""So long a token is believed before its row is looked up again."""
 _bearer = HTTPBearer(auto_error=False, description="A requester's API token, or a worker's session token.")
 
 
@@ -36,19 +41,47 @@ class Identity:
     subject: str
 
 
-def _identity(
+async def _identity(
     context: Annotated[Context, Depends(here)],
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
     request: Request,
 ) -> Identity:
     if credentials is not None:
-        with context.reading() as session:
-            token = identities.find(session, credentials.credentials, context.clock())
-        if token is not None:
-            _not_too_often(request, context, token.subject)
-            return Identity(token.role, token.subject)
+        callers: Callers = request.app.state.callers
+        found = callers.known(credentials.credentials, context.clock())
+        if found is None:
+            found = await run_in_threadpool(callers.find, context, credentials.credentials)
+        if found is not None:
+            _not_too_often(request, context, found.subject)
+            return found
     detail = "send `Authorization: Bearer <token>`: a requester's API token, or a worker's from POST /v1/session"
     raise HTTPException(401, detail, {"WWW-Authenticate": "Bearer"})
+
+
+class Callers:
+    """Tokens that were found in the database, remembered for a minute: their rows never change."""
+
+    def __init__(self) -> None:
+        self._found = Remembered[tuple[Identity, float]](most=100_000)
+
+    def known(self, token: str, now: float) -> Identity | None:
+        """Without a look into the database."""
+        found = self._found.peek(_name(token))
+        return found[0] if found is not None and now < found[1] else None
+
+    def find(self, context: Context, token: str) -> Identity | None:
+        now = context.clock()
+        with context.reading() as session:
+            row = identities.find(session, token, now)
+        if row is None:
+            return None
+        identity = Identity(row.role, row.subject)
+        self._found.keep(_name(token), (identity, min(row.until or math.inf, now + TRUSTED_S)))
+        return identity
+
+
+def _name(token: str) -> str:
+    return identities.hash_of(token).hex()
 
 
 def _not_too_often(request: Request, context: Context, subject: str) -> None:
@@ -61,13 +94,13 @@ def _not_too_often(request: Request, context: Context, subject: str) -> None:
         raise HTTPException(429, detail, retry_after(wait))
 
 
-def _requester(identity: Annotated[Identity, Depends(_identity)]) -> Identity:
+async def _requester(identity: Annotated[Identity, Depends(_identity)]) -> Identity:
     if identity.role != REQUESTER:
         raise HTTPException(403, "this is the requester's: send its API token")
     return identity
 
 
-def _worker(identity: Annotated[Identity, Depends(_identity)]) -> Address:
+async def _worker(identity: Annotated[Identity, Depends(_identity)]) -> Address:
     if identity.role != WORKER:
         raise HTTPException(403, "this is a worker's: sign in with POST /v1/session")
     return Address(identity.subject)

@@ -45,9 +45,12 @@ def decoded(cursor: str, length: int) -> list[Any]:
         values = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except ValueError:
         values = None
-    sound = isinstance(values, list) and len(values) == length
-    if not sound or not all(
-        type(v) in (int, float, str) and (not isinstance(v, int) or abs(v) < 2**63) for v in values
-    ):
+    if not isinstance(values, list) or len(values) != length or not all(map(_is_key, values)):
         raise HTTPException(422, "cursor: not one of ours; begin without it")
     return list(values)
+
+
+def _is_key(value: object) -> bool:
+    if isinstance(value, str):
+        return "\0" not in value
+    return type(value) in (int, float) and (not isinstance(value, int) or abs(value) < 2**63)

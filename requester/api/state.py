@@ -7,7 +7,7 @@ from fastapi import Depends, Request
 from gradmarket.requester.context import Context
 
 
-def here(request: Request) -> Context:
+async def here(request: Request) -> Context:
     context: Context = request.app.state.context
     return context
 

@@ -1,8 +1,11 @@
 """The worker's doors: one long poll that carries everything, and one upload."""
 
-from typing import Annotated
+import asyncio
+from typing import Annotated, Final
 
+import structlog
 from fastapi import APIRouter, HTTPException, Path, Query, Request
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.gradient.merkle import RootHasher
@@ -21,6 +24,10 @@ from gradmarket.requester.store.tables import Replica, Task
 
 router = APIRouter(prefix="/v1/work", tags=["work"])
 
+LOOK_OUT: Final = 5
+"""Sweeps between two looks: a ring that is lost costs a waiting poll so long."""
+log = structlog.get_logger("gradmarket.work")
+
 ReplicaPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,128}$")]
 
 
@@ -33,7 +40,7 @@ async def poll(context: Here, worker: Worker, said: PollRequest) -> PollAnswer:
             left = end - context.clock()
             if left <= 0 or context.bell.closing:
                 return await run_in_threadpool(exchange.answer, context, worker, said, True)
-            await rung_within(rung, min(left, context.settings.sweep_s * 5))
+            await rung_within(rung, left)
             rung.clear()
             told = await run_in_threadpool(exchange.answer, context, worker, said)
     return told
@@ -59,6 +66,18 @@ async def upload(
     else:
         await _take(context, request, want)
     return await run_in_threadpool(_told, context, worker, want)
+
+
+async def look_out(context: Context) -> None:
+    """Rings, now and then, for all who wait here and have something to hear: so no poll need look by itself."""
+    while not context.bell.closing:
+        await asyncio.sleep(LOOK_OUT * context.settings.sweep_s)
+        try:
+            addresses = await run_in_threadpool(exchange.addressed, context)
+        except SQLAlchemyError:
+            log.exception("cannot look for news")
+            continue
+        context.bell.ring([worker_topic(address) for address in addresses])
 
 
 async def _take(context: Context, request: Request, want: deliver.Wanted) -> None:

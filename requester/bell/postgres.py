@@ -112,7 +112,7 @@ class _Ears:
     def _run(self) -> None:
         while not self._closed(0):
             try:
-                with psycopg.connect(self._address, autocommit=True) as connection:
+                with psycopg.connect(self._address, autocommit=True, client_encoding="utf8") as connection:
                     self._listen(connection)
             except psycopg.Error as error:
                 log.warning("the bell lost its connection", error=str(error))

@@ -51,10 +51,11 @@ class Incoming:
             yield file
 
     def settle(self, place: Path) -> None:
-        """Durable under its final name."""
+        """Durable under its final name too; equal content that lies there already stays."""
         self._file.flush()
         os.fsync(self._file.fileno())
-        os.rename(self._file.name, place)
+        with suppress(FileExistsError):
+            os.link(self._file.name, place)
 
 
 class DiskBlobs:

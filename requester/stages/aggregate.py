@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.data.manifest import Manifest
@@ -32,26 +33,35 @@ TOPIC = "aggregate"
 
 def ready(session: Session, _now: float) -> Sequence[str]:
     """Open rounds with enough accepted tasks, and rounds whose merge a crash interrupted."""
-    accepted = (
-        select(func.count())
-        .where(Task.job_id == Round.job_id, Task.round == Round.number, Task.state == TaskState.ACCEPTED)
-        .scalar_subquery()
-    )
-    running = select(Round, Job, accepted).join(Job, Job.id == Round.job_id)
-    unfinished = running.where(Round.state != RoundState.CLOSED, Job.state == JobState.RUNNING)
-    return [job.id for row, job, count in session.execute(unfinished) if _complete(row, job, count)]
-
-
-def _complete(row: Round, job: Job, accepted: int) -> bool:
-    return row.state == RoundState.MERGING or accepted >= jobs.spec(job).tasks_needed
+    running = select(Round, Job).join(Job, Job.id == Round.job_id)
+    unclosed = running.where(Round.state != RoundState.CLOSED, Job.state == JobState.RUNNING)
+    return [
+        job.id
+        for row, job in session.execute(unclosed)
+        if row.state == RoundState.MERGING or jobs.lacks(session, job, row.number) == 0
+    ]
 
 
 def run(context: Context, job_id: str) -> float | None:
     with alone(context.sessions, f"{TOPIC} {job_id}") as mine:
         if not mine:
             return context.settings.sweep_s
-        _run(context, job_id)
+        try:
+            _run(context, job_id)
+        except Exception as error:
+            _say_why(context, job_id, f"the newest round cannot be merged: {type(error).__name__}: {error}")
+            raise
     return None
+
+
+def _say_why(context: Context, job_id: str, reason: str) -> None:
+    """The merge is tried again at every sweep; people see on the job what stops it, once."""
+    said = reason.replace("\0", "")[:1000]
+    with context.begin() as session:
+        job = locked(session, Job, job_id)
+        if job.state == JobState.RUNNING and job.reason != said:
+            job.reason = said
+            tell(session, job_id, "merge_failed", context.clock(), reason=said)
 
 
 def _run(context: Context, job_id: str) -> None:
@@ -60,14 +70,18 @@ def _run(context: Context, job_id: str) -> None:
         return
     model, loss = _merged(context, work)
     data = tensors.pack(model.tensors)
-    updated, memory = context.blobs.put(data), context.blobs.put(tensors.pack(model.memory))
+    state = tensors.pack(model.memory)
+    updated, memory = context.blobs.put(data), context.blobs.put(state)
     metrics = _evaluated(context, work, data)
     now = context.clock()
     with context.begin() as session:
-        locked(session, Job, job_id)
+        job = locked(session, Job, job_id)
         row = session.get_one(Round, (job_id, work.number))
         if row.state != RoundState.MERGING:
             return
+        job.reason = ""
+        for digest, blob in ((updated, data), (memory, state)):
+            forget.keep_still(context, session, digest, partial(context.blobs.put, blob))
         move(
             session,
             row,

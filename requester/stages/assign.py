@@ -1,12 +1,12 @@
 """Open tasks meet asking workers: a replayable random draw among those who may, never first come first served."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from sqlalchemy import exists, select
+from sqlalchemy import exists, func, select
 from sqlalchemy.orm import Session
 
-from gradmarket.market.rules import assignment
+from gradmarket.market.rules import assignment, lifecycle
 from gradmarket.market.rules.assignment import Candidate
 from gradmarket.market.rules.replication import fixed
 from gradmarket.market.rules.secrets import tagged
@@ -21,9 +21,10 @@ from gradmarket.requester.store.transitions import move
 
 TOPIC = "assign"
 TASKS_AT_ONCE = 64
-LEASED = 0.0
 DRAW = "draw"
 """All jobs draw from the same workers."""
+SAMPLE = 8
+"""Workers looked at for each that a quorum needs, before all are."""
 HOLDS_A_PLACE = (ReplicaState.LEASED, ReplicaState.COMMITTED)
 
 
@@ -41,56 +42,122 @@ def run(context: Context, job_id: str) -> float | None:
         job = locked(session, Job, job_id)
         if job.state != JobState.RUNNING:
             return None
-        alive = [worker for worker in workers.live(session, now) if worker.strikes < context.settings.max_strikes]
-        if not _settle_class(job, alive):
+        if not _settle_class(session, job, context.settings.max_strikes, now):
             return context.settings.sweep_s
-        asking = [worker for worker in alive if _asks(worker, now)]
+        asking = workers.asking(session, context.settings.max_strikes, now)
         pool = {c.party.worker: c for c in workers.candidates(session, job, asking)}
-        others = _others(session, job, alive, pool)
-        waits = []
-        for task in _open(session, job_id):
-            free = sum(candidate.capacity > 0 for candidate in pool.values())
-            if not free:
+        if not pool:
+            return context.settings.sweep_s
+        others = _others(session, job, context.settings.max_strikes, now)
+        free, wait = sum(candidate.capacity for candidate in pool.values()), context.settings.sweep_s
+        for most in (min(2 * free, TASKS_AT_ONCE), TASKS_AT_ONCE):
+            deals, wait = _deal(context, session, job, _open(session, job_id, most), pool, others, now)
+            if deals:
+                _hand_out(session, job, deals, now)
+                return None
+            if wait < context.settings.sweep_s:
                 break
-            waits.append(_fill(context, session, job, task, pool, free + others, now))
-    return None if LEASED in waits else min(waits, default=context.settings.sweep_s)
+    return wait
 
 
-def _open(session: Session, job_id: str) -> Sequence[Task]:
+def _open(session: Session, job_id: str, most: int) -> Sequence[Task]:
     """Later waves first: who committed to them waits, and can take nothing else meanwhile."""
-    wanted = select(Task).where(Task.job_id == job_id, Task.state == TaskState.OPEN)
-    return sorted(locked_tasks(session, wanted.limit(TASKS_AT_ONCE)), key=lambda task: task.wave, reverse=True)
+    wanted = select(Task.id).where(Task.job_id == job_id, Task.state == TaskState.OPEN)
+    order = (Task.round, Task.index, Task.attempt)
+    split = wanted.where(Task.wave > 0).order_by(Task.wave.desc(), *order).limit(most)
+    ids = list(session.scalars(split))
+    if len(ids) < most:
+        ids += session.scalars(wanted.where(Task.wave == 0).order_by(*order).limit(most - len(ids)))
+    tasks = {task.id: task for task in locked_tasks(session, select(Task).where(Task.id.in_(ids)))}
+    return [tasks[id_] for id_ in ids if tasks[id_].state == TaskState.OPEN]
 
 
-def _settle_class(job: Job, alive: Sequence[Worker]) -> bool:
-    """Whether the job has a determinism class to vote in; it takes the one with the most separate live workers."""
+def _settle_class(session: Session, job: Job, max_strikes: int, now: float) -> bool:
+    """Whether the job has a determinism class to vote in; it takes the one with the most separate live workers.
+
+    As long as its own still has a quorum of separate workers, nobody else is looked at.
+    """
     spec = jobs.spec(job)
-    present = [(w.determinism_class, workers.party(w)) for w in alive if w.determinism_class]
-    leading = assignment.leading_class(present, spec.separation)
-    own = [pair for pair in present if pair[0] == job.determinism_class]
-    _, still = assignment.leading_class(own, spec.separation) or ("", 0)
     enough = spec.replication.replicas
-    if still < fixed.quorum(enough) and leading is not None and leading[1] >= enough:
-        job.determinism_class = leading[0]
+    quorum = fixed.quorum(enough)
+    if job.determinism_class is not None:
+        own = workers.present(max_strikes, now, job.determinism_class).limit(SAMPLE * quorum)
+        if _separate(session, own, spec.separation)[1] >= quorum:
+            return True
+    leading, most = _separate(session, workers.present(max_strikes, now), spec.separation)
+    own = workers.present(max_strikes, now, job.determinism_class or "")
+    if _separate(session, own, spec.separation)[1] < quorum and most >= enough:
+        job.determinism_class = leading
     return job.determinism_class is not None
 
 
-def _others(session: Session, job: Job, alive: Sequence[Worker], pool: dict[Address, Candidate]) -> int:
+def _separate(session: Session, present: workers.Present, separation: Sequence[str]) -> tuple[str, int]:
+    """The class with the most separate workers, and how many; `present` as of `workers.present`."""
+    parties = ((row.determinism_class, workers.party(row)) for row in session.execute(present))
+    return assignment.leading_class(parties, separation) or ("", 0)
+
+
+def _others(session: Session, job: Job, max_strikes: int, now: float) -> int:
     """Live workers of the class that hold nothing and do not ask just now: a draw waits a moment for them."""
-    busy = workers.in_flight(session, job.id)
-    return sum(
-        worker.determinism_class == job.determinism_class and worker.address not in pool and worker.address not in busy
-        for worker in alive
+    silent = workers.present(max_strikes, now, job.determinism_class or "").where(~workers.asks(now))
+    busy = exists().where(
+        Replica.worker == Worker.address, Replica.job_id == job.id, Replica.state.in_(lifecycle.IN_FLIGHT)
     )
+    return session.scalar(select(func.count()).select_from(silent.where(~busy).subquery())) or 0
 
 
-def _fill(
-    context: Context, session: Session, job: Job, task: Task, pool: dict[Address, Candidate], idle: int, now: float
-) -> float:
-    """Draws workers for the task's open places (LEASED); or how long it waits for others to ask."""
-    replicas = session.scalars(select(Replica).where(Replica.task_id == task.id)).all()
+@dataclass(frozen=True)
+class Deal:
+    """Who was drawn for the open places of a task."""
+
+    task: Task
+    places: int
+    drawn: list[Candidate]
+
+
+def _deal(
+    context: Context,
+    session: Session,
+    job: Job,
+    tasks: Sequence[Task],
+    pool: dict[Address, Candidate],
+    others: int,
+    now: float,
+) -> tuple[list[Deal], float]:
+    """Draws for one task after the other, out of a pool that grows smaller; and how long the rest waits."""
+    deals, wait = [], context.settings.sweep_s
+    tried = progress.replicas_of(session, tasks)
+    for task in tasks:
+        free = sum(candidate.capacity > 0 for candidate in pool.values())
+        if not free:
+            break
+        found = _draw(context, job, task, tried[task.id], pool, free + others, now)
+        if isinstance(found, Deal):
+            deals.append(found)
+            pool |= {c.party.worker: _after(c, task) for c in found.drawn}
+        else:
+            wait = min(wait, found)
+    return deals, wait
+
+
+def _after(candidate: Candidate, task: Task) -> Candidate:
+    """With the lease on the task."""
+    left = Units(candidate.uncommitted - task.offer["price"])
+    return replace(candidate, capacity=candidate.capacity - 1, uncommitted=left)
+
+
+def _draw(
+    context: Context,
+    job: Job,
+    task: Task,
+    replicas: Sequence[Replica],
+    pool: dict[Address, Candidate],
+    idle: int,
+    now: float,
+) -> Deal | float:
+    """Draws workers for the task's open places; or says how long it waits for others to ask."""
     places = task.wave_size - sum(r.wave == task.wave and r.state in HOLDS_A_PLACE for r in replicas)
-    opening = progress.opening_for(session, job, task, context.settings.max_strikes)
+    opening = progress.opening_for(job, task, replicas, context.settings.max_strikes)
     able = [candidate for candidate in pool.values() if assignment.why_not(candidate, opening) is None]
     if places > 0 and not able:
         return context.settings.sweep_s
@@ -100,18 +167,22 @@ def _fill(
     drawn = assignment.draw(seed, able, opening, places)
     if not replicas and len(drawn) < places:
         return context.settings.sweep_s  # a task begins whole: who waits in half a wave is missing in another's split
-    still = {w.address: w for w in locked_workers(session, (c.party.worker for c in drawn)) if _asks(w, now)}
-    for candidate in drawn:
-        if candidate.party.worker in still:
-            _lease(session, task, still[candidate.party.worker], jobs.spec(job).deadlines.lease_s, now)
-        pool[candidate.party.worker] = replace(
-            candidate,
-            capacity=candidate.capacity - 1,
-            uncommitted=Units(candidate.uncommitted - task.offer["price"]),
-        )
-    if len(still) >= places:
-        move(session, task, TaskState.COMMITTING, window_opened=None)
-    return LEASED
+    return Deal(task, places, drawn)
+
+
+def _hand_out(session: Session, job: Job, deals: Sequence[Deal], now: float) -> None:
+    """Leases for who still asks, now that its row is held."""
+    named = {candidate.party.worker for deal in deals for candidate in deal.drawn}
+    held = {worker.address: worker for worker in locked_workers(session, named)}
+    for deal in deals:
+        given = 0
+        for candidate in deal.drawn:
+            worker = held[candidate.party.worker]
+            if _asks(worker, now):
+                _lease(session, deal.task, worker, jobs.spec(job).deadlines.lease_s, now)
+                given += 1
+        if given >= deal.places:
+            move(session, deal.task, TaskState.COMMITTING, window_opened=None)
 
 
 def _window(task: Task, able: int, idle: int, now: float) -> float:

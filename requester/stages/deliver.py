@@ -1,6 +1,8 @@
 """A payload comes in: bytes -> blob -> one row that says accepted and earned. A crash between loses nothing."""
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -26,6 +28,9 @@ from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Replica, Round, Task
 from gradmarket.requester.store.transitions import move
+
+NEARLY: Final = 16
+"""With fewer tasks missing the merge is rung for: others may accept the last ones at the same moment, unseen by us."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +82,13 @@ def take(context: Context, want: Wanted, incoming: Incoming, root: Digest) -> No
         return
     found = _look(want, incoming)
     digest = context.blobs.keep(incoming)
-    if _book(context, want, digest, incoming.length, found):
+    if _book(context, want, digest, incoming, found):
         forget.payload(context, digest)
 
 
 @patiently
 def _book(
-    context: Context, want: Wanted, digest: Digest, length: int, found: Usable | Diverged | PayloadRefused
+    context: Context, want: Wanted, digest: Digest, incoming: Incoming, found: Usable | Diverged | PayloadRefused
 ) -> bool:
     """Writes down what the payload is worth; whether it came too late to be used."""
     now = context.clock()
@@ -102,7 +107,8 @@ def _book(
             return False
         reason = str(found) if isinstance(found, Diverged) else ""
         _accept(context, session, job, task, list(agreeing), reason, now)
-        task.payload, task.payload_bytes = digest, length
+        forget.keep_still(context, session, digest, partial(context.blobs.keep, incoming))
+        task.payload, task.payload_bytes = digest, incoming.length
         return task.state == TaskState.FINAL
 
 
@@ -139,7 +145,8 @@ def _accept(
     if diverged and job.state == JobState.RUNNING:
         move(session, job, JobState.PAUSED, reason=f"a gradient diverged in round {task.round}: {diverged}")
         tell(session, job.id, "paused", now, reason=job.reason)
-    ring(session, "aggregate")
+    if jobs.lacks(session, job, task.round, NEARLY) < NEARLY:
+        ring(session, "aggregate")
 
 
 def _reject(context: Context, session: Session, task: Task, agreeing: list[Replica], reason: str, now: float) -> None:

@@ -1,15 +1,17 @@
 """One poll: what the worker says is taken in, and what it does not know yet is told. The door is requester/api/work."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import Conflict, MarketError, NotFound
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import lifecycle
-from gradmarket.market.terms import Address, JobId, ReplicaId, ReplicaState, TaskId, TaskState
+from gradmarket.market.terms import Address, Hash, JobId, JobState, ReplicaId, ReplicaState, TaskId, TaskState
 from gradmarket.market.wire import (
     Lease,
     OfferFields,
@@ -33,22 +35,36 @@ PROMISES = (Outcome.ACCEPTED, Outcome.DIVERGED)
 """Signed outcomes that name the price, whatever became of the replica afterwards."""
 
 
+Held = Sequence[tuple[Replica, Task]]
+"""What the worker has not yet heard the end of."""
+Guard = Callable[[Session], AbstractContextManager[object]]
+"""Around the taking of one item."""
+
+
 @patiently
 def hear(context: Context, address: Address, said: PollRequest) -> PollAnswer:
     """Takes in what the worker says and tells what is new; an item that is refused leaves the others standing."""
+    try:
+        return _hear(context, address, said, nullcontext)
+    except MarketError:  # refusals are rare: only for one is each item taken within a savepoint
+        return _hear(context, address, said, Session.begin_nested)
+
+
+def _hear(context: Context, address: Address, said: PollRequest, guard: Guard) -> PollAnswer:
     now = context.clock()
     with context.begin() as session:
         tasks_of(session, address, _named(said))
         worker = locked(session, Worker, address)
+        held = _held(session, address)
         worker.seen_at, worker.determinism_class = now, said.determinism_class
         worker.jobs, worker.least_price, worker.least_prices = list(said.jobs), said.min_price, {**said.min_prices}
         refusals = [
-            *_each(session, said.commitments, lambda item: collect.commit(context, session, address, item)),
-            *_each(session, said.reveals, lambda item: collect.reveal(context, session, address, item)),
-            *_each(session, said.given_up, lambda item: collect.give_up(session, address, item)),
+            *_each(session, said.commitments, guard, lambda item: collect.commit(context, session, address, item)),
+            *_each(session, said.reveals, guard, lambda item: collect.reveal(context, session, address, item)),
+            *_each(session, said.given_up, guard, lambda item: collect.give_up(session, address, item)),
         ]
-        _heard(session, address, said)
-        worker.capacity = 0 if said.leaving else max(0, said.capacity - _unheard_leases(session, address, said))
+        held = _heard(held, said)
+        worker.capacity = 0 if said.leaving else max(0, said.capacity - _unheard_leases(held, said))
         worker.asking_until = now + said.wait_s if worker.capacity else 0.0
         if said.leaving:
             for account in session.scalars(select(Account).where(Account.worker == address)):
@@ -57,7 +73,7 @@ def hear(context: Context, address: Address, said: PollRequest) -> PollAnswer:
             _open_accounts(session, address)
             ring(session, "assign")
         session.flush()
-        told = _told(context, session, address, said, now)
+        told = _told(context, session, address, said, held, now)
     return told.model_copy(update={"refusals": tuple(refusals)})
 
 
@@ -67,13 +83,16 @@ def _named(said: PollRequest) -> list[str]:
     return [item.replica for items in spoken for item in items]
 
 
-def _each(session: Session, items: Sequence[Any], take: Callable[[Any], None]) -> list[Refusal]:
+def _each(session: Session, items: Sequence[Any], guard: Guard, take: Callable[[Any], None]) -> list[Refusal]:
+    """Raises the first refusal where nothing guards the items."""
     refusals = []
     for item in items:
         try:
-            with session.begin_nested():
+            with guard(session):
                 take(item)
         except MarketError as error:
+            if guard is nullcontext:
+                raise
             refusals.append(Refusal(replica=item.replica, code=_code(error), detail=str(error)))
     return refusals
 
@@ -83,51 +102,59 @@ def _code(error: MarketError) -> str:
     return codes.get(type(error), "refused")
 
 
-def _heard(session: Session, address: Address, said: PollRequest) -> None:
-    for replica in _open_to(session, address):
+def _heard(held: Held, said: PollRequest) -> Held:
+    """Marks what the worker knows the end of; the others."""
+    for replica, _task in held:
         state = ReplicaState(replica.state)
         if lifecycle.over(state) and said.known.get(ReplicaId(replica.id)) == state:
             replica.heard = True
+    return [(replica, task) for replica, task in held if not replica.heard]
 
 
-def _unheard_leases(session: Session, address: Address, said: PollRequest) -> int:
+def _unheard_leases(held: Held, said: PollRequest) -> int:
     """Leases whose answer was lost: the worker asks again for what it has already got."""
     return sum(
-        replica.state == ReplicaState.LEASED and ReplicaId(replica.id) not in said.known
-        for replica in _open_to(session, address)
+        replica.state == ReplicaState.LEASED and ReplicaId(replica.id) not in said.known for replica, _task in held
     )
 
 
 def _open_accounts(session: Session, address: Address) -> None:
     """A worker that asks for work has an account in every running job: money is reserved into it ahead of the work."""
-    for job in progress.running(session):
-        account = session.get(Account, (job.id, address))
-        if account is None or account.leaving:
-            money.account(session, job.id, address).leaving = False
-            ring(session, "settle")
+    own = exists().where(Account.job_id == Job.id, Account.worker == address, Account.leaving.is_(False))
+    for job_id in session.scalars(select(Job.id).where(Job.state == JobState.RUNNING, ~own).order_by(Job.id)).all():
+        money.account(session, job_id, address).leaving = False
+        ring(session, "settle")
 
 
-def _open_to(session: Session, address: Address) -> Sequence[Replica]:
-    return session.scalars(select(Replica).where(Replica.worker == address, Replica.heard.is_(False))).all()
+def _held(session: Session, address: Address) -> Held:
+    unheard = select(Replica, Task).join(Task, Task.id == Replica.task_id)
+    rows = session.execute(unheard.where(Replica.worker == address, Replica.heard.is_(False)))
+    return [(replica, task) for replica, task in rows]
 
 
 def answer(context: Context, address: Address, said: PollRequest, final: bool = False) -> PollAnswer:
     """What the rows hold that the worker does not know; `final` adds why there is no lease."""
     now = context.clock()
     with context.reading() as session:
-        told = _told(context, session, address, said, now)
+        told = _told(context, session, address, said, _held(session, address), now)
         waiting = progress.why_no_lease(session, address, context.settings.max_strikes, now) if final else ""
     return told.model_copy(update={"waiting": waiting})
 
 
-def _told(context: Context, session: Session, address: Address, said: PollRequest, now: float) -> PollAnswer:
-    leases, waves, uploads, verdicts = [], [], [], []
+def addressed(context: Context) -> Sequence[str]:
+    """Workers with a replica whose end they have not heard."""
+    with context.reading() as session:
+        return session.scalars(select(Replica.worker).where(Replica.heard.is_(False)).distinct()).all()
+
+
+def _told(
+    context: Context, session: Session, address: Address, said: PollRequest, held: Held, now: float
+) -> PollAnswer:
+    leases, uploads, verdicts = [], [], []
     jobs_paid = dict.fromkeys(said.vouchers_for)
-    for replica in _open_to(session, address):
-        task = session.get_one(Task, replica.task_id)
+    waves = _waves(session, [(replica, task) for replica, task in held if _opened(replica, task)])
+    for replica, task in held:
         state = ReplicaState(replica.state)
-        if state == ReplicaState.COMMITTED and task.state == TaskState.REVEALING:
-            waves.append(_wave(session, replica, task))
         if state == ReplicaState.AGREE and task.uploader == replica.id:
             uploads.append(_upload(context, session, replica, task, now))
         if said.known.get(ReplicaId(replica.id)) == state:
@@ -141,7 +168,7 @@ def _told(context: Context, session: Session, address: Address, said: PollReques
     vouchers = [told for job_id in jobs_paid if (told := voucher(session, job_id, address))]
     return PollAnswer(
         leases=tuple(leases),
-        waves=tuple(waves),
+        waves=waves,
         uploads=tuple(uploads),
         verdicts=tuple(verdicts),
         vouchers=tuple(vouchers),
@@ -171,16 +198,31 @@ def _upload(context: Context, session: Session, replica: Replica, task: Task, no
     return UploadWanted(replica=ReplicaId(replica.id), seconds=seconds, door=door)
 
 
-def _wave(session: Session, replica: Replica, task: Task) -> WaveOpened:
-    wave = session.get_one(Wave, (task.id, task.wave))
-    members = select(Replica.worker, Replica.sealed).where(
-        Replica.task_id == task.id, Replica.wave == task.wave, Replica.sealed.is_not(None)
+def _opened(replica: Replica, task: Task) -> bool:
+    return replica.state == ReplicaState.COMMITTED and task.state == TaskState.REVEALING
+
+
+def _waves(session: Session, opened: Held) -> tuple[WaveOpened, ...]:
+    """Each with all that committed to it."""
+    if not opened:
+        return ()
+    tasks = [task.id for _replica, task in opened]
+    waves = {(wave.task_id, wave.number): wave for wave in session.scalars(select(Wave).where(Wave.task_id.in_(tasks)))}
+    members: defaultdict[tuple[str, int], list[tuple[Address, Hash]]] = defaultdict(list)
+    committed = select(Replica).where(Replica.task_id.in_(tasks), Replica.sealed.is_not(None))
+    for member in session.scalars(committed):
+        members[member.task_id, member.wave].append((Address(member.worker), Hash(member.sealed or b"")))
+    return tuple(
+        _wave(replica, waves[place], members[place]) for replica, task in opened if (place := (task.id, task.wave))
     )
+
+
+def _wave(replica: Replica, wave: Wave, members: list[tuple[Address, Hash]]) -> WaveOpened:
     return WaveOpened(
         replica=ReplicaId(replica.id),
         wave=wave.number,
         secret=wave.secret,
-        commitments=tuple(sorted((worker, sealed) for worker, sealed in session.execute(members))),
+        commitments=tuple(sorted(members)),
         signature=wave.signature,
     )
 

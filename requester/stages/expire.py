@@ -13,7 +13,7 @@ from gradmarket.requester.stages import judge
 from gradmarket.requester.stages.collect import reopen
 from gradmarket.requester.stages.ending import strike
 from gradmarket.requester.store.events import tell
-from gradmarket.requester.store.locks import locked_task
+from gradmarket.requester.store.locks import claimed_task
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Replica, Task, Wave
 from gradmarket.requester.store.transitions import move
@@ -37,22 +37,29 @@ def _busy() -> Exists:
     return exists().where(Replica.task_id == Task.id, Replica.state.in_([ReplicaState.LEASED, ReplicaState.COMMITTED]))
 
 
-def run(context: Context, task_id: str) -> None:
+def run(context: Context, task_id: str) -> float | None:
     now = context.clock()
     with context.begin() as session:
-        task = locked_task(session, task_id)
-        lapsed = select(Replica).where(
-            Replica.task_id == task_id, Replica.state == ReplicaState.LEASED, Replica.lease_until < now
-        )
-        for replica in session.scalars(lapsed.order_by(Replica.worker)).all():
-            move(session, replica, ReplicaState.EXPIRED, reason="the lease lapsed without a commitment")
-            strike(session, replica.worker)
-            reopen(session, task)
-            ring(session, worker_topic(replica.worker))
-        if session.scalar(_stranded(now).where(Task.id == task_id)):
-            judge.fail(context, session, task, "no further worker that may take it came in time", now)
-        if task.state == TaskState.UPLOADING and (task.due_at or now) < now:
-            _ask_next(context, session, task, now)
+        task = claimed_task(session, task_id)
+        if task is None:
+            return context.settings.sweep_s
+        _expire(context, session, task, now)
+    return None
+
+
+def _expire(context: Context, session: Session, task: Task, now: float) -> None:
+    lapsed = select(Replica).where(
+        Replica.task_id == task.id, Replica.state == ReplicaState.LEASED, Replica.lease_until < now
+    )
+    for replica in session.scalars(lapsed.order_by(Replica.worker)).all():
+        move(session, replica, ReplicaState.EXPIRED, reason="the lease lapsed without a commitment")
+        strike(session, replica.worker)
+        reopen(session, task)
+        ring(session, worker_topic(replica.worker))
+    if session.scalar(_stranded(now).where(Task.id == task.id)):
+        judge.fail(context, session, task, "no further worker that may take it came in time", now)
+    if task.state == TaskState.UPLOADING and (task.due_at or now) < now:
+        _ask_next(context, session, task, now)
 
 
 def _ask_next(context: Context, session: Session, task: Task, now: float) -> None:

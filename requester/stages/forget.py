@@ -1,22 +1,39 @@
 """Blobs that nobody needs any more are dropped, after the transaction that made them needless."""
 
+from collections.abc import Callable
+from functools import partial
+
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import Digest
 from gradmarket.requester.context import Context
 from gradmarket.requester.store import jobs
+from gradmarket.requester.store.locks import one_at_a_time
 from gradmarket.requester.store.tables import Round, Task
 
 KEPT_NEWEST = 3
 """Rounds whose parameters are kept besides the checkpoints: who is late may still need them."""
 
 
+def keep_still(context: Context, session: Session, digest: Digest, keep: Callable[[], object]) -> None:
+    """For the transaction that names a blob: another job may have dropped equal content since it was kept."""
+    one_at_a_time(session, f"blob {digest}")
+    if not context.blobs.has(digest):
+        keep()
+
+
 def payload(context: Context, digest: Digest) -> None:
     """Drops an accepted payload that no merge waits for."""
-    with context.reading() as session:
-        needed = jobs.needs_payload(session, digest)
-    if not needed:
-        context.blobs.drop(digest)
+    drop(context, digest, lambda session: jobs.needs_payload(session, digest))
+
+
+def drop(context: Context, digest: Digest, needed: Callable[[Session], bool]) -> None:
+    """A writing transaction, so that nobody names the blob between the look and the drop."""
+    with context.begin() as session:
+        one_at_a_time(session, f"blob {digest}")
+        if not needed(session):
+            context.blobs.drop(digest)
 
 
 def merged(context: Context, job_id: str, number: int) -> None:
@@ -24,11 +41,10 @@ def merged(context: Context, job_id: str, number: int) -> None:
     old, every = number - KEPT_NEWEST, context.settings.keep_parameters_every
     with context.reading() as session:
         row = session.get(Round, (job_id, old))
-        dropped = [] if row is None else [row.updated or "", row.optimizer_state]
-        dropped = [digest for digest in dropped if not jobs.needs_parameters(session, digest, job_id, old, every)]
+        dropped = [] if row is None else [Digest(row.updated or ""), Digest(row.optimizer_state)]
         used = select(Task.payload).where(Task.job_id == job_id, Task.round == number, Task.used)
         payloads = session.scalars(used).all()
     for digest in dropped:
-        context.blobs.drop(Digest(digest))
+        drop(context, digest, partial(jobs.needs_parameters, digest=digest, job_id=job_id, after=old, every=every))
     for blob in payloads:
         payload(context, Digest(blob or ""))

@@ -16,7 +16,7 @@ from gradmarket.requester.stages import plan, verdicts
 from gradmarket.requester.stages.ending import strike
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.events import tell
-from gradmarket.requester.store.locks import locked_task
+from gradmarket.requester.store.locks import claimed_task
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Replica, Round, Task, Wave
 from gradmarket.requester.store.transitions import move
@@ -30,9 +30,13 @@ def ready(session: Session, now: float) -> Sequence[str]:
     return session.scalars(wanted.order_by(Task.due_at).limit(256)).all()
 
 
-def run(context: Context, task_id: str) -> None:
+def run(context: Context, task_id: str) -> float | None:
     with context.begin() as session:
-        advance(context, session, locked_task(session, task_id))
+        task = claimed_task(session, task_id)
+        if task is None:
+            return context.settings.sweep_s
+        advance(context, session, task)
+    return None
 
 
 def advance(context: Context, session: Session, task: Task) -> None:

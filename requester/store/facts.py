@@ -1,11 +1,12 @@
 """What publishing found out about a job's document, kept with the job so that nothing is computed twice."""
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from gradmarket.market.gradient.payload import Entry, Layout
 from gradmarket.market.terms import Digest
+from gradmarket.requester.store.remembered import Remembered
 from gradmarket.requester.store.tables import Job
 
 
@@ -27,11 +28,19 @@ class Facts(BaseModel):
     memory: Digest
 
 
+_FACTS: Final = Remembered[Facts]()
+_LAYOUTS: Final = Remembered[Layout]()
+
+
 def facts_of(job: Job) -> Facts:
-    return Facts.model_validate(job.facts)
+    return _FACTS.get(job.spec_digest, lambda: Facts.model_validate(job.facts))
 
 
 def layout_of(job: Job) -> Layout:
+    return _LAYOUTS.get(job.spec_digest, lambda: _layout(job))
+
+
+def _layout(job: Job) -> Layout:
     return Layout(tuple(Entry(entry.name, entry.shape, entry.kind) for entry in facts_of(job).layout))
 
 

@@ -1,23 +1,29 @@
 """Queries about jobs and their rounds."""
 
-from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import exists, func, or_, select
 from sqlalchemy.orm import Session
 
-from gradmarket.market.job import JobSpec, canonical
+from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import RoundState, TaskState
+from gradmarket.requester.store.remembered import Remembered
 from gradmarket.requester.store.tables import Earned, Job, Round, Task
+
+UNACCEPTED: Final = (
+    TaskState.OPEN,
+    TaskState.COMMITTING,
+    TaskState.REVEALING,
+    TaskState.UPLOADING,
+    TaskState.DIVERGED,
+)
+"""As long as a round is open, one attempt for each index is in one of these states, or accepted."""
+_SPECS: Final = Remembered[JobSpec]()
 
 
 def spec(job: Job) -> JobSpec:
-    return _parsed(canonical(job.spec))
-
-
-@lru_cache(maxsize=256)
-def _parsed(text: bytes) -> JobSpec:
-    return JobSpec.model_validate_json(text)
+    """The job's spec; its row has another only before it is published, and no digest until then."""
+    return _SPECS.get(job.spec_digest, lambda: JobSpec.model_validate(job.spec))
 
 
 def has_open_round(session: Session, job_id: str) -> bool:
@@ -37,6 +43,14 @@ def earned(session: Session, job_id: str) -> int:
     """All that the job's workers have earned, in units."""
     total: Any = session.scalar(select(func.coalesce(func.sum(Earned.units), 0)).where(Earned.job_id == job_id))
     return int(total)
+
+
+def lacks(session: Session, job: Job, number: int, most: int = 1) -> int:
+    """How many accepted tasks the round still lacks to be merged, `most` at most; no further rows are looked at."""
+    may_miss = spec(job).tasks_per_round - spec(job).tasks_needed
+    unaccepted = select(Task.id).where(Task.job_id == job.id, Task.round == number, Task.state.in_(UNACCEPTED))
+    found = session.scalars(unaccepted.limit(may_miss + most)).all()
+    return max(0, len(found) - may_miss)
 
 
 def needs_payload(session: Session, digest: str) -> bool:

@@ -26,9 +26,21 @@ def locked(session: Session, table: type[Row], key: str) -> Row:
 
 def locked_task(session: Session, task_id: str) -> Task:
     """The task, and beneath it its job and rounds as they are: others may hold them still too, but not change them."""
-    its_job = select(Task.job_id).where(Task.id == task_id).scalar_subquery()
-    session.scalars(_fresh(select(Job).where(Job.id == its_job).with_for_update(read=True))).one()
+    locked_job(session, task_id)
     return locked(session, Task, task_id)
+
+
+def locked_job(session: Session, task_id: str) -> Job:
+    """The job of a task, held still."""
+    its_job = select(Task.job_id).where(Task.id == task_id).scalar_subquery()
+    return session.scalars(_fresh(select(Job).where(Job.id == its_job).with_for_update(read=True))).one()
+
+
+def claimed_task(session: Session, task_id: str) -> Task | None:
+    """As `locked_task`, for who looks after many tasks: none where another transaction has this one just now."""
+    locked_job(session, task_id)
+    wanted = select(Task).where(Task.id == task_id)
+    return session.scalars(_fresh(wanted.with_for_update(key_share=True, skip_locked=True))).one_or_none()
 
 
 def locked_tasks(session: Session, tasks: Select[Task]) -> Sequence[Task]:

@@ -1,6 +1,6 @@
 """EARNED: one row for every replica that earned, and the account's sum, in one transaction."""
 
-from sqlalchemy import select, update
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from gradmarket.requester.store.tables import Account, Earned, Job, Replica, Task
@@ -25,8 +25,8 @@ def earn(session: Session, job: Job, task: Task, replica: Replica, root: bytes, 
     )
     session.flush()
     mine = (Account.job_id == job.id, Account.worker == replica.worker)
-    session.execute(update(Account).where(*mine).values(earned=Account.earned + price))
-    return session.scalars(select(Account).where(*mine).execution_options(populate_existing=True)).one()
+    more = update(Account).where(*mine).values(earned=Account.earned + price).returning(Account)
+    return session.scalars(more, execution_options={"synchronize_session": False, "populate_existing": True}).one()
 
 
 def account(session: Session, job_id: str, worker: str) -> Account:

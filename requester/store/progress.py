@@ -9,7 +9,7 @@ from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import Opening, Reason
 from gradmarket.market.terms import JobId, JobState, TaskState, Units
 from gradmarket.requester.store import jobs, workers
-from gradmarket.requester.store.tables import Job, Replica, Task, Worker
+from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
 
 
 def running(session: Session) -> Sequence[Job]:
@@ -22,19 +22,36 @@ def why_waiting(session: Session, job: Job, max_strikes: int, now: float) -> str
         return job.reason
     open_task = session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
     if open_task is None:
-        return ""
-    spec, alive = jobs.spec(job), workers.live(session, now)
-    present = [
-        (w.determinism_class, workers.party(w)) for w in alive if w.determinism_class and w.strikes < max_strikes
-    ]
+        return job.reason
+    spec = jobs.spec(job)
+    rows = session.execute(workers.present(max_strikes, now))
+    present = [(row.determinism_class, workers.party(row)) for row in rows]
     leading = assignment.leading_class(present, spec.separation)
     have = leading[1] if leading else 0
     if have < spec.replication.replicas:
         return f"needs {spec.replication.replicas} separate workers of one determinism class, has {have}"
-    opening = opening_for(session, job, open_task, max_strikes)
+    opening = opening_for(job, open_task, replicas_of(session, [open_task])[open_task.id], max_strikes)
+    alive = workers.live(session, now)
     reasons = [assignment.why_not(candidate, opening) for candidate in workers.candidates(session, job, alive)]
     soon = [reason for reason in reasons if reason in (None, Reason.AT_CAPACITY)]
-    return "" if soon else _commonest([reason for reason in reasons if reason])
+    if soon:
+        return job.reason
+    stands = _commonest([reason for reason in reasons if reason])
+    gone = _reserved_for_the_gone(session, job, {worker.address for worker in alive})
+    return f"{stands}; {gone}" if gone and Reason.NO_RESERVATION in reasons else stands
+
+
+def _reserved_for_the_gone(session: Session, job: Job, alive: set[str]) -> str:
+    """Empty unless the escrow has no free gradient left and workers that are not here hold reservations in it."""
+    columns = (Account.worker, Account.reserved, Account.earned)
+    accounts = session.execute(select(*columns).where(Account.job_id == job.id)).all()
+    left = {worker: reserved - earned for worker, reserved, earned in accounts if reserved > earned}
+    gone = {worker: units for worker, units in left.items() if worker not in alive}
+    free = job.deposited - sum(max(reserved, earned) for _, reserved, earned in accounts)
+    if not gone or free >= job.price:
+        return ""
+    gradients = sum(gone.values()) // job.price
+    return f"{gradients} gradients of the escrow are reserved for {len(gone)} workers that are gone: fund the job"
 
 
 def _commonest(reasons: list[Reason]) -> str:
@@ -42,9 +59,16 @@ def _commonest(reasons: list[Reason]) -> str:
     return f"an open task has no worker that may take it; {reasons.count(reason)} of {len(reasons)}: {reason}"
 
 
-def opening_for(session: Session, job: Job, task: Task, max_strikes: int) -> Opening:
+def replicas_of(session: Session, tasks: Sequence[Task]) -> dict[str, list[Replica]]:
+    """All replicas of each task, by its id."""
+    found: dict[str, list[Replica]] = {task.id: [] for task in tasks}
+    for replica in session.scalars(select(Replica).where(Replica.task_id.in_(found))):
+        found[replica.task_id].append(replica)
+    return found
+
+
+def opening_for(job: Job, task: Task, replicas: Sequence[Replica], max_strikes: int) -> Opening:
     """What a candidate for the task's open places is held against."""
-    replicas = session.scalars(select(Replica).where(Replica.task_id == task.id)).all()
     return Opening(
         job=JobId(job.id),
         tried=frozenset(workers.party(replica).worker for replica in replicas),
@@ -66,11 +90,10 @@ def why_no_lease(session: Session, address: str, max_strikes: int, now: float) -
         task = session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
         if task is None:
             continue
-        stuck = why_waiting(session, job, max_strikes, now)
-        if job.determinism_class is None and stuck:
+        if job.determinism_class is None and (stuck := why_waiting(session, job, max_strikes, now)):
             return f"{jobs.spec(job).name}: {stuck}"
         (candidate,) = workers.candidates(session, job, [worker])
-        opening = opening_for(session, job, task, max_strikes)
+        opening = opening_for(job, task, replicas_of(session, [task])[task.id], max_strikes)
         reason = assignment.why_not(candidate, opening)
         return f"{jobs.spec(job).name}: {reason or _nobody_to_blame(opening)}"
     return "no task is open just now"

@@ -4,12 +4,15 @@ On SQLite, BEGIN IMMEDIATE lets one write at a time. On PostgreSQL many do, and 
 decides by (store.locks).
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
+import psycopg
 from sqlalchemy import Engine, create_engine, event, func, select
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.orm import Session, sessionmaker
 
 from gradmarket.requester.store.tables import Event
@@ -19,6 +22,10 @@ Sessions = sessionmaker[Session]
 BUSY_TIMEOUT_MS = 30_000
 POOL_SIZE, POOL_OVERFLOW = 5, 15
 """Connections of one process to PostgreSQL: kept, and as many more at a time."""
+UTF8: Final = {"client_encoding": "utf8"}
+"""Whatever the database's own encoding: psycopg reads the texts of one in SQL_ASCII as bytes otherwise."""
+RESTED_S: Final = 1.0
+"""A connection that was not used for longer is tried before it is trusted: the server may have been started anew."""
 
 
 def connect(url: str) -> Engine:
@@ -26,11 +33,29 @@ def connect(url: str) -> Engine:
     address = make_url(url)
     if address.get_backend_name() == "postgresql":
         driven = address.set(drivername="postgresql+psycopg")
-        return create_engine(driven, pool_pre_ping=True, pool_size=POOL_SIZE, max_overflow=POOL_OVERFLOW)
+        engine = create_engine(driven, connect_args=UTF8, pool_size=POOL_SIZE, max_overflow=POOL_OVERFLOW)
+        event.listen(engine, "checkin", _rest)
+        event.listen(engine, "checkout", _rise)
+        return engine
     engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000, "check_same_thread": False})
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+def _rest(_connection: Any, record: Any) -> None:
+    record.info["rested_since"] = time.monotonic()
+
+
+def _rise(connection: Any, record: Any, _fairy: Any) -> None:
+    """A ping takes as long as a query: only who rested is asked for one."""
+    if time.monotonic() - record.info.get("rested_since", time.monotonic()) < RESTED_S:
+        return
+    try:
+        connection.execute("SELECT 1")
+        connection.rollback()
+    except psycopg.Error as error:
+        raise DisconnectionError(str(error)) from error
 
 
 def is_shared(bind: Any) -> bool:

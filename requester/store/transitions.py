@@ -5,6 +5,7 @@ from typing import Any, cast
 
 from sqlalchemy import CursorResult, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm.attributes import set_committed_value
 
 from gradmarket.market.rules import lifecycle
 from gradmarket.requester.store.tables import Batch, Job, Replica, Round, Task
@@ -23,8 +24,8 @@ def move(session: Session, row: Row, new: StrEnum, **values: Any) -> bool:
     statement = update(table).where(*same, table.state == row.state).values(state=new.value, **values)
     result = cast(CursorResult[Any], session.execute(statement.execution_options(synchronize_session=False)))
     moved = result.rowcount == 1
-    if moved:
-        session.refresh(row)
+    for name, value in {"state": new.value, **values}.items() if moved else ():
+        set_committed_value(row, name, value)
     return moved
 
 

@@ -1,9 +1,9 @@
 """Queries about who works: who is there, who asks, and what each is good for in a job."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Collection, Sequence
+from typing import Any, Final
 
-from sqlalchemy import and_, func, select
+from sqlalchemy import ColumnElement, Select, and_, func, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.rules.assignment import Candidate, Party
@@ -16,8 +16,13 @@ LIVE_S: Final = 45.0
 """A worker that was not heard of for longer is gone: a long poll takes 30 s at most."""
 
 
-def party(row: Worker | Replica) -> Party:
-    address = row.address if isinstance(row, Worker) else row.worker
+Present = Select[str, str, str, str, str | None]
+"""Class, address, operator, payout and network."""
+
+
+def party(row: Any) -> Party:
+    """Of a worker's or a replica's row, or the columns of `present`."""
+    address = row.worker if isinstance(row, Replica) else row.address
     return Party(Address(address), row.operator, Address(row.payout), row.network)
 
 
@@ -25,18 +30,27 @@ def live(session: Session, now: float) -> Sequence[Worker]:
     return session.scalars(select(Worker).where(Worker.seen_at > now - LIVE_S)).all()
 
 
-def in_flight(session: Session, job_id: str) -> dict[str, int]:
-    """Open replicas by worker."""
-    open_replicas = (
-        select(Replica.worker, func.count())
-        .where(Replica.job_id == job_id, Replica.state.in_(IN_FLIGHT))
-        .group_by(Replica.worker)
-    )
-    return dict(session.execute(open_replicas).all())
+def present(max_strikes: int, now: float, determinism_class: str | None = None) -> Present:
+    """Class and party of every live worker that may be drawn, or of those of one class."""
+    columns = (Worker.determinism_class, Worker.address, Worker.operator, Worker.payout, Worker.network)
+    alive = select(*columns).where(Worker.seen_at > now - LIVE_S, Worker.strikes < max_strikes)
+    if determinism_class is None:
+        return alive.where(Worker.determinism_class != "")
+    return alive.where(Worker.determinism_class == determinism_class)
 
 
-def at_stake(session: Session, job_id: str) -> dict[str, Units]:
-    """What the open replicas of each worker may still earn, each the price of its own round."""
+def asks(now: float) -> ColumnElement[bool]:
+    return and_(Worker.asking_until > now, Worker.capacity > 0)
+
+
+def asking(session: Session, max_strikes: int, now: float) -> Sequence[Worker]:
+    """Those who want a lease now, the first to draw for."""
+    fit = select(Worker).where(asks(now), Worker.seen_at > now - LIVE_S, Worker.strikes < max_strikes)
+    return session.scalars(fit).all()
+
+
+def at_stake(session: Session, job_id: str, among: Collection[str] | None = None) -> dict[str, Units]:
+    """What the open replicas of each worker may still earn, each the price of its own round; of all, or of some."""
     open_replicas = (
         select(Replica.worker, func.sum(Round.price))
         .join(Task, Task.id == Replica.task_id)
@@ -44,25 +58,29 @@ def at_stake(session: Session, job_id: str) -> dict[str, Units]:
         .where(Replica.job_id == job_id, Replica.state.in_(IN_FLIGHT))
         .group_by(Replica.worker)
     )
+    if among is not None:
+        open_replicas = open_replicas.where(Replica.worker.in_(among), Replica.heard.is_(False))
     return {worker: Units(int(units)) for worker, units in session.execute(open_replicas)}
 
 
-def standings(session: Session, job: Job) -> dict[str, Standing]:
-    """Every worker's money in the job."""
-    stakes, nothing = at_stake(session, job.id), Units(0)
-    accounts = session.scalars(select(Account).where(Account.job_id == job.id))
+def standings(session: Session, job: Job, among: Collection[str] | None = None) -> dict[str, Standing]:
+    """Every worker's money in the job, or that of some."""
+    stakes, nothing = at_stake(session, job.id, among), Units(0)
+    accounts = select(Account.worker, Account.reserved, Account.earned).where(Account.job_id == job.id)
+    if among is not None:
+        accounts = accounts.where(Account.worker.in_(among))
     return {
         account.worker: Standing(
             Units(account.reserved),
             Units(account.earned),
             stakes.get(account.worker, nothing),
         )
-        for account in accounts
+        for account in session.execute(accounts)
     }
 
 
 def candidates(session: Session, job: Job, workers: Sequence[Worker]) -> list[Candidate]:
-    money = standings(session, job)
+    money = standings(session, job, [worker.address for worker in workers])
     nothing = Standing(Units(0), Units(0), Units(0))
     return [
         Candidate(

@@ -1,5 +1,8 @@
 """What the doors say: problems that name the remedy, cursors, idempotency, events, an OpenAPI that tells the truth."""
 
+import base64
+import json
+
 import httpx
 import pytest
 from blake3 import blake3
@@ -51,6 +54,8 @@ def test_a_job_is_created_with_its_place_its_notice_and_its_highest_cost(service
         ({"uplink": {"codec": "zip"}}, "uplink.codec"),
         ({"norm_bound": "NaN"}, "norm_bound"),
         ({"deadlines": {"lease_s": 0}}, "deadlines.lease_s"),
+        ({"name": "a\0b"}, ""),
+        ({"model": {"architecture": "mlp", "arguments": {"a\0": 1}}}, ""),
     ],
 )
 def test_a_bad_job_is_refused_by_the_name_of_its_field(service, changed: dict, field: str) -> None:  # type: ignore
@@ -93,6 +98,23 @@ def test_cursors_walk_every_job_once(service, posted) -> None:  # type: ignore[n
     assert made <= set(seen)
     assert len(seen) == len(set(seen))
     problem(service.anyone.get("/v1/jobs?cursor=%00nonsense"), 422)
+    nul = base64.urlsafe_b64encode(json.dumps([1.0, "a\0"]).encode()).decode()
+    problem(service.anyone.get("/v1/jobs", params={"cursor": nul}), 422)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"determinism_class": "a\0"},
+        {"vouchers_for": ["a\0"]},
+        {"jobs": ["a\0"]},
+        {"reveals": [{"replica": "a\0", "fence": 1, "salt": "0x" + 64 * "0", "root": "blake3:" + 64 * "0"}]},
+        {"given_up": [{"replica": "a", "fence": 1, "reason": "a\0"}]},
+    ],
+)
+def test_a_poll_with_a_nul_character_is_refused(service, said: dict) -> None:  # type: ignore
+    _, worker = service.worker()
+    problem(worker.post("/v1/work/poll", json={"wait_s": 0, **said}), 422)
 
 
 def test_what_is_not_there_is_a_404_that_names_it(service, posted) -> None:  # type: ignore[no-untyped-def]

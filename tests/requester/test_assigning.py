@@ -10,7 +10,9 @@ from gradmarket.market.rules.assignment import window_s
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester import engine
 from gradmarket.requester.stages import assign, plan
-from gradmarket.requester.store.tables import Account, Round, Task
+from gradmarket.requester.store import workers
+from gradmarket.requester.store.locks import locked
+from gradmarket.requester.store.tables import Account, Job, Round, Task
 
 
 def leased(floor: Floor) -> set[str]:
@@ -218,3 +220,18 @@ def test_the_stage_rests_while_nobody_that_asks_may_be_drawn(new_floor) -> None:
     assert not moved
     assert 0 < wait <= floor.settings.sweep_s
     assert floor.task().state == TaskState.OPEN
+
+
+def test_a_job_whose_money_lies_with_workers_that_are_gone_says_so(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
+    with floor.context.begin() as session:
+        locked(session, Job, floor.job).deposited = 50 * PRICE
+    floor.worker(reserved=30 * PRICE)
+    floor.worker(reserved=20 * PRICE)
+    floor.lapse(workers.LIVE_S + 1)
+    here = floor.worker(reserved=0)
+    here.ask()
+    assert "50 gradients of the escrow are reserved for 2 workers that are gone: fund the job" in floor.why_waiting()
+    with floor.context.begin() as session:
+        locked(session, Job, floor.job).deposited = 51 * PRICE
+    assert "gone" not in floor.why_waiting(), "there is money for one more"

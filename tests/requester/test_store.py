@@ -5,7 +5,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from databases import NewDatabase
+from databases import NewDatabase, Postgres
 from sqlalchemy import inspect, select
 from sqlalchemy.exc import IntegrityError
 
@@ -14,9 +14,9 @@ from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester import engine
 from gradmarket.requester.engine import Engine
 from gradmarket.requester.stages import close, judge
-from gradmarket.requester.store import money, schema
+from gradmarket.requester.store import identities, money, schema
 from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.session import begin, connect, reading, ring
+from gradmarket.requester.store.session import begin, connect, reading, ring, sessions_of
 from gradmarket.requester.store.tables import Earned, Job, Task
 from gradmarket.requester.store.transitions import move
 
@@ -177,3 +177,21 @@ def test_the_engine_runs_a_job_in_its_threads(new_floor) -> None:  # type: ignor
             threading.Event().wait(0.005)
     assert floor.state() == JobState.FINISHED
     assert {replica.state for replica in floor.replicas()} <= {ReplicaState.PAYABLE, ReplicaState.TOO_LATE}
+
+
+def test_a_database_in_sql_ascii_holds_every_text(postgres: Postgres, tmp_path: Path) -> None:
+    name = "ascii_only"
+    postgres.run(f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+    database = connect(postgres.url(name))
+    try:
+        schema.upgrade(database)
+        sessions = sessions_of(database)
+        with begin(sessions) as session:
+            identities.remember(session, "token", "requester", "Zoë 東京", None)
+        with reading(sessions) as session:
+            found = identities.find(session, "token", 0.0)
+        assert found is not None
+        assert found.subject == "Zoë 東京"
+    finally:
+        database.dispose()
+        postgres.drop(postgres.url(name))

@@ -15,9 +15,10 @@ class Job(Base):
     state: Mapped[str] = mapped_column(index=True)
     reason: Mapped[str] = mapped_column(default="")
     spec: Mapped[dict[str, Any]]
-    publication: Mapped[dict[str, Any] | None]
+    publication: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
+    """Large, as `facts` are: read only by who asks for it, within its transaction."""
     spec_digest: Mapped[str | None]
-    facts: Mapped[dict[str, Any] | None]
+    facts: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
     """What the runner said of the document: layout, rows' cost, integer buffers (stages.publish)."""
     token: Mapped[str]
     """The API token's name: who posted it."""

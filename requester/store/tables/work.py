@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import JSON, ForeignKey, Index, UniqueConstraint
+from sqlalchemy import JSON, ForeignKey, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.requester.store.tables.base import Base
@@ -44,7 +44,8 @@ class Task(Base):
     __table_args__ = (
         UniqueConstraint("job_id", "round", "index", "attempt"),
         Index("tasks_by_state", "state", "due_at"),
-        Index("tasks_of_job", "job_id", "state"),
+        Index("tasks_in_vain", "state", "patience_until"),
+        Index("tasks_of_job", "job_id", "state", "wave", "round", "index"),
     )
 
 
@@ -92,6 +93,7 @@ class Replica(Base):
     __table_args__ = (
         UniqueConstraint("task_id", "worker"),
         Index("replicas_of_worker", "worker", "heard"),
+        Index("replicas_unheard", "worker", postgresql_where=text("heard IS false"), sqlite_where=text("heard IS 0")),
         Index("replicas_by_state", "state", "lease_until"),
         Index("replicas_of_job", "job_id", "state"),
     )
@@ -118,4 +120,4 @@ class Worker(Base):
     strikes: Mapped[int] = mapped_column(default=0)
     fence: Mapped[int] = mapped_column(default=0)
 
-    __table_args__ = (Index("workers_asking", "asking_until"),)
+    __table_args__ = (Index("workers_asking", "asking_until"), Index("workers_seen", "seen_at"))

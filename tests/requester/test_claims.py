@@ -1,0 +1,124 @@
+"""Several stage workers on one PostgreSQL share the tasks, and no hot query reads a whole table."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from market_floor import Floor
+from sqlalchemy import event, insert, text
+
+from gradmarket.market.terms import ReplicaState, TaskState
+from gradmarket.requester.stages import assign, close, exchange, expire, judge
+from gradmarket.requester.store.locks import locked
+from gradmarket.requester.store.tables import Replica, Task, Worker
+
+pytestmark = pytest.mark.parametrize("new_database", ["postgresql"], indirect=True)
+
+ONE_OF_TWO = {"tasks_per_round": 2, "replication": {"name": "fixed", "replicas": 2, "max_replicas": 2}}
+
+
+def half_committed(new_floor: Callable[..., Floor]) -> Floor:
+    """Two tasks in whose waves one of two has committed, and whose deadlines are over; nobody drives the stages."""
+    floor = new_floor(**ONE_OF_TWO)
+    first, second = floor.worker(), floor.worker()
+    first.capacity = second.capacity = 2
+    floor.gather()
+    floor.driven = True
+    first.say(commitments=first.commitments())
+    floor.clock.now += 60
+    return floor
+
+
+@pytest.mark.parametrize("stage", [close, expire])
+def test_a_task_that_another_works_at_is_left_to_it_and_the_next_is_taken(new_floor, stage: Any) -> None:  # type: ignore
+    floor = half_committed(new_floor)
+    here, there = floor.context, floor.another()
+    first, second = floor.tasks()
+    with here.begin() as session, ThreadPoolExecutor(1) as pool:
+        locked(session, Task, first.id)
+        assert pool.submit(stage.run, there, first.id).result(10) == floor.settings.sweep_s
+        assert pool.submit(stage.run, there, second.id).result(10) is None
+    before = {task.id: task.state for task in (first, second)}
+    after = {task.id: task.state for task in floor.tasks()}
+    assert after[first.id] == before[first.id]
+    if stage is close:
+        assert after[second.id] == TaskState.REVEALING
+    assert stage.run(there, first.id) is None
+    lapsed = {replica.task_id for replica in floor.replicas() if replica.state != ReplicaState.COMMITTED}
+    assert lapsed == {first.id, second.id}
+
+
+def test_two_stage_workers_close_all_waves_once(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = half_committed(new_floor)
+    contexts = [floor.context, floor.another()]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda context: [close.run(context, task.id) for task in floor.tasks()], contexts))
+    assert {task.state for task in floor.tasks()} == {TaskState.REVEALING}
+
+
+@contextmanager
+def said(floor: Floor) -> Iterator[list[tuple[str, Any]]]:
+    """The queries that are asked meanwhile, with their values."""
+    heard: list[tuple[str, Any]] = []
+
+    def hear(_connection: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+        if statement.lstrip().upper().startswith(("SELECT", "UPDATE")) and "pg_notify" not in statement:
+            heard.append((statement, values))
+
+    engine = floor.context.sessions.kw["bind"]
+    event.listen(engine, "before_cursor_execute", hear)
+    try:
+        yield heard
+    finally:
+        event.remove(engine, "before_cursor_execute", hear)
+
+
+def crowd(floor: Floor, rows: int) -> None:
+    """Many tasks that are over, and workers that have gone, each with a replica: what a long-lived market has."""
+    (task,), now = floor.tasks(), floor.clock()
+    columns = {column.key: getattr(task, column.key) for column in Task.__mapper__.columns}
+    tasks = [
+        columns | {"id": f"t{n}", "round": n + 1, "state": TaskState.FINAL, "offer_digest": b"%032d" % n}
+        for n in range(rows)
+    ]
+    base = {"payout": "0x", "operator": "0x", "determinism_class": "old", "joined_at": 0.0, "seen_at": 0.0}
+    workers = [base | {"address": f"w{n}", "jobs": [], "least_prices": {}} for n in range(rows)]
+    held = {"job_id": floor.job, "payout": "0x", "operator": "0x", "wave": 0, "fence": 1, "leased_at": now}
+    held |= {"state": ReplicaState.PAYABLE, "lease_until": now, "heard": True}
+    replicas = [held | {"id": f"r{n}", "task_id": f"t{n}", "worker": f"w{n}"} for n in range(rows)]
+    with floor.context.begin() as session:
+        session.execute(insert(Task), tasks)
+        session.execute(insert(Worker), workers)
+        session.execute(insert(Replica), replicas)
+    with floor.context.sessions.kw["bind"].connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("ANALYZE"))
+
+
+def test_no_hot_query_reads_all_tasks_replicas_or_workers(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
+    crowd(floor, 2000)
+    worker = floor.worker()
+    with said(floor) as queries:
+        worker.say()
+        for stage in (assign, close, judge, expire):
+            with floor.reading() as session:
+                stage.ready(session, floor.clock())
+        floor.drive()
+        exchange.answer(floor.context, worker.address, worker.request)
+        worker.hear()
+        for _ in range(3):
+            worker.turn()
+    assert any("UPDATE accounts" in query for query, _ in queries), "a gradient was paid"
+    plans = {query: "\n".join(planned(floor, query, values)) for query, values in queries}
+    for query, plan in plans.items():
+        for table in ("tasks", "replicas", "workers"):
+            assert f"Seq Scan on {table}" not in plan, f"{query}\n{plan}"
+
+
+def planned(floor: Floor, query: str, values: Any) -> list[str]:
+    with floor.context.sessions.kw["bind"].connect() as connection:
+        cursor = connection.connection.cursor()
+        cursor.execute(f"EXPLAIN {query}", values)
+        return [row[0] for row in cursor.fetchall()]
