@@ -1,0 +1,91 @@
+"""Payloads: received, hashed and on disk; folded from the page cache; and how fast an update is fetched."""
+
+import json
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from benchmarks.figure import Figure
+from benchmarks.rig.service import Service, service
+from benchmarks.rig.workers import Worker, payload_of
+from gradmarket.market.gradient.aggregators import aggregator
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.merge import Answer, Recipe, merge
+from gradmarket.market.gradient.payload import Entry, Layout
+from gradmarket.requester.blobs.disk import DiskBlobs
+
+PREFIX = "payload"
+SAMPLES = 5
+SIZES = {"40mb": (133_333, ">= 0.6", ">= 1.0"), "4mb": (13_333, ">= 0.4", ">= 0.8")}
+"""Width of a hidden layer whose gradient has so many bytes, and the least GB/s durable and folded."""
+ANSWERS = 4
+
+
+def measure() -> Iterator[Figure]:
+    for size, (width, durable, folded) in SIZES.items():
+        with service(shared=False) as here:
+            yield _durable(here, f"payload.durable_gbs.{size}", width, durable)
+            yield _download(here, f"payload.download_gbs.{size}")
+        yield _fold(f"payload.fold_gbs.{size}", len(payload_of(width)), folded)
+
+
+def _figure(name: str, length: int, seconds: list[float], target: str) -> Figure:
+    rates = sorted(length / took / 1e9 for took in seconds)
+    note = f"{length / 1e6:.3g} MB; {rates[0]:.3g} to {rates[-1]:.3g} over {len(rates)}"
+    return Figure(name, median(rates), "GB/s", target=target, note=note)
+
+
+def _durable(here: Service, name: str, width: int, target: str) -> Figure:
+    """By the worker's own door: the time from the request's first byte to the answer with the voucher."""
+    job = {"model": {"architecture": "mlp", "arguments": {"hidden": [width]}}, "tasks_per_round": SAMPLES + 4}
+    here.post(**job, replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
+    worker = Worker(here, payload=payload_of(width))
+    worker.batch()
+    worker.uploads.clear()
+    while len(worker.uploads) < SAMPLES:
+        worker.batch()
+    return _figure(name, len(worker.payload), worker.uploads, target)
+
+
+def _download(here: Service, name: str) -> Figure:
+    place = urlsplit(here.url)
+    http = HTTPConnection(str(place.hostname), place.port, timeout=60)
+    headers = {"Authorization": f"Bearer {here.token}"}
+    http.request("GET", "/v1/jobs", headers=headers)
+    job = json.loads(http.getresponse().read())["items"][-1]["id"]
+    http.request("GET", f"/v1/jobs/{job}/rounds", headers=headers)
+    digest = json.loads(http.getresponse().read())["items"][0]["parameters"]
+    seconds, length, buffer = [], 0, bytearray(1 << 20)
+    for _ in range(SAMPLES):
+        began, length = time.perf_counter(), 0
+        http.request("GET", f"/v1/blobs/{digest}", headers=headers)
+        answer = http.getresponse()
+        while count := answer.readinto(buffer):
+            length += count
+        seconds.append(time.perf_counter() - began)
+    return _figure(name, length, seconds, ">= 1.0")
+
+
+def _fold(name: str, length: int, target: str) -> Figure:
+    """Decoded and summed exactly, as a round's merge does it, from files that were just written."""
+    count = length // 4 - 1
+    layout = Layout((Entry("loss", (), "loss"), Entry("w", (count,), "gradient")))
+    rule = aggregator("mean")
+    recipe = Recipe(layout, codec("fp32"), rule, rule.Settings(), 1000.0, ANSWERS)
+    seconds = []
+    with TemporaryDirectory() as folder:
+        blobs = DiskBlobs(Path(folder))
+        made = np.random.default_rng(0).standard_normal(count + 1).astype(np.float32) * np.float32(1e-3)
+        digest = blobs.put(made.tobytes())
+        for _ in range(SAMPLES):
+            with blobs.mapped(digest) as data:
+                began = time.perf_counter()
+                merge(recipe, [Answer(data, bytes(32))] * ANSWERS)
+                seconds.append(time.perf_counter() - began)
+    return _figure(name, ANSWERS * length, seconds, target)

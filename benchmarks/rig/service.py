@@ -1,0 +1,143 @@
+"""A service of the benchmark's own, in processes of its own, and what CPU they have used."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pgserver
+import psutil
+
+from gradmarket.contracts.local import LocalChain
+from gradmarket.market import signing, wire
+
+JOB: dict[str, Any] = {
+    "name": "control plane",
+    "model": {"architecture": "mlp", "arguments": {"hidden": [8]}},
+    "data": {"ready": "digits"},
+    "step": {"rows": 32},
+    "optimizer": {"name": "sgd", "lr": 0.1},
+    "rounds": 1,
+    "price": "1000000000",
+    "deadlines": {"lease_s": 600, "wave_s": 600, "upload_s": 600},
+}
+SETTINGS = {
+    "GRADMARKET_SETTLE_EVERY_S": "3600",
+    "GRADMARKET_SETTLE_GRADIENTS": "4000",
+    "GRADMARKET_RESERVE_AHEAD": "2000",
+    "GRADMARKET_TOKEN_RATE": "1000000",
+    "GRADMARKET_WALLET_RATE": "1000000",
+}
+"""One gradient after another, without a settlement in the middle."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """`database`: the server's process, where there is one besides the service."""
+
+    process: psutil.Process
+    url: str
+    token: str
+    domain: signing.Domain
+    folder: Path
+    database: psutil.Process | None
+    address: str
+
+    def cpu_s(self) -> float:
+        """CPU seconds of the service and its database so far, their ended children included."""
+        return _own(self.process) + (_tree(self.database) if self.database else 0.0)
+
+    def post(self, **changes: Any) -> str:
+        """A job, funded and running with its tasks open."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+        answer = httpx.post(f"{self.url}/v1/jobs", json=JOB | changes, headers=headers, timeout=60)
+        answer.raise_for_status()
+        job = str(answer.json()["id"])
+        until = time.monotonic() + 120
+        while not httpx.get(f"{self.url}/v1/jobs/{job}/rounds", headers=headers).json()["items"]:
+            if time.monotonic() > until:
+                raise TimeoutError(httpx.get(f"{self.url}/v1/jobs/{job}", headers=headers).text)
+            time.sleep(0.1)
+        return job
+
+
+@contextmanager
+def service(shared: bool, **settings: str) -> Iterator[Service]:
+    """`shared`: on a PostgreSQL server of its own, with its defaults; else on SQLite."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = stack.enter_context(_postgres()) if shared else None
+        address = server.get_uri().replace("postgres:@", "postgres@") if server else ""
+        environment = {**os.environ, **SETTINGS, **settings}
+        if server:
+            environment["GRADMARKET_DATABASE"] = address
+        data = folder / "data"
+        process = stack.enter_context(_serving(data, environment))
+        url = (data / "url").read_text().strip()
+        facts = wire.ChainFacts.model_validate_json(httpx.get(f"{url}/v1/chain").content)
+        yield Service(
+            process=psutil.Process(process.pid),
+            url=url,
+            token=(data / "keys" / "token").read_text().strip(),
+            domain=signing.Domain(facts.chain_id, facts.contract, facts.instance),
+            folder=data,
+            database=psutil.Process(_postmaster(server)) if server else None,
+            address=address or f"sqlite:///{data / 'gradmarket.sqlite'}",
+        )
+
+
+@contextmanager
+def _postgres() -> Iterator[pgserver.PostgresServer]:
+    with tempfile.TemporaryDirectory() as folder:
+        server = pgserver.get_server(folder)
+        try:
+            yield server
+        finally:
+            server.cleanup()
+
+
+def _postmaster(server: pgserver.PostgresServer) -> int:
+    return int((Path(server.pgdata) / "postmaster.pid").read_text().split()[0])
+
+
+@contextmanager
+def _serving(data: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "gradmarket", "serve", "--data", str(data), "--port", "0"]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        while not ((data / "url").exists() and _answers((data / "url").read_text().strip())):
+            if process.poll() is not None:
+                raise RuntimeError("the service ended at once")
+            time.sleep(0.05)
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+        chain = LocalChain.reattach(data / "chain")
+        if chain is not None:
+            chain.stop()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/v1/health").status_code == 200
+    except (httpx.TransportError, httpx.UnsupportedProtocol):
+        return False
+
+
+def _own(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _tree(process: psutil.Process) -> float:
+    ended = process.cpu_times()
+    children = sum(_own(child) for child in process.children(recursive=True))
+    return float(ended.user + ended.system + ended.children_user + ended.children_system) + children

@@ -1,0 +1,153 @@
+"""Workers that answer every task with the same zeros: real words and signatures, no gradients."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterable
+from http.client import HTTPConnection, RemoteDisconnected
+from typing import Any
+from urllib.parse import urlsplit
+
+from eth_account import Account
+from eth_account.messages import encode_defunct
+from eth_keys.datatypes import PrivateKey
+from siwe import SiweMessage
+
+from benchmarks.rig.service import Service
+from gradmarket.market import signing, wire
+from gradmarket.market.gradient.merkle import root
+from gradmarket.market.messages import Commitment
+from gradmarket.market.rules import secrets
+from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState
+
+WIDTH = 8
+"""Of the job's hidden layer."""
+
+
+def payload_of(width: int) -> bytes:
+    """Zeros for the digits' perceptron with one hidden layer: the loss, and a gradient for each parameter."""
+    return bytes(4 * (1 + (64 + 1) * width + (width + 1) * 10))
+
+
+class Worker:
+    """Takes up to `batch` leases at a time and brings them to their end together."""
+
+    def __init__(self, service: Service, batch: int = 1, payload: bytes = payload_of(WIDTH)) -> None:
+        self.payload = payload
+        self.uploads: list[float] = []
+        """Seconds that each took."""
+        self._account = Account.create()
+        self._key = PrivateKey(bytes(self._account.key))
+        self._domain = service.domain
+        self._batch = batch
+        place = urlsplit(service.url)
+        self._http = HTTPConnection(str(place.hostname), place.port, timeout=120)
+        self._headers = {"Content-Type": "application/json"}
+        self.token = self._sign_in()
+        self._headers["Authorization"] = f"Bearer {self.token}"
+        self._address = signing.address_of(self._key)
+        self._root = root(payload)
+        self._salt = Hash(os.urandom(32))
+        self._known: dict[ReplicaId, ReplicaState] = {}
+        self.done = 0
+
+    def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        try:
+            self._http.request(method, path, body, self._headers)
+            answer = self._http.getresponse()
+        except (ConnectionError, RemoteDisconnected):  # let go while it was idle
+            self._http.close()
+            self._http.request(method, path, body, self._headers)
+            answer = self._http.getresponse()
+        told = answer.read()
+        if answer.status >= 300:
+            raise RuntimeError(f"{answer.status}: {told!r}")
+        return told
+
+    def _sign_in(self) -> str:
+        told = json.loads(self.ask("GET", "/v1/session/nonce"))
+        message = SiweMessage(
+            domain=told["domain"],
+            address=self._account.address,
+            statement=wire.STATEMENT.format(payout=self._account.address),
+            uri=told["uri"],
+            version="1",
+            chain_id=told["chain_id"],
+            nonce=told["nonce"],
+            issued_at="2026-01-01T00:00:00Z",
+        ).prepare_message()
+        signature = "0x" + self._account.sign_message(encode_defunct(text=message)).signature.hex()
+        said = json.dumps({"message": message, "signature": signature}).encode()
+        return str(json.loads(self.ask("POST", "/v1/session", said))["token"])
+
+    def poll(self, **said: Any) -> wire.PollAnswer:
+        request = wire.PollRequest(determinism_class="bench", known=self._known, **said)
+        return wire.PollAnswer.model_validate_json(
+            self.ask("POST", "/v1/work/poll", request.model_dump_json().encode())
+        )
+
+    def batch(self, wait_s: float = 20.0) -> int:
+        """As many tasks as it is given at once, from leases to vouchers; how many that were."""
+        leases = {lease.replica: lease for lease in self.poll(capacity=self._batch, wait_s=wait_s).leases}
+        self._known = dict.fromkeys(leases, ReplicaState.LEASED)
+        if not leases:
+            return 0
+        told = self.poll(commitments=tuple(map(self._commitment, leases.values())))
+        self._known = dict.fromkeys(leases, ReplicaState.COMMITTED)
+        opened = {wave.replica for wave in told.waves}
+        while len(opened) < len(leases):
+            opened |= {wave.replica for wave in self.poll().waves}
+        told = self.poll(reveals=tuple(map(self._reveal, leases.values())))
+        paid: set[ReplicaId] = set()
+        while len(paid) < len(leases):
+            for wanted in told.uploads:
+                self._upload(leases[wanted.replica])
+                paid.add(wanted.replica)
+            self._known |= dict.fromkeys(paid, ReplicaState.PAYABLE)
+            for verdict in told.verdicts:
+                self._known[verdict.replica] = verdict.state
+                if verdict.state == ReplicaState.PAYABLE:
+                    paid.add(verdict.replica)
+            if len(paid) < len(leases):
+                told = self.poll()
+        self.done += len(leases)
+        return len(leases)
+
+    def _upload(self, lease: wire.Lease) -> None:
+        began = time.perf_counter()
+        self.ask("PUT", f"/v1/work/payloads/{lease.replica}?fence={lease.fence}", self.payload)
+        self.uploads.append(time.perf_counter() - began)
+
+    def _commitment(self, lease: wire.Lease) -> wire.CommitmentMade:
+        offer = signing.digest(self._domain, lease.offer.struct())
+        sealed = secrets.seal(offer, self._address, self._salt, wire.hash_of(self._root))
+        signature = signing.sign(self._key, signing.digest(self._domain, Commitment(offer, self._address, sealed)))
+        return wire.CommitmentMade(replica=lease.replica, fence=lease.fence, sealed=sealed, signature=signature)
+
+    def _reveal(self, lease: wire.Lease) -> wire.Reveal:
+        return wire.Reveal(replica=lease.replica, fence=lease.fence, salt=self._salt, root=Digest(self._root))
+
+
+def work(workers: Iterable[Worker], replicas: int) -> int:
+    """Every worker in a thread of its own, until `replicas` are done between them; how many were."""
+    crew = tuple(workers)
+    before = sum(worker.done for worker in crew)
+    failed: list[BaseException] = []
+
+    def one(worker: Worker) -> None:
+        try:
+            while not failed and sum(other.done for other in crew) - before < replicas:
+                worker.batch(wait_s=1.0)
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    threads = [threading.Thread(target=one, args=(worker,)) for worker in crew]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise RuntimeError("a worker failed") from failed[0]
+    return sum(worker.done for worker in crew) - before

@@ -1,0 +1,73 @@
+"""What a whole task costs the service in CPU: lease, commit, reveal, verdict, upload, accepted, earned, voucher.
+
+Service and database are processes of their own, their CPU time read from the system. Workers are simulated here, with
+real signatures and one payload, so that nothing but the control plane is measured. `batch`: leases, commitments and
+reveals that share a request. The peer is Celery's no-op on Redis in the same run: worker and Redis, a task.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks.figure import Figure
+from benchmarks.rig import noop
+from benchmarks.rig.service import Service, service
+from benchmarks.rig.workers import Worker, work
+
+PREFIX = "task"
+PEER = "Celery no-op"
+SAMPLES = 5
+TASKS = 120
+"""In one sample."""
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    replicas: int
+    batch: int
+    shared: bool
+    limit: str
+
+    @property
+    def workers(self) -> int:
+        return 2 * self.replicas
+
+
+CASES = (
+    Case("r1", 1, 1, True, "<= 2"),
+    Case("r1.batch10", 1, 10, True, "<= 1"),
+    Case("r3", 3, 1, True, "<= 4"),
+    Case("r3.batch10", 3, 10, True, "<= 2"),
+    Case("sqlite.r1", 1, 1, False, ""),
+    Case("sqlite.r1.batch10", 1, 10, False, ""),
+)
+
+
+def measure() -> Iterator[Figure]:
+    peer = noop.measured()
+    yield Figure("task.celery_cpu_ms", peer.cpu_ms, "ms", note=f"the peer; {peer.per_s:.0f} tasks/s")
+    for shared in (True, False):
+        with service(shared) as here:
+            for case in (case for case in CASES if case.shared == shared):
+                yield from _measured(here, case, peer)
+
+
+def _measured(here: Service, case: Case, peer: noop.Cost) -> Iterator[Figure]:
+    """Milliseconds of CPU a task, the median of the samples."""
+    tasks = TASKS * (SAMPLES + 2)
+    replication = {"name": "fixed", "replicas": case.replicas, "max_replicas": case.replicas}
+    here.post(replication=replication, tasks_per_round=tasks)
+    crew = [Worker(here, case.batch) for _ in range(case.workers)]
+    work(crew, TASKS * case.replicas // 2)
+    costs, rates = [], []
+    for _ in range(SAMPLES):
+        before, began = here.cpu_s(), time.perf_counter()
+        done = work(crew, TASKS * case.replicas) / case.replicas
+        costs.append(1000 * (here.cpu_s() - before) / done)
+        rates.append(done / (time.perf_counter() - began))
+    cost, rate = median(costs), median(rates)
+    note = f"{min(costs):.3g} to {max(costs):.3g}; {case.workers} workers"
+    yield Figure(f"task.cpu_ms.{case.name}", cost, "ms", PEER, cost / peer.cpu_ms, case.limit, note)
+    yield Figure(f"task.per_s.{case.name}", rate, "1/s", PEER, rate / peer.per_s, note=note)
