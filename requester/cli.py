@@ -69,9 +69,16 @@ def _stages(context: Context) -> AbstractContextManager[object]:
     return Engine(context, tuple(STAGES.values())) if context.settings.stages == "embedded" else nullcontext()
 
 
+def write_address(path: Path, url: str) -> None:
+    """At once: who waits for the file never reads half of it."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_text(url + "\n")
+    beside.replace(path)
+
+
 def _announce(settings: Settings, url: str, context: Context) -> None:
     """Says where everything is, and writes the address down for commands on the same machine."""
-    (settings.data / "url").write_text(url + "\n")
+    write_address(settings.data / "url", url)
     facts = context.chain_facts
     typer.echo(f"gradmarket serves {url} (docs at {url}/docs)")
     typer.echo(f"  data   {settings.data.resolve()} (the API token is in {settings.data / 'keys' / 'token'})")
