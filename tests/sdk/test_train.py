@@ -29,12 +29,12 @@ from gradmarket.demo.service import Service
 from gradmarket.market.data import formats
 from gradmarket.market.data.formats import format_of
 from gradmarket.market.data.manifest import Manifest, Partition
-from gradmarket.market.errors import DocumentRefused, Refused
+from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
 from gradmarket.market.job import canonical
-from gradmarket.market.model.tensors import pack
 from gradmarket.problems import Problem
+from gradmarket.requester.dataset import check_inputs
 from gradmarket.sdk.job import JobEnded
-from gradmarket.sdk.model import load, published
+from gradmarket.sdk.model import load
 from gradmarket.sdk.rows import arrays_of
 
 ROOT = Path(__file__).parents[2]
@@ -63,23 +63,23 @@ def test_ten_lines_train_a_module_of_ones_own(market: Market) -> None:
     model, loss = network(), nn.CrossEntropyLoss()
     before = bits(model)
     job = market.train(
-        model, loss, TensorDataset(x, y), optimizer={"name": "adamw", "lr": 0.1}, rows=100, rounds=8,
+        model, loss, TensorDataset(x, y), optimizer={"name": "adamw", "lr": 0.1}, rows=100, rounds=4,
         price="0.01 GRAD", held_out=0.2, replication=ALONE,
     )  # fmt: skip
     assert bits(model) == before, "a copy was published"
     lines = io.StringIO()
     ended = job.watch(Console(file=lines))
-    assert "round 8/8" in lines.getvalue()
+    assert "round 4/4" in lines.getvalue()
     assert ended["costs"]["price"] == str(10**16)
     assert job.state == "finished"
     assert job.metrics["accuracy"] > 0.95
     job.load_into(model)
     model.eval()
-    assert loss(model(x), y) < 0.3
-    assert int(model[1].num_batches_tracked) == 8
+    assert loss(model(x), y) < 0.6
+    assert int(model[1].num_batches_tracked) == 4
     with pytest.raises(Refused, match="not the model"):
         job.load_into(nn.Linear(2, 3))
-    assert [round["number"] for round in market.job(job.id).rounds()] == list(range(8))
+    assert [round["number"] for round in market.job(job.id).rounds()] == list(range(4))
 
 
 def test_a_saved_hugging_face_dataset_trains_a_regression_in_parquet(market: Market, tmp_path: Path) -> None:
@@ -91,10 +91,10 @@ def test_a_saved_hugging_face_dataset_trains_a_regression_in_parquet(market: Mar
     model = nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))
     job = market.train(
         model, nn.functional.mse_loss, tmp_path, target="sum", optimizer={"name": "sgd", "lr": 0.3}, rows=60,
-        rounds=6, price=10**9, partition_format="parquet", replication=ALONE,
+        rounds=4, price=10**9, partition_format="parquet", replication=ALONE,
     )  # fmt: skip
     losses = [round["loss"] for round in (job.watch(QUIET), job.rounds())[1]]
-    assert losses[-1] < losses[0] / 4
+    assert losses[-1] < losses[0] / 2
 
 
 def posted(served: Service, **fields: Any) -> tuple[httpx.Client, str]:
@@ -169,12 +169,12 @@ def test_a_dataset_is_packed_uploaded_and_trained_on_by_command(
     job = {
         "name": "packed", "model": {"architecture": "mlp", "arguments": {"hidden": [4]}}, "step": {"rows": 8},
         "data": {"manifest": run("data", "upload", packed)}, "evaluation": {"partition": "test"},
-        "optimizer": {"lr": 0.1}, "rounds": 2, "price": "1000000000", "replication": ALONE,
+        "optimizer": {"lr": 0.1}, "rounds": 1, "price": "1000000000", "replication": ALONE,
     }  # fmt: skip
     (tmp_path / "job.json").write_text(json.dumps(job))
     posted = run("job", "submit", str(tmp_path / "job.json"), "--yes")
     run("job", "watch", posted)
-    assert json.loads(run("job", "show", posted, "--json"))["accepted"] == 2
+    assert json.loads(run("job", "show", posted, "--json"))["accepted"] == 1
 
 
 def lying(body: bytes, **changed: Any) -> bytes:
@@ -212,15 +212,16 @@ def test_a_partition_that_nobody_uploaded_ends_its_job(served: Service) -> None:
     assert "upload it first" in now["reason"]
 
 
-def test_a_model_that_reads_something_else_ends_its_job(served: Service) -> None:
-    data, part = partition("npz", 2)
-    put(served, data)
-    x, y = blobs(8)
-    made = published(nn.Linear(2, 3), nn.functional.cross_entropy, {"x": x.numpy(), "y": y.numpy()})
-    model = {"document": put(served, made.document), "parameters": put(served, pack(made.parameters))}
-    now = ended(*posted(served, data={"manifest": put(served, manifest_of(part))}, model=model))
-    assert now["state"] == "failed"
-    assert "x: the model reads float32[2] a row, it has float32[3] a row" in now["reason"]
+def test_a_model_that_reads_something_else_is_refused_by_the_inputs_name() -> None:
+    manifest = Manifest(inputs=INPUTS, partitions=(partition("npz", 2)[1],))
+    check_inputs(manifest, manifest.batch(1))
+    wide = {**manifest.batch(1), "x": ((1, 2), "float32")}
+    with pytest.raises(JobRefused, match=r"x: the model reads float32\[2\] a row, it has float32\[3\] a row"):
+        check_inputs(manifest, wide)
+    with pytest.raises(JobRefused, match=r"mask: the model reads float32\[2\] a row, it has nothing"):
+        check_inputs(manifest, {**manifest.batch(1), "mask": ((1, 2), "float32")})
+    with pytest.raises(JobRefused, match=r"y: the model reads nothing"):
+        check_inputs(manifest, {"x": manifest.batch(1)["x"]})
 
 
 def test_a_job_is_cancelled_and_says_so(served: Service, market: Market) -> None:
@@ -303,5 +304,5 @@ def test_the_tabular_example_runs(
     served: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GRADMARKET_DATA", str(served.data))
-    runpy.run_path(str(ROOT / "examples" / "tabular.py"))["main"](6, replication=ALONE)
-    assert float(capsys.readouterr().out.split()[-1]) > 0.8
+    runpy.run_path(str(ROOT / "examples" / "tabular.py"))["main"](3, replication=ALONE)
+    assert float(capsys.readouterr().out.split()[-1]) > 0.6
