@@ -17,18 +17,20 @@ def task_rows(spec: JobSpec, partition: Partition, round: int, task: int) -> lis
 
     Raises Refused if the partition has fewer rows than a step takes.
     """
-    return rows(spec.seed.to_bytes(8, "big"), round, task, partition.rows, spec.step.rows)
+    step = spec.step
+    return rows(spec.seed.to_bytes(8, "big"), round, task, partition.rows, step.rows, step.moves)
 
 
-def rows(seed: bytes, round: int, task: int, total: int, count: int) -> list[int]:
-    """`count` different rows of `total` for task number `task` of a round.
+def rows(seed: bytes, round: int, task: int, total: int, count: int, moves: int = 1) -> list[int]:
+    """`moves` times `count` rows of `total`, each time different ones, for task number `task` of a round.
 
-    Every round shuffles all rows anew, and task t takes the places t * count to (t + 1) * count - 1 of that shuffle,
-    around its end: no row is taken twice in a round before all have been taken once. Raises Refused if count > total.
+    Every round shuffles all rows anew, and task t takes the next moves * count places of that shuffle after those of
+    task t - 1, around its end: no row is taken twice in a round before all have been taken once. Raises Refused if
+    count > total.
     """
     if not 1 <= count <= total:
-        raise Refused(f"a task takes {count} rows of a partition that has {total}")
-    places = np.arange(task * count, (task + 1) * count) % total
+        raise Refused(f"a step takes {count} rows of a partition that has {total}")
+    places = np.arange(task * moves * count, (task + 1) * moves * count) % total
     chosen: list[int] = _shuffle(seed, round, total)[places].tolist()
     return chosen
 

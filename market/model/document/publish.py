@@ -86,16 +86,17 @@ def publish(
     data = {**({"x": inputs} if isinstance(inputs, Tensor) else inputs), TARGET: target}
     objective = Objective(module, loss, by_name)
     names = objective.metric_names(data)
-    evaluation, evaluated = _document(objective.eval(), names, data, sizes or {})
-    document, trained = _document(objective.train(), names, data, sizes or {})
+    evaluation, evaluated = document_of(objective.eval(), names, data, sizes or {})
+    document, trained = document_of(objective.train(), names, data, sizes or {})
     state = trained | evaluated
     parameters = {name: tensor.detach().cpu().contiguous().numpy().copy() for name, tensor in state.items()}
     return Published(document, evaluation, parameters)
 
 
-def _document(
+def document_of(
     objective: Objective, metrics: Sequence[str], data: dict[str, Tensor], sizes: Mapping[str, Size]
 ) -> tuple[bytes, dict[str, Tensor]]:
+    """The document of an objective in the mode it is in, proven to equal it, and its state. Raises DocumentRefused."""
     maxima = {name: size.maximum for name, size in sizes.items()}
     named = {
         entry: {size.places[entry]: name for name, size in sizes.items() if entry in size.places} for entry in data
