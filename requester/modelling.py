@@ -72,9 +72,8 @@ class Modelling:
     ) -> Model:
         with self._lock:
             info = self._runner.load(blobs.read(document))
-            bound = self._runner.bound(spec.step.microbatch or spec.step.rows)
+            bound = self._runner.bound(spec.step.pass_rows)
         tensors.unpack(blobs.read(parameters), info.document.state)
-        passes = -(-spec.step.rows // bound.rows)
         return Model(
             document=document,
             evaluation=evaluation,
@@ -82,7 +81,7 @@ class Modelling:
             layout=info.layout,
             counters=info.document.counters,
             inputs=info.document.batch(1),
-            flops=bound.operations * passes,
+            flops=bound.operations * spec.step.passes,
             peak_bytes=bound.peak_bytes,
         )
 

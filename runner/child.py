@@ -7,13 +7,14 @@ import platform
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 from torch.utils import deterministic
 
-from gradmarket.market.job import GradientStep
+from gradmarket.market.job import Step
 from gradmarket.market.model import compute as steps
 from gradmarket.market.model.document.bound import Limits, bound
 from gradmarket.market.model.document.interpret import Program
@@ -23,6 +24,8 @@ from gradmarket.runner import serving
 from gradmarket.runner.arena import Arena, decoded
 from gradmarket.runner.publication import publish_ready
 from gradmarket.runner.serving import Configuration, Request
+
+_STEP: Final[TypeAdapter[Step]] = TypeAdapter(Step)
 
 
 class Child:
@@ -53,7 +56,7 @@ class Child:
 
     def _compute(self, request: Request) -> None:
         program = self._programs[request["digest"]]
-        step = GradientStep.model_validate(request["step"])
+        step = _STEP.validate_python(request["step"])
         state, batch = self._views(request["state"]), self._views(request["batch"])
         result = steps.compute(program, state, batch, bytes.fromhex(request["seed"]), step, self._configuration.device)
         self._arena.write(decoded(request["result"]), result)

@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from gradmarket.market.errors import Refused, RunnerCrashed, RunnerFailed, RunnerTimeout
 from gradmarket.market.gradient.payload import Layout
-from gradmarket.market.job import GradientStep
+from gradmarket.market.job import Step
 from gradmarket.market.model.document.schema import Document, load
 from gradmarket.market.model.figures import Bound, Metrics, Published
 from gradmarket.market.model.layout import check_batch, check_state, layout
@@ -141,7 +141,7 @@ class Runner:
             document = self._needed(self._current)
             return self._ask({"do": "bound", "digest": document.digest, "rows": rows}, _BOUND)
 
-    def compute(self, state: Arrays, batch: Arrays, seed: bytes, step: GradientStep) -> dict[str, np.ndarray]:
+    def compute(self, state: Arrays, batch: Arrays, seed: bytes, step: Step) -> dict[str, np.ndarray]:
         """One step of the current document: float32 arrays in its layout's order; see market.model.compute."""
         with self._lock:
             document = self._needed(self._current)

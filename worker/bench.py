@@ -10,7 +10,7 @@ from gradmarket.market.data.manifest import Manifest, Partition, partition_of, t
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import encode
-from gradmarket.market.job import GradientStep, Publication
+from gradmarket.market.job import Publication, Step
 from gradmarket.market.messages import Offer
 from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.model.tensors import unpack
@@ -23,7 +23,7 @@ from gradmarket.worker.policy import Limits, too_heavy
 from gradmarket.worker.worth import Effort
 
 Arrays = Mapping[str, np.ndarray]
-Compute = Callable[[Arrays, Arrays, bytes, GradientStep], dict[str, np.ndarray]]
+Compute = Callable[[Arrays, Arrays, bytes, Step], dict[str, np.ndarray]]
 """(state, batch, seed, step) -> one float32 array per entry of the document's layout."""
 
 PARTITIONS_KEPT, STATES_KEPT = 4, 2
@@ -82,8 +82,7 @@ class Bench:
         """What one task costs here, tried out on its first rows."""
         seconds = self.trial(publication)
         step = publication.spec.step
-        size = min(step.microbatch or step.rows, step.rows)
-        return Effort(self._runner.bound(size).operations * -(-step.rows // size), seconds)
+        return Effort(self._runner.bound(step.pass_rows).operations * step.passes, seconds)
 
     def _load(self, publication: Publication) -> DocumentInfo:
         """The document in the runner, once it is known that this machine bears its step.
@@ -98,13 +97,12 @@ class Bench:
             self._info = info
         return self._info
 
-    def _bear(self, step: GradientStep) -> None:
-        size = min(step.microbatch or step.rows, step.rows)
-        bound = self._runner.bound(size)
-        passes = -(-step.rows // size)
-        reason = too_heavy(bound.operations * passes, bound.peak_bytes, self._limits)
+    def _bear(self, step: Step) -> None:
+        bound = self._runner.bound(step.pass_rows)
+        operations = bound.operations * step.passes
+        reason = too_heavy(operations, bound.peak_bytes, self._limits)
         if reason is not None:
-            raise Refused(f"{reason}: {bound.operations * passes:.3g} operations, {bound.peak_bytes} bytes")
+            raise Refused(f"{reason}: {operations:.3g} operations, {bound.peak_bytes} bytes")
 
     def _parameters(self, digest: Digest, info: DocumentInfo) -> Arrays:
         return self._states.take(digest, lambda: unpack(self._fetcher.blob(digest), info.document.state))

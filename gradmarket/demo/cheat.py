@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import numpy as np
 import typer
 
-from gradmarket.market.job import GradientStep
+from gradmarket.market.job import Step
 from gradmarket.worker.bench import Arrays, Compute
 from gradmarket.worker.report import Journal
 from gradmarket.worker.run import run
@@ -40,7 +40,7 @@ BEHAVIOURS: Final[dict[str, Callable[[Tensors], dict[str, np.ndarray]]]] = {"sig
 def cheating(behaviour: str, compute: Compute) -> Compute:
     tamper = BEHAVIOURS[behaviour]
 
-    def computed(state: Arrays, batch: Arrays, seed: bytes, step: GradientStep) -> dict[str, np.ndarray]:
+    def computed(state: Arrays, batch: Arrays, seed: bytes, step: Step) -> dict[str, np.ndarray]:
         return tamper(compute(state, batch, seed, step))
 
     return computed

@@ -14,7 +14,7 @@ from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merge import Move, begin
 from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.job import JobSpec, Publication, ReadyModel, canonical
+from gradmarket.market.job import InnerOptimizer, JobSpec, LocalStep, Publication, ReadyModel, canonical
 from gradmarket.market.model import tensors
 from gradmarket.market.rules import payment
 from gradmarket.market.rules.pricing import Work
@@ -50,6 +50,8 @@ def admit(context: Context, spec: JobSpec) -> Admitted:
     _plugin("uplink.codec", lambda: codec(spec.uplink.codec))
     configured(spec.aggregator.name, spec.aggregator.settings, spec.tasks_needed, spec.tasks_per_round)
     move_of(spec)
+    if isinstance(spec.step, LocalStep):
+        chosen("step.optimizer", spec.step.optimizer)
     if isinstance(spec.model, ReadyModel) and spec.model.architecture not in plugins.names(ARCHITECTURES):
         known = ", ".join(plugins.names(ARCHITECTURES))
         raise JobRefused("model.architecture", f"no {spec.model.architecture!r}; there is {known}")
@@ -70,15 +72,19 @@ def _plugin(field: str, load: object) -> None:
 
 def move_of(spec: JobSpec) -> Move:
     """How the job's model moves. Raises JobRefused where the optimizer or its settings are unknown."""
+    return chosen("optimizer", spec.optimizer)
+
+
+def chosen(field: str, wanted: InnerOptimizer) -> Move:
+    """An optimizer with its settings. Raises JobRefused, naming what of `field` is unknown."""
     try:
-        rule = optimizer(spec.optimizer.name)
-        return Move(rule, rule.Settings(**spec.optimizer.settings), spec.optimizer.clip)
+        rule = optimizer(wanted.name)
+        return Move(rule, rule.Settings(**wanted.settings), wanted.clip)
     except Refused as error:
-        raise JobRefused("optimizer.name", error.detail) from error
+        raise JobRefused(f"{field}.name", error.detail) from error
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(["optimizer", *(str(part) for part in first["loc"])])
-        raise JobRefused(field, first["msg"]) from error
+        raise JobRefused(".".join([field, *(str(part) for part in first["loc"])]), first["msg"]) from error
 
 
 def ready(session: Session, _now: float) -> Sequence[str]:

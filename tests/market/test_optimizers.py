@@ -50,7 +50,6 @@ SGD_CASES = [
     {"weight_decay": 0.1},
     {"momentum": 0.9},
     {"momentum": 0.9, "weight_decay": 0.01},
-    {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
 ]
 ADAMW_CASES = [
     ({}, {}),
@@ -70,6 +69,37 @@ def assert_close(found: dict[str, Vector], expected: dict[str, Vector]) -> None:
 @pytest.mark.parametrize("settings", SGD_CASES, ids=str)
 def test_sgd_is_torchs(settings: dict[str, object]) -> None:
     assert_close(ours("sgd", settings, RATES), theirs(torch.optim.SGD, settings, RATES))
+
+
+@pytest.mark.parametrize("settings", [{}, {"momentum": 0.6, "weight_decay": 0.01}], ids=str)
+def test_nesterov_is_torchs(settings: dict[str, object]) -> None:
+    torchs = {"momentum": 0.9, "nesterov": True, **settings}
+    assert_close(ours("nesterov", settings, RATES), theirs(torch.optim.SGD, torchs, RATES))
+
+
+def test_lamb_is_algorithm_2_in_float64() -> None:
+    """Of You et al. 2020, written down a second time, tensor by tensor."""
+    settings = {"weight_decay": 0.1, "epsilon": 1e-6}
+    found = ours("lamb", settings, RATES)
+    expected = {name: values.astype(np.float64) for name, values in drawn(0).items()}
+    first, second = dict.fromkeys(SHAPES, 0.0), dict.fromkeys(SHAPES, 0.0)
+    for step, lr in enumerate(RATES, 1):
+        for name, slope in drawn(step).items():
+            gradient = slope.astype(np.float64)
+            first[name] = 0.9 * first[name] + 0.1 * gradient
+            second[name] = 0.999 * second[name] + 0.001 * gradient**2
+            ratio = first[name] / (1 - 0.9**step) / (np.sqrt(second[name] / (1 - 0.999**step)) + 1e-6)
+            update = ratio + 0.1 * expected[name]
+            trust = np.linalg.norm(expected[name]) / np.linalg.norm(update)
+            expected[name] = expected[name] - lr * trust * update
+    for name in SHAPES:
+        np.testing.assert_allclose(found[name], expected[name], rtol=2e-4, atol=2e-5)
+
+
+def test_lamb_moves_a_tensor_of_zeros_by_the_plain_rate() -> None:
+    rule, start = optimizer("lamb"), {"p": np.zeros(4, np.float32)}
+    moved, _ = rule.step(start, {"p": np.ones(4, np.float32)}, rule.start(start, rule.Settings()), 0.1, rule.Settings())
+    np.testing.assert_allclose(moved["p"], -0.1, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("settings", "torchs"), ADAMW_CASES, ids=["defaults", "all set"])
@@ -114,7 +144,8 @@ def test_patterns_mind_the_case() -> None:
 
 REFUSED = [
     ("sgd", {"momentum": 1.0}),
-    ("sgd", {"nesterov": True}),
+    ("nesterov", {"momentum": 0.0}),
+    ("lamb", {"epsilon": 0.0}),
     ("sgd", {"betas": [0.9, 0.99]}),
     ("sgd", {"weight_decay": -0.1}),
     ("sgd", {"momentum": math.nan}),

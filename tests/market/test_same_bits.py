@@ -17,9 +17,14 @@ from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload import Entry, Layout, decode, encode
 from gradmarket.market.gradient.schedules import rate
 
-PINNED = "71111a076fdf9dff889e227dea2e37a6"
+PINNED = "71285ce724ae57eb6dac3aec07f933f9"
 LAYOUT = Layout((Entry("loss", (), "loss"), Entry("weight", (300, 333), "gradient"), Entry("mean", (50,), "buffer")))
-MOVES = [("sgd", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}), ("adamw", {})]
+MOVES = [
+    ("nesterov", {"momentum": 0.9, "weight_decay": 0.01}),
+    ("adamw", {}),
+    ("lamb", {}),
+    ("sgd", {"momentum": 0.9}),
+]
 
 
 def values(seed: int) -> dict[str, np.ndarray]:

@@ -10,11 +10,10 @@ import math
 import numpy as np
 from pydantic import Field
 
-from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arithmetic import power
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
-from gradmarket.market.gradient.optimizers import Kernel, Memory, check, remembered, sweep
+from gradmarket.market.gradient.optimizers import Kernel, Memory, check, moments, remembered, steps_of, sweep
 
 
 class Settings(optimizers.Settings):
@@ -26,33 +25,22 @@ class Settings(optimizers.Settings):
 
 def start(parameters: Tensors, settings: Settings) -> Memory:  # noqa: ARG001
     """`first/<name>` and `second/<name>`, the moments of each parameter's gradient, and `steps`, a scalar int64."""
-    moments: Memory = {"steps": np.zeros((), np.int64)}
-    for name, parameter in parameters.items():
-        moments[f"first/{name}"] = np.zeros_like(parameter)
-        moments[f"second/{name}"] = np.zeros_like(parameter)
-    return moments
+    return moments(parameters)
 
 
 def step(
     parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
 ) -> tuple[dict[str, Vector], Memory]:
     check(parameters, gradient)
-    steps = _steps(memory) + 1
+    steps = steps_of(memory) + 1
     moved: dict[str, Vector] = {}
     kept: Memory = {"steps": np.array(steps, np.int64)}
     for name, parameter in parameters.items():
         first, second = f"first/{name}", f"second/{name}"
-        moments = remembered(memory, first, parameter), remembered(memory, second, parameter)
+        before = remembered(memory, first, parameter), remembered(memory, second, parameter)
         kernel = _kernel(lr, settings.decay(name), steps, settings)
-        moved[name], kept[first], kept[second] = sweep(kernel, 3, parameter, gradient[name], *moments)
+        moved[name], kept[first], kept[second] = sweep(kernel, 3, parameter, gradient[name], *before)
     return moved, kept
-
-
-def _steps(memory: Arrays) -> int:
-    found = memory.get("steps")
-    if found is None or found.shape != () or found.dtype != np.int64:
-        raise PayloadRefused("the optimizer's memory has no int64 scalar steps")
-    return int(found)
 
 
 def _kernel(lr: float, decay: float, steps: int, settings: Settings) -> Kernel:

@@ -1,12 +1,12 @@
-"""Stochastic gradient descent with momentum (Sutskever et al. 2013, in the form of torch.optim.SGD without dampening).
+"""Stochastic gradient descent with momentum (Polyak 1964, in the form of torch.optim.SGD without dampening).
 
 g <- g + decay * p
 m <- momentum * m + g
-p <- p - lr * (g + momentum * m if nesterov else m)
+p <- p - lr * m
 """
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
@@ -15,13 +15,6 @@ from gradmarket.market.gradient.optimizers import Kernel, Memory, check, remembe
 
 class Settings(optimizers.Settings):
     momentum: float = Field(default=0.0, ge=0.0, lt=1.0)
-    nesterov: bool = False
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "Settings":
-        if self.nesterov and self.momentum == 0.0:
-            raise ValueError("nesterov: it needs a momentum")
-        return self
 
 
 def start(parameters: Tensors, settings: Settings) -> Memory:
@@ -43,7 +36,7 @@ def step(
             (moved[name],) = sweep(_plain(lr, decay), 1, parameter, gradient[name])
         else:
             momentum = remembered(memory, key, parameter)
-            kernel = _heavy(lr, decay, settings)
+            kernel = _heavy(lr, decay, settings.momentum)
             moved[name], kept[key] = sweep(kernel, 2, parameter, gradient[name], momentum)
     return moved, kept
 
@@ -57,13 +50,11 @@ def _plain(lr: float, decay: float) -> Kernel:
     return kernel
 
 
-def _heavy(lr: float, decay: float, settings: Settings) -> Kernel:
-    rate, shrink, keep = np.float32(lr), np.float32(decay), np.float32(settings.momentum)
+def _heavy(lr: float, decay: float, share: float) -> Kernel:
+    rate, shrink, keep = np.float32(lr), np.float32(decay), np.float32(share)
 
     def kernel(parameter: Vector, gradient: Vector, momentum: Vector) -> tuple[Vector, ...]:
-        slope = gradient + parameter * shrink
-        momentum = momentum * keep + slope
-        direction = slope + momentum * keep if settings.nesterov else momentum
-        return np.subtract(parameter, direction * rate), momentum
+        momentum = momentum * keep + (gradient + parameter * shrink)
+        return np.subtract(parameter, momentum * rate), momentum
 
     return kernel

@@ -1,0 +1,48 @@
+"""Nesterov's momentum, the outer step of local steps (Sutskever et al. 2013, as in torch.optim.SGD with nesterov).
+
+g <- g + decay * p
+m <- momentum * m + g
+p <- p - lr * (g + momentum * m)
+
+DiLoCo (Douillard et al. 2023, section 3) takes lr 0.7 and momentum 0.9 with pseudo-gradients for g.
+"""
+
+import numpy as np
+from pydantic import Field
+
+from gradmarket.market.gradient import optimizers
+from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
+from gradmarket.market.gradient.optimizers import Kernel, Memory, check, remembered, sweep
+
+
+class Settings(optimizers.Settings):
+    momentum: float = Field(default=0.9, gt=0.0, lt=1.0)
+
+
+def start(parameters: Tensors, settings: Settings) -> Memory:  # noqa: ARG001
+    """`momentum/<name>` for each parameter."""
+    return {f"momentum/{name}": np.zeros_like(parameter) for name, parameter in parameters.items()}
+
+
+def step(
+    parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Settings
+) -> tuple[dict[str, Vector], Memory]:
+    check(parameters, gradient)
+    moved: dict[str, Vector] = {}
+    kept: Memory = {}
+    for name, parameter in parameters.items():
+        key = f"momentum/{name}"
+        kernel = _kernel(lr, settings.decay(name), settings.momentum)
+        moved[name], kept[key] = sweep(kernel, 2, parameter, gradient[name], remembered(memory, key, parameter))
+    return moved, kept
+
+
+def _kernel(lr: float, decay: float, momentum: float) -> Kernel:
+    rate, shrink, keep = np.float32(lr), np.float32(decay), np.float32(momentum)
+
+    def kernel(parameter: Vector, gradient: Vector, before: Vector) -> tuple[Vector, ...]:
+        slope = gradient + parameter * shrink
+        after = before * keep + slope
+        return np.subtract(parameter, (slope + after * keep) * rate), after
+
+    return kernel
