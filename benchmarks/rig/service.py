@@ -26,6 +26,7 @@ JOB: dict[str, Any] = {
     "optimizer": {"name": "sgd", "lr": 0.1},
     "rounds": 1,
     "price": "1000000000",
+    "budget": "100000000000000",
     "deadlines": {"lease_s": 600, "wave_s": 600, "upload_s": 600},
 }
 SETTINGS = {

@@ -57,7 +57,8 @@ def _hear(context: Context, address: Address, said: PollRequest, guard: Guard) -
         worker = locked(session, Worker, address)
         held = _held(session, address)
         worker.seen_at, worker.determinism_class = now, said.determinism_class
-        worker.jobs, worker.least_price, worker.least_prices = list(said.jobs), said.min_price, {**said.min_prices}
+        worker.jobs, worker.least_price = list(said.jobs), said.min_price
+        worker.least_prices = {str(job): units for job, units in said.min_prices.items()}
         refusals = [
             *_each(session, said.commitments, guard, lambda item: collect.commit(context, session, address, item)),
             *_each(session, said.reveals, guard, lambda item: collect.reveal(context, session, address, item)),
