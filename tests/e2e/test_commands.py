@@ -108,6 +108,16 @@ def test_a_budget_is_raised_by_whole_units(run: Run, posted: str) -> None:
     assert "amount" in odd.stderr
 
 
+def test_the_books_of_a_job_sum_to_zero_and_add_up(run: Run, posted: str) -> None:
+    done = run("job", "ledger", posted, "--json")
+    books = json.loads(done.stdout)["books"]
+    assert (done.exit_code, books["balanced"], books["differences"]) == (0, True, [])
+    assert sum(map(int, books["accounts"].values())) == 0
+    assert run("job", "ledger", posted, "--csv").stdout.startswith("kind,debit,credit,amount,worker,task")
+    assert run("job", "ledger", posted).exit_code == 0
+    assert "no job" in run("job", "ledger", "0000").stderr
+
+
 def test_a_job_is_steered(run: Run, posted: str) -> None:
     done = run("job", "cancel", posted, "--json")
     assert json.loads(done.stdout)["state"] == "cancelled"

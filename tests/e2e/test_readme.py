@@ -22,6 +22,7 @@ from gradmarket.contracts.local import LocalChain
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
 MAKE, SERVE, WORKERS, JOB, CURL, DATA = BLOCKS
+BOOKS = re.findall(r"```sh (?:ledger|verify)\n(.*?)```", (ROOT / "docs" / "operations.md").read_text(), re.S)
 ALONE, HIRED = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
 
 
@@ -80,6 +81,9 @@ def test_by_hand_and_with_curl_alone(folder: Path) -> None:
             with running(first), running(second), running(third):
                 assert '"accuracy"' in run(JOB + "\ngradmarket job show $(cat job.txt) --data data --json")
                 assert (folder / "digits.safetensors").stat().st_size > 1000
+                for block in BOOKS:
+                    assert run(block)
+                assert (folder / "ledger.csv").read_text().count("deposit") == 1
                 told = run(CURL)
                 assert "event: finished" in told
                 assert '"payable"' in told
