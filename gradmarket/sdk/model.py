@@ -19,15 +19,17 @@ EXAMPLE_ROWS = 8
 
 
 def published(module: nn.Module, loss: Loss, arrays: Mapping[str, np.ndarray]) -> Published:
-    """The documents of a copy of `module`, which stays as it is.
+    """The documents of a copy of `module`, which stays as it is. Inputs other than one `x` are given to it by name.
 
     Where the target is labels and the answer is a score per class, `accuracy` is measured too. Raises DocumentRefused,
     naming the operator that the market does not have, or what differs from the module.
     """
-    if len(arrays["x"]) < 2:
+    if len(arrays["y"]) < 2:
         raise Refused("a dataset of one row shows nothing")
-    x, y = (torch.from_numpy(np.array(arrays[name][:EXAMPLE_ROWS])) for name in ("x", "y"))
-    return publish(copy.deepcopy(module).cpu(), _with_metrics(loss), (x, y))
+    example = {name: torch.from_numpy(np.array(array[:EXAMPLE_ROWS])) for name, array in arrays.items()}
+    y = example.pop("y")
+    inputs = example["x"] if set(example) == {"x"} else example
+    return publish(copy.deepcopy(module).cpu(), _with_metrics(loss), (inputs, y))
 
 
 def _with_metrics(loss: Loss) -> Callable[[Tensor, Tensor], tuple[Tensor, dict[str, Tensor]]]:

@@ -1,4 +1,4 @@
-"""What a researcher calls a dataset, as the arrays `x` and `y`."""
+"""What a researcher calls a dataset, as arrays: one or more inputs, and the target `y`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,11 +17,12 @@ INPUTS = ("x", "y")
 
 
 def arrays_of(dataset: Any, target: str | None = None) -> dict[str, np.ndarray]:
-    """`x` and `y` with one row each per example.
+    """`x`, or inputs of other names, and `y`, with one row each per example.
 
     `dataset` is a TensorDataset or another dataset of pairs, a pair of tensors or arrays, a mapping of names to them,
     or a path: a file, or a folder such as a saved Hugging Face dataset (see sources.read). Of named columns `target`
-    becomes y and all others x, side by side; with none they are called x and y. Raises Refused, naming what is odd.
+    becomes y and all others x, side by side; with none one is called y, and the others are the module's inputs by name.
+    Raises Refused, naming what is odd.
     """
     if isinstance(dataset, str | Path):
         named = chosen(sources.read(Path(dataset)), target=target)
@@ -29,8 +30,8 @@ def arrays_of(dataset: Any, target: str | None = None) -> dict[str, np.ndarray]:
         named = chosen({name: _array(name, value) for name, value in dataset.items()}, target=target)
     else:
         named = chosen(dict(zip(INPUTS, _pair(dataset), strict=True)))
-    if set(named) != set(INPUTS):
-        raise Refused(f"a dataset has x and y, this one {', '.join(named)[:200]}: name its target column")
+    if "y" not in named or len(named) < 2:
+        raise Refused(f"a dataset has inputs and y, this one {', '.join(named)[:200]}: name its target column")
     return dict(named)
 
 

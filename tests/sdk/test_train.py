@@ -31,10 +31,11 @@ from gradmarket.market.data.formats import format_of
 from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
 from gradmarket.market.job import canonical
+from gradmarket.market.model.document.schema import load as load_document
 from gradmarket.problems import Problem
 from gradmarket.requester.dataset import check_inputs
 from gradmarket.sdk.job import JobEnded
-from gradmarket.sdk.model import load
+from gradmarket.sdk.model import load, published
 from gradmarket.sdk.rows import arrays_of
 
 ROOT = Path(__file__).parents[2]
@@ -279,6 +280,26 @@ def test_datasets_of_every_kind_are_the_same_rows() -> None:
         arrays = arrays_of(dataset)
         assert (arrays["x"] == x.numpy()).all()
         assert (arrays["y"] == y.numpy()).all()
+
+
+def test_a_module_may_take_several_inputs_by_name() -> None:
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left, self.right = nn.Linear(2, 3), nn.Linear(4, 3)
+
+        def forward(self, right: Tensor, left: Tensor) -> Tensor:
+            scores: Tensor = self.left(left) + self.right(right)
+            return scores
+
+    x, y = blobs(12)
+    arrays = arrays_of({"left": x, "right": torch.cat([x, x], 1), "y": y})
+    document = load_document(published(Sum(), nn.functional.cross_entropy, arrays).document)
+    assert document.batch(5) == {
+        "left": ((5, 2), "float32"),
+        "right": ((5, 4), "float32"),
+        "y": ((5,), "int64"),
+    }
 
 
 def test_tied_weights_are_loaded_once() -> None:
