@@ -1,0 +1,108 @@
+"""One training run under one attack and one defence, a pure function of its seed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+import numpy as np
+
+from benchmarks.trust.attacks import ATTACKS, DELAY, QUIET, Scene
+from benchmarks.trust.defences import Crew, Defence, believed, voted
+from benchmarks.trust.workloads import Trained
+from gradmarket.market.gradient.arrays import Vector
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.inspection import Usable, inspect
+from gradmarket.market.gradient.merge import Answer, Model, Move, Recipe, apply, begin, merge
+from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.payload import encode, flatten, unflatten
+from gradmarket.market.rules.replication import Plan
+
+FP32: Final = codec("fp32")
+SEED: Final = b"task"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The paper's: 16 workers of which 7 are hostile from round `start` on; as many tasks a round as workers."""
+
+    workers: int = 16
+    hostile: int = 7
+    start: int = 10
+    norm_bound: float = 100.0
+    unbounded: float = 1e6
+    """The norm bound of a defence that has none."""
+
+
+class Run:
+    """The model at some round, with what the attacks look back on."""
+
+    def __init__(self, trained: Trained, defence: Defence, setting: Setting) -> None:
+        self.trained, self.defence, self.setting = trained, defence, setting
+        rule = optimizer(trained.workload.optimizer)
+        self._move = Move(rule, rule.Settings(**trained.workload.settings))
+        bound = setting.norm_bound if defence.plan else setting.unbounded
+        self._recipe = Recipe(trained.layout, FP32, *defence.rule(), bound, setting.workers)
+        self.models = [begin(trained.layout, trained.parameters, self._move)]
+        self._train(setting.start, None)
+        self._start = list(self.models)
+
+    def accuracy(self, attack: str | None) -> float:
+        """In points, after the workload's rounds; `attack` None: nobody is hostile."""
+        self.models = list(self._start)
+        self._train(self.trained.workload.rounds, attack)
+        return self.trained.accuracy(self.models[-1].tensors)
+
+    def _train(self, rounds: int, attack: str | None) -> None:
+        crew = Crew(self.setting.workers, self.setting.hostile, Random(0))
+        while len(self.models) <= rounds:
+            self.models.append(self._next(crew, attack))
+
+    def _next(self, crew: Crew, attack: str | None) -> Model:
+        number, model = len(self.models) - 1, self.models[-1]
+        honest = [self.trained.answer(model.tensors, number, task) for task in range(self.setting.workers)]
+        accepted = (self._accepted(crew, attack, task, honest) for task in range(len(honest)))
+        usable = [answer for answer in accepted if answer is not None and self._is_usable(answer)]
+        if len(usable) < self._recipe.settings.least:
+            return model
+        merged = merge(self._recipe, usable)
+        counters = tuple(name for name in model.tensors if name.endswith("num_batches_tracked"))
+        return apply(self.trained.layout, model, merged, self._move, self.trained.workload.lr, counters)
+
+    def _accepted(
+        self, crew: Crew, attack: str | None, task: int, honest: list[dict[str, np.ndarray]]
+    ) -> Answer | None:
+        is_honest = attack is None or self._is_honest(crew, self.defence.plan, task, attack in QUIET)
+        if is_honest is None:
+            return None
+        tensors: Mapping[str, np.ndarray] = honest[task]
+        if not is_honest and attack is not None:
+            flat = flatten(self.trained.layout, tensors)
+            flat[self.trained.layout.gradient] = ATTACKS[attack](self._scene(task, honest))
+            tensors = unflatten(self.trained.layout, flat)
+        return Answer(encode(self.trained.layout, tensors, FP32, SEED), SEED)
+
+    def _is_honest(self, crew: Crew, plan: Plan | None, task: int, quiet: bool) -> bool | None:
+        return believed(crew, task) if plan is None else voted(crew, self.defence, plan, quiet)
+
+    def _is_usable(self, answer: Answer) -> bool:
+        shards = ((0, np.frombuffer(answer.data, np.float32)),)
+        return isinstance(inspect(self.trained.layout, shards, self._recipe.norm_bound), Usable)
+
+    def _scene(self, task: int, honest: list[dict[str, np.ndarray]]) -> Scene:
+        number = len(self.models) - 1
+        old = self.models[max(0, number - DELAY)].tensors
+        return Scene(
+            honest=self._gradient(honest[task]),
+            round_honest=np.stack([self._gradient(answer) for answer in honest]),
+            flipped=lambda: self._gradient(self.trained.answer(self.models[-1].tensors, number, task, flipped=True)),
+            delayed=lambda: self._gradient(self.trained.answer(old, number, task)),
+            norm_bound=self.setting.norm_bound,
+            workers=self.setting.workers,
+            hostile=self.setting.hostile,
+            round=number,
+            task=task,
+        )
+
+    def _gradient(self, answer: dict[str, np.ndarray]) -> Vector:
+        return flatten(self.trained.layout, answer)[self.trained.layout.gradient]

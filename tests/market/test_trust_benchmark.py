@@ -1,0 +1,104 @@
+"""A small corner of the table that `make bench ONLY=trust.btard` draws: the same functions, few rounds."""
+
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from benchmarks.trust.attacks import ATTACKS, Scene
+from benchmarks.trust.defences import DEFENCES, VOTES, Crew, Defence, voted
+from benchmarks.trust.run import Run, Setting
+from benchmarks.trust.table import NO_ATTACK, Table, picture
+from gradmarket.market.gradient.payload import Entry, Layout
+
+SETTING = Setting(start=4)
+LAYOUT = Layout((Entry("loss", (), "loss"), Entry("weight", (64, 10), "gradient")))
+
+
+class Regression:
+    """Digits by softmax regression in numpy, in the place of `Trained`: no torch, so that a run takes no second."""
+
+    def __init__(self) -> None:
+        self.workload = SimpleNamespace(rounds=20, optimizer="sgd", lr=0.5, settings={"momentum": 0.9})
+        self.layout, self.parameters = LAYOUT, {"weight": np.zeros((64, 10), np.float32)}
+        images, self.labels = load_digits(return_X_y=True)
+        self.images = images / 16
+
+    def answer(self, state: Any, round_number: int, task: int, flipped: bool = False) -> dict[str, np.ndarray]:
+        rows = np.random.default_rng((round_number, task)).integers(400, len(self.labels), 16)
+        x, labels = self.images[rows], 9 - self.labels[rows] if flipped else self.labels[rows]
+        scores = np.exp(x @ state["weight"])
+        shares = scores / scores.sum(axis=1, keepdims=True)
+        loss = -np.log(shares[np.arange(16), labels]).mean()
+        return {
+            "loss": np.array(loss, np.float32),
+            "weight": (x.T @ (shares - np.eye(10)[labels]) / 16).astype(np.float32),
+        }
+
+    def accuracy(self, state: Any) -> float:
+        return 100.0 * float(((self.images[:400] @ state["weight"]).argmax(axis=1) == self.labels[:400]).mean())
+
+
+@pytest.fixture(scope="module")
+def trained() -> Regression:
+    return Regression()
+
+
+def test_the_plain_mean_falls_to_one_attack_that_votes_bear(trained: Regression) -> None:
+    honest = Run(trained, DEFENCES["mean"], SETTING).accuracy(None)
+    assert honest > 75
+    assert Run(trained, DEFENCES["mean"], SETTING).accuracy("sign flip x1000") < 30
+    assert Run(trained, DEFENCES["votes of 3 to 5"], SETTING).accuracy("sign flip x1000") > honest - 20
+
+
+def test_a_run_is_a_function_of_its_seed(trained: Regression) -> None:
+    runs = [Run(trained, DEFENCES["votes, audits, median"], SETTING) for _ in range(2)]
+    assert runs[0].accuracy("silent quorum") == runs[1].accuracy("silent quorum")
+
+
+def scene(honest: np.ndarray) -> Scene:
+    return Scene(honest[0], honest, lambda: honest[1], lambda: honest[2], 100.0, 16, 7, round=3, task=0)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_is_another_gradient_of_the_same_shape_and_the_same_twice(name: str) -> None:
+    honest = np.random.default_rng(0).standard_normal((16, 40)).astype(np.float32)
+    first, second = ATTACKS[name](scene(honest)), ATTACKS[name](scene(honest))
+    assert (first.shape, first.dtype) == ((40,), np.float32)
+    assert np.array_equal(first, second)
+    assert not np.allclose(first, honest[0])
+
+
+def shares(defence: Defence, quiet: bool, hostile: int = 7, tasks: int = 3000) -> dict[bool | None, float]:
+    """Of the outcomes: honest, false, none."""
+    crew = Crew(16, hostile, Random(1))
+    outcomes = [voted(crew, defence, VOTES, quiet) for _ in range(tasks)]
+    return {outcome: outcomes.count(outcome) / tasks for outcome in (True, False, None)}
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_seven_of_sixteen_hold_the_quorum_of_three_in_two_tasks_of_five(quiet: bool) -> None:
+    found = shares(DEFENCES["votes of 3 to 5"], quiet)
+    assert found[False] == pytest.approx(0.4, abs=0.03)
+    assert found[True] == pytest.approx(0.6, abs=0.03)
+
+
+def test_without_colluders_every_task_is_honest() -> None:
+    assert shares(DEFENCES["votes of 3 to 5"], quiet=False, hostile=0, tasks=100) == {True: 1.0, False: 0.0, None: 0.0}
+
+
+def test_audits_find_a_silent_quorum_until_none_is_left() -> None:
+    found = shares(DEFENCES["votes, audits 10 %"], quiet=True)
+    assert found[False] < 0.03
+    assert 0 < found[None] < 0.01
+
+
+def test_the_picture_is_well_formed_and_tells_every_figure() -> None:
+    table = Table("digits", 95.0, {"mean": {NO_ATTACK: 0.0, "IPM": 12.3}, "median <7>": {NO_ATTACK: 1.0, "IPM": 4.5}})
+    drawn = picture([table, table])
+    texts = [element.text for element in ElementTree.fromstring(drawn).iter() if element.text]
+    assert {"12.3", "4.5", "median <7>", "IPM"} <= set(texts)
