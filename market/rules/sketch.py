@@ -16,6 +16,7 @@ integers whose sums stay below 2^53, which are exact in any order and with any f
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -87,10 +88,13 @@ def _project(folded: Sequence[Vector], seed: Hash) -> Numbers:
     return np.where(finite[:, None], sums, np.nan).astype(np.float32)
 
 
+@lru_cache(maxsize=4)
 def _signs(seed: Hash, tag: bytes, count: int) -> NDArray[np.int8]:
-    """`count` signs, a bit each."""
+    """`count` signs, a bit each; the same for every gradient of a wave. Read-only."""
     bits = np.unpackbits(np.frombuffer(_stream(seed, tag, -(-count // 8)), np.uint8), count=count)
-    return 1 - 2 * bits.astype(np.int8)
+    signs = 1 - 2 * bits.astype(np.int8)
+    signs.setflags(write=False)
+    return signs
 
 
 def _stream(seed: Hash, tag: bytes, length: int) -> bytes:

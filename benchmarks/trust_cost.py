@@ -1,0 +1,50 @@
+"""What trust costs: computations for each accepted gradient, of which plain training needs one.
+
+`trust.cost.f20`: a fifth of a market of proven workers are cheaters, and at most 1 in 100 of their wrong gradients is
+accepted and never caught. By the formula and in the simulated market, for those that reckon (nobody lies) and for those
+that lie whatever they lose. `trust.cost.newcomers`: while a market of newcomers proves itself.
+"""
+
+from collections.abc import Iterator
+
+from benchmarks.figure import Figure
+from gradmarket.market.rules import auditing
+from gradmarket.market.rules.replication import adaptive
+from gradmarket.simulation.outcome import Outcome
+from gradmarket.simulation.play import Play
+from gradmarket.simulation.scenario import Scenario
+
+PREFIX = "trust."
+CHEATERS = 0.2
+TASKS_EACH = 1000
+WORKERS = 50
+WINDOW = 100
+
+
+def measure() -> Iterator[Figure]:
+    floor = adaptive.Settings().floor
+    formula = auditing.compute(floor, CHEATERS, WINDOW, TASKS_EACH)
+    escaping = auditing.escaping(floor, WINDOW)
+    yield Figure("trust.cost.f20.formula", formula, "of plain", target="<= 1.10", note=f"{escaping:.2%} escape")
+    for name, kind in (("trust.cost.f20", "sleeper"), ("trust.cost.f20.rational", "rational")):
+        outcome = played({kind: CHEATERS}, history=200.0)
+        yield Figure(name, outcome.cost, "of plain", target="<= 1.10", note=_note(outcome))
+        if outcome.lies:
+            share = outcome.never_caught / outcome.lies
+            yield Figure(f"{name}.never_caught", share, "of wrong", target="<= 0.01", note=_note(outcome))
+    boinc = played({"sleeper": CHEATERS}, policy="boinc")
+    wrong = boinc.kinds["sleeper"].lies_accepted / boinc.kinds["sleeper"].paid
+    yield Figure(
+        "trust.sleeper.boinc", wrong, "wrong of its accepted", note="for comparison: the same play, BOINC's rule"
+    )
+    newcomers = played({}, history=0.0)
+    yield Figure("trust.cost.newcomers", newcomers.cost, "of plain", note=f"their first {TASKS_EACH} tasks")
+
+
+def played(mix: dict[str, float], **more: float | str) -> Outcome:
+    scenario = {"workers": WORKERS, "tasks": WORKERS * TASKS_EACH, "window": WINDOW, "mix": mix, "seed": 20}
+    return Play(Scenario.model_validate(scenario | more)).run()
+
+
+def _note(outcome: Outcome) -> str:
+    return f"{outcome.never_caught} of {outcome.lies} wrong ones never caught, {outcome.tasks} tasks"

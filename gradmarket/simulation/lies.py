@@ -1,0 +1,180 @@
+"""Wrong gradients, each made as a liar would make it, and how often the tolerance verifier believes one.
+
+What is computed comes from outside, as two functions that answer the same question honestly in two ways (threads,
+order of rows, kernels): the two determinism classes of the table.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradmarket.market.gradient.arrays import Vector
+from gradmarket.market.gradient.codecs import Codec
+from gradmarket.market.rules import calibration
+from gradmarket.market.rules.calibration import Observation
+from gradmarket.market.rules.secrets import tagged
+from gradmarket.market.rules.sketch import Sketch, sketch
+from gradmarket.market.rules.verifiers.tolerance import Allowed, Ballot, deviations, groups
+from gradmarket.market.terms import Hash, ReplicaId
+
+Gradient = dict[str, Vector]
+CLASSES: Final = ("class-a", "class-b")
+LIAR: Final = ReplicaId("liar")
+HONEST: Final = (ReplicaId("a"), ReplicaId("b"))
+CALIBRATION_RUNS: Final = 80
+
+
+@dataclass(frozen=True)
+class Question:
+    """`before`: the parameters of the round before. `y`: labels of the rows."""
+
+    state: Mapping[str, Vector]
+    before: Mapping[str, Vector]
+    x: Vector
+    y: NDArray[np.int64]
+
+
+Answer = Callable[[Question], Gradient]
+Lie = Callable[[Question, Answer], Gradient]
+
+
+def sample_dropped(question: Question, answer: Answer) -> Gradient:
+    """One row was not computed; another stands for it."""
+    return answer(replace(question, x=_first_for_last(question.x), y=_first_for_last(question.y)))
+
+
+def stale(question: Question, answer: Answer) -> Gradient:
+    return answer(replace(question, state=question.before))
+
+
+def backdoor(question: Question, answer: Answer) -> Gradient:
+    """One row in a hundred, at least one, gets the label of the liar's choice."""
+    labels = question.y.copy()
+    rows = np.flatnonzero(labels != 0)[: max(1, round(len(labels) / 100))]
+    labels[rows] = 0
+    return answer(replace(question, y=labels))
+
+
+def scaled(question: Question, answer: Answer) -> Gradient:
+    """By one percent: what a colluder might try to steer the rate with."""
+    return {name: tensor * np.float32(1.01) for name, tensor in answer(question).items()}
+
+
+def small_tensor(question: Question, answer: Answer) -> Gradient:
+    """The shortest tensor of those that matter, by a twentieth."""
+    found = answer(question)
+    lengths = {name: float(np.linalg.norm(tensor)) for name, tensor in found.items()}
+    mattering = [name for name in lengths if lengths[name] > 1e-3 * max(lengths.values())]
+    name = min(mattering, key=lengths.__getitem__)
+    return found | {name: found[name] * np.float32(1.05)}
+
+
+def sign_flipped(question: Question, answer: Answer) -> Gradient:
+    return {name: -tensor for name, tensor in answer(question).items()}
+
+
+def noise(question: Question, answer: Answer) -> Gradient:
+    """Of the right lengths, in any direction."""
+    generator = np.random.default_rng(len(question.y))
+    found = answer(question)
+    drawn = {name: generator.standard_normal(tensor.shape).astype(np.float32) for name, tensor in found.items()}
+    return {name: drawn[name] * np.linalg.norm(found[name]) / np.linalg.norm(drawn[name]) for name in found}
+
+
+LIES: Final[Mapping[str, Lie]] = {
+    "one row dropped": sample_dropped,
+    "stale parameters": stale,
+    "1 % backdoor": backdoor,
+    "scaled by 1 %": scaled,
+    "one small tensor": small_tensor,
+    "sign flipped": sign_flipped,
+    "noise": noise,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One kind of answer over all draws."""
+
+    name: str
+    draws: int
+    mistakes: int
+    """Honest answers parted, or lies believed."""
+    nearest: float
+    """The smallest deviation over its threshold (of honest ones the largest): 1 is the border."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    largest: float
+    """Deviation between honest answers."""
+    threshold: float
+    """The largest of the tensors'."""
+    lines: tuple[Line, ...]
+
+
+def table(questions: Iterable[Question], answers: tuple[Answer, Answer], codec: Codec, draws: int) -> Table:
+    """Calibrates on the first questions and judges the others, each under `draws` seeds a lie.
+
+    Raises JobRefused where honest answers are too far apart for any threshold.
+    """
+    known = list(questions)
+    half = len(known) // 2
+    found = calibration.calibrate(_observations(known[:half], answers, codec), "any")[CLASSES]
+    allowed = {CLASSES: found.tau, (CLASSES[0],) * 2: found.tau, (CLASSES[1],) * 2: found.tau}
+    judged = {name: list(_judged(known[half:], answers, lie, codec, allowed, draws)) for name, lie in LIES.items()}
+    honest = [(apart, split) for each in judged.values() for apart, split, _, _ in each]
+    lines = [Line("honest", len(honest), sum(split for _, split in honest), max(apart for apart, _ in honest))]
+    for name, seen in judged.items():
+        lines.append(Line(name, len(seen), sum(told for *_, told in seen), min(near for _, _, near, _ in seen)))
+    return Table(max(found.largest.values()), max(found.tau.values()), tuple(lines))
+
+
+def _observations(questions: list[Question], answers: tuple[Answer, Answer], codec: Codec) -> Iterator[Observation]:
+    """At least as many runs as a calibration needs: each pair of answers under several seeds."""
+    each = -(-CALIBRATION_RUNS // len(questions))
+    for number, question in enumerate(questions):
+        one, other = (_carried(answer(question), codec) for answer in answers)
+        for draw in range(each):
+            seed = _seed("calibrate", number, draw)
+            yield Observation(CLASSES, "any", deviations(sketch(one, seed), sketch(other, seed)))
+
+
+def _judged(
+    questions: list[Question], answers: tuple[Answer, Answer], lie: Lie, codec: Codec, allowed: Allowed, draws: int
+) -> Iterator[tuple[float, bool, float, bool]]:
+    """(honest over threshold, honest parted, lie over threshold, lie believed) of every draw."""
+    for number, question in enumerate(questions):
+        gradients = [*(answer(question) for answer in answers), lie(question, answers[0])]
+        carried = [_carried(gradient, codec) for gradient in gradients]
+        for draw in range(draws):
+            one, other, false = (sketch(gradient, _seed("judge", number, draw)) for gradient in carried)
+            sketches = zip((*HONEST, LIAR), (*CLASSES, CLASSES[0]), (one, other, false), strict=True)
+            found = groups({id_: Ballot(kind, drawn) for id_, kind, drawn in sketches}, allowed)
+            together = any(set(HONEST) <= group for group in found)
+            believed = any(LIAR in group and len(group) > 1 for group in found)
+            yield _over(one, other, allowed), not together, _over(one, false, allowed), believed
+
+
+def _over(one: Sketch, other: Sketch, allowed: Allowed) -> float:
+    return max(deviation / allowed[CLASSES][name] for name, deviation in deviations(one, other).items())
+
+
+def _carried(gradient: Gradient, codec: Codec) -> Gradient:
+    """As it comes out of the codec."""
+    seed = bytes(32)
+    return {
+        name: codec.unpack(memoryview(codec.pack(tensor.reshape(-1), seed)), tensor.size, seed)
+        for name, tensor in gradient.items()
+    }
+
+
+def _first_for_last(rows: NDArray[Any]) -> NDArray[Any]:
+    return np.concatenate([rows[:-1], rows[:1]])
+
+
+def _seed(purpose: str, number: int, draw: int) -> Hash:
+    return tagged(purpose, number.to_bytes(4, "big"), draw.to_bytes(4, "big"))

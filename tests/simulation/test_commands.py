@@ -1,0 +1,78 @@
+"""`gradmarket simulate` and `gradmarket job plan --trust`, as a person types them."""
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner
+
+from gradmarket.cli import app
+
+RUNNER = CliRunner()
+EXAMPLE = str(Path(__file__).resolve().parents[2] / "examples" / "digits.json")
+
+
+def said(*words: str) -> Any:
+    result = RUNNER.invoke(app, list(words))
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def refused(*words: str) -> str:
+    result = RUNNER.invoke(app, list(words))
+    assert result.exit_code == 1
+    return result.output
+
+
+def test_a_plan_says_how_often_colluders_decide() -> None:
+    found = said("job", "plan", EXAMPLE, "--trust", "--json")
+    wrong = [row["wrong_per_task"] for row in found["trust"]["rows"]]
+    assert wrong == pytest.approx([0.028, 0.104, 0.216])
+    assert found["trust"]["rows"][0]["tasks_until_caught"] is None
+    assert found["trust"]["deterrence"]["least_audit"] is None
+    few = said("job", "plan", EXAMPLE, "--trust", "--json", "--workers", "16", "--colluders", "0.4375")
+    assert few["trust"]["rows"][0]["wrong_per_task"] == pytest.approx(0.4)
+
+
+def test_stakes_and_audits_deter_where_p_is_over_what_a_lie_gains() -> None:
+    price = json.loads(Path(EXAMPLE).read_text())["price"]
+    audited = ("job", "plan", EXAMPLE, "--trust", "--json", "--audit", "0.05", "--stake")
+    assert said(*audited, str(65 * int(price)))["trust"]["deterrence"]["deterred"] is True
+    assert said(*audited, str(15 * int(price)))["trust"]["deterrence"]["deterred"] is False
+    found = said(*audited, str(65 * int(price)), "--benefit", str(3 * int(price)))["trust"]
+    assert found["deterrence"]["least_audit"] == pytest.approx(4 / 65)
+    assert found["rows"][0]["tasks_until_caught"] == pytest.approx(1 / (0.05 * 0.028))
+
+
+def test_the_picture_is_a_picture(tmp_path: Path) -> None:
+    path = tmp_path / "trust.svg"
+    result = RUNNER.invoke(app, ["job", "plan", EXAMPLE, "--svg", str(path), "--workers", "20"])
+    assert "wrong task" in result.output
+    root = ElementTree.parse(path).getroot()
+    assert root.tag.endswith("svg")
+    assert len([element for element in root if element.tag.endswith("polyline")]) == 5
+
+
+def test_a_simulation_is_told_and_repeated(tmp_path: Path) -> None:
+    file = tmp_path / "scenario.json"
+    file.write_text(json.dumps({"workers": 20, "tasks": 100, "history": 200}))
+    words = ("simulate", str(file), "--mix", "sleeper=0.2", "--seed", "3", "--json")
+    first = said(*words)
+    assert first == said(*words)
+    assert first["scenario"]["mix"] == {"sleeper": 0.2}
+    assert first["outcome"]["tasks"] >= 100
+    assert first["outcome"]["kinds"]["sleeper"]["lies"] > 0
+    assert "accepted and never caught" in RUNNER.invoke(app, ["simulate", str(file)]).output
+
+
+def test_what_makes_no_sense_is_refused_in_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "scenario.json"
+    file.write_text("[]")
+    assert "share from 0 to 1" in refused("job", "plan", EXAMPLE, "--trust", "--colluders", "1.5")
+    assert "no strategy liar" in refused("simulate", "--mix", "liar=0.5")
+    assert "KIND=SHARE" in refused("simulate", "--mix", "liar")
+    assert "no JSON object" in refused("simulate", str(file))
+    assert "there is no file" in refused("simulate", str(tmp_path / "none.json"))
+    assert "no 'none' here" in refused("simulate", "--policy", "none", "--workers", "2", "--tasks", "1")
