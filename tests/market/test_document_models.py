@@ -68,5 +68,5 @@ def test_tied_weights_travel_once_and_long_sequences_have_a_name() -> None:
 
 def test_a_recurrent_model_of_any_length_is_refused_with_the_reason() -> None:
     case = ZOO["lstm"]
-    with pytest.raises(DocumentRefused, match="cannot be traced.*length"):
+    with pytest.raises(DocumentRefused, match=r"cannot be traced.*length"):
         Case(case.build, case.data, case.loss, long=True).document()

@@ -1,7 +1,7 @@
 """A convolutional network: 3 x 3 convolutions with BatchNorm, each halved by pooling while there is room."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 from torch import nn
@@ -15,6 +15,9 @@ from gradmarket.market.model.architectures._arguments import (
     Width,
     parsed,
 )
+from gradmarket.market.model.document.publish import classification
+
+OBJECTIVE: Final = classification
 
 
 class CnnArguments(Arguments):

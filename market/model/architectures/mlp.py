@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 from torch import nn
@@ -15,6 +15,9 @@ from gradmarket.market.model.architectures._arguments import (
     Width,
     parsed,
 )
+from gradmarket.market.model.document.publish import classification
+
+OBJECTIVE: Final = classification
 
 
 class MlpArguments(Arguments):

@@ -70,7 +70,8 @@ class _Preparation:
         several = operator.entry.gives_list or len(operator.entry.results) != 1
         single = -1 if several else node.results[0]
         given = self._getter(by_place, operator.entry.extra)
-        watched = self._getter(arguments, None)
+        as_given = len(by_place) == len(arguments) and not operator.entry.extra and not operator.keywords
+        watched = given if as_given else self._getter(arguments, None)
         return Step(call, given, single, node.results[0], len(node.results), dead_after, node.op, operator, watched)
 
     def _call(self, operator: Operator, arguments: list[Any]) -> tuple[Callable[..., Any], list[Any]]:
@@ -95,15 +96,15 @@ class _Preparation:
     def _place(self, item: Any) -> int:
         if isinstance(item, Reference):
             return item.value
-        constant = _listed(item)
-        key = (type(item), repr(item))
+        key = (type(item), item if item is None or isinstance(item, bool | int | str) else repr(item))
         if key not in self._places:
             self._places[key] = len(self.values)
-            self.values.append(constant)
+            self.values.append(_listed(item))
         return self._places[key]
 
 
 def _mixed(item: Any) -> bool:
+    """Whether it is a list with values in it."""
     return isinstance(item, tuple) and bool(_references(item))
 
 

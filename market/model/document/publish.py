@@ -7,8 +7,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
+from torch.utils._pytree import tree_map_only
 
 from gradmarket.market.errors import DocumentRefused
+from gradmarket.market.job import Precision
 from gradmarket.market.model.document.emit import emit
 from gradmarket.market.model.document.equality import check_equal, restored
 from gradmarket.market.model.figures import Published
@@ -47,11 +49,12 @@ def next_token(logits: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor
 class Objective(nn.Module):
     """What is exported: data by name -> (loss, *metrics)."""
 
-    def __init__(self, model: nn.Module, loss: Loss, by_name: bool = False) -> None:
+    def __init__(self, model: nn.Module, loss: Loss, by_name: bool = False, precision: Precision = "fp32") -> None:
         super().__init__()
         self.model = model
         self.loss = loss
         self.by_name = by_name
+        self.precision = precision
 
     def forward(self, data: dict[str, Tensor]) -> tuple[Tensor, ...]:
         loss, metrics = self.loss(self.answer(data), data[TARGET])
@@ -60,6 +63,13 @@ class Objective(nn.Module):
     def answer(self, data: Mapping[str, Tensor]) -> Any:
         """The model's own answer, which is given its inputs in order or by name."""
         inputs = {name: tensor for name, tensor in data.items() if name != TARGET}
+        if self.precision == "fp32":
+            return self._called(inputs)
+        with torch.autocast("cpu", torch.bfloat16):
+            answer = self._called(inputs)
+        return tree_map_only(Tensor, lambda part: part.float() if part.dtype == torch.bfloat16 else part, answer)
+
+    def _called(self, inputs: Mapping[str, Tensor]) -> Any:
         return self.model(**inputs) if self.by_name else self.model(*inputs.values())
 
     def metric_names(self, data: Mapping[str, Tensor]) -> tuple[str, ...]:
@@ -72,19 +82,20 @@ def publish(
     loss: Loss,
     example: tuple[Tensor | Mapping[str, Tensor], Tensor],
     sizes: Mapping[str, Size] | None = None,
+    precision: Precision = "fp32",
 ) -> Published:
     """The documents and the initial state of `module`, whose data inputs are called `x` and `y`.
 
     `example` is (x, y) with at least two rows; its values do not matter beyond their range. Where x is a mapping, the
     module takes those inputs by name, and they are the data's names. `sizes` names dimensions other than the rows that
-    may differ from batch to batch. Loss, metrics, gradients and buffers of both documents are compared with the
+    may differ from batch to batch. `bf16`: the module runs in torch.autocast, its answer and the loss in float32. Loss, metrics, gradients and buffers of both documents are compared with the
     module's own, bit by bit, at two seeds and two shapes. The module is left in training mode, its state as it was.
     Raises DocumentRefused.
     """
     inputs, target = example
     by_name = not isinstance(inputs, Tensor)
     data = {**({"x": inputs} if isinstance(inputs, Tensor) else inputs), TARGET: target}
-    objective = Objective(module, loss, by_name)
+    objective = Objective(module, loss, by_name, precision)
     names = objective.metric_names(data)
     evaluation, evaluated = document_of(objective.eval(), names, data, sizes or {})
     document, trained = document_of(objective.train(), names, data, sizes or {})

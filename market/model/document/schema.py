@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 from blake3 import blake3
 
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.job import canonical
+from gradmarket.market.job import Precision, canonical
 from gradmarket.market.model.document.arguments import Argument, check_argument, refuse_unless
 from gradmarket.market.model.document.kinds import INPUT_DTYPES
 from gradmarket.market.model.document.operators import ALLOWED
@@ -41,7 +41,8 @@ METRICS_LIMIT: Final = 16
 SIZES_LIMIT: Final = 8
 RESERVED: Final = ("loss", "__metadata__")
 _FORMAT: Final = re.compile(r"gradgraph/([1-9][0-9]{0,8})")
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]{0,199}")
+NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.]{0,199}"
+"""What a name looks like."""
 
 Kind = Literal["param", "buffer", "const", "data"]
 Expected = dict[str, tuple[tuple[int, ...], str]]
@@ -100,6 +101,12 @@ class Document:
     def counters(self) -> tuple[str, ...]:
         """Integer buffers (BatchNorm's num_batches_tracked): not computed, the requester counts rounds in them."""
         return tuple(entry.name for entry in self.of("buffer") if entry.dtype != "float32")
+
+    @cached_property
+    def precision(self) -> Precision:
+        """`bf16` where any value is converted to 16 bits."""
+        written = (argument for node in self.nodes for argument in node.arguments)
+        return "bf16" if any(argument in ("bfloat16", "float16") for argument in written) else "fp32"
 
     @cached_property
     def state(self) -> Expected:
@@ -209,7 +216,9 @@ def _input(item: dict[str, Any], sizes: Mapping[str, int]) -> Input:
 
 
 def _name(value: Any) -> str:
-    refuse_unless(isinstance(value, str) and _NAME.fullmatch(value) is not None, "a name has letters, digits, _ and .")
+    refuse_unless(
+        isinstance(value, str) and re.fullmatch(NAME, value) is not None, "a name has letters, digits, _ and ."
+    )
     refuse_unless(value not in RESERVED, f"{value} is not the name of a tensor; rename it")
     return str(value)
 

@@ -1,0 +1,117 @@
+"""The format as a JSON Schema (draft 2020-12), made from the tables that the loader reads.
+
+It says what can be said of each part alone. The loader checks the rest: canonical bytes, the order of values, the
+limits of the whole.
+"""
+
+from typing import Any, Final
+
+from gradmarket.market.model.document import schema
+from gradmarket.market.model.document.arguments import EQUATION, INTEGER_LIMIT, LIST_LIMIT, NON_FINITE
+from gradmarket.market.model.document.kinds import DTYPES, INPUT_DTYPES, MEMORY_FORMATS
+from gradmarket.market.model.document.operators import ALLOWED
+from gradmarket.market.model.document.operators.entry import Entry
+
+Json = dict[str, Any]
+_INTEGER: Final = {"type": "integer", "minimum": -INTEGER_LIMIT, "maximum": INTEGER_LIMIT}
+_VALUE: Final = {"type": "integer", "minimum": 0}
+_DIMENSION: Final = {"type": "integer", "minimum": 1, "maximum": schema.DIMENSION_LIMIT}
+_NAME: Final = {"type": "string", "pattern": f"^{schema.NAME}$"}
+
+
+def json_schema() -> Json:
+    """The schema of a document."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"Graph document, {schema.FORMAT}",
+        **_object(
+            {
+                "format": {"const": schema.FORMAT},
+                "sizes": _map({"type": "integer", "minimum": 2, "maximum": schema.DIMENSION_LIMIT}, schema.SIZES_LIMIT),
+                "inputs": {"type": "array", "maxItems": schema.INPUTS_LIMIT, "items": _input()},
+                "nodes": {"type": "array", "maxItems": schema.NODES_LIMIT, "items": _node()},
+                "loss": _VALUE,
+                "metrics": _map(_VALUE, schema.METRICS_LIMIT),
+                "updates": _map(_VALUE, schema.INPUTS_LIMIT),
+            }
+        ),
+        "$defs": _kinds(),
+    }
+
+
+def _input() -> Json:
+    return _object(
+        {
+            "kind": {"enum": ["param", "buffer", "const", "data"]},
+            "name": _NAME,
+            "shape": {"type": "array", "maxItems": schema.RANK_LIMIT + 1, "items": {"anyOf": [_DIMENSION, _NAME]}},
+            "dtype": {"enum": sorted(INPUT_DTYPES)},
+            "grad": {"type": "boolean"},
+        }
+    )
+
+
+def _node() -> Json:
+    """Operators of the same types stand together."""
+    alike: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for key, entry in sorted(ALLOWED.items()):
+        alike.setdefault((entry.arguments, entry.results), []).append(key)
+    rules = [
+        {"if": {"properties": {"op": {"enum": keys}}}, "then": {"properties": _arguments(ALLOWED[keys[0]])}}
+        for keys in alike.values()
+    ]
+    out = {"type": "array", "minItems": 1, "items": _VALUE}
+    whole = _object({"op": {"enum": sorted(ALLOWED)}, "args": {"type": "array"}, "out": out})
+    return {**whole, "allOf": rules}
+
+
+def _arguments(entry: Entry) -> Json:
+    count = len(entry.arguments)
+    places: Json = {"minItems": count, "maxItems": count, "prefixItems": [_argument(kind) for kind in entry.arguments]}
+    results = len(entry.results)
+    return {"args": places} if entry.gives_list else {"args": places, "out": {"minItems": results, "maxItems": results}}
+
+
+def _argument(kind: str) -> Json:
+    if kind.endswith("?"):
+        return {"anyOf": [{"type": "null"}, _argument(kind[:-1])]}
+    return {"enum": kind.split("|")} if "|" in kind else {"$ref": f"#/$defs/{kind}"}
+
+
+def _kinds() -> Json:
+    """The types of operators.__doc__, one each."""
+    tensor = _object({"v": _VALUE})
+    number = {"anyOf": [{"$ref": "#/$defs/int"}, {"$ref": "#/$defs/float"}]}
+    return {
+        "tensor": tensor,
+        "tensors": _list("tensor"),
+        "places": {"type": "array", "maxItems": LIST_LIMIT, "items": {"anyOf": [{"type": "null"}, tensor]}},
+        "int": {"anyOf": [_INTEGER, tensor]},
+        "ints": _list("int"),
+        "float": {"anyOf": [{"type": "number"}, _object({"f": {"enum": sorted(NON_FINITE)}})]},
+        "floats": _list("float"),
+        "number": number,
+        "operand": {"anyOf": [tensor, *number["anyOf"]]},
+        "bool": {"type": "boolean"},
+        "dtype": {"enum": sorted(DTYPES)},
+        "memory": {"enum": list(MEMORY_FORMATS)},
+        "equation": {"type": "string", "pattern": f"^{EQUATION}$"},
+        "none": {"type": "null"},
+        "true": {"const": True},
+        "false": {"const": False},
+        "zero": {"const": 0.0},
+    }
+
+
+def _list(kind: str) -> Json:
+    return {"type": "array", "maxItems": LIST_LIMIT, "items": {"$ref": f"#/$defs/{kind}"}}
+
+
+def _map(value: Json, limit: int) -> Json:
+    return {"type": "object", "maxProperties": limit, "propertyNames": _NAME, "additionalProperties": value}
+
+
+def _object(properties: Json) -> Json:
+    """Exactly these keys."""
+    required = sorted(properties)
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
