@@ -44,7 +44,7 @@ def picture(tables: Sequence[Table]) -> str:
     for table in tables:
         parts.append(f'<g transform="translate(0 {top})">{"".join(_drawn(table))}</g>')
         top += TOP + HEIGHT * len(next(iter(table.lost.values()))) + 24
-    width = LEFT + WIDTH * max(len(table.lost) for table in tables) + 16
+    width = LEFT + WIDTH * max(len(table.lost) for table in tables) + 48
     style = "text{font:12px sans-serif;fill:#222}.n{text-anchor:middle}.h{font-weight:bold}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{top}" viewBox="0 0 {width} {top}">'
