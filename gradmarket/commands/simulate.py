@@ -36,8 +36,9 @@ def simulate(
     """Play a market of honest workers and attackers by the rules of draws, votes, audits, reputation and stakes."""
     given = {"workers": workers, "tasks": tasks, "policy": policy, "stake": stake, "history": history, "seed": seed}
     with told():
-        chosen = {name: value for name, value in given.items() if value is not None}
-        chosen |= {"mix": _mix(mix)} if mix else {}
+        chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if mix:
+            chosen["mix"] = _mix(mix)
         scenario = _scenario((_read(file) if file else {}) | chosen)
         outcome = Play(scenario).run()
     if as_json:

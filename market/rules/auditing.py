@@ -3,9 +3,10 @@
     audited  <=>  H("audit", link, offer, root) < p * 2^256
     p = max(floor, 1 - tolerated / (1 - standing), least rate that the free stake covers)
 
-`link` is the round's link of a hash chain (rules.secrets) whose anchor was published before the job began and which is
-opened after the round's tasks are accepted. So no worker can tell an audited task from another while it computes, and
-the requester can choose neither whom it audits nor, afterwards, whom it has audited.
+`link` is the last link of the task's own hash chain (rules.secrets), whose anchor stands in the signed offer before
+anybody is drawn for it; it is opened once the draw tells nobody anything any more. So no worker can tell an audited
+task from another while it computes, and the requester can choose neither whom it audits nor, afterwards, whom it has
+audited.
 
 The attack this stops is the *silent quorum*: workers that act as one and cheat only where they hold the majority are
 never seen by votes. The second term keeps (1 - p) * (1 - standing), the wrong gradients that pass for all that the
@@ -33,6 +34,16 @@ WHOLE: Final = 2**256
 def drawn(link: Hash, offer: Hash, root: Hash, rate: float) -> bool:
     """Whether the task `offer`, accepted with the payload `root`, is audited."""
     return int.from_bytes(tagged("audit", link, offer, root), "big") < int(rate * WHOLE)
+
+
+def passes(accepted: str, found: str, before: str | None) -> bool | None:
+    """Whether the accepted root holds against the root that the auditor found; none where it is to run it once more.
+
+    An auditor errs too, and a conviction costs a record and a stake: who convicts has found the same twice.
+    """
+    if found == accepted:
+        return True
+    return False if found == before else None
 
 
 def rate(standing: float, cover: float, floor: float, tolerated: float, gain: float) -> float:
@@ -69,7 +80,7 @@ def escaping(rate: float, window: int, share: float = 1.0) -> float:
 
     One that lies rarely is caught as surely for each lie, but what it spoiled before has become final more often.
     """
-    return (1.0 - rate) ** max(1.0, share * window)
+    return math.pow(1.0 - rate, max(1.0, share * window))
 
 
 def compute(rate: float, cheating: float, window: int, tasks: int) -> float:

@@ -4,7 +4,7 @@
 
 for each tensor, pair of determinism classes and codec. With n runs, at least the share b of all honest runs lies below
 the largest one seen with confidence 1 - b^n (Wilks 1941): 59 runs make that 95 % of runs at 95 %, and the factor of ten
-stands above. Lies are decades away (docs/trust.md has the table): the least of them, a 1 % backdoor, is at 10^-2. Where
+stands above. Lies are decades away (docs/tolerance.md has the table): the least of them, a 1 % backdoor, is at 10^-2. Where
 honest noise would need a threshold over 5 * 10^-3, none tells one from the other, and the job is refused.
 """
 

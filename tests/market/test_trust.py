@@ -198,7 +198,7 @@ def test_what_a_failed_operator_touched_is_opened_again_and_nothing_else() -> No
 
 def test_most_lies_of_a_liar_are_found_before_they_are_final_and_the_cost_is_under_a_tenth() -> None:
     assert auditing.escaping(0.05, 100) < 0.01
-    assert auditing.escaping(0.05, 100, share=0.1) > 0.5, "a rare liar's lies become final more often: docs/trust.md"
+    assert auditing.escaping(0.05, 100, share=0.1) > 0.5, "a rare liar's lies become final more often: docs/checking.md"
     assert auditing.compute(0.05, 0.2, 100, 1000) == pytest.approx(1.074)
     assert auditing.compute(0.05, 0.0, 100, 1000) == pytest.approx(1.05)
 
