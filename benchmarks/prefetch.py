@@ -17,7 +17,7 @@ from benchmarks.figure import Figure
 from gradmarket.data.inputs import columns_of
 from gradmarket.data.pack import digest_of
 from gradmarket.market.data.formats import format_of
-from gradmarket.market.data.manifest import Manifest, Partition
+from gradmarket.market.data.manifest import Labelled, Manifest, Partition
 from gradmarket.market.job import JobSpec, Publication, canonical
 from gradmarket.market.messages import Offer
 from gradmarket.market.model.tensors import pack
@@ -86,7 +86,7 @@ def served(link: Link) -> Iterator[str]:
 
 
 def publication(link: Link, runner: Runner) -> Publication:
-    made = runner.publish("mlp", {"hidden": HIDDEN}, (WIDTH,), CLASSES, seed=0)
+    made = runner.publish("mlp", {"hidden": HIDDEN}, Labelled(dtype="float32", shape=(WIDTH,), classes=CLASSES), seed=0)
     generator = np.random.default_rng(0)
     parts = []
     for number in range(TASKS):

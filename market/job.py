@@ -190,6 +190,9 @@ class StopAtDate(Part):
     date: Time
 
 
+Precision = Literal["fp32", "bf16"]
+"""bf16: matrix products and convolutions in bfloat16, as torch.autocast has them; parameters and answers in float32."""
+
 Separation = Literal["operator", "payout", "network"]
 
 
@@ -201,7 +204,7 @@ class JobSpec(Part):
     data: ReadyData | LinkedData
     evaluation: Evaluation | None = None
     step: Step
-    precision: Literal["fp32"] = "fp32"
+    precision: Precision = "fp32"
     optimizer: Optimizer
     aggregator: Aggregator = Aggregator()
     uplink: Link = Link()

@@ -51,14 +51,9 @@ class Modelling:
             raise JobRefused(
                 "model.architecture", "a ready one takes data of `x`, and `y` with its number of `classes`"
             )
-        shape, classes = manifest.labelled
         with self._lock:
             made = self._runner.publish(
-                spec.model.architecture,
-                spec.model.arguments,
-                input_shape=shape,
-                classes=classes,
-                seed=spec.seed,
+                spec.model.architecture, spec.model.arguments, manifest.labelled, spec.seed, spec.precision
             )
         parameters = blobs.put(tensors.pack(made.parameters))
         return self._described(blobs, spec, blobs.put(made.document), blobs.put(made.evaluation), parameters)
@@ -74,6 +69,8 @@ class Modelling:
             info = self._runner.load(blobs.read(document))
             bound = self._runner.bound(spec.step.pass_rows)
         tensors.unpack(blobs.read(parameters), info.document.state)
+        if info.document.precision != spec.precision:
+            raise JobRefused("precision", f"{spec.precision}, and the document computes in {info.document.precision}")
         return Model(
             document=document,
             evaluation=evaluation,

@@ -14,6 +14,7 @@ import torch
 from pydantic import TypeAdapter
 from torch.utils import deterministic
 
+from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.job import Step
 from gradmarket.market.model import compute as steps
 from gradmarket.market.model.document.bound import Limits, bound
@@ -67,8 +68,9 @@ class Child:
         return asdict(steps.evaluate(program, state, batch, self._configuration.device))
 
     def _publish(self, request: Request) -> list[int]:
-        shape, classes = tuple(request["input_shape"]), request["classes"]
-        published = publish_ready(request["architecture"], request["arguments"], shape, classes, request["seed"])
+        data = Labelled.model_validate(request["data"])
+        chosen = request["architecture"], request["arguments"], data, request["seed"], request["precision"]
+        published = publish_ready(*chosen)
         parts = (published.document, published.evaluation, pack(published.parameters))
         self._arena.write_bytes(parts)
         return [len(part) for part in parts]
@@ -97,7 +99,7 @@ def determinism_class(configuration: Configuration) -> str:
         parts = ["cpu", _processor(), torch.backends.cpu.get_cpu_capability().lower()]
     else:
         parts = [torch.cuda.get_device_name(), f"cuda-{torch.version.cuda}"]
-    parts += [f"torch-{torch.__version__}", "fp32", f"threads-{configuration.threads}"]
+    parts += [f"torch-{torch.__version__}", f"threads-{configuration.threads}"]
     return "/".join(parts).replace(" ", "-")
 
 

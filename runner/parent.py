@@ -1,7 +1,7 @@
 """The runner: a warm child process that runs a stranger's document. This side never imports torch."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Annotated, Any, Final, Self, TypeVar
@@ -10,9 +10,10 @@ import numpy as np
 from blake3 import blake3
 from pydantic import Field, TypeAdapter, ValidationError
 
+from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import Refused, RunnerCrashed, RunnerFailed, RunnerTimeout
 from gradmarket.market.gradient.payload import Layout
-from gradmarket.market.job import Step
+from gradmarket.market.job import Precision, Step
 from gradmarket.market.model.document.schema import Document, load
 from gradmarket.market.model.figures import Bound, Metrics, Published
 from gradmarket.market.model.layout import check_batch, check_state, layout
@@ -115,11 +116,16 @@ class Runner:
             return self._running().greeting.determinism_class
 
     def publish(
-        self, architecture: str, arguments: Mapping[str, Any], input_shape: Sequence[int], classes: int, seed: int
+        self,
+        architecture: str,
+        arguments: Mapping[str, Any],
+        data: Labelled,
+        seed: int,
+        precision: Precision = "fp32",
     ) -> Published:
-        """A ready classifier of float32[rows, *input_shape] as documents and parameters. Raises JobRefused."""
+        """A ready architecture for such data as documents and parameters. Raises JobRefused."""
         request = {"do": "publish", "architecture": architecture, "arguments": dict(arguments), "seed": seed}
-        request |= {"input_shape": list(input_shape), "classes": classes}
+        request |= {"data": data.model_dump(mode="json"), "precision": precision}
         with self._lock:
             lengths = self._ask(request, _LENGTHS)
             arena = self._running().arena

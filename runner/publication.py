@@ -1,26 +1,41 @@
 """A ready architecture by name, with freshly drawn parameters, as graph documents. Runs in the child."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from gradmarket.market import plugins
+from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import JobRefused, Refused
+from gradmarket.market.job import Precision
 from gradmarket.market.model import architectures
-from gradmarket.market.model.document.publish import classification, publish
+from gradmarket.market.model.document.calls import TORCH_TYPES
+from gradmarket.market.model.document.publish import next_token, publish
 from gradmarket.market.model.figures import Published
 
 
 def publish_ready(
-    architecture: str, arguments: Mapping[str, Any], input_shape: tuple[int, ...], classes: int, seed: int
+    architecture: str, arguments: Mapping[str, Any], data: Labelled, seed: int, precision: Precision
 ) -> Published:
-    """The documents of a classifier of float32[rows, *input_shape]; `seed` draws its parameters. Raises JobRefused."""
+    """The documents of a model of such data; `seed` draws its parameters. Raises JobRefused."""
     try:
         plugin = plugins.load(architectures.__name__, architecture)
     except Refused as error:
         raise JobRefused("model.architecture", error.detail) from None
+    wanted = "tokens" if plugin.OBJECTIVE is next_token else "numbers"
+    if data.reads != wanted:
+        raise JobRefused("model.architecture", f"{architecture} takes {wanted}, and the data has {data.reads}")
     torch.manual_seed(seed)
-    module = plugin.build(arguments, input_shape, classes)
-    example = (torch.randn(4, *input_shape), torch.arange(4) % classes)
-    return publish(module, classification, example)
+    module = plugin.build(arguments, data.shape, data.classes)
+    return publish(module, plugin.OBJECTIVE, _example(data), precision=precision)
+
+
+def _example(data: Labelled) -> tuple[Tensor, Tensor]:
+    """Four rows of such data."""
+    labels = torch.arange(4 * math.prod(data.shape)).reshape(4, *data.shape) % data.classes
+    if data.reads == "tokens":
+        return labels.to(TORCH_TYPES[data.dtype]), labels
+    return torch.randn(4, *data.shape), torch.arange(4) % data.classes

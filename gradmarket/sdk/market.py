@@ -69,7 +69,7 @@ class Market:
         _check(fields)
         arrays = arrays_of(dataset, target)
         packed = pack(arrays, Cut(max(PARTITION_ROWS, 2 * rows), partition_format, held_out, seed))
-        made = published(module, loss, arrays)
+        made = published(module, loss, arrays, fields.get("precision", "fp32"))
         if held_out:
             fields.setdefault("evaluation", {"partition": HELD_OUT, "metric": _metric(made)})
         return self._post(fields, made, packed)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gradmarket.market.errors import Refused
+from gradmarket.market.job import Precision
 from gradmarket.market.model.document.publish import publish
 from gradmarket.market.model.figures import Published
 
@@ -18,7 +19,9 @@ Loss = Callable[[Tensor, Tensor], Any]
 EXAMPLE_ROWS = 8
 
 
-def published(module: nn.Module, loss: Loss, arrays: Mapping[str, np.ndarray]) -> Published:
+def published(
+    module: nn.Module, loss: Loss, arrays: Mapping[str, np.ndarray], precision: Precision = "fp32"
+) -> Published:
     """The documents of a copy of `module`, which stays as it is. Inputs other than one `x` are given to it by name.
 
     Where the target is labels and the answer is a score per class, `accuracy` is measured too. Raises DocumentRefused,
@@ -29,7 +32,7 @@ def published(module: nn.Module, loss: Loss, arrays: Mapping[str, np.ndarray]) -
     example = {name: torch.from_numpy(np.array(array[:EXAMPLE_ROWS])) for name, array in arrays.items()}
     y = example.pop("y")
     inputs = example["x"] if set(example) == {"x"} else example
-    return publish(copy.deepcopy(module).cpu(), _with_metrics(loss), (inputs, y))
+    return publish(copy.deepcopy(module).cpu(), _with_metrics(loss), (inputs, y), precision=precision)
 
 
 def _with_metrics(loss: Loss) -> Callable[[Tensor, Tensor], tuple[Tensor, dict[str, Tensor]]]:

@@ -24,6 +24,18 @@ class Column(Part):
     """Its values are labels from 0 on, below this; null where they are none."""
 
 
+class Labelled(Part):
+    """Rows of `x`, and labels or next tokens `y` below `classes`."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    classes: int
+
+    @property
+    def reads(self) -> str:
+        return "tokens" if self.dtype in ("int64", "int32") else "numbers"
+
+
 class Partition(Part):
     """A linked piece of the dataset: `link` is an absolute address or a path under the requester's own."""
 
@@ -62,12 +74,12 @@ class Manifest(Part):
         raise JobRefused("evaluation.partition", f"the manifest has no partition {name!r}")
 
     @property
-    def labelled(self) -> tuple[tuple[int, ...], int] | None:
-        """(shape of one row of `x`, classes of `y`) where it has just these, as ready architectures take it."""
+    def labelled(self) -> "Labelled | None":
+        """What it has of `x` and `y`, where it has just these, as ready architectures take it."""
         x, y = self.inputs.get("x"), self.inputs.get("y")
         if x is None or y is None or y.classes is None or len(self.inputs) != 2:
             return None
-        return x.shape, y.classes
+        return Labelled(dtype=x.dtype, shape=x.shape, classes=y.classes)
 
     def batch(self, rows: int) -> Expected:
         """Shape and element type of each input over this many rows."""

@@ -7,20 +7,23 @@ import torch
 
 from gradmarket.market import plugins
 from gradmarket.market.errors import JobRefused
+from gradmarket.market.job import Precision
 from gradmarket.market.model import architectures
-from gradmarket.market.model.architectures import cnn, mlp
+from gradmarket.market.model.architectures import cnn, gpt, mlp
 from gradmarket.market.model.document.publish import classification, publish
 from gradmarket.market.model.document.schema import load
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 NAMES = plugins.names(architectures.__name__)
+PRECISIONS: tuple[Precision, Precision] = ("bf16", "fp32")
+CLASSIFIERS = [name for name in NAMES if name != "gpt"]
 
 
 def test_the_files_are_the_architectures() -> None:
-    assert NAMES == ("cnn", "mlp")
+    assert NAMES == ("cnn", "gpt", "mlp")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CLASSIFIERS)
 def test_an_architecture_classifies_images(name: str) -> None:
     torch.manual_seed(0)
     module = plugins.load(architectures.__name__, name).build({}, (1, 8, 8), 10)
@@ -30,11 +33,16 @@ def test_an_architecture_classifies_images(name: str) -> None:
     assert set(published.parameters) == set(module.state_dict())
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("arguments", [{"unknown": 1}, {"activation": "exp"}, {"dropout": 1.0}, {"dropout": "0"}])
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        *((name, refused) for name in NAMES for refused in ({"unknown": 1}, {"dropout": 1.0}, {"dropout": "0"})),
+        *((name, {"activation": "exp"}) for name in CLASSIFIERS),
+    ],
+)
 def test_an_argument_is_refused_by_name(name: str, arguments: dict[str, Any]) -> None:
     with pytest.raises(JobRefused) as refused:
-        plugins.load(architectures.__name__, name).build(arguments, (1, 8, 8), 10)
+        plugins.load(architectures.__name__, name).build(arguments, (8,) if name == "gpt" else (1, 8, 8), 10)
     assert refused.value.field == f"model.arguments.{next(iter(arguments))}"
 
 
@@ -56,3 +64,38 @@ def test_arguments_take_effect() -> None:
     assert kinds == ["Conv2d", "GELU", "MaxPool2d", "Flatten", "Dropout", "Linear"]
     deep = mlp.build({"hidden": [5, 6, 7], "activation": "tanh"}, (64,), 10)
     assert [layer.out_features for layer in deep if isinstance(layer, torch.nn.Linear)] == [5, 6, 7, 10]
+
+
+def test_gpt_predicts_each_place_from_those_before_it() -> None:
+    torch.manual_seed(0)
+    module = gpt.build({"depth": 1, "width": 8, "heads": 2}, (6,), 5).eval()
+    x = torch.randint(5, (2, 6))
+    other = x.clone()
+    other[:, 4] = (other[:, 4] + 1) % 5
+    before, after = module(x), module(other)
+    assert before.shape == (2, 6, 5)
+    assert torch.equal(before[:, :4], after[:, :4])
+    assert not torch.equal(before[:, 4:], after[:, 4:])
+    published = publish(module, gpt.OBJECTIVE, (x, x))
+    assert load(published.document).batch(3) == {"x": ((3, 6), "int64"), "y": ((3, 6), "int64")}
+
+
+def test_gpt_takes_rows_of_tokens_and_heads_that_divide_its_width() -> None:
+    with pytest.raises(JobRefused, match="rows of tokens"):
+        gpt.build({}, (8, 8), 10)
+    with pytest.raises(JobRefused, match=r"heads: a width of 64 is no multiple of 5"):
+        gpt.build({"heads": 5}, (8,), 10)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_in_bf16_matrix_products_are_and_what_goes_in_and_out_is_not(name: str) -> None:
+    torch.manual_seed(0)
+    tokens = name == "gpt"
+    architecture = plugins.load(architectures.__name__, name)
+    module = architecture.build({}, (8,) if tokens else (1, 8, 8), 10)
+    labels = torch.arange(32).reshape(4, 8) % 10
+    example = (labels, labels) if tokens else (torch.randn(4, 1, 8, 8), torch.arange(4))
+    half, full = (load(publish(module, architecture.OBJECTIVE, example, precision=one).document) for one in PRECISIONS)
+    assert (half.precision, full.precision) == PRECISIONS
+    assert half.state == full.state
+    assert half.digest != full.digest

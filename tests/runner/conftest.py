@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from handmade import IMAGES, VECTORS
 
 from gradmarket.market.model.figures import Published
 from gradmarket.runner import Runner, RunnerSettings
@@ -19,12 +20,12 @@ def runner() -> Iterator[Runner]:
 
 @pytest.fixture(scope="session")
 def mlp(runner: Runner) -> Published:
-    return runner.publish("mlp", {"hidden": [32], "dropout": 0.25}, (64,), 10, seed=1)
+    return runner.publish("mlp", {"hidden": [32], "dropout": 0.25}, VECTORS, seed=1)
 
 
 @pytest.fixture(scope="session")
 def cnn(runner: Runner) -> Published:
-    return runner.publish("cnn", {"channels": [4, 8]}, (1, 8, 8), 10, seed=1)
+    return runner.publish("cnn", {"channels": [4, 8]}, IMAGES, seed=1)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from handmade import encoded, linear, node, value, with_nodes
+from handmade import IMAGES, VECTORS, encoded, linear, node, value, with_nodes
 
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
 from gradmarket.market.job import GradientStep
@@ -40,7 +40,8 @@ def test_two_children_compute_the_same_bits(
 ) -> None:
     with Runner(RunnerSettings()) as other:
         assert other.determinism_class() == runner.determinism_class()
-        for published, batch in ((mlp, digits), (cnn, images)):
+        half = runner.publish("cnn", {"channels": [4]}, IMAGES, seed=1, precision="bf16")
+        for published, batch in ((mlp, digits), (cnn, images), (half, images)):
             runner.load(published.document)
             other.load(published.document)
             ours, theirs = (one.compute(published.parameters, batch, SEED, STEP) for one in (runner, other))
@@ -105,8 +106,8 @@ def test_the_bound_is_that_of_the_current_document(runner: Runner, mlp: Publishe
 
 
 def test_publishing_is_a_function_of_the_seed(runner: Runner, mlp: Published) -> None:
-    again = runner.publish("mlp", {"hidden": [32], "dropout": 0.25}, (64,), 10, seed=1)
-    other = runner.publish("mlp", {"hidden": [32], "dropout": 0.25}, (64,), 10, seed=2)
+    again = runner.publish("mlp", {"hidden": [32], "dropout": 0.25}, VECTORS, seed=1)
+    other = runner.publish("mlp", {"hidden": [32], "dropout": 0.25}, VECTORS, seed=2)
     assert again.document == mlp.document == other.document
     assert bits(again.parameters) == bits(mlp.parameters) != bits(other.parameters)
 
@@ -124,7 +125,7 @@ def test_an_unknown_architecture_or_argument_is_refused(
     runner: Runner, architecture: str, arguments: dict[str, str], field: str
 ) -> None:
     with pytest.raises(JobRefused) as refused:
-        runner.publish(architecture, arguments, (64,), 10, seed=1)
+        runner.publish(architecture, arguments, VECTORS, seed=1)
     assert refused.value.field == field
     assert str(refused.value).count(field) == 1
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade import Raw, encoded, linear, node, tensor, value
+from handmade import VECTORS, Raw, encoded, linear, node, tensor, value
 
 from gradmarket.market.errors import MarketError, OutOfMemory, Refused, RunnerCrashed, RunnerTimeout
 from gradmarket.market.job import GradientStep
@@ -136,7 +136,7 @@ def taken_over(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Runner]:
 @pytest.mark.parametrize("behaviour", CRASHES)
 def test_what_a_broken_child_says_is_not_believed(taken_over: Callable[[str], Runner], behaviour: str) -> None:
     with taken_over(behaviour) as runner, pytest.raises(RunnerCrashed):
-        runner.publish("mlp", {}, (64,), 10, seed=1)
+        runner.publish("mlp", {}, VECTORS, seed=1)
     assert runner.pid is None
 
 
@@ -144,7 +144,7 @@ def test_a_child_that_says_nothing_is_late(taken_over: Callable[[str], Runner]) 
     with taken_over("silence") as runner:
         runner.settings = RunnerSettings(seconds=0.5)
         with pytest.raises(RunnerTimeout):
-            runner.publish("mlp", {}, (64,), 10, seed=1)
+            runner.publish("mlp", {}, VECTORS, seed=1)
 
 
 def test_a_child_cannot_shrink_the_memory_that_it_shares(taken_over: Callable[[str], Runner]) -> None:

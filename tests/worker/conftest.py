@@ -13,7 +13,7 @@ from gradmarket.contracts import calls, events
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 from gradmarket.contracts.transactions import execute, mined
-from gradmarket.market.data.manifest import Column, Manifest, Partition
+from gradmarket.market.data.manifest import Column, Labelled, Manifest, Partition
 from gradmarket.market.job import JobSpec, Publication, canonical
 from gradmarket.market.model.figures import Published
 from gradmarket.market.model.tensors import pack
@@ -56,7 +56,7 @@ def runner() -> Iterator[Runner]:
 
 @pytest.fixture(scope="session")
 def published(runner: Runner) -> Published:
-    return runner.publish("mlp", {"hidden": [8]}, input_shape=(4,), classes=3, seed=0)
+    return runner.publish("mlp", {"hidden": [8]}, Labelled(dtype="float32", shape=(4,), classes=3), seed=0)
 
 
 @pytest.fixture

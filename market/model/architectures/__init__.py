@@ -1,1 +1,1 @@
-"""Ready architectures: one file each, `build(arguments, input_shape, classes) -> nn.Module` and its OBJECTIVE, a loss."""
+"""Ready architectures: one file each, `build(arguments, input_shape, classes) -> nn.Module` and OBJECTIVE, a loss."""
