@@ -21,23 +21,26 @@ from gradmarket.market.model.compute import compute
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.publish import classification, publish
 from gradmarket.market.model.document.schema import load
+from gradmarket.market.rules.calibration import RUNS
 from gradmarket.simulation.lies import Gradient, Question, Table, table
 
 PREFIX = "tolerance."
 ROWS = 256
-QUESTIONS = 20
+JUDGED = 10
 DRAWS = 10
 SHAPE = (1, 8, 8)
 CLASSES = 10
 RATE = 0.1
+QUESTIONS = RUNS + JUDGED
 CODECS = ("fp32", "bf16")
 HEAD = f"""# Which lies the tolerance verifier believes
 
-Made by `python -m benchmarks.tolerance > docs/tolerance.md`: {QUESTIONS} tasks of {ROWS} rows a model, half of them to
-calibrate on, the other half judged under {DRAWS} seeds for each lie. Two honest workers compute each task: one thread,
-and two threads without oneDNN over the rows in the opposite order. *Parted* counts honest pairs that did not agree,
-*believed* lies that agreed with an honest answer. *Over the threshold* is the largest tensor's deviation in thresholds:
-the largest of honest pairs, the smallest of lies; at 1 the verdict turns. "One small tensor" is off by a twentieth.
+Made by `python -m benchmarks.tolerance > docs/tolerance.md`: {QUESTIONS} tasks of {ROWS} rows a model, {RUNS}
+of them to calibrate on, the others judged under {DRAWS} seeds for each lie. Two honest workers compute each
+task: one thread, and two threads without oneDNN over the rows in the opposite order. *Parted* counts honest
+pairs that did not agree, *believed* lies that agreed with an honest answer. *Over the threshold* is the largest
+tensor's deviation in thresholds: the largest of honest pairs, the smallest of lies; at 1 the verdict turns.
+"One small tensor" is off by a twentieth.
 """
 
 

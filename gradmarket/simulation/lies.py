@@ -24,7 +24,6 @@ Gradient = dict[str, Vector]
 CLASSES: Final = ("class-a", "class-b")
 LIAR: Final = ReplicaId("liar")
 HONEST: Final = (ReplicaId("a"), ReplicaId("b"))
-CALIBRATION_RUNS: Final = 80
 
 
 @dataclass(frozen=True)
@@ -117,15 +116,15 @@ class Table:
 
 
 def table(questions: Iterable[Question], answers: tuple[Answer, Answer], codec: Codec, draws: int) -> Table:
-    """Calibrates on the first questions and judges the others, each under `draws` seeds a lie.
+    """Calibrates on the first 59 questions and judges the others, each under `draws` seeds a lie.
 
     Raises JobRefused where honest answers are too far apart for any threshold.
     """
     known = list(questions)
-    half = len(known) // 2
-    found = calibration.calibrate(_observations(known[:half], answers, codec), "any")[CLASSES]
+    first, others = known[: calibration.RUNS], known[calibration.RUNS :]
+    found = calibration.calibrate(_observations(first, answers, codec), "any")[CLASSES]
     allowed = {CLASSES: found.tau, (CLASSES[0],) * 2: found.tau, (CLASSES[1],) * 2: found.tau}
-    judged = {name: list(_judged(known[half:], answers, lie, codec, allowed, draws)) for name, lie in LIES.items()}
+    judged = {name: list(_judged(others, answers, lie, codec, allowed, draws)) for name, lie in LIES.items()}
     honest = [(apart, split) for each in judged.values() for apart, split, _, _ in each]
     lines = [Line("honest", len(honest), sum(split for _, split in honest), max(apart for apart, _ in honest))]
     for name, seen in judged.items():
@@ -134,13 +133,10 @@ def table(questions: Iterable[Question], answers: tuple[Answer, Answer], codec: 
 
 
 def _observations(questions: list[Question], answers: tuple[Answer, Answer], codec: Codec) -> Iterator[Observation]:
-    """At least as many runs as a calibration needs: each pair of answers under several seeds."""
-    each = -(-CALIBRATION_RUNS // len(questions))
     for number, question in enumerate(questions):
         one, other = (_carried(answer(question), codec) for answer in answers)
-        for draw in range(each):
-            seed = _seed("calibrate", number, draw)
-            yield Observation(CLASSES, "any", deviations(sketch(one, seed), sketch(other, seed)))
+        seed = _seed("calibrate", number, 0)
+        yield Observation(str(number), CLASSES, "any", deviations(sketch(one, seed), sketch(other, seed)))
 
 
 def _judged(

@@ -3,9 +3,9 @@
     tau = 10 * the largest deviation seen, at least 10^-6
 
 for each tensor, pair of determinism classes and codec. With n runs, at least the share b of all honest runs lies below
-the largest one seen with confidence 1 - b^n (Wilks 1941): 59 runs make that 95 % of runs at 95 %, and the factor of ten
-stands above. Lies are decades away (docs/tolerance.md has the table): the least of them, a 1 % backdoor, is at 10^-2. Where
-honest noise would need a threshold over 5 * 10^-3, none tells one from the other, and the job is refused.
+the largest one seen with confidence 1 - b^n (Wilks 1941): 59 runs make that 95 % of runs at 95 %, and the factor of
+ten stands above. Lies are decades away (docs/tolerance.md has the table): the least of them, a 1 % backdoor, is at
+10^-2. Where honest noise would need a threshold over 5 * 10^-3, none tells one from the other, and the job is refused.
 """
 
 from collections import defaultdict
@@ -29,6 +29,8 @@ SHARE: Final = 0.95
 class Observation:
     """One task computed honestly in two classes (or twice in one), both decoded from `codec`."""
 
+    task: str
+    """Runs count once a task: what a codec's rounding does to one task it does under every seed."""
     classes: Classes
     codec: str
     deviations: Mapping[str, float]
@@ -65,8 +67,9 @@ def allowed(found: Mapping[Classes, Evidence]) -> Allowed:
 
 def _evidence(classes: Classes, seen: list[Observation]) -> Evidence:
     named = " and ".join(classes)
-    if len(seen) < RUNS:
-        raise JobRefused("verifier", f"{len(seen)} honest runs of {named}: a threshold needs {RUNS}")
+    runs = len({observation.task for observation in seen})
+    if runs < RUNS:
+        raise JobRefused("verifier", f"{runs} honest runs of {named}: a threshold needs {RUNS}")
     if any(observation.deviations.keys() != seen[0].deviations.keys() for observation in seen):
         raise JobRefused("verifier", f"honest runs of {named} differ in their tensors")
     largest = {name: float(np.max([each.deviations[name] for each in seen])) for name in seen[0].deviations}
@@ -74,4 +77,4 @@ def _evidence(classes: Classes, seen: list[Observation]) -> Evidence:
     for name, threshold in tau.items():
         if not threshold <= MOST:
             raise JobRefused("verifier", f"{name}: honest runs of {named} need {threshold:.1e}, over {MOST:.0e}")
-    return Evidence(len(seen), 1.0 - SHARE ** len(seen), largest, tau)
+    return Evidence(runs, 1.0 - SHARE**runs, largest, tau)

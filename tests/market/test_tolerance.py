@@ -1,5 +1,6 @@
 """Near ballots agree, chains do not, and a threshold rests on enough honest runs or does not exist."""
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -123,7 +124,10 @@ def test_groups_part_the_revealed_and_no_two_members_are_over_twice_the_threshol
 def seen(deviation: float, count: int = calibration.RUNS, codec: str = "fp32") -> list[Observation]:
     generator = np.random.default_rng(5)
     largest = [*(deviation * generator.uniform(0.1, 0.9, count - 1)), deviation]
-    return [Observation(("cpu", "gpu"), codec, {"big": float(value), "small": 1e-8}) for value in largest]
+    return [
+        Observation(f"task {number}", ("cpu", "gpu"), codec, {"big": float(value), "small": 1e-8})
+        for number, value in enumerate(largest)
+    ]
 
 
 def test_a_threshold_is_ten_times_the_largest_seen_with_its_evidence() -> None:
@@ -137,6 +141,8 @@ def test_a_threshold_is_ten_times_the_largest_seen_with_its_evidence() -> None:
 def test_too_few_runs_too_much_noise_or_another_codec_give_none() -> None:
     with pytest.raises(JobRefused, match="58 honest runs of cpu and gpu"):
         calibrate(seen(1e-7, 58), "fp32")
+    with pytest.raises(JobRefused, match="1 honest runs"):
+        calibrate([replace(observation, task="one") for observation in seen(1e-7)], "fp32")
     with pytest.raises(JobRefused, match=r"big: .* over 5e-03"):
         calibrate(seen(5.1e-4), "fp32")
     with pytest.raises(JobRefused, match="nan"):

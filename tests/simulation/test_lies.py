@@ -52,7 +52,7 @@ def other(question: Question) -> Gradient:
 
 
 def test_no_lie_is_believed_and_no_honest_pair_is_parted() -> None:
-    found = table(questions(6), (one, other), codec("fp32"), draws=4)
+    found = table(questions(62), (one, other), codec("fp32"), draws=4)
     assert {line.name for line in found.lines} == {"honest", *LIES}
     assert [line.mistakes for line in found.lines] == [0] * len(found.lines)
     assert found.largest < 1e-6 < found.threshold < 1e-4
@@ -64,7 +64,7 @@ def test_an_honest_pair_too_far_apart_for_any_threshold_is_refused() -> None:
         return {name: tensor * np.float32(1.002) for name, tensor in one(question).items()}
 
     with pytest.raises(JobRefused, match="over 5e-03"):
-        table(questions(4), (one, rough), codec("fp32"), draws=1)
+        table(questions(60), (one, rough), codec("fp32"), draws=1)
 
 
 def test_each_lie_differs_from_the_truth() -> None:
