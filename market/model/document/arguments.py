@@ -46,10 +46,14 @@ def check_argument(kind: str, value: Any, kinds: Kinds) -> Argument:
 
 
 def _reference(value: Any, kinds: Kinds, kind: str) -> Reference:
-    refuse_unless(isinstance(value, dict) and set(value) == {"v"}, f"{_shown(value)} is not a {kind} value")
+    """Reasons are put into words only when they are needed: most of a document is references."""
+    if not isinstance(value, dict) or set(value) != {"v"}:
+        raise DocumentRefused(f"{_shown(value)} is not a {kind} value")
     number = value["v"]
-    refuse_unless(type(number) is int and 0 <= number < len(kinds), f"there is no value {_shown(number)} yet")
-    refuse_unless(kinds[number] == kind, f"value {number} is not of kind {kind}")
+    if type(number) is not int or not 0 <= number < len(kinds):
+        raise DocumentRefused(f"there is no value {_shown(number)} yet")
+    if kinds[number] != kind:
+        raise DocumentRefused(f"value {number} is not of kind {kind}")
     return Reference(number)
 
 
@@ -60,8 +64,9 @@ def _tensor(value: Any, kinds: Kinds) -> Reference:
 def _integer(value: Any, kinds: Kinds) -> int | Reference:
     if isinstance(value, dict):
         return _reference(value, kinds, "int")
-    refuse_unless(type(value) is int and abs(value) <= INTEGER_LIMIT, f"{_shown(value)} is not an allowed integer")
-    return int(value)
+    if type(value) is not int or abs(value) > INTEGER_LIMIT:
+        raise DocumentRefused(f"{_shown(value)} is not an allowed integer")
+    return value
 
 
 def _float(value: Any, _kinds: Kinds) -> float:
