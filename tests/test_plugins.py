@@ -19,14 +19,17 @@ from gradmarket.market.data import formats
 from gradmarket.market.errors import PayloadRefused, Refused
 from gradmarket.market.gradient import aggregators, codecs, optimizers
 from gradmarket.market.gradient.aggregators import Band
+from gradmarket.market.rules import replication, verifiers
 
 Vector = NDArray[np.float32]
-FOLDERS = (codecs, aggregators, optimizers, formats)
+FOLDERS = (codecs, aggregators, optimizers, formats, replication, verifiers)
 LOOKUPS = {
     codecs: codecs.codec,
     aggregators: aggregators.aggregator,
     optimizers: optimizers.optimizer,
     formats: formats.format_of,
+    replication: replication.policy,
+    verifiers: verifiers.verifier,
 }
 SEEDS = st.binary(min_size=32, max_size=32)
 SHARDS = st.integers(0, 300).flatmap(lambda size: st.integers(0, 2**32).map(lambda seed: normal(seed, size)))
