@@ -10,6 +10,7 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.payload import Layout
 from gradmarket.market.job import DocumentModel, JobSpec, Publication, ReadyModel
 from gradmarket.market.model import tensors
+from gradmarket.market.model.cost import cost
 from gradmarket.market.model.tensors import Expected
 from gradmarket.market.terms import Digest
 from gradmarket.requester.blobs import Blobs
@@ -67,7 +68,7 @@ class Modelling:
     ) -> Model:
         with self._lock:
             info = self._runner.load(blobs.read(document))
-            bound = self._runner.bound(spec.step.pass_rows)
+            found = cost(info.document, self._runner.bound(spec.step.pass_rows), spec.step)
         tensors.unpack(blobs.read(parameters), info.document.state)
         if info.document.precision != spec.precision:
             raise JobRefused("precision", f"{spec.precision}, and the document computes in {info.document.precision}")
@@ -78,8 +79,8 @@ class Modelling:
             layout=info.layout,
             counters=info.document.counters,
             inputs=info.document.batch(1),
-            flops=bound.operations * spec.step.passes,
-            peak_bytes=bound.peak_bytes,
+            flops=found.operations,
+            peak_bytes=found.memory,
         )
 
     def held_out(self, blobs: Blobs, manifest: Manifest, partition: Partition) -> dict[str, np.ndarray]:

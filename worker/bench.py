@@ -12,6 +12,7 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import encode
 from gradmarket.market.job import Publication, Step
 from gradmarket.market.messages import Offer
+from gradmarket.market.model.cost import cost
 from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.model.tensors import unpack
 from gradmarket.market.terms import Digest
@@ -19,7 +20,7 @@ from gradmarket.market.wire import digest_of
 from gradmarket.runner import DocumentInfo, Runner
 from gradmarket.worker.ahead import Ahead
 from gradmarket.worker.fetch import Fetcher
-from gradmarket.worker.policy import Limits, too_heavy
+from gradmarket.worker.policy import Limits, Reason, too_heavy
 from gradmarket.worker.worth import Effort
 
 Arrays = Mapping[str, np.ndarray]
@@ -39,6 +40,8 @@ class Bench:
         self._limits = limits
         self._compute = compute or runner.compute
         self._info: DocumentInfo | None = None
+        self._borne: Digest | None = None
+        """The publication whose step this machine was last found to bear."""
         self._partitions: Ahead[Arrays] = Ahead(PARTITIONS_KEPT)
         self._states: Ahead[Arrays] = Ahead(STATES_KEPT)
         self._manifests: dict[Digest, Manifest] = {}
@@ -61,7 +64,7 @@ class Bench:
 
     def expect(self, publication: Publication, offer: Offer) -> None:
         """Fetches what this task needs, in good time; what is wrong with it is said when it is worked on."""
-        if self._info is None or self._info.document.digest != publication.document:
+        if self._info is None or self._borne != publication.digest:
             return
         self._expect_partition(publication, offer.round, offer.task)
         digest, wanted = digest_of(offer.parameters), self._info.document.state
@@ -91,18 +94,24 @@ class Bench:
         """
         document = publication.document
         if self._info is None or self._info.document.digest != document or self._runner.current != document:
-            self._info = None
-            info = self._runner.load(self._fetcher.blob(publication.document))
-            self._bear(publication.spec.step)
-            self._info = info
+            self._info, self._borne = None, None
+            self._info = self._runner.load(self._fetcher.blob(document))
+        if self._borne != publication.digest:
+            self._bear(publication, self._info)
+            self._borne = publication.digest
         return self._info
 
-    def _bear(self, step: Step) -> None:
-        bound = self._runner.bound(step.pass_rows)
-        operations = bound.operations * step.passes
-        reason = too_heavy(operations, bound.peak_bytes, self._limits)
-        if reason is not None:
-            raise Refused(f"{reason}: {operations:.3g} operations, {bound.peak_bytes} bytes")
+    def _bear(self, publication: Publication, info: DocumentInfo) -> None:
+        """Only document and manifest are fetched for this: parameters and partitions are large."""
+        step = publication.spec.step
+        found = cost(info.document, self._runner.bound(step.pass_rows), step)
+        heavy = too_heavy(found.operations, found.memory, self._limits)
+        if heavy is not None:
+            raise Refused(f"{heavy}: {found.operations:.3g} operations, {found.memory} bytes")
+        partitions = training(self._manifest(publication.manifest), publication.spec)
+        download = found.state + max((partition.bytes for partition in partitions), default=0)
+        if download > self._limits.max_download:
+            raise Refused(f"{Reason.TOO_MANY_BYTES}: {download} of {self._limits.max_download}")
 
     def _parameters(self, digest: Digest, info: DocumentInfo) -> Arrays:
         return self._states.take(digest, lambda: unpack(self._fetcher.blob(digest), info.document.state))

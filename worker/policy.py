@@ -56,6 +56,8 @@ class Reason(StrEnum):
     """A small document that computes for a day."""
     TOO_MUCH_MEMORY = "the step needs more memory than was allowed"
     """A small document that takes the machine down."""
+    TOO_MANY_BYTES = "parameters and a partition are more bytes than were allowed"
+    """A link to a disk full of zeros."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class Limits:
     margin_s: float
     max_flops: float
     max_memory: int
+    max_download: int = 2**40
     min_per_tflop: Amount = NOTHING
     min_per_hour: Amount = NOTHING
 

@@ -108,6 +108,7 @@ def limits_of(settings: Settings) -> Limits:
         margin_s=settings.margin_s,
         max_flops=settings.max_flops,
         max_memory=settings.max_memory,
+        max_download=settings.max_disk,
     )
 
 

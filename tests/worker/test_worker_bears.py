@@ -1,0 +1,107 @@
+"""What is over a worker's limits is declined before anything large was downloaded for it."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradmarket.market.errors import Refused
+from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.messages import Offer
+from gradmarket.market.rules.secrets import task_seed
+from gradmarket.market.terms import Amount, Digest, Hash, Units
+from gradmarket.market.wire import hash_of
+from gradmarket.runner import Runner
+from gradmarket.worker.bench import Bench
+from gradmarket.worker.cache import Cache
+from gradmarket.worker.fetch import Fetcher
+from gradmarket.worker.policy import Limits
+
+LIMITS = Limits(frozenset(), Amount(1), 1, 1, 60.0, max_flops=1e7, max_memory=2**30)
+NOTHING = Hash(bytes(32))
+MakeBench = Callable[[Limits], Bench]
+
+
+@pytest.fixture
+def asked() -> list[Digest]:
+    """The blobs that were asked for, in order."""
+    return []
+
+
+@pytest.fixture
+def make_bench(tmp_path: Path, runner: Runner, blobs: dict[Digest, bytes], asked: list[Digest]) -> Iterator[MakeBench]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            digest = Digest(self.path.rpartition("/")[2])
+            asked.append(digest)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(blobs[digest])))
+            self.end_headers()
+            self.wfile.write(blobs[digest])
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Says nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    origin = f"http://127.0.0.1:{server.server_port}"
+    with closing(Fetcher(Cache(tmp_path / "cache", 2**26), origin, 2**24)) as fetcher:
+        yield lambda limits: Bench(runner, fetcher, limits)
+    server.shutdown()
+    server.server_close()
+
+
+def heavier(publication: Publication, **step: Any) -> Publication:
+    changed = publication.spec.model_dump(mode="json") | {"step": {"rows": 8, **step}}
+    return publication.model_copy(update={"spec": JobSpec.model_validate(changed)})
+
+
+def offer(publication: Publication) -> Offer:
+    seed = task_seed(publication.spec.seed, 0, 0)
+    parameters = hash_of(publication.parameters)
+    return Offer(1, NOTHING, 0, 0, 0, parameters, seed, Units(1), NOTHING, 600, 600, 600)
+
+
+TOO_LITTLE = {
+    "operations": replace(LIMITS, max_flops=10.0),
+    "memory": replace(LIMITS, max_memory=100),
+    "bytes": replace(LIMITS, max_download=100),
+}
+
+
+@pytest.mark.parametrize("what", TOO_LITTLE)
+def test_only_document_and_manifest_were_fetched(
+    make_bench: MakeBench, publication: Publication, asked: list[Digest], what: str
+) -> None:
+    bench = make_bench(TOO_LITTLE[what])
+    for _ in range(2):
+        with pytest.raises(Refused, match=what):
+            bench.work(publication, offer(publication))
+        bench.expect(publication, offer(publication))
+    assert set(asked) <= {publication.document, publication.manifest}
+
+
+def test_what_it_bears_is_fetched_and_computed(
+    make_bench: MakeBench, publication: Publication, asked: list[Digest]
+) -> None:
+    payload, _ = make_bench(LIMITS).work(publication, offer(publication))
+    assert payload
+    assert asked[:2] == [publication.document, publication.manifest]
+    assert publication.parameters in asked
+
+
+def test_a_heavier_step_of_the_document_that_is_loaded_is_declined(
+    make_bench: MakeBench, publication: Publication
+) -> None:
+    bench = make_bench(LIMITS)
+    assert bench.work(publication, offer(publication))
+    inner = {"kind": "local", "steps": 10_000, "rows": 32, "optimizer": {"lr": 0.1}}
+    for wide in (heavier(publication, rows=1_000_000, microbatch=32), heavier(publication, **inner)):
+        with pytest.raises(Refused, match="operations"):
+            bench.work(wide, offer(wide))
+    assert bench.work(publication, offer(publication))
