@@ -1,4 +1,4 @@
-"""Eight answers of 8.4 million parameters merged by each aggregator: input for each second of CPU, beside copying it."""
+"""Eight answers of 8.4 million parameters, merged by each aggregator: input a second of CPU, beside copying it."""
 
 import time
 from collections.abc import Callable, Iterator

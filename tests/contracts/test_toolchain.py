@@ -22,7 +22,9 @@ def test_the_path_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("tool", ["anvil", "cast", "forge", "node"])
-def test_each_program_is_found_off_the_path_and_runs(tool: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_each_program_is_found_off_the_path_and_runs(
+    tool: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     subprocess.run([toolchain.find(tool), "--version"], stdout=subprocess.DEVNULL, check=True)
 
