@@ -88,6 +88,14 @@ class Market:
         _check(there)
         return digest
 
+    def blob(self, digest: str) -> bytes:
+        """A blob that lies there; raises Damaged where the bytes have another digest."""
+        with _answering(self.url), self._stream(f"/v1/blobs/{digest}", {}) as (response, _):
+            data = response.read()
+        if digest != f"blake3:{blake3(data).hexdigest()}":
+            raise Damaged(f"the service sent other bytes than those of {digest}")
+        return data
+
     def watch(self, job_id: str, after: int = 0, silence_s: float = 2.0) -> Iterator[Event | None]:
         """The job's events as they happen, until it has ended; None after each `silence_s` without one."""
         while True:

@@ -1,6 +1,7 @@
-"""`gradmarket job plan`: what a job would cost and how safe it would be, before anything is posted."""
+"""`gradmarket job plan`: what a job would take and cost, and how safe it would be, before anything is posted."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,15 +10,19 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from gradmarket.commands.edge import JsonOption, say_json, told
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json, told
+from gradmarket.commands.resources import Speed, lines, resources
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
+from gradmarket.place import find
 from gradmarket.trust.forecast import Assumed, Forecast, forecast
 from gradmarket.trust.picture import svg
 
 ShareOption = Annotated[list[float] | None, typer.Option("--colluders", help="Share of workers that act as one.")]
 AuditOption = Annotated[float, typer.Option(min=0.0, max=1.0, help="Probability that an accepted task is audited.")]
 AmountOption = Annotated[int, typer.Option(min=0, help="In the token's smallest unit.")]
+SpeedOption = Annotated[float, typer.Option(min=1e-6, help="TFLOP/s of a worker.")]
+LinkOption = Annotated[float, typer.Option(min=1e-3, help="Mbit/s of a worker's link.")]
 DEFAULT_SHARES = (0.1, 0.2, 0.3)
 
 
@@ -34,9 +39,17 @@ def command(read: Callable[[str], JobSpec]) -> Callable[..., None]:
         saved: Annotated[int | None, typer.Option(min=0, help="What not computing saves; the price if none.")] = None,
         benefit: AmountOption = 0,
         picture: Annotated[Path | None, typer.Option("--svg", help="File to draw it to.")] = None,
+        tflops: SpeedOption = 10.0,
+        mbit: LinkOption = 100.0,
+        market: MarketOption = None,
+        token: TokenOption = None,
+        data: DataOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """What a job costs at most; with --trust how safe it is against workers that act as one. Posts nothing."""
+        """What a job costs at most and takes, or with --trust how safe it is against workers that act as one.
+
+        Posts nothing. What was uploaded is asked of the service; a ready model is made here.
+        """
         with told():
             spec = read(file)
             price = spec.price.most
@@ -46,11 +59,16 @@ def command(read: Callable[[str], JobSpec]) -> Callable[..., None]:
             found = forecast(spec, assumed) if trust or picture else None
             if picture and found:
                 picture.write_text(svg(found, workers))
+            speed = Speed(tflops, mbit, workers or spec.tasks_per_round * spec.replication.replicas)
+            taken = None if found else resources(spec, lambda: find(market, token, data).market(), speed)
         if as_json:
-            say_json(_costs(spec) | ({"assumed": _told(assumed), "trust": found.as_json()} if found else {}))
+            more = {"assumed": _told(assumed), "trust": found.as_json()} if found else {}
+            say_json(_costs(spec) | more | ({"speed": asdict(speed), "takes": asdict(taken)} if taken else {}))
             return
         for name, value in _costs(spec).items():
             typer.echo(f"{name.replace('_', ' '):>14}  {value}")
+        for name, value in lines(taken, speed) if taken else ():
+            typer.echo(f"{name:>14}  {value}")
         if found:
             _show(found, assumed)
 
