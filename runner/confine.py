@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gradmarket.runner import landlock
+
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_SECCOMP: Final = 22
 _PR_SET_NO_NEW_PRIVS: Final = 38
@@ -65,6 +67,11 @@ class _FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
+MEASURES: Final = ("network", "files", "calls")
+"""What a machine may offer: no network at all, no files but code and libraries to read, and a filter of system calls
+that leaves no programs, processes, sockets or signals to others."""
+
+
 def confine(parent: int, follow_parent: bool, device: str, memory_bytes: int) -> list[str]:
     """Puts on what this machine offers, after torch was imported and before any thread is started; names what holds.
 
@@ -81,9 +88,10 @@ def confine(parent: int, follow_parent: bool, device: str, memory_bytes: int) ->
     calls = _CALLS.get(platform.machine())
     measures = {
         "network": any(_libc().unshare(flags) == 0 for flags in (_CLONE_NEWUSER | _CLONE_NEWNET, _CLONE_NEWNET)),
+        "files": _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 and landlock.restrict(device),
         "calls": calls is not None and _filter(_instructions(calls)),
     }
-    return [name for name, holds in measures.items() if holds]
+    return [name for name in MEASURES if measures[name]]
 
 
 def _limit_resources(device: str, memory_bytes: int) -> None:
@@ -106,12 +114,10 @@ def _limit(which: int, value: int) -> None:
 
 
 def _filter(instructions: Sequence[bytes]) -> bool:
-    """Installs a seccomp filter for good; what it forbids fails with EPERM."""
+    """Installs a seccomp filter for good, once new privileges are given up; what it forbids fails with EPERM."""
     code = b"".join(instructions)
     program = _FilterProgram(len(instructions), ctypes.c_char_p(code))
     libc = _libc()
-    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        return False
     return bool(libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) == 0)
 
 

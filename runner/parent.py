@@ -19,6 +19,7 @@ from gradmarket.market.model.figures import Bound, Metrics, Published
 from gradmarket.market.model.layout import check_batch, check_state, layout
 from gradmarket.market.model.tensors import Expected, unpack
 from gradmarket.runner.arena import Arena, described, encoded, end_of, planned
+from gradmarket.runner.confine import MEASURES
 from gradmarket.runner.process import Child
 from gradmarket.runner.reader import Reader
 from gradmarket.runner.settings import RunnerSettings
@@ -114,6 +115,11 @@ class Runner:
         """Runners of one class compute the same bits; see protocol: proven by votes, never by this name alone."""
         with self._lock:
             return self._running().greeting.determinism_class
+
+    def missing(self) -> tuple[str, ...]:
+        """The measures of confine.py that this machine does not offer."""
+        with self._lock:
+            return tuple(name for name in MEASURES if name not in self._running().greeting.confined)
 
     def publish(
         self,

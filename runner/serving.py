@@ -8,6 +8,7 @@ import json
 import os
 import select
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ def configuration() -> Configuration:
 
 def serve(told: Configuration, greeting: Callable[[], str], answers: dict[str, Callable[[Request], Any]]) -> None:
     """Confines this process, greets with its determinism class, and answers requests by their `do`."""
+    tempfile.tempdir = os.sep  # libraries ask for one when they are first used, and there is none to be written to
     confined = confine(told.parent, told.follow_parent, told.device, told.memory_bytes)
     threading.Thread(target=_end_with, args=(told.requests,), daemon=True).start()
     greeted = {"determinism_class": greeting(), "confined": confined}

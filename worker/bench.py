@@ -110,8 +110,8 @@ class Bench:
             raise Refused(f"{heavy}: {found.operations:.3g} operations, {found.memory} bytes")
         partitions = training(self._manifest(publication.manifest), publication.spec)
         download = found.state + max((partition.bytes for partition in partitions), default=0)
-        if download > self._limits.max_download:
-            raise Refused(f"{Reason.TOO_MANY_BYTES}: {download} of {self._limits.max_download}")
+        if download > self._limits.max_disk:
+            raise Refused(f"{Reason.TOO_MANY_BYTES}: {download} of {self._limits.max_disk}")
 
     def _parameters(self, digest: Digest, info: DocumentInfo) -> Arrays:
         return self._states.take(digest, lambda: unpack(self._fetcher.blob(digest), info.document.state))

@@ -71,7 +71,7 @@ class Limits:
     margin_s: float
     max_flops: float
     max_memory: int
-    max_download: int = 2**40
+    max_disk: int = 2**40
     min_per_tflop: Amount = NOTHING
     min_per_hour: Amount = NOTHING
 

@@ -69,6 +69,7 @@ def opened(crew: Crew, market: Market, facts: ChainFacts, named: bool = True) ->
     )
     crew.stack.callback(fetcher.close)
     limits = limits_of(settings)
+    _say_unconfined(crew)
     bench = Bench(crew.runner, fetcher, limits, crew.wrapper(crew.runner.compute) if crew.wrapper else None)
     desk = Desk(
         settings,
@@ -85,6 +86,13 @@ def opened(crew: Crew, market: Market, facts: ChainFacts, named: bool = True) ->
         Stores(settings.stores),
     )
     return Stall(desk, Purse(sight, key.key, crew.book, crew.journal, desk.money), crew.payout)
+
+
+def _say_unconfined(crew: Crew) -> None:
+    missing = crew.runner.missing()
+    if missing:
+        text = f"Warning: this machine does not confine what computes strangers' models in: {', '.join(missing)}."
+        crew.journal.once("unconfined", text, missing=list(missing))
 
 
 def _sight(settings: Settings, facts: ChainFacts, me: Address, journal: Journal) -> Sight:
@@ -108,7 +116,7 @@ def limits_of(settings: Settings) -> Limits:
         margin_s=settings.margin_s,
         max_flops=settings.max_flops,
         max_memory=settings.max_memory,
-        max_download=settings.max_disk,
+        max_disk=settings.max_disk,
     )
 
 

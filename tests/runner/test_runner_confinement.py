@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gradmarket.runner import Runner
+from gradmarket.runner.confine import MEASURES
 from gradmarket.runner.settings import RunnerSettings, environment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the measures are Linux's")
@@ -38,8 +39,22 @@ ATTEMPTS = """
         descriptor = os.memfd_create("large")
         os.ftruncate(descriptor, 2**29)
 
+    def attempts_on_files():
+        yield "a secret", lambda: open("/etc/passwd").read()
+        yield "a neighbour's environment", lambda: open(f"/proc/{os.getppid()}/environ", "rb").read()
+        yield "a folder", lambda: os.listdir(os.path.expanduser("~"))
+        yield "a new file", lambda: open(sys.argv[1] + "/new", "w")
+        yield "an old file", lambda: open(sys.argv[1] + "/old", "a")
+        yield "a removal", lambda: os.unlink(sys.argv[1] + "/old")
+        yield "another name", lambda: os.rename(sys.argv[1] + "/old", sys.argv[1] + "/other")
+        yield "a folder made", lambda: os.mkdir(sys.argv[1] + "/made")
+        yield "shared memory", lambda: open("/dev/shm/h", "w")
+        yield "a temporary file", lambda: open("/tmp/gradmarket-hostile", "w")
+
     print(json.dumps({
         "held": held,
+        "files": {name: outcome(attempt) for name, attempt in attempts_on_files()},
+        "late import": outcome(lambda: __import__("xmlrpc.client")),
         "socket": outcome(lambda: socket.socket()),
         "socket pair": outcome(lambda: socket.socketpair()),
         "fork": outcome(lambda: os.fork()),
@@ -56,9 +71,12 @@ ATTEMPTS = """
 
 
 @pytest.fixture(scope="module")
-def outcomes() -> dict[str, Any]:
-    code = textwrap.dedent(ATTEMPTS)
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    code, folder = textwrap.dedent(ATTEMPTS), tmp_path_factory.mktemp("theirs")
+    (folder / "old").write_text("theirs")
+    command = [sys.executable, "-c", code, str(folder)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (folder / "old").read_text() == "theirs"
     result: dict[str, Any] = json.loads(answer.stdout)
     return result
 
@@ -68,6 +86,18 @@ def test_network_programs_processes_and_signals_are_gone(outcomes: dict[str, Any
         pytest.skip("this machine does not filter system calls")
     for attempt in ("socket", "socket pair", "fork", "program", "replacement", "kill"):
         assert outcomes[attempt] == "PermissionError", attempt
+
+
+def test_no_file_is_written_and_none_read_but_code_and_libraries(outcomes: dict[str, Any]) -> None:
+    if "files" not in outcomes["held"]:
+        pytest.skip("this machine has no Landlock")
+    for attempt, outcome in outcomes["files"].items():
+        assert outcome in ("PermissionError", "OSError"), attempt
+    assert outcomes["late import"] == "done"
+
+
+def test_a_runner_says_what_its_machine_does_not_offer(runner: Runner, outcomes: dict[str, Any]) -> None:
+    assert set(runner.missing()) == set(MEASURES) - set(outcomes["held"])
 
 
 def test_memory_and_files_have_ceilings(outcomes: dict[str, Any]) -> None:

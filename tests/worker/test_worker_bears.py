@@ -70,7 +70,7 @@ def offer(publication: Publication) -> Offer:
 TOO_LITTLE = {
     "operations": replace(LIMITS, max_flops=10.0),
     "memory": replace(LIMITS, max_memory=100),
-    "bytes": replace(LIMITS, max_download=100),
+    "bytes": replace(LIMITS, max_disk=100),
 }
 
 
