@@ -4,6 +4,7 @@ Unknown fields are refused. Amounts are decimal strings in the token's smallest 
 """
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -11,7 +12,9 @@ from blake3 import blake3
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from gradmarket.market.fields import AmountField, Name, Part, holds_nul
+from gradmarket.market.rules import replication
 from gradmarket.market.rules.pricing import Price
+from gradmarket.market.rules.replication import STRANGER, Lead, Plan, audited
 from gradmarket.market.terms import Amount, Digest
 
 
@@ -150,18 +153,47 @@ class Link(Part):
     codec: Name = "fp32"
 
 
-class Replication(Part):
-    """`replicas` first; more only on disagreement, up to `max_replicas`."""
-
+class FixedReplication(replication.Votes):
     name: Literal["fixed"] = "fixed"
-    replicas: int = Field(default=3, ge=1, le=15)
-    max_replicas: int = Field(default=5, ge=1, le=31)
 
-    @model_validator(mode="after")
-    def _room(self) -> "Replication":
-        if self.max_replicas < self.replicas:
-            raise ValueError("max_replicas is less than replicas")
-        return self
+
+class AuditedReplication(audited.Settings):
+    """One replica; only the audits stand behind it."""
+
+    name: Literal["audited"]
+
+    @property
+    def replicas(self) -> int:
+        return 1
+
+    @property
+    def max_replicas(self) -> int:
+        return 1
+
+
+def _policy(value: Any) -> str:
+    return str(value.get("name", "fixed") if isinstance(value, dict) else getattr(value, "name", "fixed"))
+
+
+Replication = Annotated[
+    Annotated[FixedReplication, Tag("fixed")] | Annotated[AuditedReplication, Tag("audited")],
+    Discriminator(_policy, "no_such_policy", "no policy of this name; there is fixed, audited"),
+]
+"""`name` is a file of rules/replication."""
+
+
+OnFailure = Literal["replay", "go_on", "pause"]
+
+
+class Audit(Part):
+    """Accepted tasks that the requester's own auditor runs again: each with this probability, whoever answered.
+
+    `on_failure`, where the wrong gradient is merged already: `replay` takes the round back and does again what came
+    after it, `go_on` keeps the model as it is, `pause` leaves it to the requester.
+    """
+
+    probability: float = Field(gt=0.0, le=1.0)
+    on_failure: OnFailure = "replay"
 
 
 class Verifier(Part):
@@ -214,8 +246,9 @@ class JobSpec(Part):
     min_tasks: Count | None = None
     staleness: Literal[0] = 0
     seed: int = Field(default=0, ge=0, lt=2**63)
-    replication: Replication = Replication()
+    replication: Replication = FixedReplication()
     verifier: Verifier = Verifier()
+    audit: Audit | None = None
     separation: tuple[Separation, ...] = ("payout",)
     norm_bound: float = Field(default=1000.0, gt=0, le=1e9)
     price: Price
@@ -244,6 +277,20 @@ class JobSpec(Part):
     def tasks_needed(self) -> int:
         """Accepted tasks that close a round."""
         return self.min_tasks or self.tasks_per_round
+
+    def plan(self, lead: Lead = STRANGER) -> Plan:
+        """How a task is checked that `lead` was drawn for."""
+        plan = replication.policy(self.replication.name).plan(self.replication, lead)
+        return plan if self.audit is None else replace(plan, audit=max(plan.audit, self.audit.probability))
+
+    @property
+    def on_failure(self) -> OnFailure:
+        return "replay" if self.audit is None else self.audit.on_failure
+
+    @property
+    def audited(self) -> bool:
+        """Whether any of its tasks may be audited."""
+        return self.plan().audit > 0.0
 
     @property
     def most_expensive(self) -> Amount:

@@ -36,13 +36,19 @@ class JobState(StrEnum):
 
 
 class RoundState(StrEnum):
+    """rewound: it began from a round whose merge an audit took back; it opens anew once that one is merged again."""
+
     OPEN = "open"
     MERGING = "merging"
     CLOSED = "closed"
+    REWOUND = "rewound"
 
 
 class TaskState(StrEnum):
-    """open: its wave wants workers; committing: all are at work; revealing: the wave is closed and its secret open."""
+    """open: its wave wants workers; committing: all are at work; revealing: the wave is closed and its secret open.
+
+    accepted: used or not, an audit may still revoke it; final: nothing can.
+    """
 
     OPEN = "open"
     COMMITTING = "committing"
@@ -53,6 +59,7 @@ class TaskState(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     FINAL = "final"
+    REVOKED = "revoked"
 
 
 class ReplicaState(StrEnum):
@@ -70,6 +77,15 @@ class ReplicaState(StrEnum):
     NOT_NEEDED = "not_needed"
     WITHHELD = "withheld"
     INCONCLUSIVE = "inconclusive"
+
+
+class AuditState(StrEnum):
+    """due: nobody has run the task again; answered: somebody has, and what follows is not yet done."""
+
+    DUE = "due"
+    ANSWERED = "answered"
+    PASSED = "passed"
+    FAILED = "failed"
 
 
 class BatchState(StrEnum):

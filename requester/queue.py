@@ -26,11 +26,11 @@ from gradmarket.requester.broker import PromptAMQP
 from gradmarket.requester.context import Context
 from gradmarket.requester.engine import ready_rows, run_once
 from gradmarket.requester.settings import Settings
-from gradmarket.requester.stages import aggregate, assign, close, expire, judge, plan, publish, settle
+from gradmarket.requester.stages import aftermath, aggregate, assign, audit, close, expire, judge, plan, publish, settle
 from gradmarket.requester.wiring import wired
 
 STAGES: Final[dict[str, ModuleType]] = {
-    stage.TOPIC: stage for stage in (publish, plan, assign, close, judge, expire, aggregate, settle)
+    stage.TOPIC: stage for stage in (publish, plan, assign, close, judge, expire, aggregate, audit, aftermath, settle)
 }
 SWEEP: Final = "gradmarket.sweep"
 RUN: Final = "gradmarket.run"

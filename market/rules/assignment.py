@@ -31,6 +31,8 @@ class Reason(StrEnum):
     """Leases that would only be declined."""
     AT_CAPACITY = "it holds as many leases as it may"
     """Hoarding leases to stall siblings."""
+    BARRED = "an audit of its operator's work failed"
+    """Spoiling more, once caught."""
     SUSPENDED = "it left too many leases or uploads unanswered"
     """Commit and stall; withheld payloads."""
 
@@ -57,6 +59,8 @@ class Candidate:
     least_price: Units
     jobs: frozenset[JobId]
     """None named: any."""
+    barred: bool = False
+    """An audit of its operator's work failed not long ago (rules.reputation)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,8 @@ def why_not(candidate: Candidate, opening: Opening) -> Reason | None:
     """The first reason against, or None."""
     if candidate.strikes >= opening.max_strikes:
         return Reason.SUSPENDED
+    if candidate.barred:
+        return Reason.BARRED
     if candidate.determinism_class != opening.determinism_class:
         return Reason.OTHER_CLASS
     if candidate.party.worker in opening.tried:

@@ -4,11 +4,11 @@ from enum import StrEnum
 from typing import Final, TypeVar
 
 from gradmarket.market.errors import IllegalTransition
-from gradmarket.market.terms import BatchState, JobState, ReplicaState, RoundState, TaskState
+from gradmarket.market.terms import AuditState, BatchState, JobState, ReplicaState, RoundState, TaskState
 
 State = TypeVar("State", bound=StrEnum)
 
-_J, _T, _R, _B = JobState, TaskState, ReplicaState, BatchState
+_J, _T, _R, _B, _A = JobState, TaskState, ReplicaState, BatchState, AuditState
 
 JOB: Final = {
     _J.DRAFT: {_J.AWAITING_FUNDS, _J.FAILED, _J.CANCELLED},
@@ -21,9 +21,10 @@ JOB: Final = {
 }
 
 ROUND: Final = {
-    RoundState.OPEN: {RoundState.MERGING},
+    RoundState.OPEN: {RoundState.MERGING, RoundState.REWOUND},
     RoundState.MERGING: {RoundState.CLOSED},
-    RoundState.CLOSED: set[RoundState](),
+    RoundState.CLOSED: {RoundState.OPEN, RoundState.REWOUND},
+    RoundState.REWOUND: {RoundState.OPEN},
 }
 
 TASK: Final = {
@@ -31,11 +32,12 @@ TASK: Final = {
     _T.COMMITTING: {_T.OPEN, _T.REVEALING, _T.CANCELLED},
     _T.REVEALING: {_T.OPEN, _T.UPLOADING, _T.FAILED},
     _T.UPLOADING: {_T.ACCEPTED, _T.DIVERGED, _T.FAILED},
-    _T.ACCEPTED: {_T.FINAL},
+    _T.ACCEPTED: {_T.FINAL, _T.REVOKED},
     _T.DIVERGED: {_T.FINAL},
     _T.FAILED: set[TaskState](),
     _T.CANCELLED: set[TaskState](),
     _T.FINAL: set[TaskState](),
+    _T.REVOKED: set[TaskState](),
 }
 
 _LEFT_A_LEASE: Final = {_R.EXPIRED, _R.ABANDONED, _R.ERROR, _R.NOT_NEEDED, _R.TOO_LATE}
@@ -48,7 +50,7 @@ REPLICA: Final = {
     **{state: set[ReplicaState]() for state in _LEFT_A_LEASE},
     _R.PAYABLE: set[ReplicaState](),
     _R.DIVERGED: set[ReplicaState](),
-    _R.REJECTED: set[ReplicaState](),
+    _R.REJECTED: {_R.PAYABLE},
     _R.WITHHELD: set[ReplicaState](),
     _R.INCONCLUSIVE: set[ReplicaState](),
 }
@@ -59,7 +61,21 @@ BATCH: Final = {
     _B.SETTLED: {_B.PREPARED},
 }
 
-TABLES: Final = {JobState: JOB, RoundState: ROUND, TaskState: TASK, ReplicaState: REPLICA, BatchState: BATCH}
+AUDIT: Final = {
+    _A.DUE: {_A.ANSWERED},
+    _A.ANSWERED: {_A.PASSED, _A.FAILED},
+    _A.PASSED: set[AuditState](),
+    _A.FAILED: set[AuditState](),
+}
+
+TABLES: Final = {
+    JobState: JOB,
+    RoundState: ROUND,
+    TaskState: TASK,
+    ReplicaState: REPLICA,
+    BatchState: BATCH,
+    AuditState: AUDIT,
+}
 
 PAID: Final = frozenset({_R.PAYABLE, _R.DIVERGED})
 """Replicas that earned the task's price."""
@@ -76,5 +92,5 @@ def step(old: State, new: State) -> State:
 
 
 def over(state: StrEnum) -> bool:
-    """Whether nothing can follow."""
-    return not TABLES[type(state)][state]  # type: ignore[index]
+    """Whether nothing can follow, but for an audit that proves a rejection wrong."""
+    return not TABLES[type(state)][state] or state is _R.REJECTED  # type: ignore[index]

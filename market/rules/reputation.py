@@ -22,6 +22,8 @@ from gradmarket.market.errors import IllegalTransition
 DOUBT: Final = 0.05
 """One minus the confidence."""
 HALF_LIFE_S: Final = 30 * 86_400
+BARRED_S: Final = HALF_LIFE_S
+"""How long an operator gets no work after an audit of its work failed."""
 OUTVOTED: Final = 0.5
 """What a ballot outside the quorum leaves of the evidence."""
 

@@ -6,6 +6,7 @@ The offer commits to a hash chain's `anchor`; wave w is opened by the link that 
 
 so each wave opens one link, and no link tells the next (S/KEY, Lamport 1981). The seed of a wave binds its link to the
 set of commitments that the wave closed over: nobody commits after seeing a seed, and the requester cannot choose one.
+One link more than there can be waves draws whether the accepted task is audited (rules.auditing).
 """
 
 from collections.abc import Iterable
@@ -37,6 +38,11 @@ def links(secret: Hash, waves: int) -> tuple[Hash, ...]:
 
 def anchor(secret: Hash, waves: int) -> Hash:
     return tagged("link", links(secret, waves)[0])
+
+
+def of_task(secret: Hash, max_replicas: int) -> tuple[Hash, ...]:
+    """The links of one task: `max_replicas` waves at most, and the last for the draw of audits."""
+    return links(secret, max_replicas + 1)
 
 
 def opens(link: Hash, opened_before: Hash) -> bool:

@@ -52,6 +52,7 @@ def upgrade() -> None:
         sa.Column("created_at", sa.Float(precision=53), nullable=False),
         sa.Column("ended_at", sa.Float(precision=53), nullable=True),
         sa.Column("compute_seconds", sa.Float(precision=53), nullable=False),
+        sa.Column("rewind_to", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("chain_job"),
     )
@@ -63,6 +64,17 @@ def upgrade() -> None:
         sa.Column("value", sa.String(), nullable=False),
         sa.Column("until", sa.Float(precision=53), nullable=False),
         sa.PrimaryKeyConstraint("value"),
+    )
+    op.create_table(
+        "reputations",
+        sa.Column("operator", sa.String(), nullable=False),
+        sa.Column("determinism_class", sa.String(), nullable=False),
+        sa.Column("evidence", sa.Float(precision=53), nullable=False),
+        sa.Column("at", sa.Float(precision=53), nullable=False),
+        sa.Column("passed", sa.BigInteger(), nullable=False),
+        sa.Column("failed", sa.BigInteger(), nullable=False),
+        sa.Column("failed_at", sa.Float(precision=53), nullable=True),
+        sa.PrimaryKeyConstraint("operator", "determinism_class"),
     )
     op.create_table(
         "tokens",
@@ -175,6 +187,7 @@ def upgrade() -> None:
         sa.Column("payload", sa.String(), nullable=True),
         sa.Column("payload_bytes", sa.BigInteger(), nullable=True),
         sa.Column("used", sa.Boolean(), nullable=False),
+        sa.Column("plan", sa.JSON(), nullable=False),
         sa.Column("reason", sa.String(), nullable=False),
         sa.Column("created_at", sa.Float(precision=53), nullable=False),
         sa.Column("ended_at", sa.Float(precision=53), nullable=True),
@@ -218,6 +231,36 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("transactions", schema=None) as batch_op:
         batch_op.create_index("transactions_by_state", ["state"], unique=False)
+
+    op.create_table(
+        "audits",
+        sa.Column("task_id", sa.String(), nullable=False),
+        sa.Column("job_id", sa.String(), nullable=False),
+        sa.Column("round", sa.BigInteger(), nullable=False),
+        sa.Column("state", sa.String(), nullable=False),
+        sa.Column("rate", sa.Float(precision=53), nullable=False),
+        sa.Column("determinism_class", sa.String(), nullable=False),
+        sa.Column("reason", sa.String(), nullable=False),
+        sa.Column("root", sa.String(), nullable=True),
+        sa.Column("runs", sa.BigInteger(), nullable=False),
+        sa.Column("auditor", sa.String(), nullable=False),
+        sa.Column("claimed_until", sa.Float(precision=53), nullable=True),
+        sa.Column("seconds", sa.Float(precision=53), nullable=True),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
+        sa.Column("ended_at", sa.Float(precision=53), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["job_id"],
+            ["jobs.id"],
+        ),
+        sa.ForeignKeyConstraint(
+            ["task_id"],
+            ["tasks.id"],
+        ),
+        sa.PrimaryKeyConstraint("task_id"),
+    )
+    with op.batch_alter_table("audits", schema=None) as batch_op:
+        batch_op.create_index("audits_by_state", ["state", "created_at"], unique=False)
+        batch_op.create_index("audits_of_job", ["job_id", "state"], unique=False)
 
     op.create_table(
         "batches",
@@ -320,6 +363,7 @@ def upgrade() -> None:
         sa.Column("units", sa.BigInteger(), nullable=False),
         sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.Column("batch_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True),
+        sa.Column("revoked", sa.Boolean(), nullable=False),
         sa.Column("at", sa.Float(precision=53), nullable=False),
         sa.ForeignKeyConstraint(
             ["batch_id"],
@@ -368,6 +412,11 @@ def downgrade() -> None:
         batch_op.drop_index("transactions_by_state")
 
     op.drop_table("transactions")
+    with op.batch_alter_table("audits", schema=None) as batch_op:
+        batch_op.drop_index("audits_of_job")
+        batch_op.drop_index("audits_by_state")
+
+    op.drop_table("audits")
     with op.batch_alter_table("tasks", schema=None) as batch_op:
         batch_op.drop_index("tasks_of_job")
         batch_op.drop_index("tasks_in_vain")
@@ -390,6 +439,7 @@ def downgrade() -> None:
 
     op.drop_table("workers")
     op.drop_table("tokens")
+    op.drop_table("reputations")
     op.drop_table("nonces")
     with op.batch_alter_table("jobs", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_jobs_state"))

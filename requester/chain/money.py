@@ -27,7 +27,7 @@ def with_money(session: Session) -> Sequence[Job]:
     """Jobs for which something may be left to do: the contract holds money of theirs, or a record is not settled."""
     withdrawn = select(func.coalesce(func.sum(Account.withdrawn), 0)).where(Account.job_id == Job.id).scalar_subquery()
     holds = Job.deposited - Job.refunded > withdrawn
-    unbatched = exists().where(Earned.job_id == Job.id, Earned.batch_id.is_(None))
+    unbatched = exists().where(Earned.job_id == Job.id, Earned.batch_id.is_(None), Earned.revoked.is_(False))
     unsettled = exists().where(Batch.job_id == Job.id, Batch.state != BatchState.SETTLED)
     statement = select(Job).where(Job.chain_job.is_not(None), ~OPENING, or_(holds, unbatched, unsettled))
     return session.scalars(statement.order_by(Job.created_at)).all()

@@ -70,7 +70,7 @@ def _due(session: Session, job: Job, policy: Policy, now: float) -> Parcel | Non
     if first is not None:
         stranded = first.transaction_id is None
         return Parcel(job.id, job.chain_job, first.number, rows_of(session, first)) if stranded else None
-    new = (Earned.job_id == job.id, Earned.batch_id.is_(None))
+    new = (Earned.job_id == job.id, Earned.batch_id.is_(None), Earned.revoked.is_(False))
     summary = select(func.count(), func.sum(Earned.units), func.min(Earned.at)).where(*new)
     waiting, units, oldest = session.execute(summary).one()
     if not due(waiting, units or 0, oldest or now, policy, now, lifecycle.over(JobState(job.state))):

@@ -34,11 +34,12 @@ TOPIC = "aggregate"
 def ready(session: Session, _now: float) -> Sequence[str]:
     """Open rounds with enough accepted tasks, and rounds whose merge a crash interrupted."""
     running = select(Round, Job).join(Job, Job.id == Round.job_id)
-    unclosed = running.where(Round.state != RoundState.CLOSED, Job.state == JobState.RUNNING)
+    under_way = Round.state.in_([RoundState.OPEN, RoundState.MERGING])
+    unclosed = running.where(under_way, Job.state == JobState.RUNNING)
     return [
         job.id
         for row, job in session.execute(unclosed)
-        if row.state == RoundState.MERGING or jobs.lacks(session, job, row.number) == 0
+        if row.state == RoundState.MERGING or (job.rewind_to is None and jobs.lacks(session, job, row.number) == 0)
     ]
 
 
@@ -92,11 +93,11 @@ def _run(context: Context, job_id: str) -> None:
             metrics=metrics,
             closed_at=now,
         )
-        for task in session.scalars(_used(job_id, work.number)):
-            move(session, task, TaskState.FINAL, used=True)
+        for task in session.scalars(_used(job_id, work.number)) if not work.spec.audited else ():
+            move(session, task, TaskState.FINAL)
         body = {"round": work.number, "loss": loss, "metrics": metrics, "parameters": updated}
         tell(session, job_id, "round_closed", now, **body)
-        ring(session, "plan")
+        ring(session, "plan", "audit", "aftermath")
     forget.merged(context, job_id, work.number)
 
 
@@ -121,6 +122,8 @@ def _close_for_merging(context: Context, job_id: str) -> Work | None:
         if row is None or row.state == RoundState.CLOSED or job.state != JobState.RUNNING:
             return None
         if row.state == RoundState.OPEN:
+            if job.rewind_to is not None:
+                return None
             accepted = select(Task).where(
                 Task.job_id == job_id, Task.round == row.number, Task.state == TaskState.ACCEPTED
             )

@@ -45,7 +45,7 @@ def run(context: Context, job_id: str) -> float | None:
         if not _settle_class(session, job, context.settings.max_strikes, now):
             return context.settings.sweep_s
         asking = workers.asking(session, context.settings.max_strikes, now)
-        pool = {c.party.worker: c for c in workers.candidates(session, job, asking)}
+        pool = {c.party.worker: c for c in workers.candidates(session, job, asking, now)}
         if not pool:
             return context.settings.sweep_s
         others = _others(session, job, context.settings.max_strikes, now)

@@ -55,7 +55,7 @@ def advance(context: Context, session: Session, task: Task) -> None:
 
 def _open_secret(context: Context, session: Session, task: Task, members: Sequence[Replica], now: float) -> None:
     job = session.get_one(Job, task.job_id)
-    links = secrets.links(Hash(task.secret), jobs.spec(job).replication.max_replicas)
+    links = secrets.of_task(Hash(task.secret), jobs.spec(job).replication.max_replicas)
     sealed = [(Address(replica.worker), Hash(replica.sealed or b"")) for replica in members]
     commitments = secrets.digest_of(sealed)
     secret = links[task.wave]

@@ -17,7 +17,7 @@ from gradmarket.market.terms import Address, Digest, JobState, ReplicaState, Rou
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import forget, judge, verdicts
+from gradmarket.requester.stages import audit, forget, judge, verdicts
 from gradmarket.requester.stages.collect import TooLate, held
 from gradmarket.requester.stages.ending import work_off
 from gradmarket.requester.store import jobs, money
@@ -140,7 +140,9 @@ def _accept(
             ring(session, "settle")
         verdicts.wake(session, replica)
     tell(session, job.id, task.state, now, task=task.id, round=task.round, paid=[r.worker for r in agreeing])
-    if not diverged and session.get_one(Round, (job.id, task.round)).state != RoundState.OPEN:
+    if not diverged and jobs.spec(job).audited:
+        audit.draw(session, job, task, now)
+    elif not diverged and session.get_one(Round, (job.id, task.round)).state != RoundState.OPEN:
         move(session, task, TaskState.FINAL)
     if diverged and job.state == JobState.RUNNING:
         move(session, job, JobState.PAUSED, reason=f"a gradient diverged in round {task.round}: {diverged}")

@@ -7,18 +7,18 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import voting
-from gradmarket.market.rules.replication import fixed
+from gradmarket.market.rules.replication import Plan
 from gradmarket.market.rules.verifiers import exact
-from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, RoundState, TaskState
+from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskState
 from gradmarket.requester.bell import worker_topic
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import plan, verdicts
 from gradmarket.requester.stages.ending import strike
-from gradmarket.requester.store import jobs
+from gradmarket.requester.store import jobs, reputations
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import claimed_task
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Job, Replica, Round, Task, Wave
+from gradmarket.requester.store.tables import Job, Replica, Task, Wave
 from gradmarket.requester.store.transitions import move
 
 TOPIC = "judge"
@@ -48,9 +48,8 @@ def advance(context: Context, session: Session, task: Task) -> None:
     replicas = {ReplicaId(replica.id): replica for replica in session.scalars(committed)}
     if not _all_said(session, task, replicas, now):
         return
-    checked = fixed.plan(jobs.spec(session.get_one(Job, task.job_id)).replication)
     ballots = {id_: _ballot(replica) for id_, replica in replicas.items()}
-    judgement = voting.judge(exact.groups(ballots), len(replicas), checked)
+    judgement = voting.judge(exact.groups(ballots), len(replicas), Plan(**task.plan))
     _carry_out(context, session, task, replicas, judgement, now)
 
 
@@ -81,7 +80,7 @@ def _carry_out(
 ) -> None:
     if isinstance(judgement, voting.Quorum):
         _crown(context, session, task, replicas, judgement, now)
-    elif isinstance(judgement, voting.Another) and _wanted(session, task):
+    elif isinstance(judgement, voting.Another) and jobs.wants(session, session.get_one(Job, task.job_id), task.round):
         patience = now + task.offer["lease_seconds"] + task.offer["wave_seconds"]
         wave = {"wave": task.wave + 1, "wave_size": judgement.wave, "due_at": None, "patience_until": patience}
         move(session, task, TaskState.OPEN, **wave)
@@ -89,12 +88,6 @@ def _carry_out(
         ring(session, "assign")
     else:
         fail(context, session, task, "no quorum among those that the job may ask", now)
-
-
-def _wanted(session: Session, task: Task) -> bool:
-    """Whether another wave is worth its price: the job goes on, and the task's round still waits for it."""
-    row = session.get_one(Round, (task.job_id, task.round))
-    return session.get_one(Job, task.job_id).ended_at is None and row.state == RoundState.OPEN
 
 
 def _crown(
@@ -106,6 +99,8 @@ def _crown(
     now: float,
 ) -> None:
     root = replicas[min(quorum.agreeing)].root
+    rejected = [r for id_, r in replicas.items() if id_ not in quorum.agreeing and r.state == ReplicaState.REVEALED]
+    reputations.outvoted(session, [r.operator for r in rejected], task.determinism_class or "", now)
     for id_, replica in replicas.items():
         if id_ in quorum.agreeing:
             verdicts.sign(context, session, task, replica, ReplicaState.AGREE, Outcome.ACCEPTED, root)

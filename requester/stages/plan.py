@@ -10,13 +10,12 @@ from sqlalchemy.orm import Session
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import secrets, stopping
-from gradmarket.market.rules.replication import fixed
 from gradmarket.market.signing import digest
 from gradmarket.market.terms import Digest, JobState, RoundState, TaskState, Units
 from gradmarket.market.wire import OfferFields, hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages.ending import end
-from gradmarket.requester.store import jobs, money
+from gradmarket.requester.store import audits, jobs, money
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.prices import price_of
@@ -35,35 +34,48 @@ def ready(session: Session, now: float) -> Sequence[str]:
     ]
 
 
-def run(context: Context, job_id: str) -> None:
+def run(context: Context, job_id: str) -> float | None:
     now = context.clock()
     with context.begin() as session:
         job = locked(session, Job, job_id)
         if job.state != JobState.RUNNING:
-            return
-        spec = jobs.spec(job)
-        if stopping.overdue(spec, _time(now)):
+            return None
+        if stopping.overdue(jobs.spec(job), _time(now)):
             end(context, session, job, JobState.FINISHED, "its date has come")
-            return
+            return None
         if jobs.has_open_round(session, job_id):
-            return
-        latest = jobs.latest_round(session, job_id)
-        reason = latest and stopping.reached(
-            spec, latest.number, latest.metrics or {}, jobs.earned(session, job_id) * int(job.unit)
-        )
-        if reason:
-            end(context, session, job, JobState.FINISHED, reason)
-        elif _affordable(session, job, price := price_of(job, latest)):
-            _open(context, session, job, latest, price, now)
-        else:
-            move(session, job, JobState.PAUSED, reason="the escrow does not cover another round: fund the job")
-            tell(session, job_id, "paused", now, reason=job.reason)
+            return None
+        return _go_on(context, session, job, now)
+
+
+def _go_on(context: Context, session: Session, job: Job, now: float) -> float | None:
+    """The next round, or the end; both wait for audits whose failure could still take back what they rest on."""
+    latest = jobs.latest_round(session, job.id)
+    reason = latest and stopping.reached(
+        jobs.spec(job), latest.number, latest.metrics or {}, jobs.earned(session, job.id) * int(job.unit)
+    )
+    if latest and _not_yet(session, job, latest.number if reason else latest.number + 1 - audits.BEHIND):
+        return context.settings.sweep_s
+    if reason:
+        end(context, session, job, JobState.FINISHED, reason)
+    elif _affordable(session, job, price := price_of(job, latest)):
+        _open(context, session, job, latest, price, now)
+    else:
+        move(session, job, JobState.PAUSED, reason="the escrow does not cover another round: fund the job")
+        tell(session, job.id, "paused", now, reason=job.reason)
+    return None
+
+
+def _not_yet(session: Session, job: Job, through: int) -> bool:
+    """Whether a round is to be taken back, or an audit of the rounds `through` this one is not over."""
+    first = audits.earliest(session, job.id)
+    return job.rewind_to is not None or (first is not None and first <= through)
 
 
 def _affordable(session: Session, job: Job, price: Units) -> bool:
     """Whether what is deposited and not yet earned pays one more round whose every task takes just its quorum."""
     spec = jobs.spec(job)
-    least = spec.tasks_needed * fixed.quorum(spec.replication.replicas) * price
+    least = spec.tasks_needed * spec.plan().quorum * price
     return job.deposited - jobs.earned(session, job.id) >= least
 
 
@@ -72,20 +84,18 @@ def _open(context: Context, session: Session, job: Job, latest: Round | None, pr
     number = 0 if latest is None else latest.number + 1
     parameters = publication.parameters if latest is None else Digest(latest.updated or "")
     memory = (job.facts or {})["memory"] if latest is None else latest.optimizer_state
-    row = Round(
-        job_id=job.id,
-        number=number,
-        state=RoundState.OPEN,
-        parameters=parameters,
-        price=price,
-        optimizer_state=memory,
-        opened_at=now,
-    )
+    values = {"parameters": parameters, "price": price, "optimizer_state": memory, "opened_at": now}
+    row = session.get(Round, (job.id, number))
+    if row is None:
+        row = Round(job_id=job.id, number=number, state=RoundState.OPEN, **values)
+        session.add(row)
+    else:
+        move(session, row, RoundState.OPEN, **values)
     job.price = price
-    session.add(row)
     session.flush()
+    attempts = jobs.first_attempts(session, job.id, number)
     for index in range(publication.spec.tasks_per_round):
-        session.add(task(context, job, row, index, 0, now))
+        session.add(task(context, job, row, index, attempts.get(index, 0), now))
     tell(session, job.id, "round_opened", now, round=number, parameters=parameters, price=price)
     ring(session, "assign")
     if latest is None:
@@ -102,7 +112,7 @@ def _welcome(session: Session, job: Job, now: float) -> None:
 def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: float) -> Task:
     """A task with its signed offer; its seeds come from the job's seed and indices alone."""
     spec = jobs.spec(job)
-    place = (row.number, index, attempt)
+    checked, place = spec.plan(), (row.number, index, attempt)
     secret = secrets.tagged("secret", job.secret, *(part.to_bytes(8, "big") for part in place))
     offer = Offer(
         job=job.chain_job or 0,
@@ -113,7 +123,7 @@ def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: 
         parameters=hash_of(Digest(row.parameters)),
         seed=secrets.task_seed(spec.seed, row.number, index),
         price=Units(row.price),
-        anchor=secrets.anchor(secret, spec.replication.max_replicas),
+        anchor=secrets.anchor(secret, spec.replication.max_replicas + 1),
         lease_seconds=spec.deadlines.lease_s,
         wave_seconds=spec.deadlines.wave_s,
         upload_seconds=spec.deadlines.upload_s,
@@ -129,18 +139,17 @@ def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: 
         offer_digest=digest(context.domain, offer),
         offer_signature=context.sign(offer),
         secret=secret,
-        wave_size=fixed.first_wave(spec.replication.replicas, spec.replication.max_replicas),
+        plan=asdict(checked),
+        wave_size=checked.first_wave,
         created_at=now,
     )
 
 
 def reissue(context: Context, session: Session, job: Job, failed: Task, now: float) -> None:
     """Another attempt at a task that gave no verdict; after too many the job pauses with the reason."""
-    if job.state not in (JobState.RUNNING, JobState.PAUSED):
+    if job.state not in (JobState.RUNNING, JobState.PAUSED) or not jobs.wants(session, job, failed.round):
         return
     row = session.get_one(Round, (job.id, failed.round))
-    if row.state != RoundState.OPEN:
-        return
     attempt = failed.attempt + 1
     if attempt >= context.settings.max_attempts and job.state == JobState.RUNNING:
         move(session, job, JobState.PAUSED, reason=f"task {failed.index} of round {failed.round}: {failed.reason}")

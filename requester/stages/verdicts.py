@@ -22,13 +22,14 @@ def sign(
     outcome: Outcome,
     root: str | None,
     reason: str = "",
+    heard: bool | None = None,
 ) -> None:
-    """Moves the replica to `state` with a signed verdict on it, and wakes its worker."""
+    """Moves the replica to `state` with a signed verdict on it, and wakes its worker; `heard` where that changes."""
     price = Units(task.offer["price"] if outcome in (Outcome.ACCEPTED, Outcome.DIVERGED) else 0)
     agreed = hash_of(Digest(root)) if root else NO_ROOT
     verdict = Verdict(Hash(task.offer_digest), Address(replica.worker), int(outcome), agreed, price)
     values = {"outcome": int(outcome), "verdict_signature": context.sign(verdict), "reason": reason}
-    move(session, replica, state, **values)
+    move(session, replica, state, **values, **({} if heard is None else {"heard": heard}))
     wake(session, replica)
 
 

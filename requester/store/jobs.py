@@ -27,11 +27,27 @@ def spec(job: Job) -> JobSpec:
 
 
 def has_open_round(session: Session, job_id: str) -> bool:
-    return bool(session.scalar(select(exists().where(Round.job_id == job_id, Round.state != RoundState.CLOSED))))
+    under_way = Round.state.in_([RoundState.OPEN, RoundState.MERGING])
+    return bool(session.scalar(select(exists().where(Round.job_id == job_id, under_way))))
 
 
 def latest_round(session: Session, job_id: str) -> Round | None:
-    return session.scalar(select(Round).where(Round.job_id == job_id).order_by(Round.number.desc()).limit(1))
+    """The newest that was not taken back."""
+    standing = select(Round).where(Round.job_id == job_id, Round.state != RoundState.REWOUND)
+    return session.scalar(standing.order_by(Round.number.desc()).limit(1))
+
+
+def wants(session: Session, job: Job, number: int) -> bool:
+    """Whether further answers are of use to the round: the job goes on, and the round is open and not taken back."""
+    taken_back = job.rewind_to is not None and number > job.rewind_to
+    row = session.get(Round, (job.id, number))
+    return job.ended_at is None and not taken_back and row is not None and row.state == RoundState.OPEN
+
+
+def first_attempts(session: Session, job_id: str, number: int) -> dict[int, int]:
+    """The attempt that a task of the round begins with, by its index: later than those before the round was rewound."""
+    last = select(Task.index, func.max(Task.attempt)).where(Task.job_id == job_id, Task.round == number)
+    return {index: attempt + 1 for index, attempt in session.execute(last.group_by(Task.index))}
 
 
 def latest_closed(session: Session, job_id: str) -> Round | None:

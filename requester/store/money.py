@@ -1,6 +1,9 @@
 """EARNED: one row for every replica that earned, and the account's sum, in one transaction."""
 
-from sqlalchemy import update
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from gradmarket.requester.store.tables import Account, Earned, Job, Replica, Task
@@ -20,6 +23,7 @@ def earn(session: Session, job: Job, task: Task, replica: Replica, root: bytes, 
             worker=replica.worker,
             units=price,
             digest=root,
+            revoked=False,
             at=now,
         )
     )
@@ -27,6 +31,15 @@ def earn(session: Session, job: Job, task: Task, replica: Replica, root: bytes, 
     mine = (Account.job_id == job.id, Account.worker == replica.worker)
     more = update(Account).where(*mine).values(earned=Account.earned + price).returning(Account)
     return session.scalars(more, execution_options={"synchronize_session": False, "populate_existing": True}).one()
+
+
+def revoke(session: Session, task: Task, replicas: Sequence[Replica]) -> int:
+    """No batch takes what these earned with the task, where none has yet; what their vouchers promise, in units."""
+    theirs = (Earned.task_id == task.id, Earned.replica_id.in_([replica.id for replica in replicas]))
+    unsettled = update(Earned).where(*theirs, Earned.batch_id.is_(None)).values(revoked=True)
+    session.execute(unsettled.execution_options(synchronize_session=False))
+    total: Any = session.scalar(select(func.coalesce(func.sum(Earned.units), 0)).where(*theirs))
+    return int(total)
 
 
 def account(session: Session, job_id: str, worker: str) -> Account:

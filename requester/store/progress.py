@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import Opening, Reason
 from gradmarket.market.terms import JobId, JobState, TaskState, Units
-from gradmarket.requester.store import jobs, workers
+from gradmarket.requester.store import audits, jobs, workers
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
 
 
@@ -22,7 +22,7 @@ def why_waiting(session: Session, job: Job, max_strikes: int, now: float) -> str
         return job.reason
     open_task = session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
     if open_task is None:
-        return job.reason
+        return job.reason or _unaudited(session, job)
     spec = jobs.spec(job)
     rows = session.execute(workers.present(max_strikes, now))
     present = [(row.determinism_class, workers.party(row)) for row in rows]
@@ -32,13 +32,20 @@ def why_waiting(session: Session, job: Job, max_strikes: int, now: float) -> str
         return f"needs {spec.replication.replicas} separate workers of one determinism class, has {have}"
     opening = opening_for(job, open_task, replicas_of(session, [open_task])[open_task.id], max_strikes)
     alive = workers.live(session, now)
-    reasons = [assignment.why_not(candidate, opening) for candidate in workers.candidates(session, job, alive)]
+    reasons = [assignment.why_not(candidate, opening) for candidate in workers.candidates(session, job, alive, now)]
     soon = [reason for reason in reasons if reason in (None, Reason.AT_CAPACITY)]
     if soon:
         return job.reason
     stands = _commonest([reason for reason in reasons if reason])
     gone = _reserved_for_the_gone(session, job, {worker.address for worker in alive})
     return f"{stands}; {gone}" if gone and Reason.NO_RESERVATION in reasons else stands
+
+
+def _unaudited(session: Session, job: Job) -> str:
+    """Empty unless the next round waits for audits that nobody has run."""
+    waiting = {} if jobs.has_open_round(session, job.id) else audits.waiting(session, job.id)
+    said = "; ".join(f"{count} of class {name}" for name, count in sorted(waiting.items()))
+    return f"accepted tasks wait for an auditor (gradmarket auditor run): {said}" if said else ""
 
 
 def _reserved_for_the_gone(session: Session, job: Job, alive: set[str]) -> str:
@@ -92,7 +99,7 @@ def why_no_lease(session: Session, address: str, max_strikes: int, now: float) -
             continue
         if job.determinism_class is None and (stuck := why_waiting(session, job, max_strikes, now)):
             return f"{jobs.spec(job).name}: {stuck}"
-        (candidate,) = workers.candidates(session, job, [worker])
+        (candidate,) = workers.candidates(session, job, [worker], now)
         opening = opening_for(job, task, replicas_of(session, [task])[task.id], max_strikes)
         reason = assignment.why_not(candidate, opening)
         return f"{jobs.spec(job).name}: {reason or _nobody_to_blame(opening)}"

@@ -9,7 +9,9 @@ from sqlalchemy.orm import Session
 from gradmarket.market.rules.assignment import Candidate, Party
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.payment import Standing
+from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import Address, Units
+from gradmarket.requester.store import reputations
 from gradmarket.requester.store.tables import Account, Job, Replica, Round, Task, Worker
 
 LIVE_S: Final = 45.0
@@ -33,10 +35,15 @@ def live(session: Session, now: float) -> Sequence[Worker]:
 def present(max_strikes: int, now: float, determinism_class: str | None = None) -> Present:
     """Class and party of every live worker that may be drawn, or of those of one class."""
     columns = (Worker.determinism_class, Worker.address, Worker.operator, Worker.payout, Worker.network)
-    alive = select(*columns).where(Worker.seen_at > now - LIVE_S, Worker.strikes < max_strikes)
+    alive = select(*columns).where(Worker.seen_at > now - LIVE_S, *_fit(max_strikes, now))
     if determinism_class is None:
         return alive.where(Worker.determinism_class != "")
     return alive.where(Worker.determinism_class == determinism_class)
+
+
+def _fit(max_strikes: int, now: float) -> tuple[ColumnElement[bool], ...]:
+    """Neither suspended nor barred."""
+    return Worker.strikes < max_strikes, ~reputations.barred(now - BARRED_S)
 
 
 def asks(now: float) -> ColumnElement[bool]:
@@ -45,7 +52,7 @@ def asks(now: float) -> ColumnElement[bool]:
 
 def asking(session: Session, max_strikes: int, now: float) -> Sequence[Worker]:
     """Those who want a lease now, the first to draw for."""
-    fit = select(Worker).where(asks(now), Worker.seen_at > now - LIVE_S, Worker.strikes < max_strikes)
+    fit = select(Worker).where(asks(now), Worker.seen_at > now - LIVE_S, *_fit(max_strikes, now))
     return session.scalars(fit).all()
 
 
@@ -79,7 +86,8 @@ def standings(session: Session, job: Job, among: Collection[str] | None = None) 
     }
 
 
-def candidates(session: Session, job: Job, workers: Sequence[Worker]) -> list[Candidate]:
+def candidates(session: Session, job: Job, workers: Sequence[Worker], now: float) -> list[Candidate]:
+    barred = set(session.scalars(select(Worker.address).where(reputations.barred(now - BARRED_S))))
     money = standings(session, job, [worker.address for worker in workers])
     nothing = Standing(Units(0), Units(0), Units(0))
     return [
@@ -91,6 +99,7 @@ def candidates(session: Session, job: Job, workers: Sequence[Worker]) -> list[Ca
             worker.strikes,
             Units(max(worker.least_price, worker.least_prices.get(job.id, 0))),
             frozenset(worker.jobs),
+            worker.address in barred,
         )
         for worker in workers
     ]

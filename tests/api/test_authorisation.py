@@ -133,6 +133,7 @@ def with_a_replica(service, job: str, worker: str) -> tuple[str, str]:  # type: 
                 offer_signature=b"",
                 secret=b"",
                 wave_size=3,
+                plan={},
                 root=root,
                 uploader=f"{task}-1",
                 due_at=now + 60,

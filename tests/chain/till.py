@@ -185,7 +185,7 @@ class Till:
         task = Task(
             id=f"t{name}", job_id=job.id, round=0, index=int(name, 16), attempt=0, state="accepted",
             offer={"price": PRICE}, offer_digest=keccak(text=f"{self.folder} {name}"), offer_signature=b"",
-            secret=bytes(32), wave_size=1, created_at=now,
+            secret=bytes(32), wave_size=1, plan={}, created_at=now,
         )  # fmt: skip
         replica = Replica(
             id=f"r{name}", task_id=task.id, job_id=job.id, worker=worker, payout=worker, operator=worker,

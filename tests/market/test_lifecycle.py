@@ -6,7 +6,7 @@ import pytest
 
 from gradmarket.market.errors import IllegalTransition
 from gradmarket.market.rules import lifecycle
-from gradmarket.market.terms import BatchState, JobState, ReplicaState, RoundState, TaskState
+from gradmarket.market.terms import AuditState, BatchState, JobState, ReplicaState, RoundState, TaskState
 
 FIRST = {
     JobState: JobState.DRAFT,
@@ -14,6 +14,7 @@ FIRST = {
     TaskState: TaskState.OPEN,
     ReplicaState: ReplicaState.LEASED,
     BatchState: BatchState.PREPARED,
+    AuditState: AuditState.DUE,
 }
 
 
@@ -38,10 +39,12 @@ def test_only_what_the_table_says_is_a_step(entity) -> None:  # type: ignore[no-
                 lifecycle.step(old, new)
 
 
-def test_a_replica_is_paid_only_after_it_agreed() -> None:
-    for state in lifecycle.PAID:
-        before = {old for old, after in lifecycle.REPLICA.items() if state in after}
-        assert before == {ReplicaState.AGREE}
+def test_a_replica_is_paid_only_after_it_agreed_or_an_audit_proved_it_right() -> None:
+    before = {state: {old for old, after in lifecycle.REPLICA.items() if state in after} for state in lifecycle.PAID}
+    assert before == {
+        ReplicaState.PAYABLE: {ReplicaState.AGREE, ReplicaState.REJECTED},
+        ReplicaState.DIVERGED: {ReplicaState.AGREE},
+    }
 
 
 def test_what_is_in_flight_is_not_over_and_the_rest_is() -> None:

@@ -8,11 +8,11 @@ from gradmarket.market import signing
 from gradmarket.market.messages import Voucher
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.rules.replication import fixed
-from gradmarket.market.terms import Address, ReplicaState, TaskState, Units
+from gradmarket.market.terms import Address, AuditState, ReplicaState, TaskState, Units
 from gradmarket.requester.store import jobs
-from gradmarket.requester.store.tables import Account, Earned, Replica, Task, Wave
+from gradmarket.requester.store.tables import Account, Audit, Earned, Replica, Task, Wave
 
-PAYS = (TaskState.ACCEPTED, TaskState.DIVERGED, TaskState.FINAL)
+PAYS = (TaskState.ACCEPTED, TaskState.DIVERGED, TaskState.FINAL, TaskState.REVOKED)
 
 
 def check_books(floor: Floor) -> None:
@@ -33,6 +33,9 @@ def _earned_by_a_majority(floor: Floor, row: Earned, task: Task, replicas: list[
     policy = jobs.spec(floor.the_job()).replication
     assert task.state in PAYS
     assert row.units == task.offer["price"]
+    assert row.revoked <= (task.state == TaskState.REVOKED)
+    if vindicated(floor, row, task):
+        return
     assert row.replica_id in {replica.id for replica in agreeing}
     assert 2 * len(agreeing) > len(committed)
     assert len(agreeing) >= fixed.quorum(policy.replicas)
@@ -40,6 +43,13 @@ def _earned_by_a_majority(floor: Floor, row: Earned, task: Task, replicas: list[
     assert len({replica.payout for replica in agreeing}) == len(agreeing)
     closed = {wave.number: wave.closed_at for wave in floor.all(Wave, Wave.task_id == task.id)}
     assert all((replica.committed_at or 0) <= closed[replica.wave] for replica in agreeing)
+
+
+def vindicated(floor: Floor, row: Earned, task: Task) -> bool:
+    """Whether it was paid for what an audit found, against its own quorum."""
+    (replica,) = floor.all(Replica, Replica.id == row.replica_id)
+    found = [audit.root for audit in floor.all(Audit, Audit.task_id == task.id, Audit.state == AuditState.FAILED)]
+    return replica.root in found and replica.root != task.root and row.digest == bytes.fromhex(replica.root[7:])
 
 
 def _accounts_agree(floor: Floor, earned: list[Earned]) -> None:  # type: ignore[type-arg,unused-ignore]

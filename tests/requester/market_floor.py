@@ -34,7 +34,7 @@ from gradmarket.requester.chain.office import Office
 from gradmarket.requester.context import Context, begun
 from gradmarket.requester.modelling import Modelling
 from gradmarket.requester.settings import Settings
-from gradmarket.requester.stages import aggregate, assign, close, expire, judge, plan
+from gradmarket.requester.stages import aftermath, aggregate, assign, audit, close, expire, judge, plan
 from gradmarket.requester.stages.ending import end
 from gradmarket.requester.stages.resume import resume_job
 from gradmarket.requester.stages.stage import Stage
@@ -46,7 +46,7 @@ from gradmarket.requester.store.tables import Account, Earned, Event, Job, Repli
 LAYOUT = Layout((Entry("loss", (), "loss"), Entry("w", (4,), "gradient"), Entry("m", (2,), "buffer")))
 COUNTER = "n"
 PRICE = 10
-STAGES: tuple[Stage, ...] = (plan, assign, close, judge, aggregate, expire)
+STAGES: tuple[Stage, ...] = (plan, assign, close, judge, aggregate, expire, audit, aftermath)
 CLASS = "cpu"
 DEADLINES = {"lease_s": 20, "wave_s": 10, "upload_s": 10}
 

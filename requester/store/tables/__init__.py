@@ -8,10 +8,12 @@ from gradmarket.requester.store.tables.base import Base, BigKey
 from gradmarket.requester.store.tables.doors import Duty, Idempotency, Nonce, Token
 from gradmarket.requester.store.tables.jobs import Event, Job, Round
 from gradmarket.requester.store.tables.money import Account, Batch, Earned, Transaction
+from gradmarket.requester.store.tables.trust import Audit, Reputation
 from gradmarket.requester.store.tables.work import Replica, Task, Wave, Worker
 
 __all__ = [
     "Account",
+    "Audit",
     "Base",
     "Batch",
     "BigKey",
@@ -22,6 +24,7 @@ __all__ = [
     "Job",
     "Nonce",
     "Replica",
+    "Reputation",
     "Round",
     "Task",
     "Token",

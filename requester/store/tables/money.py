@@ -38,6 +38,8 @@ class Earned(Base):
     digest: Mapped[bytes]
     """The 32 bytes that settlement puts on-chain: the accepted payload's root."""
     batch_id: Mapped[int | None] = mapped_column(ForeignKey("batches.id"))
+    revoked: Mapped[bool] = mapped_column(default=False)
+    """An audit found it wrong before it was in a batch: the voucher promised it, and no batch will record it."""
     at: Mapped[float]
 
     __table_args__ = (

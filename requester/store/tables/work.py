@@ -37,6 +37,8 @@ class Task(Base):
     """Digest of the accepted payload's blob; its Merkle root is `root`."""
     payload_bytes: Mapped[int | None]
     used: Mapped[bool] = mapped_column(default=False)
+    plan: Mapped[dict[str, Any]]
+    """How it is checked: market.rules.replication.Plan."""
     reason: Mapped[str] = mapped_column(default="")
     created_at: Mapped[float]
     ended_at: Mapped[float | None]

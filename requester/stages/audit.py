@@ -1,0 +1,137 @@
+"""An accepted task is drawn for an audit or not; the auditor's answer makes it stand, or revokes it.
+
+A revoked gradient is not merged, or what was merged is taken back (stages.aftermath). Whoever was paid for it keeps
+what a voucher promised, and loses its reputation and further work; whoever was rejected for the right answer is paid.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.messages import Outcome
+from gradmarket.market.rules import auditing, secrets
+from gradmarket.market.terms import AuditState, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
+from gradmarket.market.wire import hash_of
+from gradmarket.requester.context import Context
+from gradmarket.requester.stages import forget, plan, verdicts
+from gradmarket.requester.stages.ending import call_off
+from gradmarket.requester.store import audits, jobs, money, reputations
+from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.locks import locked
+from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.tables import Audit, Job, Replica, Round, Task
+from gradmarket.requester.store.transitions import move
+
+TOPIC = "audit"
+DRAWN: Final = "drawn"
+REOPENED: Final = "another audit of the same operator failed"
+
+
+def draw(session: Session, job: Job, task: Task, now: float) -> None:
+    """For the transaction that accepts the task: the offer's last link and the accepted root decide."""
+    link = secrets.of_task(Hash(task.secret), jobs.spec(job).replication.max_replicas)[-1]
+    rate = task.plan["audit"]
+    if auditing.drawn(link, Hash(task.offer_digest), hash_of(Digest(task.root or "")), rate):
+        _order(session, task, rate, DRAWN, now)
+
+
+def _order(session: Session, task: Task, rate: float, reason: str, now: float) -> None:
+    session.add(
+        Audit(
+            task_id=task.id,
+            job_id=task.job_id,
+            round=task.round,
+            state=AuditState.DUE,
+            rate=rate,
+            determinism_class=task.determinism_class or "",
+            reason=reason,
+            runs=0,
+            auditor="",
+            created_at=now,
+        )
+    )
+    session.flush()
+
+
+def ready(session: Session, _now: float) -> Sequence[str]:
+    return audits.answered(session)
+
+
+def run(context: Context, task_id: str) -> float | None:
+    """Judges one answer; while the task's round is being merged it waits, for a merge is whole or not at all."""
+    now = context.clock()
+    with context.begin() as session:
+        its_job = session.get_one(Task, task_id).job_id
+        job, task = locked(session, Job, its_job), locked(session, Task, task_id)
+        audit, row = session.get_one(Audit, task_id), session.get_one(Round, (job.id, task.round))
+        if audit.state != AuditState.ANSWERED:
+            return None
+        if row.state == RoundState.MERGING and job.state == JobState.RUNNING:
+            return context.settings.sweep_s
+        paid = _replicas(session, task, ReplicaState.PAYABLE)
+        if audit.root == task.root:
+            _pass(session, task, audit, paid, now)
+        else:
+            _fail(context, session, job, task, audit, paid, now)
+            _consequences(context, session, job, row, task, now)
+        ring(session, "aftermath", "plan", "aggregate", "settle")
+    if task.state == TaskState.REVOKED and task.payload:
+        forget.payload(context, Digest(task.payload))
+    return None
+
+
+def _replicas(session: Session, task: Task, state: ReplicaState) -> list[Replica]:
+    found = select(Replica).where(Replica.task_id == task.id, Replica.state == state)
+    return list(session.scalars(found.order_by(Replica.worker)))
+
+
+def _pass(session: Session, task: Task, audit: Audit, paid: list[Replica], now: float) -> None:
+    move(session, audit, AuditState.PASSED, ended_at=now)
+    reputations.passed(session, [replica.operator for replica in paid], audit.determinism_class, now)
+    tell(session, task.job_id, "audit_passed", now, task=task.id, round=task.round)
+
+
+def _fail(
+    context: Context, session: Session, job: Job, task: Task, audit: Audit, paid: list[Replica], now: float
+) -> None:
+    """The task is revoked, its operators lose their records, and who answered as the auditor did is paid."""
+    move(session, audit, AuditState.FAILED, ended_at=now)
+    move(session, task, TaskState.REVOKED, reason="an audit found another gradient")
+    operators = sorted({replica.operator for replica in paid})
+    reputations.failed(session, operators, audit.determinism_class, now)
+    lost = money.revoke(session, task, paid)
+    right = [replica for replica in _replicas(session, task, ReplicaState.REJECTED) if replica.root == audit.root]
+    for replica in right:
+        _vindicate(context, session, job, task, replica, now)
+    reputations.passed(session, [replica.operator for replica in right], audit.determinism_class, now)
+    for other in audits.spared(session, operators):
+        _order(session, other, 1.0, REOPENED, now)
+    found = {"workers": [replica.worker for replica in paid], "vindicated": [replica.worker for replica in right]}
+    tell(session, job.id, "audit_failed", now, task=task.id, round=task.round, used=task.used, lost=lost, **found)
+
+
+def _vindicate(context: Context, session: Session, job: Job, task: Task, replica: Replica, now: float) -> None:
+    """It was outvoted and right: the verdict is signed anew, and the price is its own as if it had won."""
+    reason = "an audit found that it was right"
+    verdicts.sign(
+        context, session, task, replica, ReplicaState.PAYABLE, Outcome.ACCEPTED, replica.root, reason, heard=False
+    )
+    account = money.earn(session, job, task, replica, hash_of(Digest(replica.root or "")), now)
+    account.voucher_signature = context.voucher(job, account)
+
+
+def _consequences(context: Context, session: Session, job: Job, row: Round, task: Task, now: float) -> None:
+    """An open round has the task done again; a merged one is taken back, left as it is, or left to the requester."""
+    chosen = jobs.spec(job).on_failure
+    if row.state == RoundState.OPEN:
+        plan.reissue(context, session, job, task, now)
+    elif task.used and chosen == "replay" and job.ended_at is None:
+        job.rewind_to = row.number if job.rewind_to is None else min(job.rewind_to, row.number)
+        latest = jobs.latest_round(session, job.id)
+        for number in range(row.number + 1, latest.number + 1 if latest else 0):
+            call_off(context, session, job.id, number)
+    if chosen == "pause" and job.state == JobState.RUNNING:
+        move(session, job, JobState.PAUSED, reason=f"an audit found a wrong gradient in round {task.round}")
+        tell(session, job.id, "paused", now, reason=job.reason)

@@ -1,0 +1,51 @@
+"""Queries about audits: what waits for one, and up to which round nothing can be taken back."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import exists, func, or_, select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.terms import AuditState, ReplicaState, TaskState
+from gradmarket.requester.store.tables import Audit, Replica, Task
+
+OPEN: Final = (AuditState.DUE, AuditState.ANSWERED)
+BEHIND: Final = 2
+"""A round opens when all audits of the round so many before it are over: what they would take back is still here."""
+
+
+def earliest(session: Session, job_id: str) -> int | None:
+    """The first round with an audit that is not over."""
+    waiting = select(func.min(Audit.round)).where(Audit.job_id == job_id, Audit.state.in_(OPEN))
+    return session.scalar(waiting)
+
+
+def waiting(session: Session, job_id: str) -> dict[str, int]:
+    """How many audits nobody has run yet, by determinism class."""
+    due = (Audit.job_id == job_id, Audit.state == AuditState.DUE)
+    counted = select(Audit.determinism_class, func.count()).where(*due).group_by(Audit.determinism_class)
+    return dict(session.execute(counted).all())
+
+
+def answered(session: Session) -> Sequence[str]:
+    """Tasks whose auditor has answered."""
+    found = select(Audit.task_id).where(Audit.state == AuditState.ANSWERED)
+    return session.scalars(found.order_by(Audit.created_at).limit(256)).all()
+
+
+def next_due(session: Session, determinism_class: str, now: float) -> Audit | None:
+    """The oldest that this class may run and nobody runs just now; none where another transaction holds it."""
+    free = or_(Audit.claimed_until.is_(None), Audit.claimed_until < now)
+    due = select(Audit).where(Audit.state == AuditState.DUE, Audit.determinism_class == determinism_class, free)
+    first = due.order_by(Audit.created_at, Audit.task_id).limit(1)
+    return session.scalars(first.with_for_update(skip_locked=True)).one_or_none()
+
+
+def spared(session: Session, operators: Sequence[str]) -> Sequence[Task]:
+    """Accepted tasks that any of these operators was paid for and no audit was drawn for."""
+    theirs = exists().where(
+        Replica.task_id == Task.id, Replica.state == ReplicaState.PAYABLE, Replica.operator.in_(operators)
+    )
+    audited = exists().where(Audit.task_id == Task.id)
+    found = select(Task).where(Task.state == TaskState.ACCEPTED, Task.payload.is_not(None), theirs, ~audited)
+    return session.scalars(found.order_by(Task.id)).all()

@@ -1,0 +1,83 @@
+"""Records of operators, changed in the transaction that judges their work. The rule is market.rules.reputation."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from sqlalchemy import ColumnElement, exists, select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.rules import reputation
+from gradmarket.market.rules.reputation import Record
+from gradmarket.requester.store.tables import Reputation, Worker
+
+
+def of(session: Session, operator: str) -> Sequence[Reputation]:
+    """Its records, one for each class."""
+    own = select(Reputation).where(Reputation.operator == operator)
+    return session.scalars(own.order_by(Reputation.determinism_class)).all()
+
+
+def standing(row: Reputation, now: float) -> float:
+    return reputation.standing(_record(row), now)
+
+
+def passed(session: Session, operators: Iterable[str], determinism_class: str, now: float) -> None:
+    """An audit agreed with each of these operators."""
+    for operator in sorted(set(operators)):
+        row = _held(session, operator, determinism_class, now)
+        _change(row, reputation.passed, now)
+        row.passed += 1
+
+
+def outvoted(session: Session, operators: Iterable[str], determinism_class: str, now: float) -> None:
+    """A quorum rejected their ballots; who has no record has nothing to lose."""
+    for row in _rows(session, Reputation.operator.in_(set(operators)), determinism_class):
+        _change(row, reputation.outvoted, now)
+
+
+def failed(session: Session, operators: Iterable[str], determinism_class: str, now: float) -> None:
+    """An audit found their work wrong: what they had in any class is gone."""
+    for operator in sorted(set(operators)):
+        _held(session, operator, determinism_class, now).failed += 1
+        rows = _rows(session, Reputation.operator == operator)
+        at = max([now, *(row.at for row in rows)])
+        for row, after in zip(rows, reputation.failed(map(_record, rows), at), strict=True):
+            row.evidence, row.at, row.failed_at = after.evidence, after.at, now
+
+
+def barred(since: float) -> ColumnElement[bool]:
+    """Of a worker's row: whether an audit of its operator's work failed after `since`."""
+    return exists().where(Reputation.operator == Worker.operator, Reputation.failed_at > since)
+
+
+def is_barred(session: Session, operator: str, since: float) -> bool:
+    failures = exists().where(Reputation.operator == operator, Reputation.failed_at > since)
+    return bool(session.scalar(select(failures)))
+
+
+def _change(row: Reputation, rule: Callable[[Record, float], Record], now: float) -> None:
+    after = rule(_record(row), max(now, row.at))
+    row.evidence, row.at = after.evidence, after.at
+
+
+def _record(row: Reputation) -> Record:
+    return Record(row.evidence, row.at)
+
+
+def _held(session: Session, operator: str, determinism_class: str, now: float) -> Reputation:
+    """The record for this transaction alone, begun where there is none."""
+    found = _rows(session, Reputation.operator == operator, determinism_class)
+    if found:
+        return found[0]
+    made = Reputation(
+        operator=operator, determinism_class=determinism_class, evidence=0.0, at=now, passed=0, failed=0, failed_at=None
+    )
+    session.add(made)
+    session.flush()
+    return made
+
+
+def _rows(session: Session, where: ColumnElement[bool], determinism_class: str | None = None) -> Sequence[Reputation]:
+    rows = select(Reputation).where(where).order_by(Reputation.operator, Reputation.determinism_class)
+    if determinism_class is not None:
+        rows = rows.where(Reputation.determinism_class == determinism_class)
+    return session.scalars(rows.with_for_update().execution_options(populate_existing=True)).all()

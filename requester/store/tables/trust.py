@@ -1,0 +1,48 @@
+"""Who is believed how far: tasks that are run again, and what an operator's audited work says about it."""
+
+from sqlalchemy import ForeignKey, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from gradmarket.requester.store.tables.base import Base
+
+
+class Audit(Base):
+    """An accepted task that an auditor is to run again. It is written by whoever holds its task."""
+
+    __tablename__ = "audits"
+
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    round: Mapped[int]
+    state: Mapped[str]
+    rate: Mapped[float]
+    """The probability that it was drawn with; 1 where another failed audit brought it."""
+    determinism_class: Mapped[str]
+    """Whose machines may run it again."""
+    reason: Mapped[str]
+    root: Mapped[str | None]
+    """The payload root that the auditor found last."""
+    runs: Mapped[int] = mapped_column(default=0)
+    auditor: Mapped[str] = mapped_column(default="")
+    claimed_until: Mapped[float | None]
+    seconds: Mapped[float | None]
+    """Of the auditor's step."""
+    created_at: Mapped[float]
+    ended_at: Mapped[float | None]
+
+    __table_args__ = (Index("audits_by_state", "state", "created_at"), Index("audits_of_job", "job_id", "state"))
+
+
+class Reputation(Base):
+    """An operator's record in one determinism class, as market.rules.reputation has it."""
+
+    __tablename__ = "reputations"
+
+    operator: Mapped[str] = mapped_column(primary_key=True)
+    determinism_class: Mapped[str] = mapped_column(primary_key=True)
+    evidence: Mapped[float]
+    at: Mapped[float]
+    passed: Mapped[int] = mapped_column(default=0)
+    failed: Mapped[int] = mapped_column(default=0)
+    failed_at: Mapped[float | None]
+    """When an audit of its work failed last, in whatever class."""

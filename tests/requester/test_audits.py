@@ -1,0 +1,272 @@
+"""Audits: a quorum of liars is found out, its gradient taken back, and the honest worker that it outvoted is paid."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from books import check_books
+from market_auditor import SimAuditor, audits_of
+from market_floor import PRICE, Floor
+from market_workers import NOISE, SimWorker, scaled
+
+from gradmarket.market.errors import Conflict, NotFound
+from gradmarket.market.rules import auditing, secrets
+from gradmarket.market.terms import AuditState, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
+from gradmarket.requester.stages import auditors
+from gradmarket.requester.store.tables import Earned, Reputation
+from gradmarket.worker import checks
+
+LIE = scaled(3.0)
+NewFloor = Callable[..., Floor]
+
+
+def always(on_failure: str = "replay") -> dict[str, Any]:
+    return {"probability": 1.0, "on_failure": on_failure}
+
+
+def betrayed(floor: Floor) -> tuple[list[SimWorker], SimWorker]:
+    """Two that lie as one, and the honest worker that they outvote."""
+    return [floor.worker(LIE), floor.worker(LIE)], floor.worker()
+
+
+def clean_parameters(new_floor: NewFloor, **spec: Any) -> str:
+    floor = new_floor(**spec)
+    for _ in range(3):
+        floor.worker()
+    floor.play()
+    return floor.final_parameters()
+
+
+def test_honest_work_passes_and_ends_with_the_same_bits(new_floor: NewFloor) -> None:
+    floor = new_floor(rounds=3, audit=always())
+    workers = [floor.worker() for _ in range(3)]
+    SimAuditor(floor).play()
+    assert floor.state() == JobState.FINISHED
+    assert floor.final_parameters() == clean_parameters(new_floor, rounds=3)
+    assert [audit.state for audit in audits_of(floor)] == [AuditState.PASSED] * 3
+    assert [task.state for task in floor.tasks()] == [TaskState.FINAL] * 3
+    assert not any(floor.context.blobs.has(Digest(task.payload or "")) for task in floor.tasks())
+    assert floor.earned() == {worker.address: 3 * PRICE for worker in workers}
+    assert {row.operator: (row.passed, row.failed) for row in floor.all(Reputation)} == {
+        worker.address: (3, 0) for worker in workers
+    }
+    check_books(floor)
+
+
+def test_without_an_auditor_a_job_goes_no_further_than_can_be_taken_back(new_floor: NewFloor) -> None:
+    floor = new_floor(rounds=5, audit=always())
+    for _ in range(3):
+        floor.worker()
+    floor.play(passes=30)
+    assert floor.state() == JobState.RUNNING
+    assert [row.state for row in floor.rounds()] == [RoundState.CLOSED] * 2
+    assert "2 of class cpu" in floor.why_waiting()
+    assert SimAuditor(floor, determinism_class="another").work() == 0
+    assert all(floor.context.blobs.has(Digest(task.payload or "")) for task in floor.tasks())
+    SimAuditor(floor).play()
+    assert floor.state() == JobState.FINISHED
+
+
+def test_a_lie_is_revoked_in_an_open_round_and_who_was_outvoted_is_paid(new_floor: NewFloor) -> None:
+    floor = new_floor(tasks_per_round=2, audit=always())
+    liars, honest = betrayed(floor)
+    floor.until(lambda: any(task.state == TaskState.ACCEPTED for task in floor.tasks()))
+    assert floor.replica(honest).state == ReplicaState.REJECTED
+    auditor = SimAuditor(floor)
+    assert auditor.work() == 2
+    revoked = next(task for task in floor.tasks() if task.state == TaskState.REVOKED)
+    (event,) = floor.events("audit_failed")
+    assert event["lost"] == 2 * PRICE
+    assert set(event["workers"]) == {liar.address for liar in liars}
+    assert event["vindicated"] == [honest.address]
+    honest.hear()
+    told = next(held.told for held in honest.held.values() if held.told and held.lease.task == revoked.id)
+    assert (told.state, told.price) == (ReplicaState.PAYABLE, PRICE)
+    assert honest.voucher is not None
+    assert honest.voucher.cumulative == PRICE
+    floor.worker(), floor.worker()
+    auditor.play()
+    assert floor.state() == JobState.FINISHED
+    assert floor.final_parameters() == clean_parameters(new_floor, tasks_per_round=2)
+    check_books(floor)
+
+
+def merged_lies(floor: Floor) -> tuple[list[SimWorker], SimWorker]:
+    """Two rounds that the liars won, merged, and no auditor yet; two more honest workers come."""
+    liars, honest = betrayed(floor)
+    floor.play(passes=30)
+    assert [row.state for row in floor.rounds()] == [RoundState.CLOSED] * 2
+    floor.worker(), floor.worker()
+    return liars, honest
+
+
+def test_merged_lies_are_taken_back_and_the_rounds_done_again(new_floor: NewFloor) -> None:
+    floor = new_floor(rounds=3, audit=always("replay"))
+    liars, honest = merged_lies(floor)
+    SimAuditor(floor).play()
+    assert floor.state() == JobState.FINISHED
+    assert floor.final_parameters() == clean_parameters(new_floor, rounds=3)
+    assert [(event["round"], event["again"]) for event in floor.events("rewound")] == [(0, [1])]
+    assert {liar.address: floor.earned()[liar.address] for liar in liars} == {liar.address: 2 * PRICE for liar in liars}
+    # of the second round nobody answered as the auditor did from the wrong parameters but the honest worker
+    assert floor.earned()[honest.address] == 5 * PRICE
+    assert {row.worker for row in floor.all(Earned, Earned.revoked)} == {liar.address for liar in liars}
+    assert sum(row.units for row in floor.all(Earned, Earned.revoked)) == 4 * PRICE
+    assert all(task.state in (TaskState.FINAL, TaskState.REVOKED) for task in floor.tasks())
+    assert [task.round for task in floor.tasks() if task.used] == [0, 1, 2]
+    check_books(floor)
+
+
+def test_a_job_may_go_on_with_what_was_merged(new_floor: NewFloor) -> None:
+    floor = new_floor(rounds=3, audit=always("go_on"))
+    liars, honest = merged_lies(floor)
+    spoiled = floor.final_parameters()
+    SimAuditor(floor).play()
+    assert floor.state() == JobState.FINISHED
+    assert floor.events("rewound") == []
+    assert floor.rounds()[1].updated == spoiled
+    assert floor.earned()[liars[0].address] == 2 * PRICE
+    assert floor.earned()[honest.address] == 3 * PRICE
+    check_books(floor)
+
+
+def test_a_job_may_pause_until_its_requester_says_what_to_do(new_floor: NewFloor) -> None:
+    floor = new_floor(rounds=3, audit=always("pause"))
+    merged_lies(floor)
+    auditor = SimAuditor(floor)
+    auditor.work()
+    assert floor.state() == JobState.PAUSED
+    assert "an audit found a wrong gradient in round" in floor.the_job().reason
+    floor.resume()
+    auditor.play()
+    assert floor.state() == JobState.FINISHED
+    check_books(floor)
+
+
+def test_while_a_round_is_to_be_taken_back_who_committed_later_is_judged_and_paid(new_floor: NewFloor) -> None:
+    floor = new_floor(rounds=4, audit=always())
+    betrayed(floor)
+    floor.until(lambda: len(floor.rounds()) == 2)
+    floor.worker(), floor.worker()
+    floor.gather()
+    floor.commit()
+    committed = [replica for replica in floor.replicas() if replica.state == ReplicaState.COMMITTED]
+    assert committed
+    SimAuditor(floor).work()
+    assert floor.events("audit_failed")
+    SimAuditor(floor).play()
+    states = {replica.id: replica.state for replica in floor.replicas()}
+    assert {states[replica.id] for replica in committed} <= {ReplicaState.PAYABLE, ReplicaState.REJECTED}
+    assert floor.state() == JobState.FINISHED
+    assert floor.final_parameters() == clean_parameters(new_floor, rounds=4)
+    check_books(floor)
+
+
+def test_who_failed_an_audit_gets_no_more_work_nor_does_its_operator(new_floor: NewFloor) -> None:
+    floor = new_floor(tasks_per_round=2, audit=always())
+    liars, _ = betrayed(floor)
+    floor.until(lambda: any(task.state == TaskState.ACCEPTED for task in floor.tasks()))
+    SimAuditor(floor).work()
+    sibling = floor.worker(payout=liars[0].address)
+    floor.worker(), floor.worker()
+    before = len(floor.replicas(liars[0]))
+    SimAuditor(floor).play()
+    assert floor.state() == JobState.FINISHED
+    assert floor.replicas(sibling) == []
+    assert len(floor.replicas(liars[0])) == before
+    for row in floor.all(Reputation, Reputation.failed > 0):
+        assert (row.evidence, row.operator in {liar.address for liar in liars}) == (0.0, True)
+
+
+def test_one_failed_audit_has_all_audited_that_its_operators_were_paid_for(new_floor: NewFloor) -> None:
+    floor = new_floor(tasks_per_round=6, audit={"probability": 0.4})
+    liars, _ = betrayed(floor)
+    for liar in liars:
+        liar.capacity = 6
+    floor.until(lambda: sum(task.state == TaskState.ACCEPTED for task in floor.tasks()) >= 5)
+    accepted = [task for task in floor.tasks() if task.state == TaskState.ACCEPTED]
+    drawn = audits_of(floor)
+    assert 0 < len(drawn) < len(accepted)
+    SimAuditor(floor).work()
+    assert {audit.task_id for audit in audits_of(floor)} >= {task.id for task in accepted}
+    assert {audit.rate for audit in audits_of(floor)} == {0.4, 1.0}
+    assert all(task.state == TaskState.REVOKED for task in floor.tasks() if task.id in {a.id for a in accepted})
+
+
+def test_an_auditor_that_errs_once_convicts_nobody(new_floor: NewFloor) -> None:
+    floor = new_floor(audit=always())
+    for _ in range(3):
+        floor.worker()
+    floor.until(lambda: audits_of(floor))
+    wrong, right = SimAuditor(floor, NOISE), SimAuditor(floor)
+    claimed = wrong.claim()
+    assert claimed is not None
+    assert right.claim() is None
+    assert wrong.answer(claimed)
+    assert [event["runs"] for event in floor.events("audit_unsure")] == [1]
+    assert not right.answer(claimed)
+    floor.drive()
+    (audit,) = audits_of(floor)
+    assert (audit.state, audit.runs) == (AuditState.PASSED, 2)
+    assert not right.answer(claimed)
+    with pytest.raises(Conflict):
+        wrong.answer(claimed)
+    with pytest.raises(NotFound):
+        auditors.answer(floor.context, "no such task", "auditor", wrong.find(claimed), 1.0)
+    check_books(floor)
+
+
+def test_an_audit_that_its_auditor_left_is_given_to_another(new_floor: NewFloor) -> None:
+    floor = new_floor(audit=always())
+    for _ in range(3):
+        floor.worker()
+    floor.until(lambda: audits_of(floor))
+    auditor = SimAuditor(floor)
+    first = auditor.claim()
+    assert auditor.claim() is None
+    floor.lapse(21)
+    assert auditor.claim() == first
+
+
+def test_the_draw_is_committed_to_in_the_offer_and_can_be_checked_by_any_worker(new_floor: NewFloor) -> None:
+    floor = new_floor(tasks_per_round=8, rounds=1, audit={"probability": 0.5})
+    for _ in range(3):
+        floor.worker()
+    SimAuditor(floor).play()
+    audited = {audit.task_id for audit in audits_of(floor)}
+    assert 0 < len(audited) < 8
+    for task in floor.tasks():
+        link = secrets.of_task(Hash(task.secret), 5)[-1]
+        assert checks.leads_to(link, 5, Hash(bytes.fromhex(task.offer["anchor"][2:])))
+        root = Hash(bytes.fromhex((task.root or "")[7:]))
+        assert auditing.drawn(link, Hash(task.offer_digest), root, 0.5) == (task.id in audited)
+
+
+def test_one_replica_and_audits_alone_find_a_lone_liar(new_floor: NewFloor) -> None:
+    floor = new_floor(rounds=2, replication={"name": "audited", "audit": 1.0})
+    liar = floor.worker(LIE)
+    floor.until(lambda: floor.earned())
+    assert floor.earned() == {liar.address: PRICE}
+    honest = floor.worker()
+    SimAuditor(floor).play()
+    assert floor.state() == JobState.FINISHED
+    assert floor.earned()[honest.address] >= 2 * PRICE
+    assert {row.worker for row in floor.all(Earned, Earned.revoked)} == {liar.address}
+    clean = new_floor(rounds=2, replication={"name": "audited", "audit": 1.0})
+    clean.worker()
+    SimAuditor(clean).play()
+    assert floor.final_parameters() == clean.final_parameters()
+    check_books(floor)
+
+
+def test_an_ended_job_is_still_audited_and_takes_nothing_back(new_floor: NewFloor) -> None:
+    floor = new_floor(rounds=3, audit=always())
+    liars, honest = betrayed(floor)
+    floor.until(lambda: floor.earned())
+    floor.cancel()
+    SimAuditor(floor).work()
+    assert floor.state() == JobState.CANCELLED
+    assert floor.earned()[honest.address] == PRICE
+    assert floor.events("rewound") == []
+    assert {row.operator for row in floor.all(Reputation, Reputation.failed > 0)} == {liar.address for liar in liars}
+    check_books(floor)
