@@ -59,6 +59,11 @@ class Accumulator:
         self._shifts = [1.5 * 2.0**52 * unit for unit in self._units]
         self._sums: NDArray[np.int64] = np.zeros((limbs, size), np.int64)
 
+    def clear(self) -> None:
+        """As if nothing had been added; the memory is kept, and warm."""
+        self._sums.fill(0)
+        self.count = 0
+
     def add(self, vector: Vector) -> None:
         """Count one more. Raises PayloadRefused, unchanged, on NaN, |x| > limit, another shape, or one too many."""
         self._check_room(1)
@@ -91,11 +96,13 @@ class Accumulator:
         if self.count == 0:
             raise PayloadRefused("nothing was added")
         mean = np.empty(self.size, np.float32)
+        whole, total, coarser = np.empty(STEP, np.int64), np.empty(STEP), np.empty(STEP)
         for part in chunks(self.size, STEP):
-            total, *coarser = (self._sum(limb, part) for limb in range(len(self._units) - 1, -1, -1))
-            for sums in coarser:
-                total += sums
-            mean[part] = np.divide(total, self.count, out=total)
+            length = part.stop - part.start
+            ours = self._sum(len(self._units) - 1, part, whole[:length], total[:length])
+            for limb in range(len(self._units) - 2, -1, -1):
+                ours += self._sum(limb, part, whole[:length], coarser[:length])
+            mean[part] = np.divide(ours, self.count, out=ours)
         return mean
 
     def __add__(self, other: Self) -> Self:
@@ -135,6 +142,10 @@ class Accumulator:
 
     def _fold(self, vector: Vector, part: slice, combine: np.ufunc, scratch: NDArray[np.float64]) -> None:
         left = scratch[: part.stop - part.start]
+        if len(self._shifts) == 1:
+            np.add(vector[part], np.float64(self._shifts[0]), out=left)  # of float64: a float32 is widened first
+            combine(self._sums[0][part], left.view(np.int64), out=self._sums[0][part])
+            return
         np.copyto(left, vector[part])
         for shift, sums in zip(self._shifts[:-1], self._sums[:-1], strict=True):
             whole = left + shift
@@ -144,10 +155,10 @@ class Accumulator:
         np.add(left, self._shifts[-1], out=left)
         combine(self._sums[-1][part], left.view(np.int64), out=self._sums[-1][part])
 
-    def _sum(self, limb: int, part: slice) -> NDArray[np.float64]:
-        """The sum of one limb, exact."""
+    def _sum(self, limb: int, part: slice, whole: NDArray[np.int64], out: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The sum of one limb into `out`, exact; `whole` is written over."""
         base = int(np.float64(self._shifts[limb]).view(np.int64)) * self.count
         offset = (base + 2**63) % 2**64 - 2**63
-        sums: NDArray[np.float64] = (self._sums[limb][part] - np.int64(offset)).astype(np.float64)
-        np.multiply(sums, self._units[limb], out=sums)
-        return sums
+        np.subtract(self._sums[limb][part], np.int64(offset), out=whole)
+        np.copyto(out, whole)
+        return np.multiply(out, self._units[limb], out=out)

@@ -106,7 +106,7 @@ def test_full_of_the_largest_it_is_exact(bound: float, planned: int, sign: float
     largest = np.array([sign * total.limit], np.float32)
     for _ in range(planned):
         total.add(largest)
-    assert total._sum(0, slice(0, 1))[0] == sign * total.limit * planned
+    assert total._sum(0, slice(0, 1), np.empty(1, np.int64), np.empty(1))[0] == sign * total.limit * planned
     assert total.mean()[0] == largest[0]
 
 
