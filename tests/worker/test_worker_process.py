@@ -33,12 +33,12 @@ class Process:
     def events(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.endswith("}")]
 
-    def summary(self, seconds: float = 40.0) -> dict[str, Any]:
+    def summary(self, seconds: float = 120.0) -> dict[str, Any]:
         self.popen.wait(seconds)
         assert self.events()[-1]["event"] == "summary", self.log.read_text()
         return self.events()[-1]
 
-    def until(self, reached: Callable[[], object], seconds: float = 40.0) -> None:
+    def until(self, reached: Callable[[], object], seconds: float = 120.0) -> None:
         end = time.monotonic() + seconds
         while not reached():
             assert time.monotonic() < end, self.log.read_text()
