@@ -1,0 +1,46 @@
+"""The examples as they lie in their folder, for a few rounds each."""
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from conftest import ALONE
+from typer.testing import CliRunner
+
+from gradmarket import Market
+from gradmarket.cli import app
+from gradmarket.demo.service import Service
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def here(served: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADMARKET_DATA", str(served.data))
+
+
+def example(name: str) -> dict[str, Any]:
+    return runpy.run_path(str(EXAMPLES / f"{name}.py"))
+
+
+def test_a_character_model_by_local_steps_in_bf16_and_its_curve(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    job = example("character")["main"](3, steps=5, replication=ALONE)
+    found, guess = (float(part.split()[-1]) for part in capsys.readouterr().out.splitlines()[-1].split(","))
+    assert found < guess - 0.3
+    example("curve")["main"](job.id, tmp_path / "curve.svg")
+    lines = ElementTree.parse(tmp_path / "curve.svg").getroot().findall("{*}polyline")
+    assert [len(line.attrib["points"].split()) for line in lines] == [3, 3]
+
+
+def test_digits_by_an_mlp(tmp_path: Path, market: Market) -> None:
+    spec = json.loads((EXAMPLES / "digits_mlp.json").read_text())
+    (tmp_path / "job.json").write_text(json.dumps(spec | {"rounds": 3, "replication": ALONE}))
+    answer = CliRunner().invoke(app, ["job", "submit", str(tmp_path / "job.json"), "--yes"])
+    assert answer.exit_code == 0, answer.output
+    ended = market.job(answer.stdout.strip()).watch()
+    assert ended["metrics"]["accuracy"] > 0.3
