@@ -71,7 +71,7 @@ def _hear(context: Context, address: Address, said: PollRequest, guard: Guard) -
             for account in session.scalars(select(Account).where(Account.worker == address)):
                 account.leaving = True
         if worker.capacity:
-            _open_accounts(session, address)
+            _open_accounts(session, address, said.jobs)
             ring(session, "assign")
         session.flush()
         told = _told(context, session, address, said, held, now)
@@ -119,10 +119,14 @@ def _unheard_leases(held: Held, said: PollRequest) -> int:
     )
 
 
-def _open_accounts(session: Session, address: Address) -> None:
-    """A worker that asks for work has an account in every running job: money is reserved into it ahead of the work."""
+def _open_accounts(session: Session, address: Address, jobs: Sequence[str]) -> None:
+    """A worker that asks for work has an account in every running job: money is reserved into it ahead of the work.
+
+    Where it names `jobs`, in those alone: what is reserved for it elsewhere would lie there for nothing.
+    """
     own = exists().where(Account.job_id == Job.id, Account.worker == address, Account.leaving.is_(False))
-    for job_id in session.scalars(select(Job.id).where(Job.state == JobState.RUNNING, ~own).order_by(Job.id)).all():
+    wanted = select(Job.id).where(Job.state == JobState.RUNNING, ~own).order_by(Job.id)
+    for job_id in session.scalars(wanted.where(Job.id.in_(jobs)) if jobs else wanted).all():
         money.account(session, job_id, address).leaving = False
         ring(session, "settle")
 

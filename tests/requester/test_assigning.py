@@ -235,3 +235,15 @@ def test_a_job_whose_money_lies_with_workers_that_are_gone_says_so(new_floor) ->
     with floor.context.begin() as session:
         locked(session, Job, floor.job).deposited = 51 * PRICE
     assert "gone" not in floor.why_waiting(), "there is money for one more"
+
+
+def test_no_money_is_reserved_for_a_worker_that_wants_another_job(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """Many that work elsewhere on the same market would hold all of a small job's escrow."""
+    floor = new_floor()
+    worker = floor.worker()
+    with floor.context.begin() as session:
+        session.execute(delete(Account))
+    worker.say(jobs=["00000000000000bb"])
+    assert floor.all(Account) == []
+    worker.say(jobs=[floor.job])
+    assert [account.worker for account in floor.all(Account)] == [worker.address]
