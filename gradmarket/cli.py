@@ -15,6 +15,8 @@ COMMANDS: Final = {
     "job": ("gradmarket.commands.job", "app", "Post a job, watch it, steer it, download what it trained."),
     "data": ("gradmarket.commands.data", "app", "Cut a dataset into partitions, and upload them."),
     "worker": ("gradmarket.worker.cli", "app", "Sell gradients: run a worker, look after its wallet."),
+    "auditor": ("gradmarket.commands.auditor", "app", "Run accepted tasks again: the requester's own check."),
+    "verdict": ("gradmarket.commands.verdict", "app", "Check a verdict by the evidence that the service publishes."),
     "wallet": ("gradmarket.worker.cli", "wallet_app", "A worker's key, and what it has earned."),
     "chain": ("gradmarket.commands.chain", "app", "The chain that holds the money."),
     "simulate": ("gradmarket.commands.simulate", "simulate", "A market in miniature: what attacks gain."),

@@ -13,6 +13,7 @@ import httpx
 from blake3 import blake3
 
 from gradmarket.events import Event, read
+from gradmarket.market.wire import AuditAnswer, AuditAnswered, AuditAsked, AuditTold, AuditWork
 from gradmarket.problems import Damaged, Silence, Unreachable, problem
 
 Json = dict[str, Any]
@@ -64,8 +65,12 @@ class Market:
     def stats(self, job_id: str) -> Json:
         return self._get(f"/v1/jobs/{job_id}/stats")
 
+    def task(self, job_id: str, task_id: str) -> Json:
+        """All that the verdicts on a task rest on."""
+        return self._get(f"/v1/jobs/{job_id}/tasks/{task_id}")
+
     def listed(self, job_id: str, kind: str) -> Iterator[Json]:
-        """`kind` is rounds, tasks, verdicts, workers or payments."""
+        """`kind` is rounds, tasks, verdicts, workers, payments or audits."""
         return self._pages(f"/v1/jobs/{job_id}/{kind}", {})
 
     def ledger(self, job_id: str) -> Json:
@@ -77,6 +82,16 @@ class Market:
             whole["items"] += page["items"]
             cursor = page["next"]
         return {name: value for name, value in whole.items() if name != "next"}
+
+    def claim_audit(self, asked: AuditAsked) -> AuditWork | None:
+        """The next accepted task that a machine of this class is to run again."""
+        told = self._answer("POST", "/v1/audits/claim", json=asked.model_dump(mode="json"))
+        return AuditTold.model_validate(told).work
+
+    def answer_audit(self, task: str, said: AuditAnswer) -> bool:
+        """Whether the task is to be run once more."""
+        told = self._answer("PUT", f"/v1/audits/{task}", json=said.model_dump(mode="json"))
+        return AuditAnswered.model_validate(told).again
 
     def upload(self, data: bytes) -> str:
         """Puts a blob there, unless it is there; its digest."""

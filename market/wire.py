@@ -205,6 +205,38 @@ class UploadAnswer(Wire):
     voucher: VoucherTold | None
 
 
+class AuditAsked(Wire):
+    """An auditor of this class asks for a task to run again; `auditor` is a name of its own choosing."""
+
+    auditor: str = Field(min_length=1, max_length=100, pattern=NO_NUL)
+    determinism_class: str = Field(max_length=200, pattern=NO_NUL)
+
+
+class AuditWork(Wire):
+    """An accepted task as its workers had it, but for what they answered."""
+
+    task: TaskId
+    job: JobId
+    offer: OfferFields
+    seconds: float
+
+
+class AuditTold(Wire):
+    work: AuditWork | None
+
+
+class AuditAnswer(Wire):
+    auditor: str = Field(min_length=1, max_length=100, pattern=NO_NUL)
+    root: DigestField
+    seconds: float = Field(default=0.0, ge=0, le=1e6)
+
+
+class AuditAnswered(Wire):
+    """`again`: it is not what was accepted; only the same answer twice revokes a gradient."""
+
+    again: bool
+
+
 class SignInNonce(Wire):
     nonce: str
     domain: str

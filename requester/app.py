@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from fastapi import FastAPI
 
 from gradmarket.requester.api import (
+    audits,
     auth,
     blobs,
     chain,
@@ -53,7 +54,7 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     app.state.probe = health.Probe(context)
     problems.install(app)
     openapi.install(app)
-    for door in (auth, jobs, funds, payments, ledger, events, work, blobs, chain, health, metrics):
+    for door in (auth, jobs, funds, payments, ledger, events, work, audits, blobs, chain, health, metrics):
         app.include_router(door.router)
     # the last added is the first that a request meets
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.body_s)

@@ -1,6 +1,6 @@
 """Post a job, watch it, stop it, and read everything about it."""
 
-import secrets
+from secrets import token_bytes, token_hex
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
@@ -10,7 +10,8 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.job import JobSpec
-from gradmarket.market.terms import Digest, JobState, RoundState
+from gradmarket.market.rules import secrets
+from gradmarket.market.terms import Digest, Hash, JobState, RoundState
 from gradmarket.requester.api.auth import ROLE, Requester
 from gradmarket.requester.api.blobs import ELSEWHERE, PART, WHOLE, served
 from gradmarket.requester.api.idempotency import Key, once
@@ -29,7 +30,7 @@ from gradmarket.requester.store import jobs, progress
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Account, Job, Replica, Round, Task, Wave, Worker
+from gradmarket.requester.store.tables import Account, Audit, Job, Replica, Round, Task, Wave, Worker
 from gradmarket.requester.store.transitions import move
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -70,12 +71,12 @@ def submit(context: Here, identity: Requester, spec: JobSpec, key: Key = None) -
 
     def act(session: Session) -> tuple[int, JobView, str]:
         job = Job(
-            id=secrets.token_hex(8),
+            id=token_hex(8),
             state=JobState.DRAFT,
             reason="being published",
             spec=spec.model_dump(mode="json"),
             token=identity.subject,
-            secret=secrets.token_bytes(32),
+            secret=token_bytes(32),
             unit=str(admitted.unit),
             price=admitted.most,
             budget=admitted.budget,
@@ -169,9 +170,11 @@ def task(context: Here, job_id: JobPath, task_id: JobPath) -> TaskEvidence:
             raise NotFound(f"no task {task_id[:80]} in job {job_id[:80]}")
         waves = session.scalars(select(Wave).where(Wave.task_id == task_id).order_by(Wave.number)).all()
         replicas = session.scalars(select(Replica).where(Replica.task_id == task_id).order_by(Replica.id)).all()
-        ended = session.get_one(Job, job_id).ended_at is not None
+        job = session.get_one(Job, job_id)
         closed = session.get_one(Round, (job_id, row.round)).state == RoundState.CLOSED
-        return evidence(row, list(waves), list(replicas), ended or closed)
+        over, audit = closed or job.ended_at is not None, session.get(Audit, task_id)
+        link = secrets.of_task(Hash(row.secret), jobs.spec(job).replication.max_replicas)[-1]
+        return evidence(row, list(waves), list(replicas), over, link, audit)
 
 
 @router.get("/{job_id}/verdicts", responses=NO_JOB)

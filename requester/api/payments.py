@@ -7,6 +7,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import NotFound
+from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import ReplicaState
 from gradmarket.market.wire import VoucherTold
 from gradmarket.requester.api import auth
@@ -17,8 +18,9 @@ from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.forms import Page, amount, time
 from gradmarket.requester.api.views.jobs import Stats
 from gradmarket.requester.api.views.money import EarningsView, PaymentView, WorkerView, payment_view, settlement_view
+from gradmarket.requester.api.views.trust import reputation_view
 from gradmarket.requester.stages import exchange
-from gradmarket.requester.store import progress
+from gradmarket.requester.store import progress, reputations
 from gradmarket.requester.store.tables import Account, Batch, Earned, Job, Replica, Round, Task, Transaction, Worker
 
 router = APIRouter(prefix="/v1", tags=["payments"])
@@ -87,6 +89,7 @@ def _known(session: Session, address: str) -> Worker:
 
 @router.get("/workers/{address}", responses=answers(404), tags=["workers"], summary="What is known of a worker")
 def worker(context: Here, address: Address) -> WorkerView:
+    now = context.clock()
     with context.reading() as session:
         row = _known(session, address)
         states = select(Replica.state, func.count()).where(Replica.worker == row.address).group_by(Replica.state)
@@ -97,6 +100,8 @@ def worker(context: Here, address: Address) -> WorkerView:
             seen_at=time(row.seen_at),
             joined_at=time(row.joined_at),
             strikes=row.strikes,
+            barred=reputations.is_barred(session, row.operator, now - BARRED_S),
+            reputation=[reputation_view(record, now) for record in reputations.of(session, row.operator)],
             replicas=dict(session.execute(states).all()),
         )
 

@@ -49,6 +49,9 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("GET", "/v1/jobs/{job_id}/payments"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/stats"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/ledger"): EVERYBODY,
+    ("GET", "/v1/jobs/{job_id}/audits"): EVERYBODY,
+    ("POST", "/v1/audits/claim"): (401, 200, 403, 403),
+    ("PUT", "/v1/audits/{task_id}"): (401, 404, 403, 403),  # none is drawn
     ("GET", "/v1/jobs/{job_id}/parameters"): (404, 404, 404, 404),  # none yet
     ("GET", "/v1/jobs/{job_id}/events"): EVERYBODY,
     ("POST", "/v1/work/poll"): (401, 403, 200, 200),
@@ -68,6 +71,8 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/jobs/{job_id}/fund"): {"json": {"amount": "1000000000"}},
     ("GET", "/v1/jobs/{job_id}/events"): {"params": {"follow": "false"}},
     ("POST", "/v1/work/poll"): {"json": POLL},
+    ("POST", "/v1/audits/claim"): {"json": {"auditor": "me", "determinism_class": "cpu"}},
+    ("PUT", "/v1/audits/{task_id}"): {"json": {"auditor": "me", "root": DIGEST}},
     ("PUT", "/v1/work/payloads/{replica}"): {"content": b"too short", "params": {"fence": 1}},
 }
 BESIDES = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"}

@@ -4,6 +4,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gradmarket.market.terms import ReplicaState
 from gradmarket.requester.api.views.forms import amount, hexed, time
+from gradmarket.requester.api.views.trust import ReputationView
 from gradmarket.requester.chain.owner import ToSign
 from gradmarket.requester.store.tables import Account, Batch, Earned, Transaction, Worker
 
@@ -95,6 +96,10 @@ class WorkerView(BaseModel):
     seen_at: str | None
     joined_at: str | None
     strikes: int
+    barred: bool
+    """An audit of its operator's work failed not long ago: it gets no work."""
+    reputation: list[ReputationView]
+    """Its operator's record, by class."""
     replicas: dict[str, int]
 
 

@@ -4,11 +4,14 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from gradmarket.market.terms import ReplicaState, TaskState
+from gradmarket.market.terms import Hash, ReplicaState, TaskState
 from gradmarket.requester.api.views.forms import hexed, time
-from gradmarket.requester.store.tables import Replica, Task, Wave
+from gradmarket.requester.api.views.trust import AuditView, audit_view
+from gradmarket.requester.store.tables import Audit, Replica, Task, Wave
 
-DECIDED: Final = (TaskState.ACCEPTED, TaskState.DIVERGED, TaskState.FINAL)
+DECIDED: Final = (TaskState.ACCEPTED, TaskState.DIVERGED, TaskState.FINAL, TaskState.REVOKED)
+STANDING: Final = (TaskState.FINAL, TaskState.REVOKED)
+"""No audit can change it any more."""
 
 
 class ReplicaView(BaseModel):
@@ -115,9 +118,16 @@ class TaskEvidence(TaskView):
     offer_signature: str | None
     waves: list[WaveView]
     replicas: list[ReplicaView]
+    audit_rate: float
+    """The probability that it was drawn for an audit with."""
+    audit_link: str | None
+    """Leads to the offer's anchor, and draws: market.rules.auditing.drawn. Open once no audit can change the task."""
+    audit: AuditView | None
 
 
-def evidence(row: Task, waves: list[Wave], replicas: list[Replica], over: bool) -> TaskEvidence:
+def evidence(
+    row: Task, waves: list[Wave], replicas: list[Replica], over: bool, link: Hash, audit: Audit | None
+) -> TaskEvidence:
     """`over`: the task's round or job has ended, so that nothing more is asked of anybody."""
     shown = over or row.state in DECIDED
     return TaskEvidence(
@@ -127,6 +137,9 @@ def evidence(row: Task, waves: list[Wave], replicas: list[Replica], over: bool) 
         offer_signature=hexed(row.offer_signature),
         waves=[wave_view(wave) for wave in waves],
         replicas=[replica_view(replica, shown) for replica in replicas],
+        audit_rate=row.plan.get("audit", 0.0),
+        audit_link=hexed(link) if row.state in STANDING else None,
+        audit=audit_view(audit) if audit is not None and row.state in STANDING else None,
     )
 
 

@@ -1,0 +1,122 @@
+"""The requester's auditor: runs accepted tasks again as their workers did, blind, and says what root came out.
+
+It is a process of its own, on a machine of the class that the job votes in; several may run beside each other.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gradmarket.client import Market
+from gradmarket.market.errors import MarketError, Refused
+from gradmarket.market.gradient.merkle import root
+from gradmarket.market.job import Publication
+from gradmarket.market.terms import Amount
+from gradmarket.market.wire import AuditAnswer, AuditAsked, AuditWork, hash_of
+from gradmarket.runner import Runner, RunnerSettings
+from gradmarket.worker.bench import Bench
+from gradmarket.worker.cache import Cache
+from gradmarket.worker.fetch import Fetcher
+from gradmarket.worker.policy import Limits
+
+TRIES: Final = 3
+"""Runs of one task; where none agrees with another the machine is not fit to audit."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What this auditor computes with; bytes, and operations of one step."""
+
+    folder: Path
+    device: str = "cpu"
+    threads: int = 1
+    memory: int = 8 * 2**30
+    disk: int = 16 * 2**30
+    flops: float = 1e16
+    seconds: float = 3600.0
+
+
+@dataclass(frozen=True)
+class Done:
+    """One audit that was run; `runs` of it, the last of which took `seconds`."""
+
+    task: str
+    root: str
+    runs: int
+    seconds: float
+
+
+class Auditor:
+    """`name` is told to the service; it keeps nothing that must outlive the process."""
+
+    def __init__(self, name: str, market: Market, runner: Runner, fetcher: Fetcher, limits: Limits) -> None:
+        self._name, self._market = name, market
+        self._runner, self._fetcher, self._limits = runner, fetcher, limits
+        self._bench = self._fresh()
+        self._publications: dict[str, Publication] = {}
+        self.determinism_class = runner.determinism_class()
+
+    def turn(self) -> Done | None:
+        """One audit, or None where none is due for this class. Raises Refused where no two runs agree."""
+        work = self._market.claim_audit(AuditAsked(auditor=self._name, determinism_class=self.determinism_class))
+        return None if work is None else self._run(work)
+
+    def _run(self, work: AuditWork) -> Done:
+        """A run that differs is repeated in a new child, from downloads that are read anew."""
+        for runs in range(1, TRIES + 1):
+            payload, seconds = self._bench.work(self._publication(work), work.offer.struct())
+            said = AuditAnswer(auditor=self._name, root=root(payload), seconds=seconds)
+            if not self._market.answer_audit(work.task, said):
+                return Done(work.task, said.root, runs, seconds)
+            self._runner.close()
+            self._bench = self._fresh()
+        raise Refused(f"{TRIES} runs of {work.task} gave no answer twice: this machine is not fit to audit")
+
+    def _publication(self, work: AuditWork) -> Publication:
+        """The one that the offer names. Raises Refused where the service publishes another."""
+        if work.job not in self._publications:
+            self._publications[work.job] = Publication.model_validate(self._market.job(work.job)["publication"])
+        publication = self._publications[work.job]
+        if hash_of(publication.digest) != work.offer.spec:
+            raise Refused(f"job {work.job} is published otherwise than the offer of {work.task} names it")
+        return publication
+
+    def _fresh(self) -> Bench:
+        return Bench(self._runner, self._fetcher, self._limits)
+
+
+@contextmanager
+def opened(name: str, market: Market, token: str | None, machine: Machine) -> Iterator[Auditor]:
+    """An auditor with its runner and cache, until the end of the block."""
+    with ExitStack() as stack:
+        settings = RunnerSettings(
+            threads=machine.threads,
+            device=machine.device,
+            memory_bytes=machine.memory,
+            seconds=machine.seconds,
+            operations=int(machine.flops),
+        )
+        runner = stack.enter_context(Runner(settings))
+        bearer = {"Authorization": f"Bearer {token}"} if token else {}
+        cache = Cache(machine.folder / "cache", machine.disk)
+        fetcher = Fetcher(cache, market.url, machine.disk, bearer=lambda: bearer)
+        stack.callback(fetcher.close)
+        limits = Limits(frozenset(), Amount(0), 1, 1, 0.0, machine.flops, machine.memory, machine.disk)
+        yield Auditor(name, market, runner, fetcher, limits)
+
+
+def watch(auditor: Auditor, pause: Callable[[bool], bool], tell: Callable[[Done | MarketError], None]) -> None:
+    """Runs what is due until `pause`, which is told whether nothing is and may wait then, says that it is to end.
+
+    What goes wrong is told and tried again: the service gives an audit that was not answered to whoever asks next.
+    """
+    done: Done | MarketError | None = None
+    while not pause(not isinstance(done, Done)):
+        try:
+            done = auditor.turn()
+        except MarketError as error:
+            done = error
+        if done is not None:
+            tell(done)

@@ -1,0 +1,68 @@
+"""`gradmarket verdict check`: a verdict replayed from the evidence that the service publishes."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json, told
+from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.job import Publication
+from gradmarket.market.signing import Domain, checksum
+from gradmarket.market.wire import ChainFacts
+from gradmarket.place import find
+from gradmarket.verdicts import Case, Evidence, faults
+
+app = typer.Typer(no_args_is_help=True, help="Check a verdict by its evidence.")
+
+
+@app.callback()
+def verdict() -> None:
+    """Check verdicts by their evidence."""
+
+
+@app.command("check")
+def check_command(
+    job: JobArgument,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's id, as the verdict names it.")],
+    market: MarketOption = None,
+    signer: Annotated[
+        str | None, typer.Option(help="Who must have signed; else the signer that /v1/chain names.")
+    ] = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Replay a task's verdicts: signatures, seals, secrets, votes, and the draw of audits; ends with 1 at a fault."""
+    with told():
+        case = _case(job, task, market, signer, data)
+        found = faults(case)
+    if as_json:
+        say_json({"task": task, "proven": not found, "faults": found})
+    else:
+        for fault in found:
+            typer.echo(fault)
+        typer.echo(_sum(case, found))
+    raise typer.Exit(1 if found else 0)
+
+
+def _case(job: str, task: str, market: str | None, signer: str | None, data: Path | None) -> Case:
+    with find(market, None, data).market() as there:
+        facts = ChainFacts.model_validate(there.chain())
+        published = there.job(job)["publication"]
+        shown = there.task(job, task)
+    if published is None:
+        raise NotFound(f"job {job} is not published yet")
+    try:
+        evidence, publication = Evidence.model_validate(shown), Publication.model_validate(published)
+    except ValidationError as error:
+        raise Refused(f"what the service shows is no evidence: {error}") from error
+    domain = Domain(facts.chain_id, facts.contract, facts.instance)
+    return Case(domain, checksum(signer) if signer else facts.signer, publication, evidence)
+
+
+def _sum(case: Case, found: list[str]) -> str:
+    committed = case.evidence.committed
+    agree = sum(ballot.root == case.evidence.root for ballot in committed)
+    word = f"{len(found)} faults" if found else "proven"
+    return f"{word}: {agree} of {len(committed)} that committed agree; the task is {case.evidence.state}"

@@ -1,0 +1,214 @@
+"""A verdict replayed from what the service publishes of its task: every signature, seal, secret, vote and draw.
+
+Pure. Whoever holds the evidence needs nobody's word for it, but for who signs: that is the voucher signer of the job
+on-chain. A worker that was rejected wrongly has here what it can show to anybody.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
+
+from gradmarket.market.errors import SignatureRefused
+from gradmarket.market.job import DigestField, Publication
+from gradmarket.market.messages import Commitment, Outcome, Verdict
+from gradmarket.market.messages import Wave as SignedWave
+from gradmarket.market.rules import auditing, secrets, voting
+from gradmarket.market.rules.verifiers import exact
+from gradmarket.market.signing import Domain, Struct, check, digest
+from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
+from gradmarket.market.wire import NO_ROOT, AddressField, HashField, OfferFields, SignatureField, hash_of
+from gradmarket.worker.checks import PROMISES, leads_to, signed
+
+
+class Told(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Ballot(Told):
+    id: ReplicaId
+    worker: AddressField
+    payout: AddressField
+    state: ReplicaState
+    wave: int
+    sealed: HashField | None
+    commitment_signature: SignatureField | None
+    salt: HashField | None
+    root: DigestField | None
+    outcome: int | None
+    verdict_signature: SignatureField | None
+
+    @property
+    def revealed(self) -> bool:
+        return self.salt is not None and self.root is not None
+
+
+class Wave(Told):
+    number: int
+    secret: HashField
+    commitments: HashField
+    seed: HashField
+    signature: SignatureField
+
+
+class Audit(Told):
+    state: str
+    reason: str
+    root: DigestField | None
+
+
+class Evidence(Told):
+    """Of `GET /v1/jobs/{id}/tasks/{id}`, as far as a verdict rests on it."""
+
+    state: TaskState
+    root: DigestField | None
+    offer: OfferFields
+    offer_digest: HashField
+    offer_signature: SignatureField
+    waves: tuple[Wave, ...]
+    replicas: tuple[Ballot, ...]
+    audit_rate: float = 0.0
+    audit_link: HashField | None = None
+    audit: Audit | None = None
+
+    @property
+    def committed(self) -> tuple[Ballot, ...]:
+        return tuple(ballot for ballot in self.replicas if ballot.sealed is not None)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One task's evidence, the job that it belongs to, and who must have signed."""
+
+    domain: Domain
+    signer: Address
+    publication: Publication
+    evidence: Evidence
+
+    @property
+    def offer(self) -> Hash:
+        return digest(self.domain, self.evidence.offer.struct())
+
+    def by_signer(self, struct: Struct, signature: bytes) -> bool:
+        return signed(self.domain, struct, signature, self.signer)
+
+
+def faults(case: Case) -> list[str]:
+    """What in the evidence does not follow from the rest of it, in words; empty where the verdict is proven."""
+    if not case.evidence.committed:
+        return ["no ballot is shown yet: evidence opens when the task is decided"]
+    return [*_offer(case), *_ballots(case), *_waves(case), *_votes(case), *_verdicts(case), *_draw(case)]
+
+
+def _offer(case: Case) -> Iterator[str]:
+    evidence = case.evidence
+    if evidence.offer_digest != case.offer:
+        yield "the offer's digest is another"
+    if not case.by_signer(evidence.offer.struct(), evidence.offer_signature):
+        yield f"the offer is not signed by {case.signer}"
+    if evidence.offer.spec != hash_of(case.publication.digest):
+        yield "the offer names another specification than the job's"
+
+
+def _ballots(case: Case) -> Iterator[str]:
+    for ballot in case.evidence.committed:
+        said = Commitment(case.offer, ballot.worker, Hash(ballot.sealed or b""))
+        if ballot.commitment_signature is None or not _signed_by(case.domain, said, ballot):
+            yield f"{ballot.id}: its commitment is not signed by {ballot.worker}"
+        if ballot.revealed and ballot.state != ReplicaState.REJECTED and not opens(case.offer, ballot):
+            yield f"{ballot.id}: salt and root do not open its commitment"
+    workers = [ballot.worker for ballot in case.evidence.committed]
+    if len(set(workers)) != len(workers):
+        yield "one worker has two ballots"
+
+
+def _signed_by(domain: Domain, said: Commitment, ballot: Ballot) -> bool:
+    try:
+        check(domain, said, ballot.commitment_signature or b"", ballot.worker)
+    except SignatureRefused:
+        return False
+    return True
+
+
+def opens(offer: Hash, ballot: Ballot) -> bool:
+    """Whether the ballot's salt and root lead to what was committed to."""
+    if ballot.salt is None or ballot.root is None:
+        return False
+    return secrets.seal(offer, ballot.worker, Hash(ballot.salt), hash_of(ballot.root)) == ballot.sealed
+
+
+def _waves(case: Case) -> Iterator[str]:
+    for wave in case.evidence.waves:
+        members = [(each.worker, Hash(each.sealed or b"")) for each in case.evidence.committed]
+        waved = [pair for pair, each in zip(members, case.evidence.committed, strict=True) if each.wave == wave.number]
+        commitments = secrets.digest_of(waved)
+        if commitments != wave.commitments:
+            yield f"wave {wave.number} closed over other commitments"
+        if not leads_to(wave.secret, wave.number, case.evidence.offer.anchor):
+            yield f"wave {wave.number}: its secret does not lead to the offer's anchor"
+        if secrets.wave_seed(wave.secret, commitments) != wave.seed:
+            yield f"wave {wave.number}: another seed than its secret and commitments give"
+        if not case.by_signer(SignedWave(case.offer, wave.number, wave.secret, commitments), wave.signature):
+            yield f"wave {wave.number} is not signed by {case.signer}"
+
+
+def _cast(case: Case) -> dict[ReplicaId, Digest | None]:
+    committed = case.evidence.committed
+    return {each.id: each.root if opens(case.offer, each) else None for each in committed}
+
+
+def _votes(case: Case) -> Iterator[str]:
+    """The quorum that follows from the ballots is the one that the task's root names."""
+    cast = _cast(case)
+    found = voting.judge(exact.groups(cast), len(cast), case.publication.spec.plan())
+    crowned = cast[min(found.agreeing)] if isinstance(found, voting.Quorum) else None
+    if case.evidence.root is not None and crowned != case.evidence.root:
+        yield f"by its ballots the task has the root {crowned}, and it is said to be {case.evidence.root}"
+
+
+def _verdicts(case: Case) -> Iterator[str]:
+    """Where no root is named nobody was judged by one: then only `inconclusive` is signed over nothing else."""
+    for ballot in case.evidence.committed:
+        unnamed = case.evidence.root is None and ballot.outcome != Outcome.INCONCLUSIVE
+        if ballot.verdict_signature is None or ballot.outcome is None or unnamed:
+            continue
+        if not case.by_signer(_said(case, ballot), ballot.verdict_signature):
+            yield f"{ballot.id}: its verdict is not signed by {case.signer}"
+        yield from _just(case, ballot)
+
+
+def _vindicated(case: Case, ballot: Ballot) -> bool:
+    return ballot.state == ReplicaState.PAYABLE and ballot.root != case.evidence.root
+
+
+def _said(case: Case, ballot: Ballot) -> Verdict:
+    root = ballot.root if _vindicated(case, ballot) else case.evidence.root
+    named = NO_ROOT if ballot.outcome == Outcome.INCONCLUSIVE or root is None else hash_of(root)
+    price = case.evidence.offer.price if ballot.outcome in PROMISES else Units(0)
+    return Verdict(case.offer, ballot.worker, ballot.outcome or 0, named, price)
+
+
+def _just(case: Case, ballot: Ballot) -> Iterator[str]:
+    """Whether the outcome is the one that the roots give."""
+    if _vindicated(case, ballot):
+        audit = case.evidence.audit
+        if audit is None or audit.root != ballot.root:
+            yield f"{ballot.id}: paid against the quorum, and no audit found its root"
+    elif ballot.outcome == Outcome.REJECTED and ballot.root == case.evidence.root and opens(case.offer, ballot):
+        yield f"{ballot.id}: rejected, and its root is the accepted one"
+    elif ballot.outcome in PROMISES and ballot.root != case.evidence.root:
+        yield f"{ballot.id}: promised pay for another root than the accepted one"
+
+
+def _draw(case: Case) -> Iterator[str]:
+    """Whether it was audited exactly where the offer's last link says so, once that link is open."""
+    evidence, link = case.evidence, case.evidence.audit_link
+    if link is None or evidence.root is None:
+        return
+    if not leads_to(link, case.publication.spec.replication.max_replicas, evidence.offer.anchor):
+        yield "the link that draws audits does not lead to the offer's anchor"
+    if evidence.audit_rate != case.publication.spec.plan().audit:
+        yield f"it was drawn with the probability {evidence.audit_rate}, the job promises another"
+    drawn = auditing.drawn(link, case.offer, hash_of(evidence.root), evidence.audit_rate)
+    if drawn and evidence.audit is None and evidence.state in (TaskState.FINAL, TaskState.REVOKED):
+        yield "it was drawn for an audit, and there is none"

@@ -1,0 +1,53 @@
+"""The auditor's doors: it asks for a task to run again, and says what root it found. What came of it is public."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from sqlalchemy import select
+
+from gradmarket.market.terms import AuditState, JobId, TaskId
+from gradmarket.market.wire import AuditAnswer, AuditAnswered, AuditAsked, AuditTold, AuditWork, OfferFields
+from gradmarket.requester.api.auth import ROLE, Requester
+from gradmarket.requester.api.jobs import NO_JOB, JobPath, found
+from gradmarket.requester.api.pages import Cursor, Limit, page
+from gradmarket.requester.api.problems import answers
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.api.views.forms import Page
+from gradmarket.requester.api.views.trust import AuditView, audit_view
+from gradmarket.requester.stages import auditors
+from gradmarket.requester.store.patience import patiently
+from gradmarket.requester.store.tables import Audit
+
+router = APIRouter(prefix="/v1", tags=["audits"])
+
+TaskPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,64}$")]
+OVER = (AuditState.PASSED, AuditState.FAILED)
+
+
+@router.post("/audits/claim", responses=ROLE, summary="The next task to run again, for machines of this class")
+@patiently
+def claim(context: Here, _identity: Requester, asked: AuditAsked) -> AuditTold:
+    claimed = auditors.claim(context, asked.auditor, asked.determinism_class)
+    if claimed is None:
+        return AuditTold(work=None)
+    offer = OfferFields.model_validate(claimed.offer)
+    work = AuditWork(task=TaskId(claimed.task), job=JobId(claimed.job), offer=offer, seconds=claimed.seconds)
+    return AuditTold(work=work)
+
+
+@router.put(
+    "/audits/{task_id}",
+    responses={**ROLE, **answers(404, 409)},
+    summary="The payload root that the auditor found, not knowing which one was accepted",
+)
+@patiently
+def answer(context: Here, _identity: Requester, task_id: TaskPath, said: AuditAnswer) -> AuditAnswered:
+    again = auditors.answer(context, task_id, said.auditor, said.root, said.seconds)
+    return AuditAnswered(again=again)
+
+
+@router.get("/jobs/{job_id}/audits", responses=NO_JOB, summary="The job's audits that are over")
+def audits(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[AuditView]:
+    with context.reading() as session:
+        rows = select(Audit).where(Audit.job_id == found(session, job_id).id, Audit.state.in_(OVER))
+        return page(session, rows, [Audit.task_id], audit_view, cursor, limit)

@@ -1,0 +1,58 @@
+"""An audit that is over, and what an operator's record in a class says."""
+
+from pydantic import BaseModel
+
+from gradmarket.market.terms import AuditState
+from gradmarket.requester.api.views.forms import time
+from gradmarket.requester.store import reputations
+from gradmarket.requester.store.tables import Audit, Reputation
+
+
+class AuditView(BaseModel):
+    """`rate`: the probability that the task was drawn with; `root`: what the auditor found, in `runs` runs."""
+
+    task: str
+    round: int
+    state: AuditState
+    rate: float
+    reason: str
+    determinism_class: str
+    root: str | None
+    runs: int
+    seconds: float | None
+    ended_at: str | None
+
+
+def audit_view(row: Audit) -> AuditView:
+    return AuditView(
+        task=row.task_id,
+        round=row.round,
+        state=AuditState(row.state),
+        rate=row.rate,
+        reason=row.reason,
+        determinism_class=row.determinism_class,
+        root=row.root,
+        runs=row.runs,
+        seconds=row.seconds,
+        ended_at=time(row.ended_at),
+    )
+
+
+class ReputationView(BaseModel):
+    """`standing`: at 95 % the least share of honest answers that so many passed audits show (rules.reputation)."""
+
+    determinism_class: str
+    standing: float
+    passed: int
+    failed: int
+    failed_at: str | None
+
+
+def reputation_view(row: Reputation, now: float) -> ReputationView:
+    return ReputationView(
+        determinism_class=row.determinism_class,
+        standing=reputations.standing(row, max(now, row.at)),
+        passed=row.passed,
+        failed=row.failed,
+        failed_at=time(row.failed_at),
+    )

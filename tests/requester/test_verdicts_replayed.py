@@ -1,0 +1,111 @@
+"""A verdict replayed from its evidence alone: what honest evidence proves, and every lie in it found."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from market_auditor import SimAuditor
+from market_floor import Floor
+from market_workers import NOISE, SIGN_FLIP
+
+from gradmarket.market.job import Publication
+from gradmarket.market.rules import secrets
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Hash, TaskState
+from gradmarket.requester.api.views.tasks import evidence
+from gradmarket.requester.store import jobs
+from gradmarket.requester.store.tables import Audit, Job, Replica, Task, Wave
+from gradmarket.verdicts import Case, Evidence, faults
+
+NewFloor = Callable[..., Floor]
+Shown = dict[str, Any]
+NOTHING = "0x" + "00" * 32
+OTHER = "blake3:" + "0" * 64
+
+
+def shown(floor: Floor, task: Task) -> Shown:
+    """As the API answers."""
+    waves, replicas = floor.all(Wave, Wave.task_id == task.id), floor.all(Replica, Replica.task_id == task.id)
+    audits = floor.all(Audit, Audit.task_id == task.id)
+    link = secrets.of_task(Hash(task.secret), jobs.spec(floor.the_job()).replication.max_replicas)[-1]
+    return evidence(task, list(waves), list(replicas), True, link, audits[0] if audits else None).model_dump(
+        mode="json"
+    )
+
+
+def found(floor: Floor, told: Shown) -> list[str]:
+    with floor.reading() as session:
+        publication = Publication.model_validate(session.get_one(Job, floor.job).publication)
+    return faults(Case(floor.context.domain, address_of(floor.signer), publication, Evidence.model_validate(told)))
+
+
+def changed(told: Shown, *path: Any, value: Any) -> Shown:
+    """A deep copy with one thing told otherwise."""
+    key, *rest = path
+    items = list(told) if isinstance(told, list) else dict(told)
+    items[key] = changed(items[key], *rest, value=value) if rest else value  # type: ignore[index,call-overload]
+    return items  # type: ignore[return-value]
+
+
+@pytest.fixture
+def judged(new_floor: NewFloor) -> tuple[Floor, Task]:
+    """A task that two decided against a third, and that no audit was drawn for."""
+    floor = new_floor(audit={"probability": 1e-9})
+    floor.worker(SIGN_FLIP), floor.worker(), floor.worker()
+    floor.play()
+    (task,) = floor.tasks()
+    assert task.state == TaskState.FINAL
+    return floor, task
+
+
+def test_evidence_proves_its_verdicts_and_each_lie_in_it_is_found(judged: tuple[Floor, Task]) -> None:
+    floor, task = judged
+    told = shown(floor, task)
+    assert found(floor, told) == []
+    outvoted = next(n for n, replica in enumerate(told["replicas"]) if replica["root"] != told["root"])
+    winner = next(n for n, replica in enumerate(told["replicas"]) if replica["root"] == told["root"])
+    wrong = told["replicas"][outvoted]["root"]
+    lies: list[tuple[str, Shown]] = [
+        ("not signed by", changed(told, "offer", "price", value=11)),
+        ("digest is another", changed(told, "offer", "round", value=1)),
+        ("commitment is not signed", changed(told, "replicas", winner, "sealed", value=NOTHING)),
+        ("do not open its commitment", changed(told, "replicas", winner, "salt", value=NOTHING)),
+        ("closed over other commitments", changed(told, "replicas", winner, "wave", value=1)),
+        ("does not lead to the offer's anchor", changed(told, "waves", 0, "secret", value=NOTHING)),
+        ("another seed", changed(told, "waves", 0, "seed", value=NOTHING)),
+        ("by its ballots the task has the root", changed(told, "root", value=wrong)),
+        ("verdict is not signed", changed(told, "replicas", winner, "outcome", value=2)),
+        ("rejected, and its root is the accepted one", changed(told, "replicas", winner, "outcome", value=2)),
+        ("promised pay for another root", changed(told, "replicas", outvoted, "outcome", value=1)),
+        ("the link that draws audits", changed(told, "audit_link", value=NOTHING)),
+        ("the job promises another", changed(told, "audit_rate", value=0.5)),
+    ]
+    for words, lie in lies:
+        assert any(words in fault for fault in found(floor, lie)), words
+
+
+def test_a_vindicated_worker_is_proven_right_by_the_audit(new_floor: NewFloor) -> None:
+    floor = new_floor(audit={"probability": 1.0}, rounds=1, tasks_per_round=2)
+    floor.worker(SIGN_FLIP), floor.worker(SIGN_FLIP), floor.worker()
+    floor.until(lambda: any(task.state == TaskState.ACCEPTED for task in floor.tasks()))
+    SimAuditor(floor).work()
+    task = next(task for task in floor.tasks() if task.state == TaskState.REVOKED)
+    told = shown(floor, task)
+    assert found(floor, told) == []
+    assert any(
+        "no audit found its root" in fault for fault in found(floor, changed(told, "audit", "root", value=OTHER))
+    )
+    assert any("no audit found its root" in fault for fault in found(floor, changed(told, "audit", value=None)))
+
+
+def test_a_task_that_is_not_decided_shows_nothing_to_copy(new_floor: NewFloor) -> None:
+    floor = new_floor()
+    for _ in range(3):
+        floor.worker(NOISE)
+    floor.gather()
+    floor.commit()
+    (task,) = floor.tasks()
+    waves, replicas = floor.all(Wave), floor.all(Replica)
+    told = evidence(task, list(waves), list(replicas), False, Hash(bytes(32)), None).model_dump(mode="json")
+    assert found(floor, told) == ["no ballot is shown yet: evidence opens when the task is decided"]
+    assert told["audit_link"] is None

@@ -1,0 +1,68 @@
+"""The auditor beside a served market: it computes the bits that the worker did, from what is published alone."""
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ALONE
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from gradmarket import Market
+from gradmarket.auditor import Done, Machine, opened, watch
+from gradmarket.client import Market as Requester
+from gradmarket.demo.service import Service
+from gradmarket.market.errors import MarketError
+from gradmarket.market.wire import AuditAnswer
+
+PATIENCE_S = 120.0
+
+
+def rows() -> TensorDataset:
+    generator = torch.Generator().manual_seed(3)
+    y = torch.arange(64) % 2
+    return TensorDataset(y[:, None] * 2.0 - 1.0 + 0.1 * torch.randn(64, 2, generator=generator), y)
+
+
+class Erring(Requester):
+    """A door behind which the auditor's first answer is another, as from a machine that erred once."""
+
+    erred = False
+
+    def answer_audit(self, task: str, said: AuditAnswer) -> bool:
+        if not self.erred:
+            self.erred = True
+            said = said.model_copy(update={"root": "blake3:" + "0" * 64})
+        return super().answer_audit(task, said)
+
+
+@pytest.mark.parametrize("door", [Requester, Erring])
+def test_what_a_worker_computed_is_found_again_and_the_job_ends(
+    market: Market, served: Service, tmp_path: Path, door: type[Requester]
+) -> None:
+    job = market.train(
+        nn.Linear(2, 2), nn.CrossEntropyLoss(), rows(), optimizer={"name": "sgd", "lr": 0.1}, rows=16, rounds=2,
+        price="0.01 GRAD", replication=ALONE, audit={"probability": 1.0},
+    )  # fmt: skip
+    found: list[Done | MarketError] = []
+    until = time.monotonic() + PATIENCE_S
+
+    def pause(idle: bool) -> bool:
+        time.sleep(0.2 if idle else 0.0)
+        return job.state == "finished" or time.monotonic() > until
+
+    with door(served.place.url, served.place.token) as there, auditor(there, served, tmp_path) as made:
+        watch(made, pause, found.append)
+    assert job.state == "finished"
+    runs = [done.runs for done in found if isinstance(done, Done)]
+    assert runs == ([1, 1] if door is Requester else [2, 1])
+    with Requester(served.place.url) as anyone:
+        told = list(anyone.listed(job.id, "audits"))
+        workers = list(anyone.listed(job.id, "workers"))
+    assert [(audit["state"], audit["rate"]) for audit in told] == [("passed", 1.0)] * 2
+    assert [worker["accepted"] for worker in workers] == [2]
+
+
+def auditor(there: Requester, served: Service, folder: Path):  # type: ignore[no-untyped-def]
+    return opened("test", there, served.place.token, Machine(folder))
