@@ -35,7 +35,9 @@ class Judgements:
 
     def verdict(self, told: VerdictTold) -> bool:
         held = self._shelf.held.get(told.replica)
-        if held is None or not held.open or (told.state is held.state and held.promised):
+        if held is None:
+            return told.state in PAID and self._vindicated(told)
+        if not held.open or (told.state is held.state and held.promised):
             return False
         desk = self._desk
         breach = checks.verdict(desk.domain, held.offer, told, desk.address, desk.signer)
@@ -50,6 +52,24 @@ class Judgements:
         if over(told.state):
             self._record(held, told)
             self._final(held, told)
+        return True
+
+    def _vindicated(self, told: VerdictTold) -> bool:
+        """An answer that was rejected is paid after all: an audit found it right. The new verdict is the evidence."""
+        desk = self._desk
+        before = records.rejection(desk.settings.data, desk.domain, told.replica)
+        if before is None or before.root is None:
+            return False
+        breach = checks.verdict(desk.domain, before.offer, told, desk.address, desk.signer)
+        breach = breach or checks.fairness(before.offer, told, before.root, revealed=True, uploaded=False)
+        if breach is not None:
+            return self._aggrieved(breach, told.replica)
+        record = before.model_copy(update={"at": self._clock(), "verdict": told})
+        records.add(desk.settings.data, desk.domain, record)
+        account = desk.book.account(desk.domain, before.lease.offer.job)
+        desk.book.vindicated(account, before.lease.offer.price)
+        pay = desk.money.text(value(before.lease.offer.price, account))
+        desk.journal.say("vindicated", f"Paid after all, {pay}: {told.reason}.", replica=told.replica)
         return True
 
     def _record(self, held: Held, told: VerdictTold) -> None:

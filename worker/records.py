@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.signing import Domain
-from gradmarket.market.terms import Digest, Hash, ReplicaState
+from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState
 from gradmarket.market.wire import Lease, VerdictTold, WaveOpened, hash_of
 from gradmarket.worker import durable
 from gradmarket.worker.held import Prepared
@@ -58,16 +58,36 @@ def add(folder: Path, domain: Domain, record: Record) -> None:
 
 
 def read(folder: Path, domain: Domain, chain_job: int) -> Iterator[Record]:
-    """In the order in which they were heard of, each replica once; a line that a crash cut short is passed over."""
-    path, seen = _path(folder, domain, chain_job), set()
+    """In the order in which they were heard of, each replica once; a line that a crash cut short is passed over.
+
+    A rejection that an audit proved wrong is followed by what became of it, which is the one that counts.
+    """
+    found: dict[ReplicaId, Record] = {}
+    for record in _lines(_path(folder, domain, chain_job)):
+        before = found.get(record.lease.replica)
+        if before is None or before.rejected:
+            found[record.lease.replica] = record
+    yield from found.values()
+
+
+def rejection(folder: Path, domain: Domain, replica: ReplicaId) -> Record | None:
+    """The record of this replica, where it ended with a rejection, in whichever job of the chain's history."""
+    for path in sorted((folder / "records").glob(f"{domain.instance.hex()}-*.jsonl")):
+        ends = [record for record in _lines(path, replica) if record.lease.replica == replica]
+        if ends:
+            return ends[-1] if ends[-1].rejected else None
+    return None
+
+
+def _lines(path: Path, naming: str = "") -> Iterator[Record]:
+    """The whole records of a file; of those lines only that hold `naming`."""
     for line in path.read_bytes().splitlines() if path.is_file() else ():
+        if naming.encode() not in line:
+            continue
         try:
-            record = Record.model_validate_json(line)
+            yield Record.model_validate_json(line)
         except ValidationError:
             continue
-        if record.lease.replica not in seen:
-            seen.add(record.lease.replica)
-            yield record
 
 
 def _path(folder: Path, domain: Domain, chain_job: int) -> Path:

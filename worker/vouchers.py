@@ -142,6 +142,13 @@ class Book:
         update = {"accepted": known.accepted + accepted, "rejected": known.rejected + (not accepted)}
         self._write(changed, account.signer, known.model_copy(update=update))
 
+    def vindicated(self, account: Account, units: Units) -> None:
+        """A rejection that was counted turned out to be wrong, and `units` are promised."""
+        update = {"earned": account.earned + units, "accepted": account.accepted + 1, "rejected": account.rejected - 1}
+        known = self.dealings(account.signer)
+        counts = {"accepted": known.accepted + 1, "rejected": known.rejected - 1}
+        self._write(account.model_copy(update=update), account.signer, known.model_copy(update=counts))
+
     def take(self, account: Account, voucher: Voucher, signature: bytes, open_units: Units) -> None:
         """Keeps a checked voucher. What neither verdicts nor `open_units` in flight explain precedes this book."""
         if voucher.cumulative <= account.vouchered:

@@ -12,6 +12,7 @@ from gradmarket.market.messages import Offer, Outcome
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest, Hash, ReplicaState
 from gradmarket.market.wire import VerdictTold, WaveOpened
+from gradmarket.worker import records
 from gradmarket.worker.checks import Breach
 from gradmarket.worker.desk import Desk
 from gradmarket.worker.held import Shelf
@@ -210,6 +211,50 @@ def test_a_proven_rejection_is_told_with_its_evidence_and_costs_no_trust(
     assert desk.book.accounts[0].rejected == 3
     assert grievances(desk) == ()
     assert f"/v1/jobs/{stranger.publication.job}/tasks/task-0" in journal(desk)
+
+
+def rejected_once(stranger: Stranger, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Row:
+    """A replica that was outvoted, and whose worker has heard so."""
+
+    def reject(row: Row) -> VerdictTold:
+        row.state = ReplicaState.REJECTED
+        return stranger.signed_verdict(row, row.state, Outcome.REJECTED, FALSE_ROOT, 0)
+
+    stranger.most = 1
+    monkeypatch.setattr(stranger, "verdict", reject)
+    work(desk, lambda: all_heard(stranger))
+    monkeypatch.undo()
+    (row,) = stranger.rows.values()
+    assert desk.book.accounts[0].rejected == 1
+    return row
+
+
+def test_a_rejection_that_an_audit_proved_wrong_is_paid_and_its_new_verdict_kept(
+    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = make_desk(stranger)
+    row = rejected_once(stranger, desk, monkeypatch)
+    row.state, row.heard, stranger.earned = ReplicaState.PAYABLE, False, stranger.price
+    work(desk, lambda: row.heard)
+    (account,) = desk.book.accounts
+    assert (account.accepted, account.rejected, account.earned, account.vouchered) == (1, 0, 7, 7)
+    (record,) = records.read(desk.settings.data, desk.domain, stranger.job.id)
+    assert record.paid
+    assert "Paid after all" in journal(desk)
+    row.heard = False
+    work(desk, lambda: row.heard)
+    assert desk.book.accounts[0].accepted == 1, "told twice, counted once"
+
+
+def test_a_vindication_for_another_root_is_a_breach_and_counts_for_nothing(
+    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = make_desk(stranger)
+    row = rejected_once(stranger, desk, monkeypatch)
+    row.root, row.state, row.heard = FALSE_ROOT, ReplicaState.PAYABLE, False
+    work(desk, lambda: row.heard)
+    assert (desk.book.accounts[0].accepted, desk.book.accounts[0].rejected) == (0, 1)
+    assert grievances(desk)[0].startswith(Breach.OTHER_ROOT.name.lower())
 
 
 def changed_offer(**changes: object) -> Callable[[Stranger, int], tuple[Offer, PrivateKey]]:
