@@ -7,6 +7,8 @@ PYTHON ?= python3
 JSON ?=
 KEEP ?=
 ONLY ?=
+CASES ?= 100000
+SEED ?=
 MUTANTS ?= 200
 
 BIN := .venv/bin
@@ -15,7 +17,7 @@ INSTALLED := .venv/installed
 DEVELOP := .venv/develop
 CHAIN := contracts/node_modules/.package-lock.json
 
-.PHONY: help install develop demo demo-containers images secrets check types test test-deep mutants test-containers bench lock clean
+.PHONY: help install develop demo demo-containers images secrets check types test test-deep fuzz mutants test-containers bench lock clean
 
 help:
 	@echo "make install            a virtual environment with exact pins, and Anvil unless one is on the PATH"
@@ -25,6 +27,7 @@ help:
 	echo "make check              style, types, layers"
 	echo "make test               everything else that can be wrong"
 	echo "make test-deep          the contract and all random tests, for much longer"
+	echo "make fuzz              hostile input in every format that is read: CASES=number, SEED=a failing case's to play it again"
 	echo "make mutants            faults put into the contract, and how many its tests notice: MUTANTS=number"
 	echo "make test-containers    the demo across containers while parts of it are killed, where containers can run"
 	echo "make bench              what is measured: ONLY=prefix, JSON=path"
@@ -95,6 +98,9 @@ test-deep: develop
 	@export FOUNDRY_PROFILE=deep HYPOTHESIS_PROFILE=deep
 	$(BIN)/pytest --disable-warnings --timeout 0 tests/contracts/test_forge.py
 	$(BIN)/pytest -n 2 --dist worksteal --disable-warnings --timeout 0 -m hypothesis --ignore tests/containers
+
+fuzz: develop
+	@$(BIN)/python -m fuzz $(if $(SEED),--seed $(SEED),--cases $(CASES))
 
 mutants: develop
 	@$(BIN)/python -m gradmarket.contracts.mutation --mutants $(MUTANTS)

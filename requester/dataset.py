@@ -1,8 +1,6 @@
 """A job's manifest, as its requester uploaded it, and what is checked of it before anybody works."""
 
-from pydantic import ValidationError
-
-from gradmarket.market.data.manifest import Manifest, Partition, training
+from gradmarket.market.data.manifest import Manifest, Partition, parsed, training
 from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
 from gradmarket.market.job import JobSpec, LinkedData
 from gradmarket.market.model.tensors import Expected
@@ -24,12 +22,7 @@ def manifest_of(blobs: Blobs, spec: JobSpec) -> Manifest:
         raise JobRefused("data.manifest", f"upload it first: PUT {OURS}{digest}")
     if blobs.length(digest) > MANIFEST_BYTES:
         raise JobRefused("data.manifest", f"a manifest has at most {MANIFEST_BYTES} bytes")
-    try:
-        return Manifest.model_validate_json(blobs.read(digest))
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(["data.manifest", *map(str, first["loc"])])
-        raise JobRefused(field, first["msg"]) from error
+    return parsed(blobs.read(digest))
 
 
 def check(blobs: Blobs, modelling: Modelling, spec: JobSpec, manifest: Manifest) -> None:

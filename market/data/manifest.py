@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import FailFast, Field, ValidationError, field_validator, model_validator
 
 from gradmarket.market.data import formats
 from gradmarket.market.errors import JobRefused
@@ -58,7 +58,7 @@ class Manifest(Part):
     """The dataset: every partition's arrays carry the names, element types and shapes of `inputs`, and no others."""
 
     inputs: dict[InputName, Column] = Field(min_length=1, max_length=64)
-    partitions: tuple[Partition, ...] = Field(min_length=1, max_length=100_000)
+    partitions: Annotated[tuple[Partition, ...], FailFast()] = Field(min_length=1, max_length=100_000)
 
     @model_validator(mode="after")
     def _names(self) -> "Manifest":
@@ -84,6 +84,15 @@ class Manifest(Part):
     def batch(self, rows: int) -> Expected:
         """Shape and element type of each input over this many rows."""
         return {name: ((rows, *column.shape), column.dtype) for name, column in self.inputs.items()}
+
+
+def parsed(data: bytes) -> Manifest:
+    """The manifest of these bytes, perhaps a stranger's. Raises JobRefused, which names the field that is unfit."""
+    try:
+        return Manifest.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        raise JobRefused(".".join(["data.manifest", *map(str, first["loc"])]), first["msg"]) from None
 
 
 def training(manifest: Manifest, spec: JobSpec) -> tuple[Partition, ...]:

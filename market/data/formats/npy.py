@@ -43,5 +43,9 @@ def _rows(expected: Expected) -> int:
 
 
 def _record(expected: Expected) -> np.dtype[Any]:
-    """One packed record: a field per input, by name."""
-    return np.dtype([(name, dtype, tuple(shape[1:])) for name, (shape, dtype) in sorted(expected.items())])
+    """One packed record: a field per input, by name. Raises TensorsRefused."""
+    fields = [(name, dtype, tuple(shape[1:])) for name, (shape, dtype) in sorted(expected.items())]
+    try:
+        return np.dtype(fields)
+    except (ValueError, OverflowError) as error:
+        raise TensorsRefused(f"numpy has no such records: {str(error)[:150]}") from None

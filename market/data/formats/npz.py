@@ -16,7 +16,10 @@ SUFFIX: Final = ".npy"
 _BEGINNING: Final = (1980, 1, 1, 0, 0, 0)
 _ENCRYPTED: Final = 0x1 | 0x40
 _READ: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_BROKEN: Final = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, OSError)
+_BROKEN: Final = (
+    zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, OSError, OverflowError,
+)  # fmt: skip
+"""What zipfile raises for one; overflow, where it is told of more bytes than there can be."""
 
 
 def write(arrays: Arrays) -> bytes:

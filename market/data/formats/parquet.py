@@ -1,9 +1,12 @@
 """Apache Parquet: a flat column per input, or one list level where a row of it has dimensions, of a fixed length.
 
 Files are written without Arrow's own schema and read by their physical one. Of the file's claims those that would cost
-memory are compared with what was declared before a page is read: rows, and the values of every column.
+memory are compared with what was declared before a page is read: rows, the values of every column, and what its pages
+unpack to.
 """
 
+import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +15,7 @@ from pyarrow import parquet as pq
 
 from gradmarket.market.data.formats import Arrays
 from gradmarket.market.data.formats._arrays import check_dtype, check_names
+from gradmarket.market.data.formats._pages import check_pages, chunks
 from gradmarket.market.errors import TensorsRefused
 from gradmarket.market.model.tensors import Expected
 
@@ -46,14 +50,14 @@ def read(data: bytes, expected: Expected) -> dict[str, np.ndarray]:
             thrift_container_size_limit=_FOOTER_ENTRIES,
         )
         check_names(file.schema_arrow.names, expected)
-        _check_claims(file, expected)
+        _check_claims(file, data, expected)
         table = file.read(use_threads=False)
         return {name: _array(name, table.column(name), *expected[name]) for name in sorted(expected)}
     except _BROKEN as error:
         raise TensorsRefused(f"it is no Parquet of numbers: {str(error)[:200]}") from None
 
 
-def _check_claims(file: Any, expected: Expected) -> None:
+def _check_claims(file: Any, data: bytes, expected: Expected) -> None:
     """Rows, types and numbers of values are as declared. Raises TensorsRefused."""
     metadata, schema = file.metadata, file.schema_arrow
     for name, (shape, dtype) in expected.items():
@@ -63,13 +67,20 @@ def _check_claims(file: Any, expected: Expected) -> None:
             raise TensorsRefused(f"{name} is {str(kind)[:100]}, not {dtype}{list(shape[1:])}")
         if metadata.num_rows != shape[0]:
             raise TensorsRefused(f"it has {metadata.num_rows} rows, not {shape[0]}")
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    for place in range(metadata.num_columns):
-        name = metadata.schema.column(place).path.split(".")[0]
-        found = sum(group.column(place).num_values for group in groups)
-        wanted = int(np.prod(expected[name][0], dtype=object))
-        if found != wanted:
-            raise TensorsRefused(f"{name} has {found} values, not {wanted}")
+    _check_values(data, schema.names, expected)
+
+
+def _check_values(data: bytes, names: Sequence[str], expected: Expected) -> None:
+    """Every column has its values, in pages that unpack to about as many. Raises TensorsRefused."""
+    found = chunks(data)
+    if any(chunk.column >= len(names) for chunk in found):
+        raise TensorsRefused("it has columns without a name")
+    for place, name in enumerate(names):
+        values = sum(chunk.values for chunk in found if chunk.column == place)
+        wanted = math.prod(expected[name][0])
+        if values != wanted:
+            raise TensorsRefused(f"{name} has {values} values, not {wanted}")
+    check_pages(data, found, [np.dtype(expected[name][1]).itemsize for name in names])
 
 
 def _is_list(kind: Any) -> bool:
@@ -82,7 +93,7 @@ def _array(name: str, column: Any, shape: tuple[int, ...], dtype: str) -> np.nda
     if whole.null_count:
         raise TensorsRefused(f"{name} has {whole.null_count} rows without a value")
     if len(shape) > 1:
-        size = int(np.prod(shape[1:]))
+        size = math.prod(shape[1:])
         lengths = {size} if pa.types.is_fixed_size_list(whole.type) else set(np.diff(whole.offsets.to_numpy()).tolist())
         if lengths - {size}:
             raise TensorsRefused(f"{name} has rows of {sorted(lengths - {size})[0]} values, not {size}")

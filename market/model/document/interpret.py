@@ -12,7 +12,10 @@ from gradmarket.market.model.document.calls import Operator
 from gradmarket.market.model.document.prepare import Step, prepared
 from gradmarket.market.model.document.schema import Document
 
-_STEP_ERRORS: Final = (RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, MemoryError)
+_STEP_ERRORS: Final = (
+    RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, MemoryError, AttributeError, AssertionError,
+)  # fmt: skip
+"""What operators raise for arguments that they do not take; the ones written in Python assert."""
 _OUT_OF_MEMORY: Final = ("allocate memory", "out of memory", "bad_alloc", "Cannot allocate")
 
 

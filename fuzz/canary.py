@@ -1,0 +1,34 @@
+"""What reading must not do, as the interpreter itself tells (PEP 578): open, import, compile, run, connect, unpickle.
+
+A hook cannot be removed, so this is for a child alone.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import gradmarket.market
+
+HARMLESS: Final = frozenset({"object.__getattr__", "object.__setattr__", "object.__delattr__", "sys._getframe"})
+"""What no bytes of a stranger decide about: attributes of frames and functions that typing and pydantic look at."""
+LISTED: Final = frozenset({"os.listdir", "os.scandir"})
+OURS: Final = str(Path(gradmarket.market.__path__[0]).resolve())
+"""Where plug-ins are looked up by name."""
+
+
+class Canary:
+    """Notes, while it watches, every event but the harmless ones."""
+
+    def __init__(self) -> None:
+        self.watching = False
+        self.events: list[str] = []
+        sys.addaudithook(self._hear)
+
+    def heard(self) -> list[str]:
+        """What was noted since the last call."""
+        events, self.events = self.events, []
+        return events
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.watching and event not in HARMLESS and not (event in LISTED and str(arguments[0]).startswith(OURS)):
+            self.events.append(f"{event}{arguments!r}"[:200])

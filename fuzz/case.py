@@ -1,0 +1,52 @@
+"""One case: the bytes of a stranger, and what a manifest, which is the stranger's too, declares of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final, Protocol, cast
+
+from gradmarket.market import plugins
+
+KINDS: Final = "fuzz.kinds"
+Declared = Mapping[str, tuple[tuple[int, ...], str]]
+"""Shape and element type of each array by its name."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """`declared` matters to files of arrays alone."""
+
+    data: bytes
+    declared: Declared = field(default_factory=dict)
+
+
+class Kind(Protocol):
+    """What a file of `kinds/` offers."""
+
+    REFUSED: type[Exception]
+    """The error by which our reader refuses."""
+
+    def case(self, chance: Random) -> Case:
+        """A case that began as an honest one."""
+
+    def read(self, case: Case) -> Any:
+        """What our reader makes of it. Raises REFUSED, and AssertionError where it took what it should not take."""
+
+
+def kind_of(name: str, package: str = KINDS) -> Kind:
+    """The kind of that name. Raises Refused where there is none."""
+    return cast(Kind, plugins.load(package, name))
+
+
+def kinds(package: str = KINDS) -> tuple[str, ...]:
+    """The kinds there are."""
+    return plugins.names(package)
+
+
+def seed_of(kind: str, number: int) -> str:
+    """What a case is called, and all that its chance comes from."""
+    return f"{kind}/{number}"
+
+
+def chance_of(seed: str) -> Random:
+    return Random(seed)

@@ -1,0 +1,105 @@
+"""Thrift's compact protocol, strictly: what two readers could take differently is refused.
+
+https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gradmarket.market.errors import TensorsRefused
+
+I32: Final = 5
+I64: Final = 6
+LIST: Final = 9
+STRUCT: Final = 12
+_TRUE, _FALSE, _BYTE, _I16, _DOUBLE, _BINARY, _SET = 1, 2, 3, 4, 7, 8, 10
+_BITS: Final = {_I16: 16, I32: 32, I64: 64}
+_DEPTH_LIMIT: Final = 16
+_NUMBER_LIMIT: Final = 2**15 - 1
+
+Struct = Mapping[int, tuple[int, Any]]
+"""Kind and value of each field by its number."""
+
+
+def field(struct: Struct, number: int, kind: int) -> Any:
+    """The field's value, or None where there is none. Raises TensorsRefused where it is of another kind."""
+    found, value = struct.get(number, (kind, None))
+    if found != kind:
+        raise TensorsRefused(f"field {number} of a header is of kind {found}, not {kind}")
+    return value
+
+
+def structs(struct: Struct, number: int) -> list[Struct]:
+    """The elements of a field that is a list of structs; none where there is no such field."""
+    found = field(struct, number, LIST) or []
+    if not all(isinstance(element, dict) for element in found):
+        raise TensorsRefused(f"field {number} of a header is no list of structs")
+    return list(found)
+
+
+class Cursor:
+    """A place in bytes, which moves as they are read. Raises TensorsRefused."""
+
+    def __init__(self, data: bytes, place: int, end: int) -> None:
+        self._data = data
+        self.place = place
+        self._end = end
+
+    def struct(self, depth: int = 0) -> Struct:
+        """The struct that begins here."""
+        if depth > _DEPTH_LIMIT:
+            raise TensorsRefused(f"a header is nested deeper than {_DEPTH_LIMIT}")
+        fields: dict[int, tuple[int, Any]] = {}
+        number = 0
+        while kind := (head := self._byte()) & 15:
+            number = number + (head >> 4) if head >> 4 else self._integer(_I16)
+            if number in fields or not 0 <= number <= _NUMBER_LIMIT:
+                raise TensorsRefused(f"a header has the field {number} twice, or no such field may be")
+            fields[number] = kind, kind == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind, depth)
+        return fields
+
+    def _value(self, kind: int, depth: int) -> Any:
+        if kind in _BITS:
+            return self._integer(kind)
+        if kind == STRUCT:
+            return self.struct(depth + 1)
+        if kind in (LIST, _SET):
+            return self._list(depth + 1)
+        if kind not in (_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY):
+            raise TensorsRefused(f"a header has a field of kind {kind}")
+        return self._bytes(self._varint() if kind == _BINARY else 8 if kind == _DOUBLE else 1)
+
+    def _list(self, depth: int) -> list[Any]:
+        head = self._byte()
+        count = head >> 4 if head >> 4 < 15 else self._varint()
+        if count > self._end - self.place:
+            raise TensorsRefused(f"a list of {count} elements does not end")
+        return [self._value(head & 15, depth) for _ in range(count)]
+
+    def _integer(self, kind: int) -> int:
+        number = self._varint()
+        if number >> _BITS[kind]:
+            raise TensorsRefused(f"a header has a number of more than {_BITS[kind]} bits")
+        return (number >> 1) ^ -(number & 1)
+
+    def _varint(self) -> int:
+        result = shift = 0
+        while shift < 70:
+            byte = self._byte()
+            result |= (byte & 127) << shift
+            if byte < 128:
+                return result
+            shift += 7
+        raise TensorsRefused("a header has a number of more than 64 bits")
+
+    def _byte(self) -> int:
+        if self.place >= self._end:
+            raise TensorsRefused("a header does not end")
+        self.place += 1
+        return self._data[self.place - 1]
+
+    def _bytes(self, count: int) -> bytes:
+        if count > self._end - self.place:
+            raise TensorsRefused("a header does not end")
+        self.place += count
+        return self._data[self.place - count : self.place]

@@ -1,0 +1,52 @@
+"""The first twenty thousand cases: whatever comes is read or refused by our own error, and nothing else happens."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from fuzz.case import chance_of, kind_of, kinds, seed_of
+from fuzz.playing import SHARES, Batch, Playing, player
+from fuzz.running import run
+from gradmarket.runner import Runner
+
+CASES: Final = 20_000
+RUN: Final = 40
+
+
+@pytest.fixture(scope="module")
+def playing() -> Iterator[Playing]:
+    with player() as started:
+        yield started
+
+
+def test_every_kind_has_its_share() -> None:
+    assert set(SHARES) == set(kinds())
+    assert sum(SHARES.values()) == 100
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_a_case_is_always_the_same(kind: str) -> None:
+    for number in (0, 7):
+        one, other = (kind_of(kind).case(chance_of(seed_of(kind, number))) for _ in range(2))
+        assert one == other
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_what_a_stranger_sends_is_read_or_refused_and_nothing_else_happens(playing: Playing, kind: str) -> None:
+    count = CASES * SHARES[kind] // 100
+    outcome = playing.play(Batch(kind, 0, count))
+    assert outcome.failures == []
+    assert outcome.cases == count == outcome.accepted + outcome.refused
+    assert count / 20 < outcome.accepted < count * 3 / 4, "cases that are all refused, or all taken, find nothing"
+
+
+def test_an_accepted_document_runs_or_is_refused_and_the_child_stays(playing: Playing, runner: Runner) -> None:
+    accepted = playing.play(Batch("documents", CASES, 400)).kept
+    runner.start()
+    before = runner.pid
+    outcome = run(runner, accepted[:RUN])
+    assert outcome.failures == []
+    assert outcome.accepted > 5
+    assert outcome.refused > 5
+    assert runner.pid == before
