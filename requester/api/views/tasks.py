@@ -10,6 +10,7 @@ from gradmarket.requester.api.views.trust import AuditView, audit_view
 from gradmarket.requester.store.tables import Audit, Replica, Task, Wave
 
 DECIDED: Final = (TaskState.ACCEPTED, TaskState.DIVERGED, TaskState.FINAL, TaskState.REVOKED)
+GATHERING: Final = (TaskState.OPEN, TaskState.COMMITTING)
 STANDING: Final = (TaskState.FINAL, TaskState.REVOKED)
 """No audit can change it any more."""
 
@@ -136,11 +137,16 @@ def evidence(
         offer_digest=hexed(row.offer_digest),
         offer_signature=hexed(row.offer_signature),
         waves=[wave_view(wave) for wave in waves],
-        replicas=[replica_view(replica, shown) for replica in replicas],
+        replicas=[replica_view(replica, shown) for replica in replicas if shown or not _at_work(row, replica)],
         audit_rate=row.plan.get("audit", 0.0),
         audit_link=hexed(link) if row.state in STANDING else None,
         audit=audit_view(audit) if audit is not None and row.state in STANDING else None,
     )
+
+
+def _at_work(task: Task, replica: Replica) -> bool:
+    """Until its wave is closed nobody is told of it: who sees its siblings, or that it has none, cheats just then."""
+    return replica.wave == task.wave and task.state in GATHERING
 
 
 class VerdictView(BaseModel):
