@@ -184,6 +184,11 @@ class Ledger:
         with node_errors():
             return self.web3.eth.get_transaction_count(to_checksum_address(sender), "latest")
 
+    def height(self) -> int:
+        """The newest block's number, and nothing else of it."""
+        with node_errors():
+            return self.web3.eth.block_number
+
     def block(self) -> Block:
         with node_errors():
             latest = self.web3.eth.get_block("latest")

@@ -1,4 +1,4 @@
-"""Drives the stages in threads of this process: each wakes by its bell, and sweeps where no bell rang."""
+"""Drives the stages in threads of this process: each wakes by its bell; one look-out wakes those that no bell told."""
 
 import threading
 from collections.abc import Sequence
@@ -18,10 +18,13 @@ class Engine:
 
     def __init__(self, context: Context, stages: Sequence[Stage]) -> None:
         self._context = context
+        self._stages = stages
         self._stopping = threading.Event()
+        self._rung: dict[str, threading.Event] = {}
         self._threads = [
             threading.Thread(target=self._drive, args=(stage,), name=f"stage-{stage.TOPIC}") for stage in stages
         ]
+        self._threads.append(threading.Thread(target=self._look_out, name="look-out"))
 
     def __enter__(self) -> "Engine":
         for thread in self._threads:
@@ -30,18 +33,36 @@ class Engine:
 
     def __exit__(self, *_exception: object) -> None:
         self._stopping.set()
-        self._context.bell.ring([thread.name.removeprefix("stage-") for thread in self._threads])
+        self._context.bell.ring([stage.TOPIC for stage in self._stages])
         for thread in self._threads:
             thread.join()
 
     def _drive(self, stage: Stage) -> None:
-        sweep = self._context.settings.sweep_s
         with self._context.bell.listen([stage.TOPIC]) as rung:
+            self._rung[stage.TOPIC] = rung
             while not self._stopping.is_set():
                 rung.clear()
                 wait, moved = sweep_once(self._context, stage)
                 if not moved and not self._stopping.is_set():
-                    rung.wait(min(wait, sweep))
+                    rung.wait(wait if wait < threading.TIMEOUT_MAX else None)
+
+    def _look_out(self) -> None:
+        """Every sweep, one transaction looks for all stages: rings are lost, and due times ring no bell."""
+        while not self._stopping.wait(self._context.settings.sweep_s):
+            for topic in waiting(self._context, self._stages):
+                if topic in self._rung:
+                    self._rung[topic].set()
+
+
+def waiting(context: Context, stages: Sequence[Stage]) -> list[str]:
+    """Topics of the stages with something ready; all of them where one cannot look, so that it says so itself."""
+    try:
+        with context.reading() as session:
+            now = context.clock()
+            return [stage.TOPIC for stage in stages if stage.ready(session, now)]
+    except Exception:
+        log.exception("the look-out cannot look")
+        return [stage.TOPIC for stage in stages]
 
 
 def sweep_once(context: Context, stage: Stage) -> tuple[float, bool]:

@@ -33,6 +33,8 @@ from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.session import Sessions, begin, reading, sessions_of
 from gradmarket.requester.store.session import connect as connect_database
 
+OFFICE = "settle"
+"""Rings when there may be work for it."""
 GAS_GIFT_WEI = 10**18
 """What a worker gets on a local chain, and nothing else: enough to redeem for years."""
 
@@ -80,7 +82,8 @@ def wired(settings: Settings, public_url: str, relay: Relay | None = None) -> It
         narrate(sessions)
         bell = bell_of(settings.database_url, relay)
         stack.callback(bell.stop)
-        office = Office(_desk(settings, sessions, bell, chain, sender, signing.address_of(signer), public_url))
+        rung = stack.enter_context(bell.listen([OFFICE])) if settings.stages == "embedded" else None
+        office = Office(_desk(settings, sessions, bell, chain, sender, signing.address_of(signer), public_url), rung)
         stack.callback(office.leave)
         yield Context(
             settings=settings,

@@ -19,7 +19,7 @@ from gradmarket.requester.api.state import Here
 from gradmarket.requester.bell import rung_within, worker_topic
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import deliver, exchange, handover
+from gradmarket.requester.stages import collect, deliver, exchange, handover
 from gradmarket.requester.store.tables import Replica, Task
 
 router = APIRouter(prefix="/v1/work", tags=["work"])
@@ -102,6 +102,7 @@ async def _receive(request: Request, incoming: Incoming, hasher: RootHasher, len
 
 def _told(context: Context, worker: Address, want: deliver.Wanted) -> UploadAnswer:
     with context.reading() as session:
+        collect.at_hand(session, want.replica)
         replica = session.get_one(Replica, want.replica)
         task = session.get_one(Task, want.task)
         return UploadAnswer(

@@ -13,7 +13,6 @@ from typing import Final
 
 import psycopg
 import structlog
-from sqlalchemy import func, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
@@ -43,7 +42,7 @@ class DatabaseBell(Bell):
 
     def promise(self, session: Session, topics: Iterable[str]) -> None:
         for payload in payloads(self._name, topics):
-            session.execute(select(func.pg_notify(CHANNEL, payload)))
+            session.connection().exec_driver_sql("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
 
     def ring(self, topics: Iterable[str]) -> None:
         asked = tuple(topics)

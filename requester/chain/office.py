@@ -1,10 +1,11 @@
 """All chain work of the service, one step at a time: `step` may be called at any moment, and killed at any moment."""
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import exists, or_, select
 
 from gradmarket.contracts import local
 from gradmarket.contracts.calls import mint
@@ -13,26 +14,62 @@ from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.terms import Address, Amount, JobState, Units
 from gradmarket.requester.chain import duty, funding, mirror, outbox, owner, reconcile, reservations, sender
-from gradmarket.requester.chain.desk import Desk
+from gradmarket.requester.chain.desk import UNDER_WAY, Desk
 from gradmarket.requester.store.events import tell
-from gradmarket.requester.store.tables import Job
+from gradmarket.requester.store.tables import Earned, Job, Transaction
 
 NOTHING: Final = Units(0)
 GAS_MONEY: Final = 10**19
 """Wei that a sender keeps on a local chain."""
+LOOK_S: Final = 5.0
+"""At least so often everything is looked at, whatever the bell, the books and the chain say."""
 
 
 class Office:
-    """`trouble` says in words why no chain work is done; empty where it is. A foreign chain stops it for good."""
+    """`trouble` says in words why no chain work is done; empty where it is. A foreign chain stops it for good.
 
-    def __init__(self, desk: Desk) -> None:
+    `rung` is set by whoever has work for it; where there is none, every moment may be one.
+    """
+
+    def __init__(self, desk: Desk, rung: threading.Event | None = None) -> None:
         self._desk = desk
+        self._rung = rung
+        self._look_at = 0.0
         self._connected = False
         self._looked: int | None = None
         self.trouble = ""
 
+    def wanted(self) -> bool:
+        """Whether a step may find anything: one query and one call, where a step has twenty."""
+        if self._rung is None or self._rung.is_set() or self._desk.clock() >= self._look_at:
+            return True
+        try:
+            return self._desk.ledger.height() != self._looked or self._due()
+        except (ChainUnreachable, NodeRefused):
+            return True  # the step says it
+
+    def _due(self) -> bool:
+        """Whether the books have a transaction under way, a job to open or to fund, or gradients to settle."""
+        old = self._desk.clock() - self._desk.policy.settle_every_s
+        waiting = exists().where(Earned.job_id == Job.id, Earned.batch_id.is_(None), Earned.at <= old)
+        raised = Job.ended_at.is_(None) & (Job.budget > Job.deposited)
+        cases = (
+            exists().where(Transaction.sender == self._desk.sender, Transaction.state.in_(UNDER_WAY)),
+            exists().where(Job.state == JobState.AWAITING_FUNDS, Job.chain_job.is_(None)),
+            exists().where(Job.chain_job.is_not(None), or_(raised, waiting)),
+        )
+        with self._desk.reading() as session:
+            return bool(session.scalar(select(or_(*cases))))
+
     def step(self) -> bool:
         """Everything that can be done now; whether anything moved, so that another step may find more."""
+        if self._rung is not None:
+            self._rung.clear()
+        moved = self._step()
+        self._look_at = 0.0 if moved else self._desk.clock() + LOOK_S
+        return moved
+
+    def _step(self) -> bool:
         if not duty.hold(self._desk):
             return False
         try:

@@ -1,5 +1,6 @@
 """What workers say by poll: commitments, reveals, leases given back. Each is taken or refused by itself."""
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gradmarket.market import signing
@@ -11,7 +12,7 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.stages import close, judge
 from gradmarket.requester.stages.ending import strike
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Replica, Task
+from gradmarket.requester.store.tables import Job, Replica, Task
 from gradmarket.requester.store.transitions import move
 
 
@@ -21,6 +22,12 @@ class TooLate(Refused):
 
 class TooEarly(Refused):
     """The time for it has not come."""
+
+
+def at_hand(session: Session, replica_id: str) -> None:
+    """Reads a replica with its task and job in one query; by their keys they are not read again."""
+    its = select(Replica, Task, Job).join(Task, Task.id == Replica.task_id).join(Job, Job.id == Replica.job_id)
+    session.execute(its.where(Replica.id == replica_id)).all()
 
 
 def held(session: Session, worker: Address, replica_id: str, fence: int) -> tuple[Replica, Task]:

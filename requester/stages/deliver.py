@@ -18,7 +18,7 @@ from gradmarket.market.wire import hash_of
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import audit, forget, judge, verdicts
-from gradmarket.requester.stages.collect import TooLate, held
+from gradmarket.requester.stages.collect import TooLate, at_hand, held
 from gradmarket.requester.stages.ending import work_off
 from gradmarket.requester.store import jobs, money
 from gradmarket.requester.store.events import tell
@@ -51,6 +51,7 @@ class Wanted:
 def wanted(context: Context, worker: Address, replica_id: str, fence: int) -> Wanted:
     """Raises NotFound, TooLate or Conflict where nothing is wanted of this replica."""
     with context.reading() as session:
+        at_hand(session, replica_id)
         replica, task = held(session, worker, replica_id, fence)
         paid = replica.state in (ReplicaState.PAYABLE, ReplicaState.DIVERGED)
         if replica.state != ReplicaState.AGREE and not paid:

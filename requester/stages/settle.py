@@ -15,4 +15,5 @@ def ready(_session: Session, _now: float) -> Sequence[str]:
 
 
 def run(context: Context, _chain: str) -> float | None:
-    return None if context.office.step() else PAUSE_S
+    office = context.office
+    return None if office.wanted() and office.step() else PAUSE_S

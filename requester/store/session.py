@@ -79,7 +79,14 @@ def _begin(connection: Any) -> None:
 
 
 def sessions_of(engine: Engine) -> Sessions:
-    return sessionmaker(engine, expire_on_commit=False)
+    """A row that a transaction has read stays at hand until its end: asked for by its key, it is not read again."""
+    sessions = sessionmaker(engine, expire_on_commit=False)
+    event.listen(sessions, "loaded_as_persistent", _keep)
+    return sessions
+
+
+def _keep(session: Session, row: object) -> None:
+    session.info.setdefault("at hand", []).append(row)
 
 
 @contextmanager

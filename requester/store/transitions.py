@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, update
+from sqlalchemy import Table, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -21,9 +21,10 @@ def move(session: Session, row: Row, new: StrEnum, **values: Any) -> bool:
     lifecycle.step(type(new)(row.state), new)
     table = type(row)
     same = [column == getattr(row, column.key) for column in _key(table)]
-    statement = update(table).where(*same, table.state == row.state).values(state=new.value, **values)
-    result = cast(CursorResult[Any], session.execute(statement.execution_options(synchronize_session=False)))
-    moved = result.rowcount == 1
+    statement = update(cast(Table, table.__table__)).where(*same, table.state == row.state)
+    session.flush()
+    # by the connection: the same statement by the session costs three times as much
+    moved = session.connection().execute(statement, {"state": new.value, **values}).rowcount == 1
     for name, value in {"state": new.value, **values}.items() if moved else ():
         set_committed_value(row, name, value)
     return moved
