@@ -44,7 +44,7 @@ def _noise(data: bytes, chance: Random) -> bytes:
 
 def _number(data: bytes, chance: Random) -> bytes:
     place, width = _place(data, chance), chance.choice((1, 2, 4, 8))
-    number = chance.choice(INTEGERS) & (2 ** (8 * width) - 1)
+    number: int = chance.choice(INTEGERS) & (2 ** (8 * width) - 1)
     return data[:place] + number.to_bytes(width, chance.choice(("little", "big"))) + data[place + width :]
 
 

@@ -4,9 +4,8 @@ import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from pydantic import ValidationError
 
-from gradmarket.market.data.manifest import Manifest, Partition, partition_of, training
+from gradmarket.market.data.manifest import Manifest, Partition, parsed, partition_of, training
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import encode
@@ -118,10 +117,7 @@ class Bench:
 
     def _manifest(self, digest: Digest) -> Manifest:
         if digest not in self._manifests:
-            try:
-                self._manifests[digest] = Manifest.model_validate_json(self._fetcher.blob(digest))
-            except ValidationError as error:
-                raise JobRefused("data", f"the manifest is unfit: {str(error)[:300]}") from error
+            self._manifests[digest] = parsed(self._fetcher.blob(digest))
         return self._manifests[digest]
 
     def _batch(self, publication: Publication, round_number: int, task: int) -> dict[str, np.ndarray]:

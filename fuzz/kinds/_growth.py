@@ -19,8 +19,9 @@ _OPERATORS: Final = sorted(ALLOWED)
 def grown(chance: Random) -> Raw:
     """A document of a parameter, data and a buffer, whose loss always is one number."""
     inputs = _inputs(chance)
-    tensors, integers, nodes = list(range(len(inputs))), [], []
-    count = len(inputs)
+    tensors, count = list(range(len(inputs))), len(inputs)
+    integers: list[int] = []
+    nodes: list[Raw] = []
     for _ in range(chance.choice(NODES)):
         op = chance.choice(_OPERATORS)
         entry = ALLOWED[op]
