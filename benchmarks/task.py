@@ -6,6 +6,7 @@ reveals that share a request. The peer is Celery's no-op on Redis in the same ru
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
@@ -37,21 +38,36 @@ class Case:
 
 CASES = (
     Case("r1", 1, 1, True, "<= 2"),
-    Case("r1.batch10", 1, 10, True, "<= 1"),
+    Case("r1x10", 1, 10, True, "<= 1"),
     Case("r3", 3, 1, True, "<= 4"),
-    Case("r3.batch10", 3, 10, True, "<= 2"),
+    Case("r3x10", 3, 10, True, "<= 2"),
     Case("sqlite.r1", 1, 1, False, ""),
-    Case("sqlite.r1.batch10", 1, 10, False, ""),
+    Case("sqlite.r1x10", 1, 10, False, ""),
 )
 
 
 def measure() -> Iterator[Figure]:
     peer = noop.measured()
     yield Figure("task.celery_cpu_ms", peer.cpu_ms, "ms", note=f"the peer; {peer.per_s:.0f} tasks/s")
+    yield from _counted()
     for shared in (True, False):
         with service(shared) as here:
             for case in (case for case in CASES if case.shared == shared):
                 yield from _measured(here, case, peer)
+
+
+def _counted() -> Iterator[Figure]:
+    """What a task asks of the database; the sweeps of the seconds that it takes are in it."""
+    with service(shared=True, counted=True) as here:
+        for batch, limits in ((1, ("<= 30", "<= 6")), (10, ("<= 10", "<= 1"))):
+            here.post(replication={"name": "fixed", "replicas": 1, "max_replicas": 1}, tasks_per_round=4 * TASKS)
+            crew = [Worker(here, batch) for _ in range(2)]
+            work(crew, TASKS // 2)
+            here.counts()
+            done, counts = work(crew, TASKS), here.counts()
+            for (kind, found), limit in zip(sorted(counts.items()), limits, strict=True):
+                most = ", ".join(f"{name} {count / done:.1f}" for name, count in Counter(found).most_common(5))
+                yield Figure(f"task.{kind}.r1x{batch}", sum(found.values()) / done, "a task", target=limit, note=most)
 
 
 def _measured(here: Service, case: Case, peer: noop.Cost) -> Iterator[Figure]:

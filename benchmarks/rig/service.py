@@ -1,6 +1,8 @@
 """A service of the benchmark's own, in processes of its own, and what CPU they have used."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +20,7 @@ import psutil
 from gradmarket.contracts.local import LocalChain
 from gradmarket.market import signing, wire
 
+COUNTS = "counts.json"
 JOB: dict[str, Any] = {
     "name": "control plane",
     "model": {"architecture": "mlp", "arguments": {"hidden": [8]}},
@@ -55,6 +58,16 @@ class Service:
         """CPU seconds of the service and its database so far, their ended children included."""
         return _own(self.process) + (_tree(self.database) if self.database else 0.0)
 
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Statements and transactions since the last call, by who asked; of a service that is counted."""
+        file = self.folder / COUNTS
+        file.unlink(missing_ok=True)
+        self.process.send_signal(signal.SIGUSR1)
+        while not file.exists():
+            time.sleep(0.02)
+        found: dict[str, dict[str, int]] = json.loads(file.read_text())
+        return found
+
     def post(self, **changes: Any) -> str:
         """A job, funded and running with its tasks open."""
         headers = {"Authorization": f"Bearer {self.token}"}
@@ -70,8 +83,8 @@ class Service:
 
 
 @contextmanager
-def service(shared: bool, **settings: str) -> Iterator[Service]:
-    """`shared`: on a PostgreSQL server of its own, with its defaults; else on SQLite."""
+def service(shared: bool, counted: bool = False, **settings: str) -> Iterator[Service]:
+    """`shared`: on a PostgreSQL server of its own, with its defaults; else on SQLite. `counted`: see rig.counted."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(_postgres()) if shared else None
@@ -80,7 +93,8 @@ def service(shared: bool, **settings: str) -> Iterator[Service]:
         if server:
             environment["GRADMARKET_DATABASE"] = address
         data = folder / "data"
-        process = stack.enter_context(_serving(data, environment))
+        program = ["benchmarks.rig.counted", str(folder / COUNTS)] if counted else ["gradmarket"]
+        process = stack.enter_context(_serving(program, data, environment))
         url = (data / "url").read_text().strip()
         facts = wire.ChainFacts.model_validate_json(httpx.get(f"{url}/v1/chain").content)
         yield Service(
@@ -88,7 +102,7 @@ def service(shared: bool, **settings: str) -> Iterator[Service]:
             url=url,
             token=(data / "keys" / "token").read_text().strip(),
             domain=signing.Domain(facts.chain_id, facts.contract, facts.instance),
-            folder=data,
+            folder=folder,
             database=psutil.Process(_postmaster(server)) if server else None,
             address=address or f"sqlite:///{data / 'gradmarket.sqlite'}",
         )
@@ -109,8 +123,8 @@ def _postmaster(server: pgserver.PostgresServer) -> int:
 
 
 @contextmanager
-def _serving(data: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "gradmarket", "serve", "--data", str(data), "--port", "0"]
+def _serving(program: list[str], data: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", *program, "serve", "--data", str(data), "--port", "0"]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     try:
         while not ((data / "url").exists() and _answers((data / "url").read_text().strip())):

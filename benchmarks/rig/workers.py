@@ -101,14 +101,14 @@ class Worker:
         told = self.poll(reveals=tuple(map(self._reveal, leases.values())))
         paid: set[ReplicaId] = set()
         while len(paid) < len(leases):
-            for wanted in told.uploads:
-                self._upload(leases[wanted.replica])
-                paid.add(wanted.replica)
-            self._known |= dict.fromkeys(paid, ReplicaState.PAYABLE)
             for verdict in told.verdicts:
                 self._known[verdict.replica] = verdict.state
                 if verdict.state == ReplicaState.PAYABLE:
                     paid.add(verdict.replica)
+            for wanted in told.uploads:
+                self._upload(leases[wanted.replica])
+                paid.add(wanted.replica)
+            self._known |= dict.fromkeys(paid, ReplicaState.PAYABLE)  # the upload's answer says so
             if len(paid) < len(leases):
                 told = self.poll()
         self.done += len(leases)
