@@ -103,9 +103,14 @@ def _open(context: Context, session: Session, job: Job, latest: Round | None, pr
 
 
 def _welcome(session: Session, job: Job, now: float) -> None:
-    """Who asks already has an account in the job at once: its long poll may go on for long without another word."""
-    for address in session.scalars(select(Worker.address).where(Worker.asking_until > now).order_by(Worker.address)):
-        money.account(session, job.id, address)
+    """Who asks already has an account in the job at once: its long poll may go on for long without another word.
+
+    Not so who asks for other jobs: what is reserved for it would lie there for nothing.
+    """
+    asking = select(Worker).where(Worker.asking_until > now).order_by(Worker.address)
+    for worker in session.scalars(asking).all():
+        if not worker.jobs or job.id in worker.jobs:
+            money.account(session, job.id, worker.address)
     ring(session, "settle")
 
 
