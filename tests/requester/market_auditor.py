@@ -39,10 +39,15 @@ class SimAuditor:
     def play(self, passes: int = 40) -> None:
         """The market goes on with this auditor at work, until the job is over or waits for people."""
         for _ in range(passes):
-            self.floor.play(passes=1)
+            for worker in self.floor.workers:
+                worker.ask()  # what it holds may rest on parameters that were taken back: it hears so first
+                worker.turn()
+            self.floor.lapse(2.0)
             self.work()
             if self.floor.state() != JobState.RUNNING:
-                return
+                break
+        for worker in self.floor.workers:
+            worker.turn()
 
 
 def audits_of(floor: Floor) -> list[Audit]:

@@ -21,6 +21,8 @@ NewFloor = Callable[..., Floor]
 Shown = dict[str, Any]
 NOTHING = "0x" + "00" * 32
 OTHER = "blake3:" + "0" * 64
+SQLITE = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
+"""What is shown does not depend on the database."""
 
 
 def shown(floor: Floor, task: Task) -> Shown:
@@ -58,6 +60,7 @@ def judged(new_floor: NewFloor) -> tuple[Floor, Task]:
     return floor, task
 
 
+@SQLITE
 def test_evidence_proves_its_verdicts_and_each_lie_in_it_is_found(judged: tuple[Floor, Task]) -> None:
     floor, task = judged
     told = shown(floor, task)
@@ -84,6 +87,7 @@ def test_evidence_proves_its_verdicts_and_each_lie_in_it_is_found(judged: tuple[
         assert any(words in fault for fault in found(floor, lie)), words
 
 
+@SQLITE
 def test_a_vindicated_worker_is_proven_right_by_the_audit(new_floor: NewFloor) -> None:
     floor = new_floor(audit={"probability": 1.0}, rounds=1, tasks_per_round=2)
     floor.worker(SIGN_FLIP), floor.worker(SIGN_FLIP), floor.worker()
@@ -98,6 +102,7 @@ def test_a_vindicated_worker_is_proven_right_by_the_audit(new_floor: NewFloor) -
     assert any("no audit found its root" in fault for fault in found(floor, changed(told, "audit", value=None)))
 
 
+@SQLITE
 def test_a_task_that_is_not_decided_shows_nothing_to_copy(new_floor: NewFloor) -> None:
     floor = new_floor()
     for _ in range(3):
