@@ -11,17 +11,13 @@ import time
 from contextlib import closing
 from typing import Final
 
-from rich.console import Console
-from rich.table import Table
-
 from fuzz.case import kinds
 from fuzz.child import Outcome
 from fuzz.playing import Batch, added, batches, played, player
 from fuzz.running import run, settings
+from fuzz.showing import shown
 from gradmarket.runner import Runner
 
-SHOWN: Final = 20
-"""Failures that are told of one kind."""
 RUN: Final = 200
 """Accepted documents that are run, at most."""
 
@@ -38,7 +34,7 @@ def main() -> int:
         return _replayed(options.seed)
     results = _played(options)
     results["documents, run"] = _run(results["documents"].kept)
-    return _shown(results)
+    return shown(results)
 
 
 def _replayed(seed: str) -> int:
@@ -50,7 +46,7 @@ def _replayed(seed: str) -> int:
         results = {kind: playing.play(Batch(kind, int(number), 1))}
     if kind == "documents":
         results["documents, run"] = _run(results[kind].kept)
-    return _shown(results)
+    return shown(results)
 
 
 def _played(options: argparse.Namespace) -> dict[str, Outcome]:
@@ -71,19 +67,6 @@ def _run(kept: list[int]) -> Outcome:
     """Accepted documents from all over the cases, run."""
     with Runner(settings()) as runner:
         return run(runner, kept[:: -(-len(kept) // RUN) or 1])
-
-
-def _shown(results: dict[str, Outcome]) -> int:
-    table = Table("format", "cases", "accepted", "refused", "failed", "slowest ms", "its seed", "ms a case")
-    for kind, outcome in results.items():
-        numbers = (outcome.cases, outcome.accepted, outcome.refused, len(outcome.failures))
-        mean = f"{1000 * outcome.seconds / max(1, outcome.cases):.2f}" if outcome.seconds else ""
-        table.add_row(kind, *(f"{number:,}" for number in numbers), f"{outcome.slowest_ms:.1f}", outcome.slowest, mean)
-    Console(width=120).print(table)
-    for outcome in results.values():
-        for seed, fault in outcome.failures[:SHOWN]:
-            print(f"\nmake fuzz SEED={seed}\n{fault}")
-    return 1 if any(outcome.failures for outcome in results.values()) else 0
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from gradmarket.data.inputs import chosen
 from gradmarket.data.pack import Cut, Packed, pack
 from gradmarket.market.data import formats
 from gradmarket.market.data.formats import format_of
-from gradmarket.market.data.manifest import Manifest
+from gradmarket.market.data.manifest import Labelled, Manifest
 from gradmarket.market.errors import NotFound, Refused
 
 X = np.arange(40, dtype=np.float64).reshape(10, 4)
@@ -118,7 +118,7 @@ def test_every_row_is_in_one_partition(total: int, rows: int, held_out: float, s
 
 def test_the_manifest_says_what_a_row_is_and_how_many_labels_there_are() -> None:
     manifest = pack(chosen({"x": X, "y": Y}), Cut(5)).manifest
-    assert manifest.labelled == ((4,), 3)
+    assert manifest.labelled == Labelled(dtype="float32", shape=(4,), classes=3)
     assert pack(chosen({"x": X, "y": Y - 1}), Cut(5)).manifest.labelled is None
 
 

@@ -1,12 +1,15 @@
 """The watch sees what it is there for: a reader that does one thing it must not is told of, by the case's seed."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from fuzz.child import WARMING
-from fuzz.playing import Batch, player
+from fuzz.child import WARMING, Outcome
+from fuzz.playing import ROOT, Batch, player
+from fuzz.showing import shown
 
 READER: Final = """
 import builtins, os, pickle, socket, subprocess
@@ -67,3 +70,21 @@ def test_a_reader_that_does_not_is_not(tmp_path: Path) -> None:
     with player("strange_kinds", str(tmp_path)) as playing:
         outcome = playing.play(Batch("reader", 0, COUNT))
     assert (outcome.cases, outcome.accepted, outcome.refused, outcome.failures) == (COUNT, COUNT // 2, COUNT // 2, [])
+
+
+def fuzz(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-m", "fuzz", *arguments], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_a_case_is_played_again_by_its_seed_and_another_word_is_none() -> None:
+    again = fuzz("--seed", "jsonl/3")
+    assert again.returncode == 0
+    assert "jsonl" in again.stdout
+    for word in ("jsonl", "jsonl/x", "os/3", "../jsonl/3"):
+        assert fuzz("--seed", word).returncode == 2
+
+
+def test_a_failure_is_told_with_its_seed_and_ends_in_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown({"npz": Outcome(cases=2, accepted=1, failures=[("npz/1", "KeyError: 'x'")])}) == 1
+    assert "make fuzz SEED=npz/1\nKeyError: 'x'" in capsys.readouterr().out
+    assert shown({"npz": Outcome(cases=2, accepted=1, refused=1)}) == 0
