@@ -19,7 +19,7 @@ from fuzz.canary import Canary
 from fuzz.case import Case, Kind, chance_of, kind_of, kinds, seed_of
 
 SECONDS: Final = 1.0
-"""Processor time that one case may take."""
+"""Processor time that one case of up to a mebibyte may take; a larger one in proportion."""
 ENDED_AFTER: Final = 10
 """Seconds of processor time after which a case is taken to be endless, and the child ends."""
 GROWTH_KIB: Final = 256 * 1024
@@ -83,7 +83,7 @@ class Player:
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
         verdict = ended if isinstance(ended, str) else "".join(traceback.format_exception(ended, limit=-6))
         faults = [] if verdict in ("accepted", "refused") else [verdict]
-        faults += [f"it took {seconds:.1f} s"] if seconds > SECONDS else []
+        faults += [f"it took {seconds:.1f} s"] if seconds > SECONDS * max(1, len(case.data) / 2**20) else []
         faults += [f"it took {grown // 1024} MiB"] if grown > GROWTH_KIB else []
         faults += [f"it did {event}" for event in self._canary.heard()]
         _count(outcome, number, verdict, seconds, seed)

@@ -1,5 +1,6 @@
 """Fields of what strangers post, by themselves: amounts, names, and parts that refuse what they do not know."""
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
@@ -39,6 +40,15 @@ def holds_nul(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(holds_nul(part) for pair in value.items() for part in pair)
     return isinstance(value, list | tuple) and any(holds_nul(part) for part in value)
+
+
+def holds_no_number(value: Any) -> bool:
+    """Whether a float anywhere in the value is infinite or NaN, for which JSON has no word: it would become null."""
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, Mapping):
+        return any(holds_no_number(part) for part in value.values())
+    return isinstance(value, list | tuple) and any(holds_no_number(part) for part in value)
 
 
 class Part(BaseModel):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from blake3 import blake3
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from gradmarket.market.fields import AmountField, Name, Part, holds_nul
+from gradmarket.market.fields import AmountField, Name, Part, holds_no_number, holds_nul
 from gradmarket.market.rules import replication
 from gradmarket.market.rules.pricing import Price
 from gradmarket.market.rules.replication import STRANGER, Lead, Plan, audited
@@ -261,6 +261,8 @@ class JobSpec(Part):
     def _texts(cls, value: Any) -> Any:
         if holds_nul(value):
             raise ValueError("a text has a NUL character")
+        if holds_no_number(value):
+            raise ValueError("a number is infinite or none")
         return value
 
     @model_validator(mode="after")

@@ -25,6 +25,7 @@ from gradmarket.market.data import formats, manifest
 from gradmarket.market.data.formats import format_of
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused, TensorsRefused
+from gradmarket.market.job import JobSpec
 from gradmarket.market.model import tensors
 from gradmarket.market.model.document import schema
 from gradmarket.market.model.tensors import Expected
@@ -174,6 +175,14 @@ def test_declared_sizes_beyond_any_machine_are_refused(name: str) -> None:
             format_of(name).read(data, {"x": (shape, "int64"), "y": ((shape[0],), "int64")})
 
 
+def test_records_larger_than_a_c_int_are_refused() -> None:
+    """numpy counts a record's bytes in a C int, which turns over without an error."""
+    for sizes in ((2**29, 2**29), (2**30, 2**28), (2**31 - 1, 1)):
+        expected = {name: ((1, size), "int32") for name, size in zip("xy", sizes, strict=True)}
+        with pytest.raises(TensorsRefused, match="larger than numpy's records"):
+            format_of("npy").read(array_file(THREE), expected)
+
+
 # Parquet
 
 
@@ -297,6 +306,22 @@ def test_a_byte_order_mark_and_other_encodings_are_refused(reader: str) -> None:
     for encoding in ("utf-8-sig", "utf-16", "utf-32"):
         with pytest.raises(Refused):
             READERS[reader](placed(b"1")[reader].decode("latin-1").encode(encoding))
+
+
+# Numbers that JSON has no word for
+
+
+@pytest.mark.parametrize("word", ["1e999", "-1e999", "NaN", "Infinity"])
+def test_a_job_holds_no_infinite_number_in_what_its_plug_ins_are_told(word: str) -> None:
+    """Written down it would be null, so the publication would be another one than was posted."""
+    job = (
+        '{"name":"a","model":{"architecture":"mlp","arguments":%s},"data":{"ready":"digits"},"step":{"rows":1},'
+        '"optimizer":{"lr":0.1},"aggregator":%s,"rounds":1,"price":"1"}'
+    )
+    assert JobSpec.model_validate_json(job % ('{"hidden":[8]}', '{"name":"trimmed_mean","trim":1}')).rounds == 1
+    for arguments, trim in (('{"hidden":[' + word + "]}", "1"), ('{"hidden":[8]}', word)):
+        with pytest.raises(ValidationError, match="infinite"):
+            JobSpec.model_validate_json(job % (arguments, '{"name":"trimmed_mean","trim":' + trim + "}"))
 
 
 # Manifests

@@ -1,6 +1,7 @@
 """One npy array: of the one input where there is one, of records with a field per input where there are more."""
 
-from typing import Any
+import math
+from typing import Any, Final
 
 import numpy as np
 
@@ -8,6 +9,9 @@ from gradmarket.market.data.formats import Arrays, _npy
 from gradmarket.market.data.formats._arrays import check_dtype, check_truths
 from gradmarket.market.errors import TensorsRefused
 from gradmarket.market.model.tensors import Expected
+
+RECORD_LIMIT: Final = 2**31 - 1
+"""Bytes; numpy counts them in a C int, and without a word begins anew at its end."""
 
 
 def write(arrays: Arrays) -> bytes:
@@ -44,6 +48,9 @@ def _rows(expected: Expected) -> int:
 
 def _record(expected: Expected) -> np.dtype[Any]:
     """One packed record: a field per input, by name. Raises TensorsRefused."""
+    size = sum(np.dtype(dtype).itemsize * math.prod(shape[1:]) for shape, dtype in expected.values())
+    if size > RECORD_LIMIT:
+        raise TensorsRefused(f"a row of {size} bytes is larger than numpy's records may be")
     fields = [(name, dtype, tuple(shape[1:])) for name, (shape, dtype) in sorted(expected.items())]
     try:
         return np.dtype(fields)
