@@ -17,7 +17,7 @@ INSTALLED := .venv/installed
 DEVELOP := .venv/develop
 CHAIN := contracts/node_modules/.package-lock.json
 
-.PHONY: help install develop demo demo-containers images secrets check types test test-deep fuzz mutants test-containers bench lock clean
+.PHONY: help install develop demo demo-containers images secrets check types test test-deep attacks fuzz mutants test-containers bench lock clean
 
 help:
 	@echo "make install            a virtual environment with exact pins, and Anvil unless one is on the PATH"
@@ -28,6 +28,7 @@ help:
 	echo "make test               everything else that can be wrong"
 	echo "make test-deep          the contract and all random tests, for much longer"
 	echo "make fuzz              hostile input in every format that is read: CASES=number, SEED=a failing case's to play it again"
+	echo "make attacks            every attack on a running market, with what was expected and seen: ONLY=family, JSON=path"
 	echo "make mutants            faults put into the contract, and how many its tests notice: MUTANTS=number"
 	echo "make test-containers    the demo across containers while parts of it are killed, where containers can run"
 	echo "make bench              what is measured: ONLY=prefix, JSON=path"
@@ -101,6 +102,9 @@ test-deep: develop
 
 fuzz: develop
 	@$(BIN)/python -m fuzz $(if $(SEED),--seed $(SEED),--cases $(CASES))
+
+attacks: develop
+	@PYTHONPATH=tests:tests/ops:tests/worker $(BIN)/python tests/attacks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
 
 mutants: develop
 	@$(BIN)/python -m gradmarket.contracts.mutation --mutants $(MUTANTS)

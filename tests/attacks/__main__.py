@@ -1,0 +1,53 @@
+"""`make attacks`: plays every attack on one served market and prints what was expected and what was seen.
+
+`--json` writes a list of {attack, expected, observed, ok}; `--only` takes the families or words of the names that are
+played. The exit code is 1 where any attack is not as expected.
+"""
+
+import argparse
+import json
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from families import all_played
+from registry import ATTACKS, Attack, Result
+from scene import staged
+
+
+def main() -> int:
+    given = _given()
+    wanted = [made for made in ATTACKS if _wanted(made, given.only)]
+    results: list[Result] = []
+    with staged() as scene:
+        for made, result in all_played(scene, wanted):
+            results.append(result)
+            print(row(made, result), flush=True)
+    if given.json is not None:
+        given.json.write_text(json.dumps([result.json for result in results], indent=1) + "\n")
+    bad = sum(not result.ok for result in results)
+    print(f"{len(results)} attacks, {len(results) - bad} as expected, {bad} not")
+    return 1 if bad or not results else 0
+
+
+def row(made: Attack, result: Result) -> str:
+    """The attack and its line; expected; observed where that is something else."""
+    words = [f"{'ok ' if result.ok else 'NOT'}  {made.line}: {made.name}", f"     expected  {result.expected}"]
+    same = "the same" if result.ok else result.observed
+    return "\n".join([*words, textwrap.shorten(f"     observed  {same}", 600)]).replace("\nobserved", "\n     observed")
+
+
+def _wanted(made: Attack, words: Sequence[str]) -> bool:
+    return not words or any(word == made.family or word in made.name or word == made.line for word in words)
+
+
+def _given() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make attacks", description="Attacks against a running market.")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", nargs="*", default=[])
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""What an attacker would wait for: a service that dies, and a chain that is silent, between accepting and paying."""
+
+import time
+
+from payloads import uploader
+from puppet import HONEST, Puppet
+from registry import attack
+from scene import QUICK, Posted, Scene, funded, until
+from served import Served, served
+
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.rpc import request
+
+NO_BATCH = QUICK | {"GRADMARKET_SETTLE_EVERY_S": "3600"}
+
+
+def accepted(market: Served, ledger: Ledger, blocks: bool = True) -> tuple[Posted, list[Puppet]]:
+    """A job whose only task was accepted this instant; without `blocks` nothing is mined from just before that on."""
+    job = Scene(market, ledger).post()
+    workers = job.team(HONEST, HONEST, HONEST)
+    asked = uploader(job, workers)
+    request(ledger.web3, "evm_setAutomine", blocks)
+    assert asked.upload(asked.newest()).status_code == 200
+    return job, workers
+
+
+def again(market: Served, ledger: Ledger, job: Posted, workers: list[Puppet]) -> Posted:
+    """The same job and its workers at the service's next life."""
+    after = Posted(Scene(market, ledger), job.id)
+    for worker in workers:
+        worker.follow(after)
+    until(lambda: after.told()["state"] == "finished", 60, "the job is over")
+    for worker in workers:
+        worker.poll()
+    return after
+
+
+@attack("crash between accept and pay", "all payable 10; finished; books balanced; gradients on-chain 3", alone=True)
+def killed_right_after_accepting(_scene: Scene) -> str:
+    with funded() as (data, chain, ledger):
+        with served(data, chain.url, NO_BATCH) as market:
+            job, workers = accepted(market, ledger)
+            market.process.kill()
+        with served(data, chain.url, QUICK) as market:
+            after = again(market, ledger, job, workers)
+            until(lambda: ledger.job(after.chain_job).batches == 1, 30, "the batch is on-chain")
+            told = after.seen(all=workers)
+            return f"{told}; gradients on-chain {len(after.told('/payments')['items'])}"
+
+
+@attack(
+    "timeout read as failure and paid twice",
+    "before the block 0 batches; all payable 10; finished; books balanced; batches 1",
+    alone=True,
+)
+def the_chain_is_silent_while_a_batch_is_sent(_scene: Scene) -> str:
+    """No block for a while, then one: what was sent is looked for and not sent a second time."""
+    with funded() as (data, chain, ledger):
+        with served(data, chain.url, NO_BATCH) as market:
+            job, workers = accepted(market, ledger, blocks=False)
+            market.end()
+        with served(data, chain.url, QUICK) as market:
+            after = again(market, ledger, job, workers)
+            time.sleep(5)
+            before = ledger.job(after.chain_job).batches
+            request(ledger.web3, "evm_setAutomine", True)
+            request(ledger.web3, "evm_mine")
+            until(lambda: ledger.job(after.chain_job).batches, 30, "the batch is on-chain")
+            told = after.seen(all=workers)
+            return f"before the block {before} batches; {told}; batches {ledger.job(after.chain_job).batches}"

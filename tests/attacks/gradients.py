@@ -1,0 +1,98 @@
+"""A wrong gradient against two honest ones: outvoted, unpaid, and the model as if nobody had tried."""
+
+from collections.abc import Callable
+
+import numpy as np
+from puppet import HONEST, Answer, Behaviour
+from registry import attack
+from scene import Scene
+
+from gradmarket.market.terms import Address
+
+Change = Callable[[np.ndarray], np.ndarray]
+OUTVOTED = "cheat rejected 0; honest payable 10; finished; books balanced; same model"
+
+
+def outvoted(scene: Scene, cheat: Behaviour, rounds: int = 1) -> str:
+    """The cheat beside two honest workers, and the model beside that of honest ones alone."""
+    job = scene.post(rounds=rounds)
+    liar, *honest = job.team(cheat, HONEST, HONEST)
+    job.play(liar, *honest)
+    same = job.told()["parameters"] == scene.clean(rounds)
+    return f"{job.seen(cheat=liar, honest=honest)}; {'same' if same else 'another'} model"
+
+
+def changed(change: Change, *names: str) -> Behaviour:
+    """Changes these tensors of the answer; none named: all but the loss."""
+
+    def spoil(answer: Answer, _address: Address) -> Answer:
+        wanted = names or tuple(name for name in answer if name != "loss")
+        return answer | {name: change(answer[name]).astype(np.float32) for name in wanted}
+
+    return Behaviour(spoil)
+
+
+def own_noise(answer: Answer, address: Address) -> Answer:
+    """Every worker's own."""
+    rng = np.random.default_rng(int(address, 16) % 2**63)
+    return answer | {"w": rng.standard_normal((1, 3)).astype(np.float32)}
+
+
+NOISE = Behaviour(own_noise)
+TRIPLED = changed(lambda array: array * 3)
+"""Whoever does this gives the same answer: colluders."""
+
+
+@attack("random gradient", OUTVOTED, share=True)
+def noise_is_outvoted(scene: Scene) -> str:
+    return outvoted(scene, NOISE)
+
+
+@attack("zero gradient", OUTVOTED)
+def nothing_but_zeros(scene: Scene) -> str:
+    return outvoted(scene, changed(np.zeros_like))
+
+
+@attack("scaled gradient", OUTVOTED)
+def three_times_the_gradient(scene: Scene) -> str:
+    return outvoted(scene, TRIPLED)
+
+
+@attack("sign-flipped gradient", OUTVOTED)
+def uphill_instead_of_down(scene: Scene) -> str:
+    return outvoted(scene, changed(np.negative))
+
+
+@attack("fewer-samples gradient", OUTVOTED)
+def seven_rows_of_eight(scene: Scene) -> str:
+    return outvoted(scene, Behaviour(takes="fewer samples"))
+
+
+@attack("label-flipped gradient", OUTVOTED)
+def targets_with_another_sign(scene: Scene) -> str:
+    return outvoted(scene, Behaviour(takes="flipped labels"))
+
+
+@attack("stale-weights gradient", "cheat payable+rejected 10; honest payable 20; finished; books balanced; same model")
+def last_round_s_parameters(scene: Scene) -> str:
+    return outvoted(scene, Behaviour(takes="stale weights"), rounds=2)
+
+
+@attack("one small tensor tampered", OUTVOTED)
+def one_number_by_one_bit(scene: Scene) -> str:
+    return outvoted(scene, changed(lambda array: np.nextafter(array, np.float32(np.inf)), "b"))
+
+
+@attack("NaN/Inf", OUTVOTED)
+def a_lone_not_a_number(scene: Scene) -> str:
+    return outvoted(scene, changed(lambda array: np.full_like(array, np.nan), "b"))
+
+
+@attack("NaN/Inf", "colluders diverged 10; paused; books balanced; same model")
+def all_three_send_infinity(scene: Scene) -> str:
+    """It is agreed on, so it is paid; it is not used, and the job pauses."""
+    job = scene.post()
+    colluders = job.team(*[changed(lambda array: np.full_like(array, np.inf), "w")] * 3)
+    job.play(*colluders)
+    untouched = job.told()["parameters"] in (None, job.told()["publication"]["parameters"])
+    return f"{job.seen(colluders=colluders)}; {'same' if untouched else 'another'} model"

@@ -1,0 +1,105 @@
+"""Links of a dataset into a worker's own network: judged by address, after the name is resolved, at every redirect."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from registry import attack
+from scene import Scene
+from tiny import named
+
+from gradmarket.market.errors import MarketError
+from gradmarket.worker.addresses import place
+from gradmarket.worker.cache import Cache
+from gradmarket.worker.fetch import Fetcher
+
+SECRET = b"what only the worker's own network may read"
+PUBLIC = "93.184.216.34"
+
+
+@contextmanager
+def inside(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[tuple[str, list[str]]]:
+    """A service inside the worker's network: its address, and the paths it was asked for."""
+    asked: list[str] = []
+
+    class Door(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            answer(self)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Says nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Door)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def secret(request: BaseHTTPRequestHandler) -> None:
+    request.send_response(200)
+    request.send_header("content-length", str(len(SECRET)))
+    request.end_headers()
+    request.wfile.write(SECRET)
+
+
+def fetched(scene: Scene, link: str, origin: str = "") -> str:
+    """What a worker of this market gets from a partition's link."""
+    with TemporaryDirectory() as folder:
+        fetcher = Fetcher(Cache(Path(folder), 10**6), origin or scene.url, limit=10**6)
+        try:
+            fetcher.get(link, named(SECRET), len(SECRET))
+        except MarketError as error:
+            return type(error).__name__
+        finally:
+            fetcher.close()
+    return "fetched"
+
+
+@attack("dataset link to a private address", "loopback DownloadRefused, asked 0; metadata service DownloadRefused")
+def a_link_to_the_machine_itself(scene: Scene) -> str:
+    with inside(secret) as (url, asked):
+        loopback = fetched(scene, f"{url}/secret")
+    metadata = fetched(scene, "http://169.254.169.254/latest/meta-data")
+    return f"loopback {loopback}, asked {len(asked)}; metadata service {metadata}"
+
+
+@attack("redirect to a private address", "DownloadRefused, asked 0")
+def the_market_itself_redirects(scene: Scene) -> str:
+    """The market's own address may be a loopback one; where it redirects to may not."""
+    with inside(secret) as (target, asked):
+
+        def away(request: BaseHTTPRequestHandler) -> None:
+            request.send_response(302)
+            request.send_header("location", f"{target}/secret")
+            request.end_headers()
+
+        with inside(away) as (market, _):
+            answer = fetched(scene, f"{market}/v1/blobs/{named(SECRET)}", origin=market)
+    return f"{answer}, asked {len(asked)}"
+
+
+@attack("DNS rebinding", "look-ups 1; connects to the judged address; one of several is private: DownloadRefused")
+def a_name_that_changes_its_address(scene: Scene) -> str:
+    """The name is resolved once; the connection goes to the address that was judged."""
+    answers = [[PUBLIC], ["127.0.0.1"]]
+    asked: list[str] = []
+
+    def look_up(host: str, _port: int) -> list[str]:
+        asked.append(host)
+        return answers[min(len(asked), len(answers)) - 1]
+
+    found = place("http://rebinding.example/x", scene.url, look_up)
+    where = "the judged address" if found.url.host == PUBLIC else found.url.host
+    try:
+        place("http://both.example/x", scene.url, lambda _host, _port: [PUBLIC, "127.0.0.1"])
+        mixed = "taken"
+    except MarketError as error:
+        mixed = type(error).__name__
+    return f"look-ups {len(asked)}; connects to {where}; one of several is private: {mixed}"

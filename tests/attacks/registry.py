@@ -1,0 +1,57 @@
+"""An attack is a function over the scene that gives what was observed; it holds where that is what was expected."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+Play = Callable[[Any], str]
+"""Over a scene.Scene."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """`line` is one of lines.LINES; `alone` where others must not run beside it."""
+
+    name: str
+    family: str
+    line: str
+    expected: str
+    play: Play
+    alone: bool
+    share: bool
+    """Whether it belongs to the share that every run of the tests plays."""
+
+
+@dataclass(frozen=True)
+class Result:
+    attack: str
+    expected: str
+    observed: str
+    ok: bool
+
+    @property
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+ATTACKS: list[Attack] = []
+
+
+def attack(line: str, expected: str, alone: bool = False, share: bool = False) -> Callable[[Play], Play]:
+    """Registers a function as an attack of this line; its name and module are the attack's name and family."""
+
+    def register(play: Play) -> Play:
+        name, family = play.__name__.replace("_", " "), play.__module__
+        ATTACKS.append(Attack(name, family, line, expected, play, alone, share))
+        return play
+
+    return register
+
+
+def played(made: Attack, scene: Any) -> Result:
+    """What goes wrong while it is played is an observation too."""
+    try:
+        observed = made.play(scene)
+    except Exception as error:  # noqa: BLE001
+        observed = f"{type(error).__name__}: {error}"
+    return Result(made.name, made.expected, observed, observed == made.expected)

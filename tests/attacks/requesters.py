@@ -1,0 +1,98 @@
+"""Requesters that cheat their workers: each gets at most one gradient out of a worker, and the worker knows it."""
+
+from gradients import TRIPLED
+from registry import attack
+from scene import Scene
+from stranger import Row, Stranger
+from victim import grievance, market, worked
+
+from gradmarket.market.terms import Address, Hash, ReplicaState
+from gradmarket.market.wire import VerdictTold, VoucherTold, WaveOpened
+
+
+def taken(stranger: Stranger) -> str:
+    return f"gradients taken {stranger.committed}, uploads {sum(row.uploads for row in stranger.rows.values())}"
+
+
+class Grinder(Stranger):
+    """Opens another secret than the one it promised, to have the seed it likes."""
+
+    def wave(self, row: Row) -> WaveOpened:
+        return self.signed_wave(row, Hash(bytes(32)), ((row.worker, row.sealed or Hash(bytes(32))),))
+
+
+class Taker(Stranger):
+    """Takes the payload and gives no voucher for it."""
+
+    def voucher(self, worker: Address) -> VoucherTold | None:
+        return None
+
+
+class Denier(Stranger):
+    """Takes the payload and says that it was withheld."""
+
+    def uploaded(self, row: Row) -> None:
+        row.state = ReplicaState.WITHHELD
+
+    def verdict(self, row: Row) -> VerdictTold:
+        if row.state is ReplicaState.AGREE:
+            return super().verdict(row)
+        return VerdictTold(replica=row.id, state=row.state, outcome=None, root=None, price=0, reason="", signature=None)
+
+
+class UnderReporter(Stranger):
+    """Vouches for less than was accepted."""
+
+    def voucher(self, worker: Address) -> VoucherTold | None:
+        return self.signed_voucher(worker, max(0, self.earned - 1), self.job.signer)
+
+
+def hostile(kind: type[Stranger], scene: Scene) -> Stranger:
+    honest = market(scene)
+    return kind(honest.job, honest.publication, honest.blobs)
+
+
+@attack("requester grinding its secret", "gradients taken 1, uploads 0; reveals 0; grievance wrong_secret")
+def another_secret_than_promised(scene: Scene) -> str:
+    """The worker holds the opened link against the offer's anchor before it says anything."""
+    stranger = hostile(Grinder, scene)
+    desk, _ = worked(scene, stranger)
+    reveals = sum(len(said.reveals) for said in stranger.asked)
+    return f"{taken(stranger)}; reveals {reveals}; grievance {grievance(desk)}"
+
+
+@attack("requester takes a gradient unpaid", "gradients taken 1, uploads 1; unpaid 1; the worker stopped")
+def no_voucher_for_a_gradient(scene: Scene) -> str:
+    stranger = hostile(Taker, scene)
+    desk, journal = worked(scene, stranger)
+    stopped = "the worker stopped" if "Stopped: 1 gradients are not paid" in journal else "the worker goes on"
+    return f"{taken(stranger)}; unpaid {desk.book.unpaid(desk.signer)}; {stopped}"
+
+
+@attack("requester takes a gradient unpaid", "gradients taken 1, uploads 1; grievance upload_denied")
+def taken_and_called_withheld(scene: Scene) -> str:
+    stranger = hostile(Denier, scene)
+    desk, _ = worked(scene, stranger)
+    return f"{taken(stranger)}; grievance {grievance(desk)}"
+
+
+@attack("requester under-reports acceptance", "gradients taken 1, uploads 1; unpaid 1; the worker stopped")
+def a_voucher_for_less_than_was_accepted(scene: Scene) -> str:
+    stranger = hostile(UnderReporter, scene)
+    desk, journal = worked(scene, stranger)
+    stopped = "the worker stopped" if "Stopped: 1 gradients are not paid" in journal else "the worker goes on"
+    return f"{taken(stranger)}; unpaid {desk.book.unpaid(desk.signer)}; {stopped}"
+
+
+@attack(
+    "requester's Sybils out-vote honest workers",
+    "Sybils payable 10; honest rejected 0; finished; books balanced; its verdict is signed",
+)
+def two_names_of_the_requester_against_one_worker(scene: Scene) -> str:
+    """A limit, told plainly: voting alone cannot tell. It costs the worker one gradient, and it has it in writing."""
+    job = scene.post()
+    sybils, honest = job.team(TRIPLED, TRIPLED), job.puppet()
+    job.play(*sybils, honest)
+    told = honest.newest().told
+    signed = "signed" if told is not None and told.signature is not None else "not signed"
+    return f"{job.seen(Sybils=sybils, honest=honest)}; its verdict is {signed}"

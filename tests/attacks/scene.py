@@ -1,0 +1,275 @@
+"""The scene of the attacks: one served market with its chain, small jobs, and the money of everybody afterwards."""
+
+import secrets as chance
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import httpx
+import numpy as np
+import torch
+from eth_keys.datatypes import PrivateKey
+from onchain import DEPLOYER, ETHER
+from puppet import HONEST, Behaviour, Puppet, Spoil
+from served import Served, served
+from tiny import ROWS, document, named, table
+
+from gradmarket.contracts import claims
+from gradmarket.contracts import deployment as deployments
+from gradmarket.contracts.deployment import deploy
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.local import LocalChain, fund_gas
+from gradmarket.contracts.transactions import mined
+from gradmarket.market.data.manifest import Column, Manifest, Partition
+from gradmarket.market.gradient import payload
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.job import JobSpec, canonical
+from gradmarket.market.model import tensors
+from gradmarket.market.model.compute import compute
+from gradmarket.market.model.document.interpret import Program
+from gradmarket.market.model.document.schema import load
+from gradmarket.market.model.layout import layout
+from gradmarket.market.model.sampling import task_rows
+from gradmarket.market.signing import Domain, address_of
+from gradmarket.market.terms import Address, Digest, JobId
+from gradmarket.market.wire import OfferFields, digest_of
+
+UNIT: Final = 10**9
+PRICE: Final = 10
+"""Units that a gradient pays."""
+BUDGET: Final = 400
+"""Units in a job's escrow: enough to reserve for everybody who asks, not only for who is drawn."""
+QUICK: Final = {"GRADMARKET_SETTLE_EVERY_S": "1", "GRADMARKET_LOG": "WARNING"}
+PAUSE_S: Final = 0.25
+OVER: Final = ("finished", "cancelled", "failed", "paused")
+
+
+class Scene:
+    """`rows`, `document` and `parameters` are every job's."""
+
+    def __init__(self, market: Served, ledger: Ledger) -> None:
+        torch.set_num_threads(1)
+        self.market, self.ledger, self.url = market, ledger, market.url
+        self.requester = market.http(market.token)
+        self.document, self.rows = document(), table()
+        self.data = tensors.pack(self.rows)
+        self.program = Program(load(self.document))
+        self.parameters = tensors.pack({"b": np.zeros(1, np.float32), "w": np.ones((1, 3), np.float32)})
+        self.partition, self.manifest = self._publish()
+        self._clean: dict[int, str] = {}
+        self._one = threading.Lock()
+
+    def _publish(self) -> tuple[Partition, bytes]:
+        data = self.data
+        link = f"/v1/blobs/{named(data)}"
+        partition = Partition(name="train", link=link, digest=named(data), bytes=len(data), rows=ROWS)
+        inputs = {"x": Column(dtype="float32", shape=(3,)), "y": Column(dtype="float32", shape=(1,))}
+        manifest = canonical(Manifest(inputs=inputs, partitions=(partition,)).model_dump(mode="json"))
+        for blob in (data, manifest, self.document, self.parameters):
+            self.put(blob)
+        return partition, manifest
+
+    def put(self, blob: bytes) -> Digest:
+        self.requester.put(f"/v1/blobs/{named(blob)}", content=blob).raise_for_status()
+        return named(blob)
+
+    def key(self) -> PrivateKey:
+        return PrivateKey(chance.token_bytes(32))
+
+    def rich(self) -> PrivateKey:
+        """A fresh key with gas money."""
+        key = self.key()
+        fund_gas(self.ledger.web3, address_of(key), ETHER)
+        return key
+
+    def spec(self, **changes: Any) -> dict[str, Any]:
+        return {
+            "name": "attacked",
+            "model": {"document": named(self.document), "parameters": named(self.parameters)},
+            "data": {"manifest": named(self.manifest)},
+            "step": {"rows": 8},
+            "optimizer": {"name": "sgd", "lr": 0.125},
+            "rounds": 1,
+            "seed": 5,
+            "price": str(PRICE * UNIT),
+            "budget": str(BUDGET * UNIT),
+            "deadlines": {"lease_s": 60, "wave_s": 60, "upload_s": 60},
+        } | changes
+
+    def submit(self, **changes: Any) -> httpx.Response:
+        return self.requester.post("/v1/jobs", json=self.spec(**changes))
+
+    def clean(self, rounds: int) -> str:
+        """Digest of the model after so many rounds of honest workers."""
+        with self._one:
+            if rounds not in self._clean:
+                job = self.post(rounds=rounds)
+                job.play(*job.team(HONEST, HONEST, HONEST))
+                self._clean[rounds] = job.told()["parameters"]
+        return self._clean[rounds]
+
+    def post(self, **changes: Any) -> "Posted":
+        """A job that runs: published, and its deposit on-chain."""
+        answer = self.submit(**changes)
+        assert answer.status_code == 201, answer.text
+        job = Posted(self, answer.json()["id"])
+        until(lambda: job.told()["state"] not in ("draft", "awaiting_funds"), 60, "the job runs")
+        assert job.told()["state"] == "running", job.told()["reason"]
+        return job
+
+
+class Posted:
+    """One job of the scene and what it looks like from outside."""
+
+    def __init__(self, scene: Scene, id_: str) -> None:
+        self.scene, self.id, self.domain = scene, JobId(id_), _domain(scene)
+        self._blobs: dict[Digest, bytes] = {}
+
+    def told(self, path: str = "") -> dict[str, Any]:
+        answer: dict[str, Any] = self.scene.requester.get(f"/v1/jobs/{self.id}{path}").json()
+        return answer
+
+    @cached_property
+    def spec(self) -> JobSpec:
+        return JobSpec.model_validate(self.told()["spec"])
+
+    @property
+    def chain_job(self) -> int:
+        return int(self.told()["chain_job"])
+
+    def puppet(self, behaviour: Behaviour = HONEST, key: PrivateKey | None = None) -> Puppet:
+        return Puppet(self, behaviour, key)
+
+    def team(self, *behaviours: Behaviour) -> list[Puppet]:
+        with ThreadPoolExecutor(len(behaviours)) as pool:
+            return list(pool.map(self.puppet, behaviours))
+
+    def present(self, *behaviours: Behaviour) -> list[Puppet]:
+        """They have asked for work once, so that the market knows who could decide a split."""
+        team = self.team(*behaviours)
+        self.each(team, lambda puppet: puppet.poll(wait_s=0.1))
+        return team
+
+    def play(self, *puppets: Puppet, seconds: float = 180.0, done: Callable[[], object] | None = None) -> None:
+        """All of them live until the job is over, or `done`."""
+        over = threading.Event()
+        with ThreadPoolExecutor(max(1, len(puppets))) as pool:
+            lives = [pool.submit(puppet.live, over) for puppet in puppets]
+            try:
+                until(done or (lambda: self.told()["state"] in OVER), seconds, "the job is over", lives)
+            finally:
+                over.set()
+            for life in lives:
+                life.result()
+
+    def each(self, puppets: Sequence[Puppet], move: Callable[[Puppet], Any]) -> list[Any]:
+        """One move of each of them, at once."""
+        with ThreadPoolExecutor(len(puppets)) as pool:
+            return list(pool.map(move, puppets))
+
+    def gather(self, *puppets: Puppet) -> None:
+        """All of them hold a lease, and have computed."""
+        self.each(puppets, lambda puppet: puppet.computed(puppet.lease()))
+
+    def commit(self, *puppets: Puppet) -> None:
+        for puppet in puppets:
+            puppet.poll(commitments=puppet.commitments())
+
+    def opened(self, *puppets: Puppet) -> None:
+        """Polls until each of them has heard of its wave."""
+        for puppet in puppets:
+            until(lambda: puppet.poll() and puppet.newest().wave, 20, "the wave opens")  # noqa: B023
+
+    # the honest gradient, and its short cuts
+
+    def compute(self, offer: OfferFields, spoil: Spoil, address: Address, takes: str) -> bytes:
+        scene, spec = self.scene, self.spec
+        digest = named(scene.parameters) if takes == "stale weights" else digest_of(offer.parameters)
+        chosen = task_rows(spec, scene.partition, offer.round, offer.task)
+        batch = {name: np.ascontiguousarray(rows[chosen]) for name, rows in scene.rows.items()}
+        step = spec.step
+        if takes == "fewer samples":
+            batch = {name: rows[:-1] for name, rows in batch.items()}
+            step = step.model_copy(update={"rows": step.rows - 1})
+        if takes == "flipped labels":
+            batch["y"] = -batch["y"]
+        answer = compute(scene.program, tensors.unpack(self._blob(digest)), batch, offer.seed, step)
+        entries = layout(scene.program.document)
+        return payload.encode(entries, spoil(answer, address), codec(spec.uplink.codec), offer.seed)
+
+    def _blob(self, digest: Digest) -> bytes:
+        if digest not in self._blobs:
+            self._blobs[digest] = self.scene.requester.get(f"/v1/blobs/{digest}").content
+        return self._blobs[digest]
+
+    # the money afterwards
+
+    def redeem(self, *puppets: Puppet) -> None:
+        """Each puts its newest voucher on-chain, sent by a stranger."""
+        vouchers = [puppet.voucher for puppet in puppets if puppet.voucher]
+        if vouchers:
+            mined(claims.redeem_batch(self.scene.ledger, self.scene.rich(), vouchers))
+
+    def paid(self, puppet: Puppet) -> int:
+        """Units that it has on-chain once its newest voucher was presented."""
+        self.redeem(puppet)
+        return self.scene.ledger.balance(puppet.address) // UNIT
+
+    def balanced(self) -> str:
+        """What the service's double entry says against the contract's own figures, once settlement is through."""
+        try:
+            until(lambda: self.told("/ledger").get("books", {}).get("balanced"), 15, "the books balance")
+        except AssertionError:
+            return f"books differ: {self.told('/ledger')}"
+        return "books balanced"
+
+    def seen(self, **roles: Puppet | Sequence[Puppet]) -> str:
+        """Who was told what and has how many units on-chain, what became of the job, and the books."""
+        words = []
+        for role, members in roles.items():
+            for puppet in [members] if isinstance(members, Puppet) else members:
+                words.append(f"{role} {puppet.states} {self.paid(puppet)}")
+        return "; ".join([*dict.fromkeys(words), self.told()["state"], self.balanced()])
+
+
+def _domain(scene: Scene) -> Domain:
+    return scene.ledger.domain()
+
+
+def until(true: Callable[[], object], seconds: float, what: str, lives: Sequence[Any] = ()) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        for life in lives:
+            if life.done():
+                life.result()
+        assert time.monotonic() < end, f"not within {seconds:.0f} s: {what}"
+        time.sleep(PAUSE_S)
+
+
+@contextmanager
+def funded() -> Iterator[tuple[Path, LocalChain, Ledger]]:
+    """A chain with the contract on it, and a market's folder that names it."""
+    with TemporaryDirectory() as folder:
+        chain = LocalChain.start(None)
+        try:
+            web3 = chain.connect()
+            deployment = deploy(web3, DEPLOYER)
+            data = Path(folder) / "market"
+            data.mkdir()
+            deployments.write(deployment, data / "deployment.json")
+            yield data, chain, Ledger(web3, deployment)
+        finally:
+            chain.stop()
+
+
+@contextmanager
+def staged() -> Iterator[Scene]:
+    """`gradmarket serve` as a process on such a chain."""
+    with funded() as (data, chain, ledger), served(data, chain.url, QUICK) as market:
+        yield Scene(market, ledger)

@@ -1,0 +1,97 @@
+"""A real worker's loop against a market of the attack's own: what a requester gets out of it by cheating."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from onchain import HOUR, OpenedJob, with_money
+from scene import Scene
+from stranger import PRICE, Server, Stranger, app_of
+from tiny import named
+
+from gradmarket.contracts import calls, events
+from gradmarket.contracts.transactions import execute, mined
+from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Amount, Units
+from gradmarket.market.wire import hash_of
+from gradmarket.runner import Runner, RunnerSettings
+from gradmarket.worker.bench import Bench
+from gradmarket.worker.cache import Cache
+from gradmarket.worker.chain import Sight, join
+from gradmarket.worker.client import Market
+from gradmarket.worker.desk import Desk
+from gradmarket.worker.fetch import Fetcher
+from gradmarket.worker.held import Shelf
+from gradmarket.worker.loop import Loop
+from gradmarket.worker.policy import Limits
+from gradmarket.worker.report import Journal
+from gradmarket.worker.settings import Settings
+from gradmarket.worker.signals import Signals
+from gradmarket.worker.signin import Credentials
+from gradmarket.worker.vouchers import Book
+from gradmarket.worker.wallet import Wallet
+
+TURNS = 7
+
+
+def market(scene: Scene) -> Stranger:
+    """A funded job on the scene's chain that asks for the scene's document, and whoever runs its market."""
+    spec = JobSpec.model_validate(scene.spec(rounds=100, price=str(PRICE)))
+    blobs = {named(blob): blob for blob in (scene.document, scene.parameters, scene.data, scene.manifest)}
+    publication = Publication(
+        job="0123456789abcdef",
+        spec=spec,
+        document=named(scene.document),
+        evaluation=None,
+        parameters=named(scene.parameters),
+        manifest=named(scene.manifest),
+    )
+    return Stranger(_funded(scene, publication), publication, blobs)
+
+
+def _funded(scene: Scene, publication: Publication) -> OpenedJob:
+    ledger = scene.ledger
+    requester, signer = with_money(ledger, scene.key()), scene.key()
+    expiry, spec = ledger.block().time + HOUR, hash_of(publication.digest)
+    terms = calls.OpenJob(Units(1000), Amount(1), expiry, expiry + HOUR, address_of(signer), spec)
+    receipt = mined(execute(ledger.web3, requester, calls.open_job(ledger.deployment.contract, terms)))
+    (event,) = events.opened(ledger, receipt)
+    return OpenedJob(event.job, ledger, requester, signer, spec, expiry, expiry + HOUR)
+
+
+def worked(scene: Scene, stranger: Stranger, turns: int = TURNS) -> tuple[Desk, str]:
+    """The worker's desk after so many turns for this market, and its journal."""
+    with TemporaryDirectory() as folder, _desk(scene, stranger, Path(folder)) as desk:
+        loop = Loop(desk, Shelf(Path(folder) / "held"))
+        for _ in range(turns):
+            loop.turn()
+        return desk, (Path(folder) / "journal").read_text()
+
+
+def grievance(desk: Desk) -> str:
+    """Its first word, or none."""
+    found = desk.book.dealings(desk.signer).grievances
+    return found[0].split()[0] if found else "none"
+
+
+@contextmanager
+def _desk(scene: Scene, stranger: Stranger, folder: Path) -> Iterator[Desk]:
+    rpc = str(scene.ledger.web3.provider.endpoint_uri)  # type: ignore[attr-defined]
+    with Server(app_of(stranger, rpc)) as server, Runner(RunnerSettings(seconds=60.0)) as runner:
+        wallet = Wallet(scene.rich(), folder / "wallet.key")
+        stranger.job.reserve((wallet.address, 100))
+        facts = stranger.facts(rpc)
+        client = Market(server.url, keep_trying=lambda seconds: seconds < 5)
+        client.identify(Credentials(wallet, wallet.address, facts.chain_id))
+        limits = Limits(frozenset(), Amount(1), 1, 1, 60.0, 1e12, 2**31)
+        fetcher = Fetcher(Cache(folder / "cache", 2**26), server.url, 2**24)
+        settings = Settings(market=server.url, data=folder, wait_s=0.2)  # type: ignore[arg-type]
+        sight, bench = Sight(join(rpc, facts), wallet.address), Bench(runner, fetcher, limits)
+        journal, signals = Journal(stream=(folder / "journal").open("a")), Signals()
+        book = Book(folder / "book.json")
+        try:
+            yield Desk(settings, limits, facts, wallet, client, sight, book, bench, journal, signals, "cpu")
+        finally:
+            fetcher.close()
