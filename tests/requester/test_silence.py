@@ -4,8 +4,11 @@ from books import check_books
 from market_floor import PRICE
 from market_workers import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, SimWorker, scaled
 
-from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
 from gradmarket.requester.api.views.tasks import evidence
+
+LAST_LINK = Hash(bytes(32))
+"""The link that draws audits, of an offer that was taken in vain."""
 
 
 def test_a_lease_that_lapses_costs_a_strike_and_its_place_goes_to_another(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -101,7 +104,7 @@ def test_when_all_withhold_the_task_is_offered_anew(new_floor) -> None:  # type:
     assert floor.earned() == {}
     assert [floor.strikes(worker) for worker in workers] == [1, 1, 1]
     replicas = [replica for replica in floor.replicas() if replica.root]
-    told = evidence(floor.tasks()[0], [], replicas, over=False)
+    told = evidence(floor.tasks()[0], [], replicas, False, LAST_LINK, None)
     assert told.root is None, "a lazy worker would commit to it in the next attempt, whose seed is the same"
     assert {replica.root for replica in told.replicas} == {None}
     for worker in workers:
@@ -109,7 +112,9 @@ def test_when_all_withhold_the_task_is_offered_anew(new_floor) -> None:  # type:
     floor.play()
     assert [floor.strikes(worker) for worker in workers] == [0, 0, 0], "an accepted gradient makes up for a strike"
     first, second = floor.tasks()
-    assert {replica.root for replica in evidence(first, [], replicas, over=True).replicas} == {replicas[0].root}
+    assert {replica.root for replica in evidence(first, [], replicas, True, LAST_LINK, None).replicas} == {
+        replicas[0].root
+    }
     assert "withheld" in first.reason
     assert second.attempt == 1
     assert first.offer["anchor"] != second.offer["anchor"]
