@@ -88,22 +88,6 @@ def remembered(memory: Arrays, key: str, like: Vector) -> Vector:
     return found
 
 
-def moments(parameters: Tensors) -> Memory:
-    """Adam's memory: `first/<name>` and `second/<name>` for each parameter, and `steps`, a scalar int64; all zero."""
-    memory: Memory = {"steps": np.zeros((), np.int64)}
-    for name, parameter in parameters.items():
-        memory |= {f"{moment}/{name}": np.zeros_like(parameter) for moment in ("first", "second")}
-    return memory
-
-
-def steps_of(memory: Arrays) -> int:
-    """The steps that such a memory has seen. Raises PayloadRefused."""
-    found = memory.get("steps")
-    if found is None or found.shape != () or found.dtype != np.int64:
-        raise PayloadRefused("the optimizer's memory has no int64 scalar steps")
-    return int(found)
-
-
 def sweep(kernel: Kernel, outputs: int, *arrays: Vector) -> tuple[Vector, ...]:
     """An elementwise kernel over float32 arrays of one shape, a cache's worth at a time: `outputs` new arrays."""
     results = tuple(np.empty(arrays[0].shape, np.float32) for _ in range(outputs))

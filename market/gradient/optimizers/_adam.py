@@ -1,0 +1,78 @@
+"""What Adam and its kin share (Kingma and Ba 2015, algorithm 1): means of each parameter's gradient and of its square.
+
+m <- m + (1 - beta1) * (g - m);       v <- beta2 * v + (1 - beta2) * g^2
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from pydantic import Field
+
+from gradmarket.market.errors import PayloadRefused
+from gradmarket.market.gradient import optimizers
+from gradmarket.market.gradient.arithmetic import power
+from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
+from gradmarket.market.gradient.optimizers import Kernel, Memory, check, remembered, sweep
+
+Answer = Callable[[Vector, Vector, Vector], Vector]
+"""(p, m, sqrt(v / (1 - beta2^t)) + epsilon) -> what a step makes of them, elementwise; all float32."""
+
+
+class Settings(optimizers.Settings):
+    beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
+    beta2: float = Field(default=0.999, ge=0.0, lt=1.0)
+    epsilon: float = Field(default=1e-8, ge=1e-30, le=1.0)
+    weight_decay: float = Field(default=0.01, ge=0.0, le=1.0)
+
+    def bias(self, steps: int) -> float:
+        """1 - beta1^t: what the mean of the gradients still lacks."""
+        return 1.0 - power(self.beta1, steps)
+
+
+def start(parameters: Tensors, settings: Settings) -> Memory:  # noqa: ARG001
+    """`first/<name>` and `second/<name>`, the moments of each parameter's gradient, and `steps`, a scalar int64."""
+    memory: Memory = {"steps": np.zeros((), np.int64)}
+    for name, parameter in parameters.items():
+        memory |= {f"{moment}/{name}": np.zeros_like(parameter) for moment in ("first", "second")}
+    return memory
+
+
+def followed(
+    parameters: Tensors,
+    gradient: Tensors,
+    memory: Arrays,
+    settings: Settings,
+    answer_of: Callable[[str, int], Answer],
+) -> tuple[dict[str, Vector], Memory]:
+    """For each parameter what `answer_of(name, steps)` answers, and the memory after the step."""
+    check(parameters, gradient)
+    steps = _steps_of(memory) + 1
+    answers: dict[str, Vector] = {}
+    kept: Memory = {"steps": np.array(steps, np.int64)}
+    for name, parameter in parameters.items():
+        first, second = f"first/{name}", f"second/{name}"
+        before = remembered(memory, first, parameter), remembered(memory, second, parameter)
+        kernel = _kernel(answer_of(name, steps), steps, settings)
+        answers[name], kept[first], kept[second] = sweep(kernel, 3, parameter, gradient[name], *before)
+    return answers, kept
+
+
+def _kernel(answer: Answer, steps: int, settings: Settings) -> Kernel:
+    spread, epsilon = np.float32(math.sqrt(1.0 - power(settings.beta2, steps))), np.float32(settings.epsilon)
+    follow, remain, fresh = (np.float32(beta) for beta in (1 - settings.beta1, settings.beta2, 1 - settings.beta2))
+
+    def kernel(parameter: Vector, gradient: Vector, first: Vector, second: Vector) -> tuple[Vector, ...]:
+        first = first + (gradient - first) * follow
+        second = second * remain + gradient * gradient * fresh
+        return answer(parameter, first, np.sqrt(second) / spread + epsilon), first, second
+
+    return kernel
+
+
+def _steps_of(memory: Arrays) -> int:
+    """The steps that a memory has seen. Raises PayloadRefused."""
+    found = memory.get("steps")
+    if found is None or found.shape != () or found.dtype != np.int64:
+        raise PayloadRefused("the optimizer's memory has no int64 scalar steps")
+    return int(found)
