@@ -10,7 +10,7 @@ import psutil
 
 from benchmarks.figure import Figure
 from gradmarket.market.data.manifest import Labelled
-from gradmarket.market.job import GradientStep
+from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner
 
 PREFIX = "runner."

@@ -15,13 +15,13 @@ from torch import nn
 from benchmarks.figure import Figure
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.job import GradientStep
 from gradmarket.market.model.architectures import cnn, mlp
 from gradmarket.market.model.compute import compute
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.publish import classification, publish
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.rules.calibration import RUNS
+from gradmarket.market.step import GradientStep
 from gradmarket.simulation.lies import Gradient, Question, Table, table
 
 PREFIX = "tolerance."

@@ -8,8 +8,8 @@ import numpy as np
 from fuzz.case import chance_of, kind_of, seed_of
 from fuzz.child import Outcome
 from gradmarket.market.errors import OutOfMemory, Refused
-from gradmarket.market.job import GradientStep
 from gradmarket.market.model.document.schema import Document, Expected
+from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner, RunnerSettings
 
 ROWS: Final = 2

@@ -31,6 +31,7 @@ AmountField = Annotated[
     PlainSerializer(str, return_type=str),
 ]
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 def holds_nul(value: Any) -> bool:
@@ -55,3 +56,14 @@ class Part(BaseModel):
     """A frozen piece of the specification that refuses unknown fields, NaN and infinity."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+
+
+class Chosen(BaseModel):
+    """A plug-in by its name; the fields beside it that are not its holder's are the plug-in's own settings."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
+    name: Name
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})

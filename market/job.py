@@ -9,12 +9,13 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from blake3 import blake3
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
-from gradmarket.market.fields import AmountField, Name, Part, holds_no_number, holds_nul
+from gradmarket.market.fields import AmountField, Chosen, Count, Name, Part, holds_no_number, holds_nul
 from gradmarket.market.rules import replication
 from gradmarket.market.rules.pricing import Price
 from gradmarket.market.rules.replication import STRANGER, Lead, Plan, audited
+from gradmarket.market.step import Optimizer, Step
 from gradmarket.market.terms import Amount, Digest
 
 
@@ -26,7 +27,6 @@ def _aware(value: datetime) -> datetime:
 
 DigestField = Annotated[Digest, Field(pattern=r"^blake3:[0-9a-f]{64}$")]
 Time = Annotated[datetime, AfterValidator(_aware)]
-Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class ReadyModel(Part):
@@ -60,93 +60,10 @@ class Evaluation(Part):
     every: Count = 1
 
 
-class Schedule(Part):
-    name: Literal["constant", "linear", "cosine"] = "constant"
-    warmup: int = Field(default=0, ge=0, le=1_000_000)
-
-
-class InnerOptimizer(BaseModel):
-    """`name` is a file of gradient/optimizers; the other fields are that optimizer's settings."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
-    name: Name = "sgd"
-    lr: float = Field(gt=0, le=1e6)
-    clip: float | None = Field(default=None, gt=0)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return dict(self.model_extra or {})
-
-
-class Optimizer(InnerOptimizer):
-    """The requester's own, whose rate may follow a schedule over the rounds."""
-
-    schedule: Schedule = Schedule()
-
-
-class Passes(Part):
-    """Gradients over `rows` rows, `microbatch` at a time."""
-
-    rows: Count
-    microbatch: Count | None = None
-
-    @property
-    def moves(self) -> int:
-        """How often the parameters move within a task, and draw new rows."""
-        return 1
-
-    @property
-    def pass_rows(self) -> int:
-        """Rows of the largest microbatch."""
-        return min(self.microbatch or self.rows, self.rows)
-
-    @property
-    def passes(self) -> int:
-        """Forward and backward passes of a whole task."""
-        return self.moves * -(-self.rows // self.pass_rows)
-
-
-class GradientStep(Passes):
-    """One task computes the mean gradient over its rows."""
-
-    kind: Literal["gradient"] = "gradient"
-
-
-class LocalStep(Passes):
-    """One task takes `steps` inner steps from the round's parameters, each by the gradient over `rows` further rows.
-
-    Its answer is the pseudo-gradient, parameters before less parameters after (DiLoCo, Douillard et al. 2023).
-    """
-
-    kind: Literal["local"]
-    steps: int = Field(ge=1, le=10_000)
-    optimizer: InnerOptimizer
-
-    @property
-    def moves(self) -> int:
-        return self.steps
-
-
-def _kind(step: Any) -> str:
-    return str(step.get("kind", "gradient") if isinstance(step, dict) else getattr(step, "kind", "gradient"))
-
-
-Step = Annotated[
-    Annotated[GradientStep, Tag("gradient")] | Annotated[LocalStep, Tag("local")],
-    Discriminator(_kind, "no_such_step", "no step of this kind; there is gradient, local"),
-]
-"""`kind` is a file of model/steps."""
-
-
-class Aggregator(BaseModel):
+class Aggregator(Chosen):
     """`name` is a file of gradient/aggregators; the other fields are that aggregator's settings."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
     name: Name = "mean"
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return dict(self.model_extra or {})
 
 
 class Link(Part):

@@ -15,12 +15,12 @@ from pydantic import TypeAdapter
 from torch.utils import deterministic
 
 from gradmarket.market.data.manifest import Labelled
-from gradmarket.market.job import Step
 from gradmarket.market.model import compute as steps
 from gradmarket.market.model.document.bound import Limits, bound
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.tensors import pack
+from gradmarket.market.step import Step
 from gradmarket.runner import serving
 from gradmarket.runner.arena import Arena, decoded
 from gradmarket.runner.publication import publish_ready

@@ -13,11 +13,12 @@ from pydantic import Field, TypeAdapter, ValidationError
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import Refused, RunnerCrashed, RunnerFailed, RunnerTimeout
 from gradmarket.market.gradient.payload import Layout
-from gradmarket.market.job import Precision, Step
+from gradmarket.market.job import Precision
 from gradmarket.market.model.document.schema import Document, load
 from gradmarket.market.model.figures import Bound, Metrics, Published
 from gradmarket.market.model.layout import check_batch, check_state, layout
 from gradmarket.market.model.tensors import Expected, unpack
+from gradmarket.market.step import Step
 from gradmarket.runner.arena import Arena, described, encoded, end_of, planned
 from gradmarket.runner.confine import MEASURES
 from gradmarket.runner.process import Child

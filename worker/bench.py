@@ -9,11 +9,12 @@ from gradmarket.market.data.manifest import Manifest, Partition, parsed, partiti
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import encode
-from gradmarket.market.job import Publication, Step
+from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.model.cost import cost
 from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.model.tensors import unpack
+from gradmarket.market.step import Step
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import digest_of
 from gradmarket.runner import DocumentInfo, Runner

@@ -12,7 +12,6 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from gradmarket.market.gradient.arrays import Arrays
-from gradmarket.market.job import GradientStep
 from gradmarket.market.model import sampling
 from gradmarket.market.model.architectures import cnn
 from gradmarket.market.model.compute import compute, evaluate
@@ -20,6 +19,7 @@ from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.publish import classification, publish
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.layout import layout
+from gradmarket.market.step import GradientStep
 
 SEED: Final = bytes(32)
 TEST_EVERY: Final = 5

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import numpy as np
 import typer
 
-from gradmarket.market.job import Step
+from gradmarket.market.step import Step
 from gradmarket.worker.bench import Arrays, Compute
 from gradmarket.worker.report import Journal
 from gradmarket.worker.run import run

@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from gradmarket.market.job import LocalStep, Step
 from gradmarket.market.model.document.schema import Document
 from gradmarket.market.model.figures import Bound
+from gradmarket.market.step import LocalStep, Step
 
 INNER_COPIES: Final = 5
 """Float32 copies of the parameters beside a pass of local steps: before, moved, gradient, and two moments at most."""

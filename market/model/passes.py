@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradmarket.market.job import Passes
 from gradmarket.market.model.document.interpret import Program, Results, gradients
+from gradmarket.market.step import Passes
 
 Arrays = Mapping[str, np.ndarray]
 Outcome = dict[str, np.ndarray]

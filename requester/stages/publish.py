@@ -14,10 +14,11 @@ from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merge import Move, begin
 from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.job import InnerOptimizer, JobSpec, LocalStep, Publication, ReadyModel, canonical
+from gradmarket.market.job import JobSpec, Publication, ReadyModel, canonical
 from gradmarket.market.model import tensors
 from gradmarket.market.rules import payment
 from gradmarket.market.rules.pricing import Work
+from gradmarket.market.step import InnerOptimizer, LocalStep
 from gradmarket.market.terms import Amount, Digest, JobState, Units
 from gradmarket.requester import dataset
 from gradmarket.requester.context import Context

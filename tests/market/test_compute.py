@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from gradmarket.market.errors import DocumentRefused, Refused
-from gradmarket.market.job import GradientStep
 from gradmarket.market.model.architectures import cnn, mlp
 from gradmarket.market.model.compute import compute, evaluate
 from gradmarket.market.model.document.interpret import Program
@@ -16,6 +15,7 @@ from gradmarket.market.model.document.publish import classification, publish
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Published
 from gradmarket.market.model.layout import layout
+from gradmarket.market.step import GradientStep
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 Arrays = dict[str, np.ndarray]

@@ -12,7 +12,6 @@ from gradmarket.market import plugins
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.clipping import clip
 from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.job import GradientStep, LocalStep, Step
 from gradmarket.market.model import steps
 from gradmarket.market.model.architectures import cnn
 from gradmarket.market.model.compute import compute
@@ -23,6 +22,7 @@ from gradmarket.market.model.figures import Published
 from gradmarket.market.model.layout import layout
 from gradmarket.market.model.passes import numbered
 from gradmarket.market.model.sampling import rows
+from gradmarket.market.step import GradientStep, LocalStep, Step
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 Arrays = dict[str, np.ndarray]

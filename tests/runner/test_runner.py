@@ -8,10 +8,10 @@ import pytest
 from handmade import IMAGES, VECTORS, encoded, linear, node, value, with_nodes
 
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
-from gradmarket.market.job import GradientStep
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Published
 from gradmarket.market.model.layout import layout
+from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner, RunnerSettings
 
 Arrays = dict[str, np.ndarray]

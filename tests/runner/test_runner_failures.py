@@ -15,8 +15,8 @@ import pytest
 from handmade import VECTORS, Raw, encoded, linear, node, tensor, value
 
 from gradmarket.market.errors import MarketError, OutOfMemory, Refused, RunnerCrashed, RunnerTimeout
-from gradmarket.market.job import GradientStep
 from gradmarket.market.model.figures import Published
+from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner, RunnerSettings, process
 
 Arrays = dict[str, np.ndarray]

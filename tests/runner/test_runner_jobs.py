@@ -7,7 +7,7 @@ import numpy as np
 import psutil
 from handmade import encoded, linear, tensor
 
-from gradmarket.market.job import GradientStep
+from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner
 
 SEED = bytes(32)

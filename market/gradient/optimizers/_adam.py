@@ -65,7 +65,7 @@ def _kernel(answer: Answer, steps: int, settings: Settings) -> Kernel:
     def kernel(parameter: Vector, gradient: Vector, first: Vector, second: Vector) -> tuple[Vector, ...]:
         first = first + (gradient - first) * follow
         second = second * remain + gradient * gradient * fresh
-        return answer(parameter, first, np.sqrt(second) / spread + epsilon), first, second
+        return answer(parameter, first, np.add(np.sqrt(second) / spread, epsilon)), first, second
 
     return kernel
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from gradmarket.market.gradient.clipping import clip
 from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.job import InnerOptimizer, LocalStep
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.passes import Arrays, Outcome, mean_gradient, numbered, numpy_of, tensors
+from gradmarket.market.step import InnerOptimizer, LocalStep
 
 
 def compute(program: Program, state: Arrays, batch: Arrays, seed: bytes, step: LocalStep, device: str) -> Outcome:
