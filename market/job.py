@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from gradmarket.market.fields import AmountField, Chosen, Count, Name, Part, holds_no_number, holds_nul
 from gradmarket.market.rules import replication
 from gradmarket.market.rules.pricing import Price
-from gradmarket.market.rules.replication import STRANGER, Lead, Plan, audited
+from gradmarket.market.rules.replication import STRANGER, Lead, Plan, audited, fixed
 from gradmarket.market.step import Optimizer, Step
 from gradmarket.market.terms import Amount, Digest
 
@@ -70,7 +70,7 @@ class Link(Part):
     codec: Name = "fp32"
 
 
-class FixedReplication(replication.Votes):
+class FixedReplication(fixed.Settings):
     name: Literal["fixed"] = "fixed"
 
 

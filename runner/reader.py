@@ -9,7 +9,7 @@ import numpy as np
 
 from gradmarket.market.data.formats import format_of
 from gradmarket.market.errors import RunnerCrashed, RunnerTimeout, TensorsRefused
-from gradmarket.market.model.tensors import Expected
+from gradmarket.market.model.tensors import Expected, check_truths
 from gradmarket.runner.arena import Arena, Placements, encoded, end_of, planned
 from gradmarket.runner.process import Child
 from gradmarket.runner.settings import RunnerSettings
@@ -67,10 +67,12 @@ class Reader:
             self._drop()
             raise
         arrays = child.arena.read(places)
-        for name, array in arrays.items():
-            if array.dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
-                self._drop()
-                raise RunnerCrashed(f"{name} came as truth values other than 0 and 1")
+        try:
+            for name, array in arrays.items():
+                check_truths(name, array)
+        except TensorsRefused as error:
+            self._drop()
+            raise RunnerCrashed(f"its answer makes no sense: {error}") from None
         return arrays
 
     def _running(self) -> Child:

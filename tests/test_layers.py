@@ -50,7 +50,7 @@ PURE_OTHERS: Final = {
     "numpy", "pyarrow", "pydantic", "eth_account", "eth_keys", "eth_utils", "blake3", "safetensors", "torch",
     "abc", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime", "enum", "fnmatch", "fractions",
     "functools", "hashlib", "importlib", "io", "itertools", "json", "math", "mmap", "operator", "pkgutil", "re",
-    "struct", "types", "typing", "weakref", "zipfile", "zlib",
+    "statistics", "struct", "types", "typing", "weakref", "zipfile", "zlib",
 }  # fmt: skip
 """What the market may use of others: none of them reaches a socket, a database, a clock or chance."""
 IMPURE_CALLS: Final = {"open", "print", "input", "datetime.now", "datetime.utcnow", "date.today", "np.random.seed"}

@@ -1,6 +1,6 @@
 """All answers side by side, a piece of a shard at a time, so that memory does not grow with the model."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
@@ -26,6 +26,14 @@ def pieces(stack: Stack, part: slice) -> Iterator[tuple[slice, list[Vector]]]:
     for start in range(part.start, part.stop, width):
         piece = slice(start, min(start + width, part.stop))
         yield piece, [_cut(row, piece) for row in stack.rows()]
+
+
+def folded(stack: Stack, fold: Callable[[list[Vector], Vector], None]) -> Vector:
+    """The shard made by `fold(values of every answer, where the merged ones go)`, piece by piece."""
+    merged = np.empty(size_of(stack), np.float32)
+    for piece, rows in pieces(stack, slice(0, merged.size)):
+        fold(rows, merged[piece])
+    return merged
 
 
 def _cut(row: Vector, piece: slice) -> Vector:

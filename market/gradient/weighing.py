@@ -42,12 +42,6 @@ def squared_distances_to(centre: Sequence[float], products: Matrix) -> list[floa
     return [max(0.0, math.fsum((square, -2.0 * value, length))) for square, value in zip(squares, along, strict=True)]
 
 
-def middle(values: Sequence[float]) -> float:
-    """The median of some numbers."""
-    ordered, half = sorted(values), len(values) // 2
-    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
-
-
 def normalised(weights: Sequence[float]) -> list[float]:
     """Scaled so that they are 1 together."""
     total = math.fsum(weights)

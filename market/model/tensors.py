@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -28,8 +28,7 @@ def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
     """The canonical safetensors of these arrays, whatever their order and memory layout. Raises TensorsRefused."""
     for name, array in arrays.items():
         _check_name(name)
-        if array.dtype not in NUMPY_DTYPES:
-            raise TensorsRefused(f"{name} is of {array.dtype}")
+        check_dtype(name, array)
     return bytes(save_safetensors({name: np.asarray(arrays[name], order="C") for name in sorted(arrays)}))
 
 
@@ -44,7 +43,7 @@ def unpack(data: bytes, expected: Expected | None = None) -> dict[str, np.ndarra
     except (SafetensorError, ValueError, TypeError, KeyError, OverflowError) as error:
         raise TensorsRefused(str(error)[:200]) from None
     for name, array in arrays.items():
-        _check_values(name, array)
+        check_truths(name, array)
     return {name: arrays[name] for name in sorted(arrays)}
 
 
@@ -89,14 +88,29 @@ def _check_name(name: str) -> None:
 
 
 def _compare(described: Expected, expected: Expected) -> None:
-    if set(described) != set(expected):
-        names = sorted(set(described) ^ set(expected))
-        raise TensorsRefused(f"there are arrays too many or missing: {', '.join(names)[:200]}")
+    check_names(described, expected)
     for name, (shape, dtype) in expected.items():
         if described[name] != (tuple(shape), dtype):
             raise TensorsRefused(f"{name} is {described[name][1]}{list(described[name][0])}, not {dtype}{list(shape)}")
 
 
-def _check_values(name: str, array: np.ndarray) -> None:
+def check_names(found: Iterable[str], expected: Expected) -> None:
+    """The same names, each once. Raises TensorsRefused."""
+    names = list(found)
+    if len(set(names)) != len(names):
+        raise TensorsRefused("a name stands twice")
+    if set(names) != set(expected):
+        differing = ", ".join(sorted(set(names) ^ set(expected)))
+        raise TensorsRefused(f"there are arrays too many or missing: {differing[:200]}")
+
+
+def check_dtype(name: str, array: np.ndarray) -> None:
+    """An element type that files of arrays may have. Raises TensorsRefused."""
+    if array.dtype not in NUMPY_DTYPES:
+        raise TensorsRefused(f"{name} is of {array.dtype}")
+
+
+def check_truths(name: str, array: np.ndarray) -> None:
+    """A byte other than 0 and 1 is no truth value. Raises TensorsRefused."""
     if array.dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
         raise TensorsRefused(f"{name} has truth values other than 0 and 1")

@@ -12,21 +12,16 @@ The attack this stops is the *silent quorum*: workers that act as one and cheat 
 never seen by votes. The second term keeps (1 - p) * (1 - standing), the wrong gradients that pass for all that the
 worker's record says, at most `tolerated`; the floor is what no reputation lowers, or a *sleeper* would wait for it.
 
-When an audit fails, what else of that operator is not final is audited too (`reopened`). A task is final when its
-operator has had `window` further tasks accepted: of a worker that lies always, (1 - p)^window of the lies get so far.
-
-Canaries are tasks whose answers are known. Each worker's seed is its own, so Sybils cannot share an answer. They prove
-that a machine computes as its class does; they catch nobody who cheats elsewhere, since the job's own seeds are public
-and a canary's is not among them. Audits do that.
+When an audit fails, what else of that operator is not final is audited too. Where a task is final once its operator has
+had `window` further tasks accepted, (1 - p)^window of the lies of a worker that lies always get so far.
 """
 
 import math
-from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gradmarket.market.rules import exposure
 from gradmarket.market.rules.secrets import tagged
-from gradmarket.market.terms import Address, Hash, TaskId
+from gradmarket.market.terms import Hash
 
 WHOLE: Final = 2**256
 
@@ -62,19 +57,6 @@ def deterring(saved: float, benefit: float, at_risk: float) -> float:
     return (saved + benefit) / at_risk if at_risk > 0.0 else math.inf
 
 
-def overlapping(rate: float, colluding: float) -> float:
-    """The rate at which other workers must repeat tasks to catch as often as an auditor that runs `rate` of them.
-
-    A worker of the share `colluding` that acts as one with the cheat says nothing. Infinite where all do.
-    """
-    return rate / (1.0 - colluding) if colluding < 1.0 else math.inf
-
-
-def overlap_is_cheaper(price: float, auditors_price: float, colluding: float) -> bool:
-    """Whether workers' repeats cost less than the auditor's own; two that differ go to the auditor in any case."""
-    return overlapping(1.0, colluding) * price < auditors_price
-
-
 def escaping(rate: float, window: int, share: float = 1.0) -> float:
     """Of the wrong gradients of a worker that answers this share wrongly, those that become final: (1 - p)^(share * W).
 
@@ -90,13 +72,3 @@ def compute(rate: float, cheating: float, window: int, tasks: int) -> float:
     is audited: cheating * (window + 1 / p) / tasks.
     """
     return 1.0 + rate + cheating * (window + 1.0 / rate) / tasks
-
-
-def reopened(operator: str, pending: Mapping[TaskId, Iterable[str]]) -> list[TaskId]:
-    """The accepted tasks, neither final nor audited, that `operator` has a ballot in: all audited once it failed."""
-    return sorted(task for task, operators in pending.items() if operator in operators)
-
-
-def canary_seed(secret: Hash, worker: Address, number: int) -> Hash:
-    """The seed of a worker's canary, which nobody else gets."""
-    return tagged("canary", secret, worker.encode(), number.to_bytes(8, "big"))

@@ -17,7 +17,9 @@ that made it proven; they gain by being many exactly k times nothing.
 import math
 from typing import Final
 
-CONFIDENCE: Final = 0.95
+from gradmarket.market.rules.reputation import DOUBT
+
+CONFIDENCE: Final = 1.0 - DOUBT
 
 
 def tasks_before_caught(rate: float, confidence: float = CONFIDENCE) -> float:
@@ -47,7 +49,7 @@ def least_rate(cover: float, gain: float) -> float:
     tasks = math.floor(cover / gain)
     if tasks < 2:
         return 1.0
-    return -math.expm1(math.log1p(-CONFIDENCE) / tasks)
+    return -math.expm1(math.log(DOUBT) / tasks)
 
 
 def free(stake: float, pending: int, gain: float) -> float:

@@ -8,7 +8,6 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import assignment, lifecycle
 from gradmarket.market.rules.assignment import Candidate
-from gradmarket.market.rules.replication import fixed
 from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.terms import Address, Hash, JobState, ReplicaState, TaskState, Units
 from gradmarket.requester.bell import worker_topic
@@ -78,8 +77,8 @@ def _settle_class(session: Session, job: Job, max_strikes: int, now: float) -> b
     As long as its own still has a quorum of separate workers, nobody else is looked at.
     """
     spec = jobs.spec(job)
-    enough = spec.replication.replicas
-    quorum = fixed.quorum(enough)
+    plan = spec.plan()
+    enough, quorum = plan.first_wave, plan.quorum
     if job.determinism_class is not None:
         own = workers.present(max_strikes, now, job.determinism_class).limit(SAMPLE * quorum)
         if _separate(session, own, spec.separation)[1] >= quorum:

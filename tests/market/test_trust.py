@@ -13,7 +13,7 @@ from gradmarket.market.rules import auditing, exposure, replication, reputation
 from gradmarket.market.rules.replication import STRANGER, Lead, Plan, adaptive, audited, fixed
 from gradmarket.market.rules.reputation import NEWCOMER, Record, standing
 from gradmarket.market.rules.secrets import anchor, links, opens, tagged
-from gradmarket.market.terms import Address, Hash, TaskId
+from gradmarket.market.terms import Hash
 
 EVIDENCE = st.floats(0, 1e5)
 TIMES = st.floats(0, 1e9)
@@ -176,24 +176,6 @@ def test_the_requester_can_open_only_the_link_that_it_committed_to() -> None:
     assert opens(first, anchor(secret, 2))
     assert opens(second, first)
     assert not opens(tagged("link", Hash(b"t" * 32)), anchor(secret, 2))
-
-
-def test_every_worker_has_its_own_canaries() -> None:
-    seeds = {auditing.canary_seed(LINK, Address(f"0x{w:040x}"), n) for w in range(20) for n in range(20)}
-    assert len(seeds) == 400
-
-
-def test_overlap_is_cheaper_where_workers_are_cheap_and_few_collude() -> None:
-    assert auditing.overlapping(0.05, 0.2) == pytest.approx(0.0625)
-    assert auditing.overlapping(0.05, 1.0) == math.inf
-    assert auditing.overlap_is_cheaper(1.0, 2.0, 0.2)
-    assert not auditing.overlap_is_cheaper(1.0, 1.0, 0.2)
-
-
-def test_what_a_failed_operator_touched_is_opened_again_and_nothing_else() -> None:
-    pending = {TaskId("a"): ["bad", "x"], TaskId("b"): ["x"], TaskId("c"): ["bad"]}
-    assert auditing.reopened("bad", pending) == ["a", "c"]
-    assert auditing.reopened("nobody", pending) == []
 
 
 def test_most_lies_of_a_liar_are_found_before_they_are_final_and_the_cost_is_under_a_tenth() -> None:

@@ -1,6 +1,7 @@
 """One array as an npy file (NEP 1): the header is compared with what was declared, never evaluated; no pickles."""
 
 import io
+import math
 import re
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ def parsed(name: str, data: bytes, shape: tuple[int, ...], dtype: np.dtype[Any])
         raise TensorsRefused(f"{name} has pickled objects, which are never read")
     if kind != repr(npy.dtype_to_descr(dtype)) or numbers != [str(size) for size in shape]:
         raise TensorsRefused(f"{name} is {kind[:80]}[{', '.join(numbers)[:80]}], not {dtype}{list(shape)}")
-    if len(body) != dtype.itemsize * int(np.prod(shape, dtype=object)):
+    if len(body) != dtype.itemsize * math.prod(shape):
         raise TensorsRefused(f"{name} has {len(body)} bytes, which is not what its header says")
     array = np.frombuffer(body, dtype)
     in_columns = found["columns"] == "True"

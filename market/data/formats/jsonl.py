@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from gradmarket.market.data.formats import Arrays
-from gradmarket.market.data.formats._arrays import check_dtype, check_names
 from gradmarket.market.errors import TensorsRefused
-from gradmarket.market.model.tensors import Expected
+from gradmarket.market.model.tensors import Expected, check_dtype, check_names
 
 
 def write(arrays: Arrays) -> bytes:

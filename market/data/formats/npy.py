@@ -6,9 +6,8 @@ from typing import Any, Final
 import numpy as np
 
 from gradmarket.market.data.formats import Arrays, _npy
-from gradmarket.market.data.formats._arrays import check_dtype, check_truths
 from gradmarket.market.errors import TensorsRefused
-from gradmarket.market.model.tensors import Expected
+from gradmarket.market.model.tensors import Expected, check_dtype, check_truths
 
 RECORD_LIMIT: Final = 2**31 - 1
 """Bytes; numpy counts them in a C int, and without a word begins anew at its end."""

@@ -1,6 +1,7 @@
 """numpy's zip of npy arrays, stored or deflated; written stored, since what deflate makes depends on its version."""
 
 import io
+import math
 import zipfile
 import zlib
 from typing import Final
@@ -8,9 +9,8 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.data.formats import Arrays, _npy
-from gradmarket.market.data.formats._arrays import check_dtype, check_names, check_truths
 from gradmarket.market.errors import TensorsRefused
-from gradmarket.market.model.tensors import Expected
+from gradmarket.market.model.tensors import Expected, check_dtype, check_names, check_truths
 
 SUFFIX: Final = ".npy"
 _BEGINNING: Final = (1980, 1, 1, 0, 0, 0)
@@ -47,7 +47,7 @@ def _read(archive: zipfile.ZipFile, expected: Expected) -> dict[str, np.ndarray]
         name = member.filename.removesuffix(SUFFIX)
         shape, dtype = expected[name]
         kind = np.dtype(dtype)
-        body = _body(archive, member, kind.itemsize * int(np.prod(shape, dtype=object)))
+        body = _body(archive, member, kind.itemsize * math.prod(shape))
         arrays[name] = _npy.parsed(name, body, tuple(shape), kind)
         check_truths(name, arrays[name])
     return arrays

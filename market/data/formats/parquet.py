@@ -14,10 +14,9 @@ import pyarrow as pa
 from pyarrow import parquet as pq
 
 from gradmarket.market.data.formats import Arrays
-from gradmarket.market.data.formats._arrays import check_dtype, check_names
 from gradmarket.market.data.formats._pages import check_pages, chunks
 from gradmarket.market.errors import TensorsRefused
-from gradmarket.market.model.tensors import Expected
+from gradmarket.market.model.tensors import Expected, check_dtype, check_names
 
 _FOOTER_STRINGS: Final = 2**20
 _FOOTER_ENTRIES: Final = 100_000

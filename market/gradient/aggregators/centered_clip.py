@@ -13,6 +13,7 @@ buffers are merged by their median (see `weighing`).
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
 
 from pydantic import Field
 
@@ -20,7 +21,7 @@ from gradmarket.market.gradient import aggregators
 from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.gram import Matrix, squared_distances
-from gradmarket.market.gradient.weighing import middle, normalised, squared_distances_to, weighed
+from gradmarket.market.gradient.weighing import normalised, squared_distances_to, weighed
 
 
 class Settings(aggregators.Settings):
@@ -44,14 +45,14 @@ def weights(products: Matrix, settings: Settings) -> list[float]:
     centre = _start(products)
     for _ in range(settings.steps):
         distances = [math.sqrt(square) for square in squared_distances_to(centre, products)]
-        radius = settings.radius or middle(distances)
+        radius = settings.radius or median(distances)
         centre = _step(centre, [1.0 if distance <= radius else radius / distance for distance in distances])
     return centre
 
 
 def _start(products: Matrix) -> list[float]:
     """All that share the least median distance, in equal parts, so that their order does not matter."""
-    spread = [middle(row) for row in squared_distances(products).tolist()]
+    spread = [median(row) for row in squared_distances(products).tolist()]
     least = min(spread)
     return normalised([1.0 if value == least else 0.0 for value in spread])
 

@@ -11,6 +11,7 @@ matrix. Loss and buffers are merged by their median (see `weighing`).
 
 import math
 from collections.abc import Iterable, Iterator
+from statistics import median
 
 from pydantic import Field
 
@@ -18,7 +19,7 @@ from gradmarket.market.gradient import aggregators
 from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.gram import Matrix
-from gradmarket.market.gradient.weighing import middle, normalised, squared_distances_to, weighed
+from gradmarket.market.gradient.weighing import normalised, squared_distances_to, weighed
 
 
 class Settings(aggregators.Settings):
@@ -43,7 +44,7 @@ def weights(products: Matrix, settings: Settings) -> list[float]:
     current = [1.0 / len(products)] * len(products)
     for _ in range(settings.steps):
         distances = [math.sqrt(square) for square in squared_distances_to(current, products)]
-        least = settings.smoothing * middle(distances)
+        least = settings.smoothing * median(distances)
         if least == 0.0:
             return current
         before, current = current, normalised([1.0 / max(least, distance) for distance in distances])

@@ -7,13 +7,12 @@ ones. Loss and buffers are merged in the same way.
 
 from collections.abc import Iterable, Iterator
 
-import numpy as np
 from pydantic import Field
 
 from gradmarket.market.gradient import aggregators
 from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.columns import pieces, size_of
+from gradmarket.market.gradient.columns import folded
 from gradmarket.market.gradient.sorting import median
 
 
@@ -28,11 +27,4 @@ class Settings(aggregators.Settings):
 
 
 def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]:  # noqa: ARG001
-    return (_median(stack) for stack in stacks)
-
-
-def _median(stack: Stack) -> Vector:
-    merged = np.empty(size_of(stack), np.float32)
-    for piece, rows in pieces(stack, slice(0, merged.size)):
-        median(rows, merged[piece])
-    return merged
+    return (folded(stack, median) for stack in stacks)

@@ -7,13 +7,12 @@ the honest ones. Loss and buffers are merged in the same way.
 
 from collections.abc import Iterable, Iterator
 
-import numpy as np
 from pydantic import Field
 
 from gradmarket.market.gradient import aggregators
 from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.columns import pieces, size_of
+from gradmarket.market.gradient.columns import folded
 from gradmarket.market.gradient.sorting import mean_of_middle
 
 
@@ -28,11 +27,7 @@ class Settings(aggregators.Settings):
 
 
 def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]:
-    return (_trimmed(stack, settings.trim) for stack in stacks)
+    def fold(rows: list[Vector], merged: Vector) -> None:
+        mean_of_middle(rows, settings.trim, merged)
 
-
-def _trimmed(stack: Stack, trim: int) -> Vector:
-    merged = np.empty(size_of(stack), np.float32)
-    for piece, rows in pieces(stack, slice(0, merged.size)):
-        mean_of_middle(rows, trim, merged[piece])
-    return merged
+    return (folded(stack, fold) for stack in stacks)

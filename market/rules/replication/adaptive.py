@@ -9,10 +9,12 @@ in ten of it. A sleeper that is honest ten times and lies until it is caught has
 and its stake was more than its gain.
 """
 
+from dataclasses import replace
+
 from pydantic import Field
 
 from gradmarket.market.rules import auditing, replication
-from gradmarket.market.rules.replication import STRANGER, Lead, Plan
+from gradmarket.market.rules.replication import STRANGER, Lead, Plan, fixed
 
 
 class Settings(replication.Votes):
@@ -31,7 +33,6 @@ class Settings(replication.Votes):
 
 def plan(settings: Settings, lead: Lead = STRANGER) -> Plan:
     if lead.cover < settings.gain:
-        first = min(settings.replicas, settings.max_replicas)
-        return Plan(first, settings.replicas // 2 + 1, settings.max_replicas, settings.floor)
+        return replace(fixed.plan(settings), audit=settings.floor)
     rate = auditing.rate(lead.standing, lead.cover, settings.floor, settings.tolerated, settings.gain)
     return Plan(first_wave=1, quorum=1, maximum=1, audit=rate)
