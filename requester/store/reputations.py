@@ -1,6 +1,6 @@
 """Records of operators, changed in the transaction that judges their work. The rule is market.rules.reputation."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from sqlalchemy import ColumnElement, exists, select
 from sqlalchemy.orm import Session
@@ -52,6 +52,12 @@ def barred(since: float) -> ColumnElement[bool]:
 def is_barred(session: Session, operator: str, since: float) -> bool:
     failures = exists().where(Reputation.operator == operator, Reputation.failed_at > since)
     return bool(session.scalar(select(failures)))
+
+
+def barred_among(session: Session, operators: Collection[str], since: float) -> set[str]:
+    """Those of the operators that are barred."""
+    failed = select(Reputation.operator).where(Reputation.operator.in_(operators), Reputation.failed_at > since)
+    return set(session.scalars(failed))
 
 
 def _change(row: Reputation, rule: Callable[[Record, float], Record], now: float) -> None:

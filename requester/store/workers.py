@@ -87,7 +87,7 @@ def standings(session: Session, job: Job, among: Collection[str] | None = None) 
 
 
 def candidates(session: Session, job: Job, workers: Sequence[Worker], now: float) -> list[Candidate]:
-    barred = set(session.scalars(select(Worker.address).where(reputations.barred(now - BARRED_S))))
+    barred = reputations.barred_among(session, {worker.operator for worker in workers}, now - BARRED_S)
     money = standings(session, job, [worker.address for worker in workers])
     nothing = Standing(Units(0), Units(0), Units(0))
     return [
@@ -99,7 +99,7 @@ def candidates(session: Session, job: Job, workers: Sequence[Worker], now: float
             worker.strikes,
             Units(max(worker.least_price, worker.least_prices.get(job.id, 0))),
             frozenset(worker.jobs),
-            worker.address in barred,
+            worker.operator in barred,
         )
         for worker in workers
     ]
