@@ -19,7 +19,7 @@ from gradmarket.requester.stages import forget, plan, verdicts
 from gradmarket.requester.stages.ending import call_off
 from gradmarket.requester.store import audits, jobs, money, reputations
 from gradmarket.requester.store.events import tell
-from gradmarket.requester.store.locks import locked
+from gradmarket.requester.store.locks import locked, one_at_a_time
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Audit, Job, Replica, Round, Task
 from gradmarket.requester.store.transitions import move
@@ -60,9 +60,13 @@ def ready(session: Session, _now: float) -> Sequence[str]:
 
 
 def run(context: Context, task_id: str) -> float | None:
-    """Judges one answer; while the task's round is being merged it waits, for a merge is whole or not at all."""
+    """Judges one answer; while the task's round is being merged it waits, for a merge is whole or not at all.
+
+    One at a time: a failed audit reaches into other jobs, and two of them would wait for each other.
+    """
     now = context.clock()
     with context.begin() as session:
+        one_at_a_time(session, TOPIC)
         its_job = session.get_one(Task, task_id).job_id
         job, task = locked(session, Job, its_job), locked(session, Task, task_id)
         audit, row = session.get_one(Audit, task_id), session.get_one(Round, (job.id, task.round))
@@ -100,13 +104,14 @@ def _fail(
     move(session, audit, AuditState.FAILED, ended_at=now)
     move(session, task, TaskState.REVOKED, reason="an audit found another gradient")
     operators = sorted({replica.operator for replica in paid})
+    others = audits.spared(session, operators)  # tasks are locked before accounts and records
     reputations.failed(session, operators, audit.determinism_class, now)
     lost = money.revoke(session, task, paid)
     right = [replica for replica in _replicas(session, task, ReplicaState.REJECTED) if replica.root == audit.root]
     for replica in right:
         _vindicate(context, session, job, task, replica, now)
     reputations.passed(session, [replica.operator for replica in right], audit.determinism_class, now)
-    for other in audits.spared(session, operators):
+    for other in others:
         _order(session, other, 1.0, REOPENED, now)
     found = {"workers": [replica.worker for replica in paid], "vindicated": [replica.worker for replica in right]}
     tell(session, job.id, "audit_failed", now, task=task.id, round=task.round, used=task.used, lost=lost, **found)

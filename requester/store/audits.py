@@ -7,6 +7,7 @@ from sqlalchemy import exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import AuditState, ReplicaState, TaskState
+from gradmarket.requester.store.locks import held_tasks
 from gradmarket.requester.store.tables import Audit, Replica, Task
 
 OPEN: Final = (AuditState.DUE, AuditState.ANSWERED)
@@ -42,10 +43,13 @@ def next_due(session: Session, determinism_class: str, now: float) -> Audit | No
 
 
 def spared(session: Session, operators: Sequence[str]) -> Sequence[Task]:
-    """Accepted tasks that any of these operators was paid for and no audit was drawn for."""
+    """Accepted tasks that any of these operators was paid for and an audit might have been drawn for, but was not.
+
+    Theirs in jobs without audits stay as they are: nobody runs an auditor there. The rows are held, with their jobs.
+    """
     theirs = exists().where(
         Replica.task_id == Task.id, Replica.state == ReplicaState.PAYABLE, Replica.operator.in_(operators)
     )
     audited = exists().where(Audit.task_id == Task.id)
     found = select(Task).where(Task.state == TaskState.ACCEPTED, Task.payload.is_not(None), theirs, ~audited)
-    return session.scalars(found.order_by(Task.id)).all()
+    return held_tasks(session, found.where(Task.plan["audit"].as_float() > 0.0))

@@ -61,11 +61,15 @@ def tasks_of(session: Session, worker: str, replicas: Iterable[str]) -> Sequence
     if not wanted:
         return ()
     own = select(Replica.task_id).where(Replica.id.in_(wanted), Replica.worker == worker)
-    theirs = select(Task).where(Task.id.in_(own))
+    return held_tasks(session, select(Task).where(Task.id.in_(own)))
+
+
+def held_tasks(session: Session, tasks: Select[Task]) -> Sequence[Task]:
+    """Several tasks of whatever jobs; the jobs are held still as by `locked_task`."""
     if is_shared(session.get_bind()):
-        its_jobs = select(Job).where(Job.id.in_(theirs.with_only_columns(Task.job_id))).order_by(Job.id)
+        its_jobs = select(Job).where(Job.id.in_(tasks.with_only_columns(Task.job_id))).order_by(Job.id)
         session.scalars(_fresh(its_jobs.with_for_update(read=True))).all()
-    return locked_tasks(session, theirs)
+    return locked_tasks(session, tasks)
 
 
 def one_at_a_time(session: Session, what: str) -> None:

@@ -88,7 +88,7 @@ class Floor:
         self._open_parts: list[Callable[[], None]] = []
         self.context = self._open()
         self.job = "00000000000000aa"
-        self._post(**spec)
+        self._post(self.job, 7, **spec)
         self.drive()
 
     def _open(self) -> Context:
@@ -148,11 +148,19 @@ class Floor:
             end_part()
         self._open_parts.clear()
 
-    def _post(self, **changes: Any) -> None:
+    def also(self, job: str, chain_job: int, **spec: Any) -> None:
+        """A second job beside the first, with as much money for every worker."""
+        self._post(job, chain_job, **spec)
+        with self.context.begin() as session:
+            for worker in self.workers:
+                money.account(session, job, worker.address).reserved = 1000 * PRICE
+        self.drive()
+
+    def _post(self, job: str, chain_job: int, **changes: Any) -> None:
         spec = JobSpec.model_validate(self._spec(**changes))
         blobs = self.context.blobs
         publication = Publication(
-            job=self.job,
+            job=job,
             spec=spec,
             document=Digest("blake3:" + "1" * 64),
             evaluation=None,
@@ -164,7 +172,7 @@ class Floor:
         with self.context.begin() as session:
             session.add(
                 Job(
-                    id=self.job,
+                    id=job,
                     state=JobState.RUNNING,
                     reason="",
                     spec=spec.model_dump(mode="json"),
@@ -173,7 +181,7 @@ class Floor:
                     facts=as_json(facts),
                     token="requester",
                     secret=keccak(text="the job's secret"),
-                    chain_job=7,
+                    chain_job=chain_job,
                     unit="1",
                     price=spec.price.most,
                     budget=10**9,

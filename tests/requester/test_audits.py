@@ -17,6 +17,8 @@ from gradmarket.requester.store.tables import Earned, Reputation, Task
 from gradmarket.worker import checks
 
 LIE = scaled(3.0)
+ANOTHER = "00000000000000bb"
+"""A job beside the floor's."""
 NewFloor = Callable[..., Floor]
 SQLITE = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
 """For rules that no database has a part in: the others run on both."""
@@ -201,6 +203,29 @@ def test_one_failed_audit_has_all_audited_that_its_operators_were_paid_for(new_f
     assert {audit.task_id for audit in audits_of(floor)} >= {task.id for task in accepted}
     assert {audit.rate for audit in audits_of(floor)} == {0.5, 1.0}
     assert all(task.state == TaskState.REVOKED for task in floor.tasks() if task.id in {a.id for a in accepted})
+
+
+@SQLITE
+def test_a_failed_audit_leaves_jobs_alone_that_asked_for_none(new_floor: NewFloor) -> None:
+    """Nobody would ever run an audit there, and the job would wait for it for good."""
+    floor = new_floor(audit=always())
+    betrayed(floor)
+    floor.also(ANOTHER, 8, tasks_per_round=2)
+    floor.until(lambda: [t.job_id for t in floor.tasks(Task.state == TaskState.ACCEPTED)].count(ANOTHER) == 1)
+    floor.until(lambda: audits_of(floor))
+    SimAuditor(floor).work()
+    assert {audit.job_id for audit in audits_of(floor)} == {floor.job}
+
+
+def test_a_failed_audit_reopens_what_its_operators_did_in_other_audited_jobs(new_floor: NewFloor) -> None:
+    floor = new_floor(audit=always())
+    betrayed(floor)
+    floor.also(ANOTHER, 8, tasks_per_round=2, audit={"probability": 1e-9})
+    floor.until(lambda: [t.job_id for t in floor.tasks(Task.state == TaskState.ACCEPTED)].count(ANOTHER) == 1)
+    floor.until(lambda: audits_of(floor))
+    SimAuditor(floor).work()
+    assert {(audit.job_id, audit.rate) for audit in audits_of(floor)} == {(floor.job, 1.0), (ANOTHER, 1.0)}
+    assert {audit.state for audit in audits_of(floor)} == {AuditState.FAILED}
 
 
 @SQLITE
