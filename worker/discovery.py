@@ -44,26 +44,32 @@ class Discovery:
         self._next = since
         self._sound: dict[Address, bool] = {}
         self._known: set[str] = set()
+        self._candidates: dict[str, JobOpened] = {}
 
     @property
     def local(self) -> bool:
         return self.chain_id in LOCAL_CHAIN_IDS
 
     def look(self) -> list[Announcement]:
-        """Markets that were not announced before, the largest deposit first. Raises ChainError."""
+        """Markets that no look led to before, the largest deposit first. Raises ChainError."""
         with node_errors():
             latest = self._web3.eth.get_block("latest")
         first = max(0, latest["number"] - LOOK_BACK) if self._next is None else self._next
-        found: dict[str, JobOpened] = {}
-        for event in self._live(first, latest["number"], latest["timestamp"]):
-            best = found.get(event.endpoint)
-            if best is None or event.deposited * event.unit > best.deposited * best.unit:
-                found[event.endpoint] = event
+        now = latest["timestamp"]
+        for event in self._live(first, latest["number"], now):
+            self._consider(event)
         self._next = latest["number"] + 1
-        fresh = [Announcement(endpoint, event) for endpoint, event in found.items() if endpoint not in self._known]
-        chosen = sorted(fresh, key=lambda each: -each.event.deposited * each.event.unit)[:AT_ONCE]
-        self._known |= {each.endpoint for each in chosen}
-        return chosen
+        live = [Announcement(endpoint, event) for endpoint, event in self._candidates.items() if event.expiry > now]
+        ranked = sorted(live, key=lambda each: -_deposit(each.event))
+        self._candidates = {each.endpoint: each.event for each in ranked[AT_ONCE:]}
+        self._known |= {each.endpoint for each in ranked[:AT_ONCE]}
+        return ranked[:AT_ONCE]
+
+    def _consider(self, event: JobOpened) -> None:
+        """What one look does not lead to is a candidate for the next."""
+        best = self._candidates.get(event.endpoint)
+        if event.endpoint not in self._known and (best is None or _deposit(event) > _deposit(best)):
+            self._candidates[event.endpoint] = event
 
     def _live(self, first: int, last: int, now: int) -> Iterator[JobOpened]:
         for event in announced(self._web3, first, last):
@@ -77,6 +83,10 @@ class Discovery:
                 code = bytes(self._web3.eth.get_code(to_checksum_address(contract)))
             self._sound[contract] = load("GradMarket").matches(code)
         return self._sound[contract]
+
+
+def _deposit(event: JobOpened) -> int:
+    return event.deposited * event.unit
 
 
 def agree(event: JobOpened, facts: ChainFacts, jobs: list[JobView]) -> None:

@@ -4,15 +4,19 @@ A worker with one market is its own case: nothing is to be chosen, so it waits t
 """
 
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
 from gradmarket.contracts.errors import ChainError
 from gradmarket.contracts.rpc import connect
 from gradmarket.market.errors import MarketError
+from gradmarket.market.wire import ChainFacts
 from gradmarket.worker.client import Market
 from gradmarket.worker.discovery import Announcement, Discovery, checked, origin_of
-from gradmarket.worker.problems import Unreachable, Untrusted
+from gradmarket.worker.problems import Unreachable
 from gradmarket.worker.stall import Crew, Stall, opened
 
 IDLE_WAIT_S: Final = 1.0
@@ -25,6 +29,7 @@ RANKED_S: Final = 300.0
 LOOK_S: Final = 15.0
 """Between looks at the chain for new markets."""
 MOST: Final = 16
+"""Markets at once: none is discovered beyond them."""
 
 
 class Round:
@@ -47,7 +52,7 @@ class Round:
         """Joins the named markets and those that announce themselves. One market alone must be sound."""
         for origin in self._crew.settings.origins:
             if self._alone:
-                self._join(self._market(origin))
+                self._join(origin, Market.facts)
             else:
                 self._try_to_join(origin)
         self._discover()
@@ -62,12 +67,18 @@ class Round:
         awake = [stall for stall in self.stalls if self._awake(stall.desk.market.origin)]
         room = self._crew.settings.leases - sum(stall.in_flight for stall in self.stalls)
         asked = sorted(awake, key=lambda stall: -stall.worth) if room > 0 else [one for one in awake if one.in_flight]
-        for stall in asked:
-            self._ask(stall, room, len(asked))
-            if room > 0 and stall.in_flight:
-                break
+        self._ask_all(asked, room)
         if not asked:
             self._crew.signals.pause(IDLE_WAIT_S)
+
+    def _ask_all(self, stalls: list[Stall], room: int) -> None:
+        """Until one gives work: the others are then polled for what is in flight, which waits for nobody."""
+        for stall in stalls:
+            before = stall.in_flight
+            if room > 0 or before:
+                self._ask(stall, room, len(stalls))
+            if stall.in_flight > before:
+                room = 0
 
     def _turn_alone(self, stall: Stall) -> None:
         stall.turn()
@@ -78,7 +89,7 @@ class Round:
         try:
             stall.turn(wait_s=min(wait_s, self._crew.settings.wait_s), room=max(0, room))
             stall.upkeep()
-        except (Unreachable, Untrusted) as error:
+        except MarketError as error:
             self._rest(stall.desk.market.origin, error)
 
     def _look_around(self) -> None:
@@ -108,8 +119,9 @@ class Round:
         except ChainError as error:
             self._crew.journal.once("discovery", f"The chain does not tell of markets now: {error}")
             return
-        waiting, self._waiting = self._waiting, []
-        for announcement in (waiting + found)[: MOST - len(self.stalls)]:
+        room, candidates = max(0, MOST - len(self.stalls)), self._waiting + found
+        self._waiting = candidates[room:]
+        for announcement in candidates[:room]:
             self._follow(announcement, self._discovery.local)
 
     def _follow(self, announcement: Announcement, local: bool) -> None:
@@ -117,34 +129,28 @@ class Round:
         event, facts = announcement.event, {"endpoint": announcement.endpoint, "chain_job": announcement.event.job}
         try:
             origin = origin_of(announcement.endpoint)
-            if origin in {stall.desk.market.origin for stall in self.stalls}:
-                return
-            market = self._market(origin, public_only=not local)
-            said = checked(market, event)
-            self._crew.journal.say("discovered", f"Found {origin} by its job {event.job} on-chain.", **facts)
-            self._begin(opened(self._crew, market, said, named=local))
+            if origin not in {stall.desk.market.origin for stall in self.stalls}:
+                self._join(origin, lambda market: checked(market, event), named=local)
+                self._crew.journal.say("discovered", f"Found {origin} by its job {event.job} on-chain.", **facts)
         except MarketError as error:
             self._crew.journal.say("refused_market", f"Not joined: {error}", **facts)
             self._waiting += [announcement] if isinstance(error, Unreachable) else []
 
     def _try_to_join(self, origin: str) -> None:
         try:
-            self._join(self._market(origin))
-        except (Unreachable, Untrusted) as error:
+            self._join(origin, Market.facts)
+        except MarketError as error:
             self._rest(origin, error)
 
-    def _join(self, market: Market) -> None:
-        self._begin(opened(self._crew, market, market.facts()))
-
-    def _begin(self, stall: Stall) -> None:
-        self.stalls.append(stall)
-        stall.start()
-
-    def _market(self, origin: str, public_only: bool = False) -> Market:
-        crew = self._crew
-        market = Market(origin, self._keep_trying, crew.signals.pause, crew.journal, public_only)
-        crew.stack.callback(market.close)
-        return market
+    def _join(self, origin: str, facts: Callable[[Market], ChainFacts], named: bool = True) -> None:
+        """A market that cannot be joined leaves nothing open."""
+        with ExitStack() as stack:
+            market = Market(origin, self._keep_trying, self._crew.signals.pause, self._crew.journal, not named)
+            stack.callback(market.close)
+            stall = opened(replace(self._crew, stack=stack), market, facts(market), named)
+            stall.start()
+            self.stalls.append(stall)
+            self._crew.stack.callback(stack.pop_all().close)
 
     def _keep_trying(self, seconds: float) -> bool:
         if self._crew.signals.at_once:

@@ -71,6 +71,8 @@ class Stranger:
     asked: list[PollRequest] = field(default_factory=list)
     down: int = 0
     """Times that it does not tell its chain."""
+    broken: int = 0
+    """Times that it fails to list its jobs."""
     unlisted: set[ReplicaId] = field(default_factory=set)
     """Paid, and left out of the published payments."""
     longest_wait: float = 0.2
@@ -273,6 +275,9 @@ def _publish(app: FastAPI, stranger: Stranger, rpc: str | None) -> None:
 
     @app.get("/v1/jobs")
     def jobs() -> dict[str, Any]:
+        if stranger.broken:
+            stranger.broken -= 1
+            raise HTTPException(500, "out of order")
         return {"items": [job(stranger.publication.job)], "next": None}
 
     @app.get("/v1/jobs/{job_id}")

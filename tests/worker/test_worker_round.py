@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from eth_keys.datatypes import PrivateKey
+from fastapi import FastAPI
 from onchain import HOUR, NewKey, OpenedJob, with_money
 from stranger import Server, Stranger, app_of, other
 
@@ -24,14 +26,16 @@ from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Digest, Units
 from gradmarket.market.wire import ChainFacts, hash_of
+from gradmarket.runner import Runner
+from gradmarket.worker import discovery as discovery_of
 from gradmarket.worker import durable, wallet
 from gradmarket.worker import round as rounds
+from gradmarket.worker import run as session
 from gradmarket.worker.addresses import PublicOnly
 from gradmarket.worker.client import Market
 from gradmarket.worker.discovery import Discovery, agree
 from gradmarket.worker.problems import Unreachable, Untrusted
 from gradmarket.worker.report import Journal
-from gradmarket.worker.run import run
 from gradmarket.worker.settings import Settings
 from gradmarket.worker.signals import Signals
 
@@ -97,13 +101,14 @@ Working = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture
-def working(tmp_path: Path, anvil: LocalChain) -> Working:
-    """Runs a worker until `enough` of what it said, or is told; what it said."""
+def working(tmp_path: Path, anvil: LocalChain, runner: Runner, monkeypatch: pytest.MonkeyPatch) -> Working:
+    """Runs a worker until `enough` of what it said, or is told; what it said. Its child is the one that tests share."""
+    monkeypatch.setattr(session, "Runner", lambda _settings: nullcontext(runner))
 
-    def work(enough: Callable[[list[dict[str, Any]]], bool], **given: Any) -> list[dict[str, Any]]:
+    def work(enough: Callable[[list[dict[str, Any]]], bool], leave_s: float = 10, **given: Any) -> list[dict[str, Any]]:
         signals, said = Signals(), StringIO()
-        settings = Settings(data=tmp_path, wait_s=0.3, rpc=anvil.url, max_memory=2**31, leave_s=10, **given)  # type: ignore[arg-type]
-        worker = threading.Thread(target=run, args=(settings, None, Journal(True, said), signals))
+        settings = Settings(data=tmp_path, wait_s=0.3, rpc=anvil.url, max_memory=2**31, leave_s=leave_s, **given)  # type: ignore[arg-type]
+        worker = threading.Thread(target=session.run, args=(settings, None, Journal(True, said), signals))
         worker.start()
         end = time.monotonic() + 40
         while worker.is_alive() and not enough(_lines(said)) and time.monotonic() < end:
@@ -139,6 +144,86 @@ def test_the_better_paying_market_is_asked_first_and_a_silent_one_keeps_nobody_w
     assert (lines[-1]["accepted"], lines[-1]["earned"], lines[-1]["redeemed"]) == (6, "36", "36")
 
 
+def resting(lines: list[dict[str, Any]]) -> set[str]:
+    return {line["market"] for line in lines if line["event"] == "resting"}
+
+
+def test_a_market_that_answers_nonsense_ends_nothing_at_the_others(street: Street, working: Working) -> None:
+    broken, good = street.opens(9, "aaaaaaaaaaaaaaaa"), street.opens(3, "bbbbbbbbbbbbbbbb")
+    broken.stranger.broken = 10**9
+    with Server(FastAPI()) as nothing_there:
+        named = (broken.server.url, good.server.url)
+        lines = working(lambda said: accepted(said) == 3, market=nothing_there.url, markets=named)
+        assert resting(lines) == {nothing_there.url, broken.server.url}
+    assert (lines[-1]["event"], lines[-1]["accepted"], lines[-1]["redeemed"]) == ("summary", 3, "9")
+
+
+def test_a_market_that_could_not_be_joined_leaves_nothing_open_and_is_joined_when_it_is_sound(
+    street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Market] = []
+
+    class Counted(Market):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            made.append(self)
+
+    def done(said: list[dict[str, Any]]) -> bool:
+        open_now.append(sum(not market._http.is_closed for market in made))
+        return accepted(said) == 6
+
+    open_now: list[int] = []
+    monkeypatch.setattr(rounds, "Market", Counted)
+    monkeypatch.setattr(rounds, "LOOK_S", 0.2)
+    monkeypatch.setattr(rounds, "REST_S", 0.1)
+    broken, good = street.opens(9, "aaaaaaaaaaaaaaaa"), street.opens(3, "bbbbbbbbbbbbbbbb")
+    broken.stranger.broken = 3
+    assert accepted(working(done, market=broken.server.url, markets=(good.server.url,))) == 6
+    assert len(made) == 5
+    assert max(open_now) <= 3
+    assert open_now[-1] == 2
+
+
+def test_a_market_that_never_opens_its_wave_keeps_no_other_one_from_paying(street: Street, working: Working) -> None:
+    """Its replica holds one place of three; the others are worked, revealed, uploaded and paid meanwhile."""
+    stuck, good = street.opens(9, "aaaaaaaaaaaaaaaa"), street.opens(3, "bbbbbbbbbbbbbbbb")
+    stuck.stranger.most = 1
+    stuck.stranger._commit = lambda _made: None  # type: ignore[method-assign]
+    lines = working(
+        lambda said: accepted(said) == 3,
+        leave_s=0.5,
+        market=stuck.server.url,
+        markets=(good.server.url,),
+        leases=3,
+    )
+    assert [line["price"] for line in lines if line["event"] == "accepted"] == [3, 3, 3]
+    assert len(stuck.stranger.rows) == 1
+
+
+def test_an_announcement_that_had_no_place_yet_is_followed_when_there_is_one(
+    street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "LOOK_S", 0.3)
+    monkeypatch.setattr(rounds, "MOST", 1)
+    false = street.opens(9, "aaaaaaaaaaaaaaaa", amount=Units(2000), spec_digest=bytes(32))
+    true = street.opens(5, "bbbbbbbbbbbbbbbb")
+    lines = working(lambda said: accepted(said) == 3, discover=True, since=false.block)
+    assert accepted(lines) == 3
+    assert [line["chain_job"] for line in lines if line["event"] == "discovered"] == [true.stranger.job.id]
+
+
+def test_where_more_markets_are_named_than_are_worked_for_at_once_none_is_discovered(
+    street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "MOST", 1)
+    shops = [street.opens(5, letter * 16) for letter in "ab"]
+    street.opens(9, "cccccccccccccccc", amount=Units(2000))
+    named = {"market": shops[0].server.url, "markets": (shops[1].server.url,)}
+    lines = working(lambda said: accepted(said) == 6, discover=True, since=shops[0].block, **named)
+    assert [line for line in lines if line["event"] == "discovered"] == []
+    assert accepted(lines) == 6
+
+
 def test_markets_are_found_on_the_chain_alone_and_tried_again_where_they_are_silent(
     street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +239,7 @@ def test_markets_are_found_on_the_chain_alone_and_tried_again_where_they_are_sil
 
 def test_without_a_node_of_its_own_nothing_is_discovered(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="--rpc"):
-        run(Settings(data=tmp_path, discover=True), journal=Journal(stream=StringIO()))
+        session.run(Settings(data=tmp_path, discover=True), journal=Journal(stream=StringIO()))
 
 
 def said_by(street: Street, at: Shop) -> tuple[ChainFacts, list[Any]]:
@@ -202,6 +287,17 @@ def test_each_block_is_looked_at_once_and_jobs_without_money_or_time_lead_nowher
     discovery = Discovery(street.ledger.web3, market.block)
     assert [found.endpoint for found in discovery.look()] == [market.server.url]
     assert discovery.look() == []
+
+
+def test_announcements_beyond_what_one_look_leads_to_wait_for_the_next(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery_of, "AT_ONCE", 1)
+    small = street.opens(5, "aaaaaaaaaaaaaaaa")
+    large = street.opens(5, "bbbbbbbbbbbbbbbb", amount=Units(2000))
+    discovery = Discovery(street.ledger.web3, small.block)
+    looks = [[found.endpoint for found in discovery.look()] for _ in range(3)]
+    assert looks == [[large.server.url], [small.server.url], []]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.5", "169.254.169.254", "::1"])
