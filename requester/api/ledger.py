@@ -11,6 +11,7 @@ from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.forms import amount
 from gradmarket.requester.api.views.ledger import BooksView, LedgerView, entry_view
 from gradmarket.requester.chain import statement
+from gradmarket.requester.context import Context
 
 router = APIRouter(prefix="/v1/jobs", tags=["payments"])
 
@@ -20,7 +21,7 @@ Many = Annotated[int, Query(ge=1, le=5000, description="Entries on a page")]
 @router.get("/{job_id}/ledger", responses=NO_JOB, summary="Every move of the job's money, in double entry")
 def ledger(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Many = 1000) -> LedgerView:
     """A cursor names the block and the last gradient of the first page, so that all pages are of one moment."""
-    through, block, start = _place(cursor) if cursor else (None, None, 0)
+    through, block, start = _place(context, cursor) if cursor else (None, None, 0)
     with context.reading() as session:
         job = found(session, job_id)
         promised, unit = statement.promises(session, job, through), job.unit
@@ -41,8 +42,10 @@ def ledger(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Many = 
     )
 
 
-def _place(cursor: str) -> tuple[int, int | None, int]:
+def _place(context: Context, cursor: str) -> tuple[int, int | None, int]:
+    """The chain has the block, or the events up to it would be looked for without end."""
+    newest = context.ledger.height()
     match decoded(cursor, 3):
-        case [int(through), int(block), int(start)] if through >= 0 and block >= -1 and start >= 0:
+        case [int(through), int(block), int(start)] if through >= 0 and start >= 0 and -1 <= block <= newest:
             return through, None if block < 0 else block, start
     raise HTTPException(422, "cursor: not one of ours; begin without it")

@@ -70,7 +70,11 @@ def figures(ledger: Ledger, promised: Promises) -> Figures:
 
 
 def moves(ledger: Ledger, promised: Promises, block: int | None, found: Figures | None = None) -> list[Move]:
-    """What was promised, then what was moved on-chain up to `block`."""
+    """What was promised, then what was moved on-chain up to `block`.
+
+    Of the newest figures only what lapsed needs any, and that is the same at every block: nothing lapses before all
+    claims have ended, and nothing is credited after.
+    """
     if promised.chain_job is None or block is None:
         return list(promised.moves)
     moved = history.moves(ledger, promised.chain_job, block, promised.opened)

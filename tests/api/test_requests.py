@@ -7,6 +7,8 @@ import httpx
 import pytest
 from blake3 import blake3
 
+from gradmarket.requester.api.pages import encoded
+
 JOB = {
     "name": "digits",
     "model": {"architecture": "mlp"},
@@ -100,6 +102,14 @@ def test_cursors_walk_every_job_once(service, posted) -> None:  # type: ignore[n
     problem(service.anyone.get("/v1/jobs?cursor=%00nonsense"), 422)
     nul = base64.urlsafe_b64encode(json.dumps([1.0, "a\0"]).encode()).decode()
     problem(service.anyone.get("/v1/jobs", params={"cursor": nul}), 422)
+
+
+@pytest.mark.parametrize("place", [[0, 2**63 - 1, 0], [0, -2, 0], [-1, 0, 0], [0, 0, -1], [0.0, 0, 0], ["0", 0, 0]])
+def test_a_ledger_s_cursor_names_a_block_that_the_chain_has(service, posted, place: list) -> None:  # type: ignore
+    ledger = f"/v1/jobs/{posted()['id']}/ledger"
+    for ours in ([0, service.context.ledger.height(), 0], [0, -1, 0]):
+        assert service.anyone.get(ledger, params={"cursor": encoded(ours)}).status_code == 200
+    problem(service.anyone.get(ledger, params={"cursor": encoded(place)}), 422)
 
 
 @pytest.mark.parametrize(
