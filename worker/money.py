@@ -24,14 +24,20 @@ LOW_GAS_WEI: Final = 10**16
 
 
 class Purse:
-    """Talks to the contract with the worker's key; what fails is said and tried again later, never lost."""
+    """Talks to the contract with the worker's key; what fails is said and tried again later, never lost.
 
-    def __init__(self, sight: Sight, key: PrivateKey, book: Book, journal: Journal, money: Money) -> None:
+    `payout` is where redeemed money goes, whoever sends the redeem; None leaves what the contract knows.
+    """
+
+    def __init__(
+        self, sight: Sight, key: PrivateKey, book: Book, journal: Journal, money: Money, payout: Address | None
+    ) -> None:
         self._sight = sight
         self._key = key
         self._book = book
         self._journal = journal
         self._money = money
+        self._payout = payout
         self._domain = sight.ledger.domain()
 
     @property
@@ -49,10 +55,13 @@ class Purse:
         if local and ledger.gas_money(self.address) < LOW_GAS_WEI:
             fund_gas(ledger.web3, self.address, LOCAL_GAS_WEI)
 
-    def name_payout(self, payout: Address) -> None:
-        """Registers a cold payout address with the contract, where redeemed money goes whoever sends the redeem."""
-        if self._sight.ledger.payout_of(self.address) != payout:
-            mined(claims.set_payout(self._sight.ledger, self._key, payout))
+    def name_payout(self) -> None:
+        """Registers the payout address with the contract, once; for this gas is paid. Raises ChainError."""
+        ledger, payout = self._sight.ledger, self._payout
+        if payout is not None and ledger.payout_of(self.address) != payout:
+            self.get_gas()
+            mined(claims.set_payout(ledger, self._key, payout))
+        self._payout = None
 
     def due(self, account: Account, at: Amount | None, before_s: float, now: float) -> bool:
         """Whether to redeem now: worth `at`, or less than `before_s` seconds until the job's claims end."""
@@ -73,6 +82,8 @@ class Purse:
     def _redeem(self, account: Account) -> None:
         ledger, job = self._sight.ledger, account.chain_job
         found = ledger.account(job, self.address)
+        if account.vouchered or found.due:
+            self.name_payout()
         if account.signature is not None and account.vouchered > max(found.vouchered, found.withdrawn):
             self.get_gas()
             mined(claims.redeem(ledger, self._key, account.voucher(self.address), account.signature))

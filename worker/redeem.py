@@ -31,6 +31,6 @@ def _redeem_on(settings: Settings, instance: Hash, key: Wallet, book: Book, jour
     except (MarketError, ChainError) as error:
         journal.say("redeem_failed", f"Chain {instance.hex()[:10]}: {error}")
         return False
-    purse = Purse(sight, key.key, book, journal, Money(facts.symbol, facts.decimals))
+    purse = Purse(sight, key.key, book, journal, Money(facts.symbol, facts.decimals), settings.payout)
     done = [purse.redeem(account) for account in purse.accounts() if account.redeemable]
     return all(done)

@@ -18,6 +18,7 @@ from gradmarket.worker.client import Market
 from gradmarket.worker.discovery import Announcement, Discovery, checked, origin_of
 from gradmarket.worker.problems import Unreachable
 from gradmarket.worker.stall import Crew, Stall, opened
+from gradmarket.worker.worth import ranked
 
 IDLE_WAIT_S: Final = 1.0
 """At each of several markets, while nothing is in flight anywhere."""
@@ -40,7 +41,7 @@ class Round:
         self.stalls: list[Stall] = []
         self._resting: dict[str, float] = {}
         self._waiting: list[Announcement] = []
-        self._ranked = self._looked = time.monotonic()
+        self._ranked_at = self._looked = time.monotonic()
         self._alone = len(crew.settings.origins) == 1 and not crew.settings.discover
 
     @cached_property
@@ -64,12 +65,18 @@ class Round:
             return
         if time.monotonic() - self._looked > LOOK_S:
             self._look_around()
-        awake = [stall for stall in self.stalls if self._awake(stall.desk.market.origin)]
+        awake = [stall for stall in self._ranked() if self._awake(stall.desk.market.origin)]
         room = self._crew.settings.leases - sum(stall.in_flight for stall in self.stalls)
-        asked = sorted(awake, key=lambda stall: -stall.worth) if room > 0 else [one for one in awake if one.in_flight]
+        asked = [stall for stall in awake if room > 0 or stall.in_flight]
         self._ask_all(asked, room)
         if not asked:
             self._crew.signals.pause(IDLE_WAIT_S)
+
+    def _ranked(self) -> list[Stall]:
+        """The best paying first, within each token; these in the order that the markets are named, then discovered."""
+        place = {origin: number for number, origin in enumerate(self._crew.settings.origins)}
+        stalls = sorted(self.stalls, key=lambda stall: place.get(stall.desk.market.origin, len(place)))
+        return [stalls[index] for index in ranked([(stall.token, stall.worth) for stall in stalls])]
 
     def _ask_all(self, stalls: list[Stall], room: int) -> None:
         """Until one gives work: the others are then polled for what is in flight, which waits for nobody."""
@@ -100,8 +107,8 @@ class Round:
             if origin not in joined and self._awake(origin):
                 self._try_to_join(origin)
         self._discover()
-        if time.monotonic() - self._ranked > RANKED_S:
-            self._ranked = time.monotonic()
+        if time.monotonic() - self._ranked_at > RANKED_S:
+            self._ranked_at = time.monotonic()
             for stall in self.stalls:
                 self._rank(stall)
 

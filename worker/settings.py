@@ -22,7 +22,7 @@ class Settings(BaseSettings):
     market: HttpUrl = HttpUrl("http://127.0.0.1:8700")
     """The requester's service."""
     markets: tuple[HttpUrl, ...] = Field(default=(), max_length=16)
-    """Further services: whichever pays best is asked for work first."""
+    """Further services: of those that pay in one token the best paying is asked for work first."""
     discover: bool = False
     """Work for markets that announce themselves on the chain, by the own node alone; instead of `market`'s default."""
     since: int | None = Field(default=None, ge=0)

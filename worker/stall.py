@@ -9,7 +9,7 @@ from typing import Final
 
 from gradmarket.contracts.errors import ChainError
 from gradmarket.market.errors import MarketError
-from gradmarket.market.terms import Address
+from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire import ChainFacts
 from gradmarket.runner import Runner
 from gradmarket.worker import chains
@@ -85,7 +85,7 @@ def opened(crew: Crew, market: Market, facts: ChainFacts, named: bool = True) ->
         crew.runner.determinism_class(),
         Stores(settings.stores),
     )
-    return Stall(desk, Purse(sight, key.key, crew.book, crew.journal, desk.money), crew.payout)
+    return Stall(desk, Purse(sight, key.key, crew.book, crew.journal, desk.money, crew.payout), crew.payout)
 
 
 def _say_unconfined(crew: Crew) -> None:
@@ -121,7 +121,7 @@ def limits_of(settings: Settings) -> Limits:
 
 
 class Stall:
-    """`worth` is pay for a second's work at its best job, in whole tokens; zero where none is known."""
+    """`worth`: pay for a second's work at its best job, in its token's smallest unit; zero where none is known."""
 
     def __init__(self, desk: Desk, purse: Purse, payout: Address) -> None:
         self.desk = desk
@@ -133,6 +133,12 @@ class Stall:
         self.worth = Fraction(0)
 
     @property
+    def token(self) -> tuple[Hash, Address]:
+        """What it pays in: the chain, by its first block, and the token's contract, both found there."""
+        deployment = self.desk.sight.ledger.deployment
+        return deployment.genesis, deployment.token
+
+    @property
     def in_flight(self) -> int:
         return len(self._shelf.open())
 
@@ -140,9 +146,8 @@ class Stall:
         desk = self.desk
         try:
             self._purse.get_gas()
-            self._purse.name_payout(self._payout)
         except ChainError as error:
-            desk.journal.say("gas", f"Could not register the payout address on-chain: {error}")
+            desk.journal.say("gas", f"Could not get gas money: {error}")
         with_name = f"Worker {desk.address}, paid out to {self._payout}, class {desk.determinism_class}"
         facts = {"address": desk.address, "payout": self._payout, "market": desk.market.origin}
         desk.journal.say("joining", f"{with_name}.", **facts)
@@ -151,7 +156,7 @@ class Stall:
     def look(self) -> None:
         """Says and remembers what its best job is worth."""
         found = prospect(self.desk)
-        self.worth = found.worth / 10**self.desk.facts.decimals if found else Fraction(0)
+        self.worth = found.worth if found else Fraction(0)
 
     def turn(self, leaving: bool = False, wait_s: float | None = None, room: int | None = None) -> None:
         """What goes wrong with market or chain is said and tried again, unless the market is not to be trusted."""

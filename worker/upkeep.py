@@ -47,6 +47,8 @@ class Upkeep:
 
     def _look_after(self, account: Account) -> None:
         settings = self._desk.settings
+        if account.vouchered:
+            self._purse.name_payout()
         in_flight = any(held.lease.offer.job == account.chain_job for held in self._shelf.open())
         if not in_flight and not account.unpaid and self._desk.has_ended(account):
             self._purse.close(account)

@@ -3,7 +3,7 @@
 Pure. Amounts are integers in the token's smallest unit; seconds are this machine's own, as measured.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
@@ -57,26 +57,34 @@ def hourly(price: Amount, effort: Effort) -> Amount:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """One job of one market, by its id. `gas`: what one redemption costs, here; it serves `gradients` at once."""
+    """One job of one market, by its id."""
 
     job: str
     name: str
     price: Amount
     effort: Effort
-    gas: Amount = NOTHING
-    gradients: int = 1
 
     @property
     def worth(self) -> Fraction:
-        """Pay for a second of work, after gas."""
-        return (self.price - Fraction(self.gas, self.gradients)) / self.effort.whole
+        """Pay for a second of work. Gas is paid in the chain's own coin, once for many gradients, and not counted."""
+        return self.price / self.effort.whole
 
 
 def best(prospects: Sequence[Prospect], minimum: Minimum) -> Prospect | None:
-    """The one with the highest worth among those that keep the minimum and bring something after gas.
+    """The one with the highest worth among those that keep the minimum and bring something.
 
-    Of equal ones the first by id, in whatever order they come. Amounts of different tokens cannot be compared:
-    whoever asks states them all in one.
+    Of equal ones the first by id, in whatever order they come. All are of one market, so of one token.
     """
     fit = [one for one in prospects if one.price >= least(minimum, one.effort) and one.worth > 0]
     return min(fit, key=lambda one: (-one.worth, one.job), default=None)
+
+
+def ranked(markets: Sequence[tuple[Hashable, Fraction]]) -> list[int]:
+    """The places of markets, the best paying first. Each is its token and the worth of its best job there.
+
+    Amounts of different tokens cannot be compared: the markets of a token all stand where the first of them stood.
+    """
+    first: dict[Hashable, int] = {}
+    for place, (token, _) in enumerate(markets):
+        first.setdefault(token, place)
+    return sorted(range(len(markets)), key=lambda place: (first[markets[place][0]], -markets[place][1]))

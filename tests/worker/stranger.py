@@ -73,6 +73,8 @@ class Stranger:
     """Times that it does not tell its chain."""
     broken: int = 0
     """Times that it fails to list its jobs."""
+    decimals: int = 18
+    """Of its token, as it says."""
     unlisted: set[ReplicaId] = field(default_factory=set)
     """Paid, and left out of the published payments."""
     longest_wait: float = 0.2
@@ -162,7 +164,7 @@ class Stranger:
             **{k: v for k, v in asdict(place).items() if k != "block"},
             signer=address_of(self.job.signer),
             symbol="GRAD",
-            decimals=18,
+            decimals=self.decimals,
             unit="1",
             rpc=rpc,
         )

@@ -132,6 +132,7 @@ def test_the_better_paying_market_is_asked_first_and_a_silent_one_keeps_nobody_w
     street: Street, working: Working
 ) -> None:
     poor, rich = street.opens(3, "aaaaaaaaaaaaaaaa"), street.opens(9, "bbbbbbbbbbbbbbbb")
+    poor.stranger.decimals = 0  # a lie that would make its pay look dearer
     lines = working(
         lambda said: accepted(said) == 6,
         market=SILENT,
@@ -142,6 +143,19 @@ def test_the_better_paying_market_is_asked_first_and_a_silent_one_keeps_nobody_w
     assert any(line["event"] == "resting" and line["market"] == SILENT for line in lines)
     assert lines[-1]["event"] == "summary"
     assert (lines[-1]["accepted"], lines[-1]["earned"], lines[-1]["redeemed"]) == (6, "36", "36")
+
+
+def test_a_payout_address_costs_no_gas_before_something_is_vouchered(
+    street: Street, working: Working, new_key: NewKey
+) -> None:
+    """Anybody can announce a market: naming a payout wherever it joins would cost a worker more than it earns."""
+    shop, me, cold = street.opens(5, "aaaaaaaaaaaaaaaa"), address_of(street.worker), address_of(new_key())
+    shop.stranger.most = 0
+    working(lambda said: any(line["event"] == "estimate" for line in said), market=shop.server.url, payout=cold)
+    assert (street.ledger.nonce(me), street.ledger.payout_of(me)) == (0, me)
+    shop.stranger.most = 1
+    working(lambda _said: street.ledger.payout_of(me) == cold, market=shop.server.url, payout=cold, upkeep_s=0.05)
+    assert street.ledger.balance(cold) == 5
 
 
 def resting(lines: list[dict[str, Any]]) -> set[str]:

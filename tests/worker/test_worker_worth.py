@@ -1,6 +1,7 @@
 """The least price that keeps an owner's minimums, and the choice among several offers."""
 
 from dataclasses import replace
+from fractions import Fraction
 from random import Random
 
 import pytest
@@ -10,14 +11,12 @@ from hypothesis import strategies as st
 from gradmarket.market.rules.pricing import Price
 from gradmarket.market.terms import Amount, JobId
 from gradmarket.worker.policy import Limits, Reason, too_cheap
-from gradmarket.worker.worth import HOUR_S, OVERHEAD_S, Effort, Minimum, Prospect, best, hourly, least
+from gradmarket.worker.worth import HOUR_S, OVERHEAD_S, Effort, Minimum, Prospect, best, hourly, least, ranked
 
 AMOUNTS = st.integers(0, 10**24).map(Amount)
 EFFORTS = st.builds(Effort, st.integers(0, 10**16), st.floats(0, 10**4))
 MINIMUMS = st.builds(Minimum, AMOUNTS, AMOUNTS, AMOUNTS)
-PROSPECTS = st.builds(
-    Prospect, st.text("abc", min_size=1, max_size=3), st.just("job"), AMOUNTS, EFFORTS, AMOUNTS, st.integers(1, 1000)
-)
+PROSPECTS = st.builds(Prospect, st.text("abc", min_size=1, max_size=3), st.just("job"), AMOUNTS, EFFORTS)
 LIMITS = Limits(frozenset[JobId](), Amount(1), 1, 1, 0.0, 1e16, 2**30)
 ONE = Amount(1)
 
@@ -59,10 +58,10 @@ def test_a_dearer_gradient_that_takes_longer_is_not_better() -> None:
     assert best([slow, quick], Minimum(Amount(51))) is None
 
 
-def test_gas_can_make_small_pay_worthless() -> None:
-    dear = Prospect("dear gas", "", Amount(10), Effort(1, 0.05), gas=Amount(1000), gradients=100)
-    assert best([dear], Minimum(ONE)) is None
-    assert best([replace(dear, gradients=101)], Minimum(ONE)) is not None
+def test_markets_are_ranked_within_their_token_and_tokens_stand_where_their_first_market_does() -> None:
+    assert ranked([("a", Fraction(1)), ("b", Fraction(90)), ("a", Fraction(2)), ("b", Fraction(91))]) == [2, 0, 3, 1]
+    assert ranked([("a", Fraction(1)), ("a", Fraction(1))]) == [0, 1]
+    assert ranked([]) == []
 
 
 @pytest.mark.parametrize(
