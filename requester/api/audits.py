@@ -1,5 +1,6 @@
 """The auditor's doors: it asks for a task to run again, and says what root it found. What came of it is public."""
 
+from functools import cache, partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path
@@ -15,6 +16,7 @@ from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.forms import Page
 from gradmarket.requester.api.views.trust import AuditView, audit_view
 from gradmarket.requester.stages import auditors
+from gradmarket.requester.store import audits as store
 from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.tables import Audit
 
@@ -49,5 +51,7 @@ def answer(context: Here, _identity: Requester, task_id: TaskPath, said: AuditAn
 @router.get("/jobs/{job_id}/audits", responses=NO_JOB, summary="The job's audits that are over")
 def audits(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[AuditView]:
     with context.reading() as session:
-        rows = select(Audit).where(Audit.job_id == found(session, job_id).id, Audit.state.in_(OVER))
-        return page(session, rows, [Audit.task_id], audit_view, cursor, limit)
+        job = found(session, job_id)
+        stands = cache(partial(store.stands, session, job))
+        rows = select(Audit).where(Audit.job_id == job.id, Audit.state.in_(OVER))
+        return page(session, rows, [Audit.task_id], lambda row: audit_view(row, stands(row.round)), cursor, limit)

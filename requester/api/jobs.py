@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from gradmarket.market.errors import NotFound
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import secrets
-from gradmarket.market.terms import Digest, Hash, JobState, RoundState
+from gradmarket.market.terms import Digest, Hash, JobState
 from gradmarket.requester.api.auth import ROLE, Requester
 from gradmarket.requester.api.blobs import ELSEWHERE, PART, WHOLE, served
 from gradmarket.requester.api.idempotency import Key, once
@@ -26,7 +26,7 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.stages.ending import end
 from gradmarket.requester.stages.publish import admit
 from gradmarket.requester.stages.resume import resume_job
-from gradmarket.requester.store import jobs, progress
+from gradmarket.requester.store import audits, jobs, progress
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import ring
@@ -168,13 +168,16 @@ def task(context: Here, job_id: JobPath, task_id: JobPath) -> TaskEvidence:
         row = session.get(Task, task_id)
         if row is None or row.job_id != job_id:
             raise NotFound(f"no task {task_id[:80]} in job {job_id[:80]}")
-        waves = session.scalars(select(Wave).where(Wave.task_id == task_id).order_by(Wave.number)).all()
-        replicas = session.scalars(select(Replica).where(Replica.task_id == task_id).order_by(Replica.id)).all()
-        job = session.get_one(Job, job_id)
-        closed = session.get_one(Round, (job_id, row.round)).state == RoundState.CLOSED
-        over, audit = closed or job.ended_at is not None, session.get(Audit, task_id)
-        link = secrets.of_task(Hash(row.secret), jobs.spec(job).replication.max_replicas)[-1]
-        return evidence(row, list(waves), list(replicas), over, link, audit)
+        return evidence_of(session, row)
+
+
+def evidence_of(session: Session, row: Task) -> TaskEvidence:
+    waves = session.scalars(select(Wave).where(Wave.task_id == row.id).order_by(Wave.number)).all()
+    replicas = session.scalars(select(Replica).where(Replica.task_id == row.id).order_by(Replica.id)).all()
+    job = session.get_one(Job, row.job_id)
+    link = secrets.of_task(Hash(row.secret), jobs.spec(job).replication.max_replicas)[-1]
+    stands = audits.stands(session, job, row.round)
+    return evidence(row, list(waves), list(replicas), stands, link, session.get(Audit, row.id))
 
 
 @router.get("/{job_id}/verdicts", responses=NO_JOB)

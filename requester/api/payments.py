@@ -19,7 +19,7 @@ from gradmarket.requester.api.views.forms import Page, amount, time
 from gradmarket.requester.api.views.jobs import Stats
 from gradmarket.requester.api.views.money import EarningsView, PaymentView, WorkerView, payment_view, settlement_view
 from gradmarket.requester.api.views.trust import reputation_view
-from gradmarket.requester.stages import exchange
+from gradmarket.requester.stages import telling
 from gradmarket.requester.store import progress, reputations
 from gradmarket.requester.store.tables import Account, Batch, Earned, Job, Replica, Round, Task, Transaction, Worker
 
@@ -144,7 +144,7 @@ def vouchers(
         rows = select(Account).where(Account.worker == caller, Account.voucher_signature.is_not(None))
 
         def line(account: Account) -> VoucherTold:
-            told = exchange.voucher(session, account.job_id, caller)
+            told = telling.voucher(session, account.job_id, caller)
             if told is None:
                 raise NotFound("the voucher is gone")
             return told

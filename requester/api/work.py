@@ -9,7 +9,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.gradient.merkle import RootHasher
-from gradmarket.market.terms import Address
 from gradmarket.market.wire import PollAnswer, PollRequest, UploadAnswer
 from gradmarket.requester.api.auth import ROLE, Worker
 from gradmarket.requester.api.blobs import UPLOAD
@@ -19,8 +18,7 @@ from gradmarket.requester.api.state import Here
 from gradmarket.requester.bell import rung_within, worker_topic
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import collect, deliver, exchange, handover
-from gradmarket.requester.store.tables import Replica, Task
+from gradmarket.requester.stages import deliver, exchange, handover
 
 router = APIRouter(prefix="/v1/work", tags=["work"])
 
@@ -62,10 +60,8 @@ async def upload(
 ) -> UploadAnswer:
     want = await run_in_threadpool(deliver.wanted, context, worker, replica, fence)
     if put:
-        await run_in_threadpool(handover.fetch, context, want, fence)
-    else:
-        await _take(context, request, want)
-    return await run_in_threadpool(_told, context, worker, want)
+        return await run_in_threadpool(handover.fetch, context, want, fence)
+    return await _take(context, request, want)
 
 
 async def look_out(context: Context) -> None:
@@ -80,14 +76,14 @@ async def look_out(context: Context) -> None:
         context.bell.ring([worker_topic(address) for address in addresses])
 
 
-async def _take(context: Context, request: Request, want: deliver.Wanted) -> None:
+async def _take(context: Context, request: Request, want: deliver.Wanted) -> UploadAnswer:
     length = request.headers.get("content-length")
     if length is not None and int(length) != want.length:
         raise HTTPException(413, f"a payload of this job has {want.length} bytes, not {length}")
     with context.blobs.receive() as incoming:
         hasher = RootHasher()
         await _receive(request, incoming, hasher, want.length)
-        await run_in_threadpool(deliver.take, context, want, incoming, hasher.digest())
+        return await run_in_threadpool(deliver.take, context, want, incoming, hasher.digest())
 
 
 async def _receive(request: Request, incoming: Incoming, hasher: RootHasher, length: int) -> None:
@@ -98,13 +94,3 @@ async def _receive(request: Request, incoming: Incoming, hasher: RootHasher, len
         incoming.write(chunk)
     if incoming.length != length:
         raise HTTPException(400, f"{incoming.length} bytes came of {length}: send them again")
-
-
-def _told(context: Context, worker: Address, want: deliver.Wanted) -> UploadAnswer:
-    with context.reading() as session:
-        collect.at_hand(session, want.replica)
-        replica = session.get_one(Replica, want.replica)
-        task = session.get_one(Task, want.task)
-        return UploadAnswer(
-            verdict=exchange.verdict(replica, task), voucher=exchange.voucher(session, task.job_id, worker)
-        )

@@ -12,6 +12,9 @@ from market_workers import NOISE, SimWorker, scaled
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.rules import auditing, secrets
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
+from gradmarket.requester.api.audits import audits as audits_told
+from gradmarket.requester.api.jobs import evidence_of
+from gradmarket.requester.api.jobs import tasks as tasks_told
 from gradmarket.requester.stages import auditors
 from gradmarket.requester.store.tables import Earned, Reputation, Task
 from gradmarket.worker import checks
@@ -98,11 +101,49 @@ def test_a_lie_is_revoked_in_an_open_round_and_who_was_outvoted_is_paid(new_floo
     check_books(floor)
 
 
+def is_told(floor: Floor, root: str | None) -> bool:
+    """Whether anybody can read the root in a task's evidence, a list of tasks or of audits."""
+    with floor.reading() as session:
+        told = [evidence_of(session, task).model_dump_json() for task in floor.tasks()]
+    lists = (tasks_told(floor.context, floor.job), audits_told(floor.context, floor.job))
+    return any(root in text for text in (*told, *(list_.model_dump_json() for list_ in lists)) if root)
+
+
+@SQLITE
+def test_the_right_answer_is_nowhere_to_be_copied_while_its_task_is_done_again(new_floor: NewFloor) -> None:
+    floor = new_floor(tasks_per_round=2, audit=always())
+    _, honest = betrayed(floor)
+    floor.until(lambda: any(task.state == TaskState.ACCEPTED for task in floor.tasks()))
+    right = floor.replica(honest).root
+    assert not is_told(floor, right)
+    SimAuditor(floor).work()
+    assert floor.events("audit_failed")
+    assert not is_told(floor, right)
+    floor.cancel()
+    assert is_told(floor, right)
+
+
+@SQLITE
+def test_the_right_answer_of_a_merged_round_is_not_told_before_it_is_done_again(new_floor: NewFloor) -> None:
+    floor = new_floor(rounds=3, audit=always("replay"))
+    _, honest = merged_lies(floor)
+    right = floor.replicas(honest)[0].root
+    auditor = SimAuditor(floor)
+    assert not is_told(floor, right)
+    for claimed in (auditor.claim(), auditor.claim()):
+        assert claimed is not None
+        assert auditor.answer(claimed)
+        assert not auditor.answer(claimed)
+        assert not is_told(floor, right)
+        floor.drive()
+        assert not is_told(floor, right)
+    assert [event["round"] for event in floor.events("rewound")] == [0]
+
+
 def merged_lies(floor: Floor) -> tuple[list[SimWorker], SimWorker]:
     """Two rounds that the liars won, merged, and no auditor yet; two more honest workers come."""
     liars, honest = betrayed(floor)
-    floor.play(passes=30)
-    assert [row.state for row in floor.rounds()] == [RoundState.CLOSED] * 2
+    floor.until(lambda: [row.state for row in floor.rounds()] == [RoundState.CLOSED] * 2)
     floor.worker(), floor.worker()
     return liars, honest
 

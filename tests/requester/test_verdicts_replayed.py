@@ -9,12 +9,10 @@ from market_floor import Floor
 from market_workers import NOISE, SIGN_FLIP
 
 from gradmarket.market.job import Publication
-from gradmarket.market.rules import secrets
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Hash, TaskState
-from gradmarket.requester.api.views.tasks import evidence
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.tables import Audit, Job, Replica, Task, Wave
+from gradmarket.market.terms import TaskState
+from gradmarket.requester.api.jobs import evidence_of
+from gradmarket.requester.store.tables import Job, Task
 from gradmarket.verdicts import Case, Evidence, faults
 
 NewFloor = Callable[..., Floor]
@@ -27,12 +25,8 @@ SQLITE = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
 
 def shown(floor: Floor, task: Task) -> Shown:
     """As the API answers."""
-    waves, replicas = floor.all(Wave, Wave.task_id == task.id), floor.all(Replica, Replica.task_id == task.id)
-    audits = floor.all(Audit, Audit.task_id == task.id)
-    link = secrets.of_task(Hash(task.secret), jobs.spec(floor.the_job()).replication.max_replicas)[-1]
-    return evidence(task, list(waves), list(replicas), True, link, audits[0] if audits else None).model_dump(
-        mode="json"
-    )
+    with floor.reading() as session:
+        return evidence_of(session, task).model_dump(mode="json")
 
 
 def found(floor: Floor, told: Shown) -> list[str]:
@@ -94,6 +88,8 @@ def test_a_vindicated_worker_is_proven_right_by_the_audit(new_floor: NewFloor) -
     floor.until(lambda: any(task.state == TaskState.ACCEPTED for task in floor.tasks()))
     SimAuditor(floor).work()
     task = next(task for task in floor.tasks() if task.state == TaskState.REVOKED)
+    assert found(floor, shown(floor, task)) == ["no ballot is shown yet: evidence opens when the task is decided"]
+    floor.cancel()
     told = shown(floor, task)
     assert found(floor, told) == []
     assert any(
@@ -110,7 +106,6 @@ def test_a_task_that_is_not_decided_shows_nothing_to_copy(new_floor: NewFloor) -
     floor.gather()
     floor.commit()
     (task,) = floor.tasks()
-    waves, replicas = floor.all(Wave), floor.all(Replica)
-    told = evidence(task, list(waves), list(replicas), False, Hash(bytes(32)), None).model_dump(mode="json")
+    told = shown(floor, task)
     assert found(floor, told) == ["no ballot is shown yet: evidence opens when the task is decided"]
     assert told["audit_link"] is None

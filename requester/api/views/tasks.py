@@ -9,14 +9,14 @@ from gradmarket.requester.api.views.forms import hexed, time
 from gradmarket.requester.api.views.trust import AuditView, audit_view
 from gradmarket.requester.store.tables import Audit, Replica, Task, Wave
 
-DECIDED: Final = (TaskState.ACCEPTED, TaskState.DIVERGED, TaskState.FINAL, TaskState.REVOKED)
+DECIDED: Final = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.REVOKED)
 GATHERING: Final = (TaskState.OPEN, TaskState.COMMITTING)
 STANDING: Final = (TaskState.FINAL, TaskState.REVOKED)
 """No audit can change it any more."""
 
 
 class ReplicaView(BaseModel):
-    """Ballots, salts and signatures are shown once no other attempt at the task can follow that would copy them."""
+    """Ballot, salt and signatures are none as long as another attempt at the task could copy them."""
 
     id: str
     worker: str
@@ -103,7 +103,7 @@ def _task_fields(row: Task) -> dict[str, Any]:
         "state": TaskState(row.state),
         "wave": row.wave,
         "reason": row.reason,
-        "root": row.root if row.state in DECIDED else None,
+        "root": row.root if row.state in DECIDED and not _diverged(row) else None,
         "payload_bytes": row.payload_bytes,
         "used": row.used,
         "created_at": time(row.created_at),
@@ -111,8 +111,16 @@ def _task_fields(row: Task) -> dict[str, Any]:
     }
 
 
+def _diverged(row: Task) -> bool:
+    """Whether its accepted gradient could not be used: a job that goes on has the task done again."""
+    return row.state == TaskState.DIVERGED or (row.state == TaskState.FINAL and row.reason != "")
+
+
 class TaskEvidence(TaskView):
-    """All that a verdict rests on: offer, waves, and every replica with its ballot once the task is over."""
+    """All that a verdict rests on: offer, waves, and every replica with its ballot.
+
+    Ballots and the found root are told once no other attempt at the task can follow: it would have the same answer.
+    """
 
     offer: dict[str, Any]
     offer_digest: str | None
@@ -127,20 +135,21 @@ class TaskEvidence(TaskView):
 
 
 def evidence(
-    row: Task, waves: list[Wave], replicas: list[Replica], over: bool, link: Hash, audit: Audit | None
+    row: Task, waves: list[Wave], replicas: list[Replica], stands: bool, link: Hash, audit: Audit | None
 ) -> TaskEvidence:
-    """`over`: the task's round or job has ended, so that nothing more is asked of anybody."""
-    shown = over or row.state in DECIDED
+    """`stands`: nothing of the task's round is asked of anybody again (store.audits)."""
+    rate = row.plan.get("audit", 0.0)
+    shown = stands or (row.state == TaskState.ACCEPTED and not rate)
     return TaskEvidence(
-        **_task_fields(row),
+        **_task_fields(row) | ({"root": row.root} if stands and _diverged(row) else {}),
         offer=row.offer,
         offer_digest=hexed(row.offer_digest),
         offer_signature=hexed(row.offer_signature),
         waves=[wave_view(wave) for wave in waves],
         replicas=[replica_view(replica, shown) for replica in replicas if shown or not _at_work(row, replica)],
-        audit_rate=row.plan.get("audit", 0.0),
+        audit_rate=rate,
         audit_link=hexed(link) if row.state in STANDING else None,
-        audit=audit_view(audit) if audit is not None and row.state in STANDING else None,
+        audit=audit_view(audit, stands) if audit is not None and row.state in STANDING else None,
     )
 
 

@@ -9,7 +9,10 @@ from gradmarket.requester.store.tables import Audit, Reputation
 
 
 class AuditView(BaseModel):
-    """`rate`: the probability that the task was drawn with; `root`: what the auditor found, in `runs` runs."""
+    """`rate`: the probability that the task was drawn with; `root`: what the auditor found, in `runs` runs.
+
+    The root of an audit that failed is told once the task is not done again: it is the answer.
+    """
 
     task: str
     round: int
@@ -23,7 +26,8 @@ class AuditView(BaseModel):
     ended_at: str | None
 
 
-def audit_view(row: Audit) -> AuditView:
+def audit_view(row: Audit, stands: bool) -> AuditView:
+    """`stands`: no other attempt at the task can follow."""
     return AuditView(
         task=row.task_id,
         round=row.round,
@@ -31,7 +35,7 @@ def audit_view(row: Audit) -> AuditView:
         rate=row.rate,
         reason=row.reason,
         determinism_class=row.determinism_class,
-        root=row.root,
+        root=row.root if stands or row.state == AuditState.PASSED else None,
         runs=row.runs,
         seconds=row.seconds,
         ended_at=time(row.ended_at),
