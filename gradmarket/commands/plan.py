@@ -19,7 +19,9 @@ from gradmarket.trust.forecast import Assumed, Forecast, forecast
 from gradmarket.trust.picture import svg
 
 ShareOption = Annotated[list[float] | None, typer.Option("--colluders", help="Share of workers that act as one.")]
-AuditOption = Annotated[float, typer.Option(min=0.0, max=1.0, help="Probability that an accepted task is audited.")]
+AuditOption = Annotated[
+    float | None, typer.Option(min=0.0, max=1.0, help="Probability of an audit, in place of the job's own.")
+]
 AmountOption = Annotated[int, typer.Option(min=0, help="In the token's smallest unit.")]
 SpeedOption = Annotated[float, typer.Option(min=1e-6, help="TFLOP/s of a worker.")]
 LinkOption = Annotated[float, typer.Option(min=1e-3, help="Mbit/s of a worker's link.")]
@@ -34,7 +36,7 @@ def command(read: Callable[[str], JobSpec]) -> Callable[..., None]:
         trust: Annotated[bool, typer.Option("--trust", help="How often a wrong gradient would be accepted.")] = False,
         colluders: ShareOption = None,
         workers: Annotated[int | None, typer.Option(min=2, help="Workers in the market; many if not given.")] = None,
-        audit: AuditOption = 0.0,
+        audit: AuditOption = None,
         stake: AmountOption = 0,
         saved: Annotated[int | None, typer.Option(min=0, help="What not computing saves; the price if none.")] = None,
         benefit: AmountOption = 0,
@@ -62,7 +64,7 @@ def command(read: Callable[[str], JobSpec]) -> Callable[..., None]:
             speed = Speed(tflops, mbit, workers or spec.tasks_per_round * spec.replication.replicas)
             taken = None if found else resources(spec, lambda: find(market, token, data).market(), speed)
         if as_json:
-            more = {"assumed": _told(assumed), "trust": found.as_json()} if found else {}
+            more = {"assumed": _told(found, assumed), "trust": found.as_json()} if found else {}
             say_json(_costs(spec) | more | ({"speed": asdict(speed), "takes": asdict(taken)} if taken else {}))
             return
         for name, value in _costs(spec).items():
@@ -93,9 +95,9 @@ def _costs(spec: JobSpec) -> dict[str, Any]:
     }
 
 
-def _told(assumed: Assumed) -> dict[str, Any]:
-    named = ("workers", "audit", "stake", "saved", "benefit")
-    return {name: getattr(assumed, name) for name in named} | {"shares": [float(share) for share in assumed.shares]}
+def _told(found: Forecast, assumed: Assumed) -> dict[str, Any]:
+    named = {name: getattr(assumed, name) for name in ("workers", "stake", "saved", "benefit")}
+    return named | {"audit": found.plan.audit, "shares": [float(share) for share in assumed.shares]}
 
 
 def _show(found: Forecast, assumed: Assumed) -> None:
@@ -115,7 +117,7 @@ def _words(found: Forecast, assumed: Assumed) -> list[str]:
         return ["No stake is at risk: nobody is deterred, whatever is audited. Votes are all that protects this job."]
     sign = ">" if against.deterred else "<="
     verdict = "lying costs more than it gains" if against.deterred else "lying pays"
-    lines = [f"p {sign} (c + B) / S: {assumed.audit:.4g} {sign} {against.least_audit:.4g}: {verdict}."]
+    lines = [f"p {sign} (c + B) / S: {found.plan.audit:.4g} {sign} {against.least_audit:.4g}: {verdict}."]
     if against.stake_needed is not None:
         lines.append(
             f"A liar is caught within {against.spoiled_before_caught:.0f} wrong gradients (95 %); "

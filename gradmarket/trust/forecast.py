@@ -1,13 +1,13 @@
 """A job's figures of trust: how often colluders decide, how soon they are caught, what deters, what it costs."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import auditing, exposure
 from gradmarket.market.rules.collusion import Pool, odds, over_a_job, silent
-from gradmarket.market.rules.replication import Plan, fixed
+from gradmarket.market.rules.replication import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,8 @@ class Assumed:
     """Of the workers, that act as one."""
     workers: int | None
     """In the market; None is a market without end."""
-    audit: float
+    audit: float | None
+    """The probability that an accepted task is audited, instead of what the file says; None to leave that."""
     stake: float
     saved: float
     """By not computing: at most the price, or nobody would work."""
@@ -68,34 +69,33 @@ class Forecast:
 
 
 def forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
-    plan = fixed.plan(spec.replication)
+    plan = spec.plan() if assumed.audit is None else replace(spec.plan(), audit=assumed.audit)
     tasks = spec.rounds * spec.tasks_needed
-    rows = tuple(_row(plan, tasks, share, assumed) for share in assumed.shares)
-    return Forecast(plan, tasks, rows, _deterrence(assumed))
+    rows = tuple(_row(plan, tasks, Pool(share, assumed.workers)) for share in assumed.shares)
+    return Forecast(plan, tasks, rows, _deterrence(plan.audit, assumed))
 
 
-def _row(plan: Plan, tasks: int, share: Fraction, assumed: Assumed) -> Row:
-    pool = Pool(share, assumed.workers)
+def _row(plan: Plan, tasks: int, pool: Pool) -> Row:
     found = odds(plan, pool)
     wrong = found.wrongly_accepted
     return Row(
-        colluding=float(share),
+        colluding=float(pool.colluding),
         wrong_per_task=float(wrong),
         silently=float(silent(plan, pool)),
         wrong_in_job=over_a_job(wrong, tasks),
-        tasks_until_caught=_finite(exposure.expected_before_caught(assumed.audit, float(wrong))),
-        compute=float(found.replicas) + assumed.audit,
+        tasks_until_caught=_finite(exposure.expected_before_caught(plan.audit, float(wrong))),
+        compute=float(found.replicas) + plan.audit,
     )
 
 
-def _deterrence(assumed: Assumed) -> Deterrence:
+def _deterrence(audit: float, assumed: Assumed) -> Deterrence:
     gain = assumed.saved + assumed.benefit
     least = auditing.deterring(assumed.saved, assumed.benefit, assumed.stake)
     return Deterrence(
         least_audit=_finite(least),
-        deterred=assumed.audit > least,
-        spoiled_before_caught=_finite(exposure.tasks_before_caught(assumed.audit)),
-        stake_needed=_finite(exposure.exposure(assumed.audit, gain)),
+        deterred=audit > least,
+        spoiled_before_caught=_finite(exposure.tasks_before_caught(audit)),
+        stake_needed=_finite(exposure.exposure(audit, gain)),
     )
 
 

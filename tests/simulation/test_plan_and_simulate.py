@@ -46,6 +46,22 @@ def test_stakes_and_audits_deter_where_p_is_over_what_a_lie_gains() -> None:
     assert found["rows"][0]["tasks_until_caught"] == pytest.approx(1 / (0.05 * 0.028))
 
 
+def test_the_job_s_own_audits_count_unless_others_are_asked_about(tmp_path: Path) -> None:
+    job = json.loads(Path(EXAMPLE).read_text())
+    voted, alone = tmp_path / "voted.json", tmp_path / "alone.json"
+    voted.write_text(json.dumps(job | {"audit": {"probability": 0.05}}))
+    alone.write_text(json.dumps(job | {"replication": {"name": "audited", "audit": 0.25}}))
+    words = ("job", "plan", str(voted), "--trust", "--stake", str(65 * int(job["price"])))
+    found = said(*words, "--json")
+    assert found["assumed"]["audit"] == 0.05
+    assert found["trust"]["deterrence"]["deterred"] is True
+    assert found["trust"]["rows"][0]["tasks_until_caught"] == pytest.approx(1 / (0.05 * 0.028))
+    assert "p > (c + B) / S: 0.05 > " in RUNNER.invoke(app, list(words)).output
+    assert said(*words, "--json", "--audit", "0")["trust"]["rows"][0]["tasks_until_caught"] is None
+    row = said("job", "plan", str(alone), "--trust", "--json")["trust"]["rows"][0]
+    assert (row["wrong_per_task"], row["compute"]) == pytest.approx((0.1, 1.25))
+
+
 def test_the_picture_is_a_picture(tmp_path: Path) -> None:
     path = tmp_path / "trust.svg"
     result = RUNNER.invoke(app, ["job", "plan", EXAMPLE, "--svg", str(path), "--workers", "20"])
