@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
-from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.job import DigestField, Publication
 from gradmarket.market.messages import Commitment, Outcome, Verdict
 from gradmarket.market.messages import Wave as SignedWave
 from gradmarket.market.rules import auditing, secrets, voting
 from gradmarket.market.rules.verifiers import exact
-from gradmarket.market.signing import Domain, Struct, check, digest
+from gradmarket.market.signing import Domain, Struct, digest
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
 from gradmarket.market.wire import NO_ROOT, AddressField, HashField, OfferFields, SignatureField, hash_of
 from gradmarket.worker.checks import PROMISES, leads_to, signed
@@ -113,21 +112,13 @@ def _offer(case: Case) -> Iterator[str]:
 def _ballots(case: Case) -> Iterator[str]:
     for ballot in case.evidence.committed:
         said = Commitment(case.offer, ballot.worker, Hash(ballot.sealed or b""))
-        if ballot.commitment_signature is None or not _signed_by(case.domain, said, ballot):
+        if not signed(case.domain, said, ballot.commitment_signature or b"", ballot.worker):
             yield f"{ballot.id}: its commitment is not signed by {ballot.worker}"
         if ballot.revealed and ballot.state != ReplicaState.REJECTED and not opens(case.offer, ballot):
             yield f"{ballot.id}: salt and root do not open its commitment"
     workers = [ballot.worker for ballot in case.evidence.committed]
     if len(set(workers)) != len(workers):
         yield "one worker has two ballots"
-
-
-def _signed_by(domain: Domain, said: Commitment, ballot: Ballot) -> bool:
-    try:
-        check(domain, said, ballot.commitment_signature or b"", ballot.worker)
-    except SignatureRefused:
-        return False
-    return True
 
 
 def opens(offer: Hash, ballot: Ballot) -> bool:
@@ -202,13 +193,16 @@ def _just(case: Case, ballot: Ballot) -> Iterator[str]:
 
 def _draw(case: Case) -> Iterator[str]:
     """Whether it was audited exactly where the offer's last link says so, once that link is open."""
-    evidence, link = case.evidence, case.evidence.audit_link
+    evidence, link, promised = case.evidence, case.evidence.audit_link, case.publication.spec.plan().audit
+    over = evidence.state in (TaskState.FINAL, TaskState.REVOKED)
+    if link is None and over and promised > 0:
+        yield "the link that draws audits is not shown, though the task is over"
     if link is None or evidence.root is None:
         return
     if not leads_to(link, case.publication.spec.replication.max_replicas, evidence.offer.anchor):
         yield "the link that draws audits does not lead to the offer's anchor"
-    if evidence.audit_rate != case.publication.spec.plan().audit:
+    if evidence.audit_rate != promised:
         yield f"it was drawn with the probability {evidence.audit_rate}, the job promises another"
     drawn = auditing.drawn(link, case.offer, hash_of(evidence.root), evidence.audit_rate)
-    if drawn and evidence.audit is None and evidence.state in (TaskState.FINAL, TaskState.REVOKED):
+    if drawn and evidence.audit is None and over:
         yield "it was drawn for an audit, and there is none"

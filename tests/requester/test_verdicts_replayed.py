@@ -75,6 +75,7 @@ def test_evidence_proves_its_verdicts_and_each_lie_in_it_is_found(judged: tuple[
         ("rejected, and its root is the accepted one", changed(told, "replicas", winner, "outcome", value=2)),
         ("promised pay for another root", changed(told, "replicas", outvoted, "outcome", value=1)),
         ("the link that draws audits", changed(told, "audit_link", value=NOTHING)),
+        ("the link that draws audits is not shown", changed(told, "audit_link", value=None)),
         ("the job promises another", changed(told, "audit_rate", value=0.5)),
     ]
     for words, lie in lies:
