@@ -91,6 +91,12 @@ def _replicas(session: Session, task: Task, state: ReplicaState) -> list[Replica
     return list(session.scalars(found.order_by(Replica.worker)))
 
 
+def _outvoted(session: Session, task: Task, root: Digest) -> list[Replica]:
+    """Rejected by a verdict for answering `root`; whose salt did not open its seal has committed to no such answer."""
+    rejected = _replicas(session, task, ReplicaState.REJECTED)
+    return [replica for replica in rejected if replica.outcome == Outcome.REJECTED and replica.root == root]
+
+
 def _pass(session: Session, task: Task, audit: Audit, paid: list[Replica], now: float) -> None:
     move(session, audit, AuditState.PASSED, ended_at=now)
     reputations.passed(session, [replica.operator for replica in paid], audit.determinism_class, now)
@@ -107,7 +113,7 @@ def _fail(
     others = audits.spared(session, operators)  # tasks are locked before accounts and records
     reputations.failed(session, operators, audit.determinism_class, now)
     lost = money.revoke(session, task, paid)
-    right = [replica for replica in _replicas(session, task, ReplicaState.REJECTED) if replica.root == audit.root]
+    right = _outvoted(session, task, Digest(audit.root or ""))
     for replica in right:
         _vindicate(context, session, job, task, replica, now)
     reputations.passed(session, [replica.operator for replica in right], audit.determinism_class, now)

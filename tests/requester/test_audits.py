@@ -101,6 +101,23 @@ def test_a_lie_is_revoked_in_an_open_round_and_who_was_outvoted_is_paid(new_floo
     check_books(floor)
 
 
+@SQLITE
+def test_who_opened_another_seal_is_not_vindicated_by_the_right_root(new_floor: NewFloor) -> None:
+    floor = new_floor(audit=always())
+    liars, forger = betrayed(floor)
+    floor.gather()
+    floor.commit()
+    floor.reveal(*liars)
+    forger.hear()
+    forger.say(reveals=[forger.revelation(forger.newest(), salt=Hash(bytes(32)))])
+    floor.until(lambda: audits_of(floor), *liars)
+    SimAuditor(floor).work()
+    (event,) = floor.events("audit_failed")
+    assert event["vindicated"] == []
+    assert forger.address not in floor.earned()
+    assert floor.replicas(forger)[0].state == ReplicaState.REJECTED
+
+
 def is_told(floor: Floor, root: str | None) -> bool:
     """Whether anybody can read the root in a task's evidence, a list of tasks or of audits."""
     with floor.reading() as session:
