@@ -32,6 +32,8 @@ def run(
     cache: Annotated[Path | None, typer.Option(help="Folder of downloads; else auditor in the data folder.")] = None,
     device: Annotated[str, typer.Option(help="What computes: cpu, or cuda. It decides the determinism class.")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, max=256, help="Threads of a step; part of the class.")] = 1,
+    max_memory: Annotated[int, typer.Option(min=2**28, help="Bytes that a step may take.")] = Machine.memory,
+    max_disk: Annotated[int, typer.Option(min=2**20, help="Bytes that downloads may take.")] = Machine.disk,
     as_json: JsonOption = False,
 ) -> None:
     """Audit until the first SIGTERM or SIGINT, which finishes the task in hand."""
@@ -40,7 +42,7 @@ def run(
         signal.signal(number, lambda *_signal: ending.set())
     with told():
         place = find(market, token, data)
-        machine = Machine(cache or data_folder(data) / "auditor", device, threads)
+        machine = Machine(cache or data_folder(data) / "auditor", device, threads, max_memory, max_disk)
         name = f"{socket.gethostname()} {device}"
         with place.market() as there, opened(name, there, place.token, machine) as made:
             typer.echo(f"Auditing for {place.url} in class {made.determinism_class}.", err=True)

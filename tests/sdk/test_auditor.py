@@ -1,5 +1,6 @@
 """The auditor beside a served market: it computes the bits that the worker did, from what is published alone."""
 
+import signal
 import time
 from pathlib import Path
 
@@ -8,12 +9,15 @@ import torch
 from conftest import ALONE
 from torch import nn
 from torch.utils.data import TensorDataset
+from typer.testing import CliRunner
 
 from gradmarket import Market
 from gradmarket.auditor import Done, Machine, opened, watch
+from gradmarket.cli import app
 from gradmarket.client import Market as Requester
+from gradmarket.commands import auditor as commands
 from gradmarket.demo.service import Service
-from gradmarket.market.errors import MarketError
+from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.wire import AuditAnswer
 
 PATIENCE_S = 120.0
@@ -66,3 +70,18 @@ def test_what_a_worker_computed_is_found_again_and_the_job_ends(
 
 def auditor(there: Requester, served: Service, folder: Path):  # type: ignore[no-untyped-def]
     return opened("test", there, served.place.token, Machine(folder))
+
+
+def test_what_an_auditor_may_take_is_its_owner_s_to_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Machine] = []
+
+    def refuse(_name: str, _market: Requester, _token: str | None, machine: Machine) -> None:
+        given.append(machine)
+        raise Refused("enough is known")
+
+    monkeypatch.setattr(commands, "opened", refuse)
+    monkeypatch.setattr(signal, "signal", lambda _number, _handler: None)
+    words = ["auditor", "run", "--market", "http://127.0.0.1:9", "--cache", str(tmp_path)]
+    for more in ([], ["--max-memory", str(2**30), "--max-disk", str(2**25)]):
+        assert CliRunner().invoke(app, [*words, *more]).exit_code == 1
+    assert given == [Machine(tmp_path), Machine(tmp_path, memory=2**30, disk=2**25)]
