@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from gradmarket.market.errors import Refused
+
 
 @dataclass(frozen=True)
 class Token:
@@ -13,6 +15,16 @@ class Token:
     def of(cls, chain: dict[str, Any]) -> "Token":
         """From what `GET /v1/chain` says."""
         return cls(str(chain["symbol"]), int(chain["decimals"]))
+
+    def parse(self, text: str) -> int:
+        """The amount that is written like "0.01 GRAD", in the smallest unit. Raises Refused."""
+        number, _, symbol = text.partition(" ")
+        whole, _, fraction = number.partition(".")
+        digits = whole + fraction
+        plain = digits.isascii() and digits.isdigit()
+        if symbol != self.symbol or not plain or len(fraction) > self.decimals:
+            raise Refused(f"{text!r} is no amount: a whole number of the smallest unit, or like '0.01 {self.symbol}'")
+        return int(whole + fraction.ljust(self.decimals, "0"))
 
     def text(self, amount: int | str) -> str:
         whole, rest = divmod(int(amount), 10**self.decimals)

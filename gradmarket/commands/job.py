@@ -1,25 +1,25 @@
 """`gradmarket job …`: what a requester does."""
 
-import json
 import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Column, Table
 
 from gradmarket.commands import ledger, plan, progress
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, TokenOption, say_json, told
-from gradmarket.market.errors import NotFound, Refused
+from gradmarket.given import checked, read
+from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.money import Token
 from gradmarket.place import find
 
 SUCCEEDED: Final = "finished"
+THE_JOB: Final = "the job"
 STEERING: Final = {
     "pause": "Give out no more leases; what is in flight is judged and paid.",
     "resume": "Go on after a pause.",
@@ -40,34 +40,14 @@ def submit(
 ) -> None:
     """Post a job, after saying what it will cost at most and who will see what; prints its id."""
     with told():
-        posted = _read(file)
-        spec = _checked(posted)
+        posted = read(file)
+        spec = checked(JobSpec, posted, THE_JOB)
         with find(market, token, data).market() as there:
             typer.echo(_warning(spec, Token.of(there.chain())), err=True)
             if not yes and not _agreed(file):
                 raise typer.Exit(1)
             job = there.submit(posted)
     say_json(job) if as_json else typer.echo(job["id"])
-
-
-def _read(file: str) -> dict[str, Any]:
-    try:
-        posted = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())
-    except FileNotFoundError as error:
-        raise NotFound(f"there is no file {file}") from error
-    except ValueError as error:
-        raise Refused(f"{file} is not JSON: {error}") from error
-    if not isinstance(posted, dict):
-        raise Refused(f"{file} is no JSON object")
-    return posted
-
-
-def _checked(posted: dict[str, Any]) -> JobSpec:
-    try:
-        return JobSpec.model_validate(posted)
-    except ValidationError as error:
-        faults = ((".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors())
-        raise Refused("; ".join(f"{field or 'the job'}: {message}" for field, message in faults)) from error
 
 
 def _warning(spec: JobSpec, token: Token) -> str:
@@ -107,7 +87,7 @@ def _agreed(file: str) -> bool:
 
 
 def _from_file(file: str) -> JobSpec:
-    return _checked(_read(file))
+    return checked(JobSpec, read(file), THE_JOB)
 
 
 app.command("plan")(plan.command(_from_file))

@@ -1,16 +1,14 @@
 """`gradmarket simulate`: a market in miniature under the service's own rules of trust."""
 
-import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
 from gradmarket.commands.edge import JsonOption, say_json, told
-from gradmarket.market.errors import NotFound, Refused
+from gradmarket.given import checked, read
+from gradmarket.market.errors import Refused
 from gradmarket.simulation.outcome import Outcome
 from gradmarket.simulation.play import Play
 from gradmarket.simulation.scenario import Scenario
@@ -23,7 +21,9 @@ MixOption = Annotated[
 
 
 def simulate(
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE.json]", help="A scenario; options win.")] = None,
+    file: Annotated[
+        str | None, typer.Argument(metavar="[FILE.json]", help="A scenario; - for standard input. Options win.")
+    ] = None,
     workers: Annotated[int | None, typer.Option(help="10,000 if none.")] = None,
     tasks: Annotated[int | None, typer.Option(help="Accepted ones, after which it ends; 300,000 if none.")] = None,
     mix: MixOption = None,
@@ -39,7 +39,7 @@ def simulate(
         chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if mix:
             chosen["mix"] = _mix(mix)
-        scenario = _scenario((_read(file) if file else {}) | chosen)
+        scenario = checked(Scenario, (read(file) if file else {}) | chosen, "the scenario")
         outcome = Play(scenario).run()
     if as_json:
         say_json({"scenario": scenario.model_dump(), "outcome": outcome.as_json()})
@@ -47,31 +47,11 @@ def simulate(
     _show(outcome)
 
 
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_text())
-    except FileNotFoundError as error:
-        raise NotFound(f"there is no file {file}") from error
-    except ValueError as error:
-        raise Refused(f"{file} is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise Refused(f"{file} is no JSON object")
-    return found
-
-
 def _mix(given: list[str]) -> dict[str, float]:
     try:
         return {kind: float(share) for kind, _, share in (each.partition("=") for each in given)}
     except ValueError as error:
         raise Refused("--mix is KIND=SHARE, such as sleeper=0.2") from error
-
-
-def _scenario(chosen: dict[str, Any]) -> Scenario:
-    try:
-        return Scenario.model_validate(chosen)
-    except ValidationError as error:
-        faults = ((".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors())
-        raise Refused("; ".join(f"{field or 'the scenario'}: {message}" for field, message in faults)) from error
 
 
 def _show(outcome: Outcome) -> None:

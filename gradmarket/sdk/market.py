@@ -4,12 +4,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pydantic import ValidationError
 from torch import nn
 
 from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack
+from gradmarket.given import checked
 from gradmarket.market.data import formats
-from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model import tensors
 from gradmarket.market.model.figures import Published
@@ -66,10 +65,10 @@ class Market:
         """
         fields = {"name": type(module).__name__, "seed": seed, "step": {"rows": rows}, **fields}
         fields |= {"optimizer": dict(optimizer), "rounds": rounds, "price": self._amount(price)}
-        _check(fields)
+        spec = _check(fields)
         arrays = arrays_of(dataset, target)
-        packed = pack(arrays, Cut(max(PARTITION_ROWS, 2 * rows), partition_format, held_out, seed))
-        made = published(module, loss, arrays, fields.get("precision", "fp32"))
+        packed = pack(arrays, Cut(max(PARTITION_ROWS, 2 * spec.step.rows), partition_format, held_out, seed))
+        made = published(module, loss, arrays, spec.precision)
         if held_out:
             fields.setdefault("evaluation", {"partition": HELD_OUT, "metric": _metric(made)})
         return self._post(fields, made, packed)
@@ -95,12 +94,7 @@ class Market:
         text = str(price).strip()
         if text.isascii() and text.isdigit():
             return text
-        token = Token.of(self._client.chain())
-        number, _, symbol = text.partition(" ")
-        whole, _, fraction = number.partition(".")
-        if symbol != token.symbol or not (whole + fraction).isdigit() or len(fraction) > token.decimals:
-            raise Refused(f"a price is a whole number of the smallest unit, or like '0.01 {token.symbol}'")
-        return str(int(whole + fraction.ljust(token.decimals, "0")))
+        return str(Token.of(self._client.chain()).parse(text))
 
 
 def _metric(made: Published) -> str:
@@ -108,11 +102,7 @@ def _metric(made: Published) -> str:
     return "accuracy" if "accuracy" in json.loads(made.evaluation)["metrics"] else "loss"
 
 
-def _check(fields: dict[str, Any]) -> None:
+def _check(fields: dict[str, Any]) -> JobSpec:
     """All that a job says but its model and data, before these are made. Raises Refused, naming the fields."""
     stands_in = {"model": {"architecture": "mlp"}, "data": {"ready": "digits"}}
-    try:
-        JobSpec.model_validate(fields | stands_in)
-    except ValidationError as error:
-        faults = (f"{'.'.join(map(str, fault['loc'])) or 'the job'}: {fault['msg']}" for fault in error.errors())
-        raise Refused("; ".join(faults)) from error
+    return checked(JobSpec, fields | stands_in, "the job")

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from gradmarket import Job, Market
 from gradmarket.cli import app
 from gradmarket.data.inputs import columns_of
-from gradmarket.data.pack import digest_of
+from gradmarket.data.pack import Cut, digest_of
 from gradmarket.demo.service import Service
 from gradmarket.market.data import formats
 from gradmarket.market.data.formats import format_of
@@ -34,6 +34,7 @@ from gradmarket.market.job import canonical
 from gradmarket.market.model.document.schema import load as load_document
 from gradmarket.problems import Problem
 from gradmarket.requester.dataset import check_inputs
+from gradmarket.sdk import market as door
 from gradmarket.sdk.job import JobEnded
 from gradmarket.sdk.model import load, published
 from gradmarket.sdk.rows import arrays_of
@@ -96,6 +97,20 @@ def test_a_saved_hugging_face_dataset_trains_a_regression_in_parquet(market: Mar
     )  # fmt: skip
     losses = [round["loss"] for round in (job.watch(QUIET), job.rounds())[1]]
     assert losses[-1] < losses[0] / 2
+
+
+def test_partitions_are_cut_for_the_step_that_is_given_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuts: list[Cut] = []
+
+    def stop(_arrays: Any, cut: Cut) -> None:
+        cuts.append(cut)
+        raise Refused("enough is known")
+
+    monkeypatch.setattr(door, "pack", stop)
+    step = {"kind": "local", "rows": 5000, "steps": 2, "optimizer": {"lr": 0.1}}
+    with Market("http://127.0.0.1:9", "nobody") as nowhere, pytest.raises(Refused, match="enough"):
+        nowhere.train(network(), nn.CrossEntropyLoss(), TensorDataset(*blobs()), rounds=1, price=1, step=step)
+    assert [cut.rows for cut in cuts] == [10_000]
 
 
 def posted(served: Service, **fields: Any) -> tuple[httpx.Client, str]:

@@ -1,0 +1,22 @@
+"""Amounts as people write them: what is told can be given again, and what is no amount is refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradmarket.market.errors import Refused
+from gradmarket.money import Token
+
+
+@given(st.integers(0, 10**30), st.integers(0, 24))
+def test_what_is_told_of_an_amount_is_that_amount(amount: int, decimals: int) -> None:
+    token = Token("GRAD", decimals)
+    assert token.parse(token.text(amount)) == amount
+
+
+@pytest.mark.parametrize(
+    "text", ["² GRAD", "1.² GRAD", "0.123 GRAD", "1 DARG", "1", "GRAD", ". GRAD", "-1 GRAD", "1e3 GRAD"]
+)
+def test_what_is_no_amount_of_the_token_is_refused(text: str) -> None:
+    with pytest.raises(Refused, match=r"like '0\.01 GRAD'"):
+        Token("GRAD", 2).parse(text)
