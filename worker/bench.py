@@ -11,7 +11,7 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import encode
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.model.cost import cost
+from gradmarket.market.model.cost import Cost, cost
 from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.model.tensors import unpack
 from gradmarket.market.step import Step
@@ -84,8 +84,11 @@ class Bench:
     def effort(self, publication: Publication) -> Effort:
         """What one task costs here, tried out on its first rows."""
         seconds = self.trial(publication)
+        return Effort(self._cost(publication, self._load(publication)).operations, seconds)
+
+    def _cost(self, publication: Publication, info: DocumentInfo) -> Cost:
         step = publication.spec.step
-        return Effort(self._runner.bound(step.pass_rows).operations * step.passes, seconds)
+        return cost(info.document, self._runner.bound(step.pass_rows), step)
 
     def _load(self, publication: Publication) -> DocumentInfo:
         """The document in the runner, once it is known that this machine bears its step.
@@ -103,8 +106,7 @@ class Bench:
 
     def _bear(self, publication: Publication, info: DocumentInfo) -> None:
         """Only document and manifest are fetched for this: parameters and partitions are large."""
-        step = publication.spec.step
-        found = cost(info.document, self._runner.bound(step.pass_rows), step)
+        found = self._cost(publication, info)
         heavy = too_heavy(found.operations, found.memory, self._limits)
         if heavy is not None:
             raise Refused(f"{heavy}: {found.operations:.3g} operations, {found.memory} bytes")
