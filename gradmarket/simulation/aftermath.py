@@ -3,8 +3,8 @@
 from gradmarket.market.rules import auditing, secrets
 from gradmarket.market.terms import Hash
 from gradmarket.simulation.checks import Checks
+from gradmarket.simulation.market import Operator, Task
 from gradmarket.simulation.outcome import Outcome
-from gradmarket.simulation.people import Operator, Task
 from gradmarket.simulation.scenario import Scenario
 
 

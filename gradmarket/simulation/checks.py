@@ -5,7 +5,7 @@ from typing import Any, Final, Protocol
 
 from gradmarket.market.rules import exposure, replication, reputation
 from gradmarket.market.rules.replication import Lead, Plan
-from gradmarket.simulation.people import Operator
+from gradmarket.simulation.market import Operator
 
 BOINC: Final = "boinc"
 

@@ -1,66 +1,47 @@
-"""Who is in a simulated market: workers and the operators behind them."""
+"""The people of a play: who is there at the start, who comes, who comes back."""
 
+import random
 from collections import deque
-from dataclasses import dataclass, field
 
-from gradmarket.market.rules.assignment import Candidate
-from gradmarket.market.rules.replication import Plan
+from gradmarket.market.rules.assignment import Candidate, Party
 from gradmarket.market.rules.reputation import NEWCOMER, Record
-from gradmarket.market.terms import Address, Hash, ReplicaId
-from gradmarket.simulation.strategies import Strategy
+from gradmarket.market.terms import Address, Units
+from gradmarket.simulation.market import Operator, Worker
+from gradmarket.simulation.scenario import Scenario
+from gradmarket.simulation.strategies import STRATEGIES
+
+CLASS = "cpu"
+PRICE = Units(1)
+ENDLESS = Units(2**62)
 
 
-@dataclass(slots=True)
-class Operator:
-    """What the market knows of one identity."""
+class People:
+    """Makes workers; each has an operator of its own, since that is all that the market sees of Sybils."""
 
-    stake: float
-    """In prices."""
-    window: "deque[Task]"
-    """Accepted tasks that are not final."""
-    record: Record = NEWCOMER
-    pending: int = 0
-    """Leased, or accepted and neither audited nor spared."""
-    valid_in_a_row: int = 0
-    """For BOINC's rule."""
-    barred: bool = False
+    def __init__(self, scenario: Scenario, chance: random.Random) -> None:
+        self._scenario = scenario
+        self._chance = chance
+        self._made = 0
 
+    def at_the_start(self) -> list[Worker]:
+        """The mix, in shuffled order."""
+        scenario = self._scenario
+        kinds = [kind for kind, share in sorted(scenario.mix.items()) for _ in range(round(share * scenario.workers))]
+        kinds = (kinds + ["honest"] * scenario.workers)[: scenario.workers]
+        self._chance.shuffle(kinds)
+        known = Record(scenario.history, 0.0) if scenario.history else NEWCOMER
+        return [self.worker(kind, 0.0, known) for kind in kinds]
 
-@dataclass(slots=True)
-class Worker:
-    """`pace`: seconds a task; `leaves_at`: when it goes for good."""
-
-    address: Address
-    kind: str
-    strategy: Strategy
-    operator: Operator
-    candidate: Candidate
-    pace: float
-    leaves_at: float
-
-
-@dataclass(slots=True)
-class Replica:
-    """`answer` is None until it commits; `open` while a commitment may still come."""
-
-    worker: Worker
-    answer: str | None = None
-    open: bool = True
-
-
-@dataclass(slots=True)
-class Task:
-    offer: Hash
-    plan: Plan
-    wanted: int
-    """Replicas that the waves so far ask for."""
-    replicas: dict[ReplicaId, Replica] = field(default_factory=dict)
-    judged: bool = False
-    audited: bool = False
-    wrong: bool = False
-    agreeing: tuple[Worker, ...] = ()
-
-    @property
-    def answering(self) -> int:
-        """Replicas that committed or still may."""
-        return sum(replica.open or replica.answer is not None for replica in self.replicas.values())
+    def worker(self, kind: str, now: float, record: Record = NEWCOMER) -> Worker:
+        self._made += 1
+        scenario, address = self._scenario, Address(f"0x{self._made:040x}")
+        party = Party(address, address, address, None)
+        return Worker(
+            address=address,
+            kind=kind,
+            strategy=STRATEGIES[kind],
+            operator=Operator(scenario.stake, deque(), record),
+            candidate=Candidate(party, CLASS, ENDLESS, 1, 0, PRICE, frozenset()),
+            pace=scenario.task_s * self._chance.lognormvariate(0.0, scenario.spread),
+            leaves_at=now + self._chance.expovariate(1.0 / scenario.stay_s) if scenario.stay_s else float("inf"),
+        )

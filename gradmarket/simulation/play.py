@@ -15,9 +15,9 @@ from gradmarket.market.rules.verifiers import exact
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId
 from gradmarket.simulation.aftermath import Aftermath
 from gradmarket.simulation.checks import checks
-from gradmarket.simulation.market import CLASS, PRICE, People
+from gradmarket.simulation.market import Replica, Task, Worker
 from gradmarket.simulation.outcome import Outcome, Tally
-from gradmarket.simulation.people import Replica, Task, Worker
+from gradmarket.simulation.people import CLASS, PRICE, People
 from gradmarket.simulation.scenario import Scenario
 from gradmarket.simulation.strategies import View
 

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from gradmarket.market.rules.collusion import Pool, odds
 from gradmarket.market.rules.replication import Plan
 from gradmarket.simulation.checks import Boinc, Checks, checks
+from gradmarket.simulation.market import Operator
 from gradmarket.simulation.outcome import Outcome
-from gradmarket.simulation.people import Operator
 from gradmarket.simulation.play import Play
 from gradmarket.simulation.scenario import Scenario
 

@@ -1,6 +1,6 @@
 """The price controller against supply that follows the price: where it settles, and what withholding brings.
 
-`python -m gradmarket.prices` prints the tables of docs/payment.md. Seeded: every run prints the same.
+`python -m gradmarket.simulation.prices` prints the tables of docs/payment.md. Seeded: every run prints the same.
 
 A worker works where a gradient pays at least its cost. A round's time is the work of its places, shared among who
 works, give or take the noise. A coalition plays in turns: for some rounds a part of it stays away, then all of it
