@@ -67,7 +67,7 @@ class Auditor:
         """A run that differs is repeated in a new child, from downloads that are read anew."""
         for runs in range(1, TRIES + 1):
             payload, seconds = self._bench.work(self._publication(work), work.offer.struct())
-            said = AuditAnswer(auditor=self._name, root=root(payload), seconds=seconds)
+            said = AuditAnswer(auditor=self._name, run=work.run + runs - 1, root=root(payload), seconds=seconds)
             if not self._market.answer_audit(work.task, said):
                 return Done(work.task, said.root, runs, seconds)
             self._runner.close()

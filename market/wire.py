@@ -213,11 +213,15 @@ class AuditAsked(Wire):
 
 
 class AuditWork(Wire):
-    """An accepted task as its workers had it, but for what they answered."""
+    """An accepted task as its workers had it, but for what they answered; `run` is the number of the first run of it.
+
+    For `seconds` nobody else is asked.
+    """
 
     task: TaskId
     job: JobId
     offer: OfferFields
+    run: int
     seconds: float
 
 
@@ -226,13 +230,16 @@ class AuditTold(Wire):
 
 
 class AuditAnswer(Wire):
+    """What one run found; the numbers of an auditor's runs follow one another, and each counts once."""
+
     auditor: str = Field(min_length=1, max_length=100, pattern=NO_NUL)
+    run: int = Field(ge=0, lt=2**31)
     root: DigestField
     seconds: float = Field(default=0.0, ge=0, le=1e6)
 
 
 class AuditAnswered(Wire):
-    """`again`: it is not what was accepted; only the same answer twice revokes a gradient."""
+    """`again`: it is not what was accepted; only the same answer of two runs revokes a gradient."""
 
     again: bool
 

@@ -33,8 +33,11 @@ def claim(context: Here, _identity: Requester, asked: AuditAsked) -> AuditTold:
     if claimed is None:
         return AuditTold(work=None)
     offer = OfferFields.model_validate(claimed.offer)
-    work = AuditWork(task=TaskId(claimed.task), job=JobId(claimed.job), offer=offer, seconds=claimed.seconds)
-    return AuditTold(work=work)
+    return AuditTold(
+        work=AuditWork(
+            task=TaskId(claimed.task), job=JobId(claimed.job), offer=offer, run=claimed.run, seconds=claimed.seconds
+        )
+    )
 
 
 @router.put(
@@ -44,8 +47,7 @@ def claim(context: Here, _identity: Requester, asked: AuditAsked) -> AuditTold:
 )
 @patiently
 def answer(context: Here, _identity: Requester, task_id: TaskPath, said: AuditAnswer) -> AuditAnswered:
-    again = auditors.answer(context, task_id, said.auditor, said.root, said.seconds)
-    return AuditAnswered(again=again)
+    return AuditAnswered(again=auditors.answer(context, task_id, said))
 
 
 @router.get("/jobs/{job_id}/audits", responses=NO_JOB, summary="The job's audits that are over")

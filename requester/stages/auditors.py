@@ -7,7 +7,8 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.rules import auditing
-from gradmarket.market.terms import AuditState, Digest
+from gradmarket.market.terms import AuditState
+from gradmarket.market.wire import AuditAnswer
 from gradmarket.requester.context import Context
 from gradmarket.requester.store import audits
 from gradmarket.requester.store.events import tell
@@ -19,11 +20,12 @@ from gradmarket.requester.store.transitions import move
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What is to be run again, for `seconds` this auditor's alone."""
+    """What is to be run again, first as run `run`; for `seconds` nobody else is asked."""
 
     task: str
     job: str
     offer: dict[str, Any]
+    run: int
     seconds: float
 
 
@@ -37,31 +39,32 @@ def claim(context: Context, auditor: str, determinism_class: str) -> Claimed | N
         task = session.get_one(Task, found.task_id)
         seconds = float(task.offer["lease_seconds"])
         found.auditor, found.claimed_until = auditor, now + seconds
-        return Claimed(task.id, task.job_id, task.offer, seconds)
+        return Claimed(task.id, task.job_id, task.offer, found.runs, seconds)
 
 
-def answer(context: Context, task_id: str, auditor: str, root: Digest, seconds: float) -> bool:
-    """Takes the payload root that the auditor found; whether it is to run the task once more.
+def answer(context: Context, task_id: str, said: AuditAnswer) -> bool:
+    """Takes the payload root that a run found; whether the auditor is to run the task once more.
 
-    The same answer to an audit that is over changes nothing; another one is a Conflict.
+    The same answer of a run that was taken changes nothing. Another one is a Conflict, and so is a run of anybody but
+    who claimed the audit last.
     """
     with context.begin() as session:
         if session.get(Audit, task_id) is None:
             raise NotFound(f"no audit of task {task_id[:80]}")
         task, audit = locked(session, Task, task_id), locked(session, Audit, task_id)
-        if audit.state != AuditState.DUE:
-            if audit.root != root:
-                raise Conflict(f"the audit is {audit.state}")
-            return False
-        return _take(context, session, task, audit, auditor, root, seconds)
+        if audit.state != AuditState.DUE or said.run < audit.runs:
+            if audit.root != said.root:
+                raise Conflict(f"the audit is {audit.state}, and its run {audit.runs - 1} found something else")
+            return audit.state == AuditState.DUE
+        if (said.auditor, said.run) != (audit.auditor, audit.runs):
+            raise Conflict(f"run {audit.runs} of the audit is another auditor's: claim one")
+        return _take(context, session, task, audit, said)
 
 
-def _take(
-    context: Context, session: Session, task: Task, audit: Audit, auditor: str, root: Digest, seconds: float
-) -> bool:
-    found = auditing.passes(task.root or "", root, audit.root)
+def _take(context: Context, session: Session, task: Task, audit: Audit, said: AuditAnswer) -> bool:
+    found = auditing.passes(task.root or "", said.root, audit.root)
     audit.runs += 1
-    audit.auditor, audit.root, audit.seconds = auditor, root, seconds
+    audit.root, audit.seconds = said.root, said.seconds
     session.flush()
     if found is None:
         audit.claimed_until = context.clock() + task.offer["lease_seconds"]

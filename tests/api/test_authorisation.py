@@ -72,7 +72,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("GET", "/v1/jobs/{job_id}/events"): {"params": {"follow": "false"}},
     ("POST", "/v1/work/poll"): {"json": POLL},
     ("POST", "/v1/audits/claim"): {"json": {"auditor": "me", "determinism_class": "cpu"}},
-    ("PUT", "/v1/audits/{task_id}"): {"json": {"auditor": "me", "root": DIGEST}},
+    ("PUT", "/v1/audits/{task_id}"): {"json": {"auditor": "me", "run": 0, "root": DIGEST}},
     ("PUT", "/v1/work/payloads/{replica}"): {"content": b"too short", "params": {"fence": 1}},
 }
 BESIDES = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"}

@@ -5,34 +5,38 @@ from market_workers import HONEST, Behaviour, SimWorker, key_of
 
 from gradmarket.market.gradient.merkle import root
 from gradmarket.market.terms import Digest, JobState
-from gradmarket.market.wire import OfferFields
+from gradmarket.market.wire import AuditAnswer, OfferFields
 from gradmarket.requester.stages import auditors
 from gradmarket.requester.stages.auditors import Claimed
 from gradmarket.requester.store.tables import Audit
 
 
 class SimAuditor:
-    def __init__(self, floor: Floor, behaviour: Behaviour = HONEST, determinism_class: str = CLASS) -> None:
-        self.floor, self.determinism_class = floor, determinism_class
+    def __init__(
+        self, floor: Floor, behaviour: Behaviour = HONEST, determinism_class: str = CLASS, name: str = "auditor"
+    ) -> None:
+        self.floor, self.determinism_class, self.name = floor, determinism_class, name
         self.computer = SimWorker(floor, key_of("auditor"), behaviour, determinism_class)
 
     def claim(self) -> Claimed | None:
-        return auditors.claim(self.floor.context, "auditor", self.determinism_class)
+        return auditors.claim(self.floor.context, self.name, self.determinism_class)
 
     def find(self, claimed: Claimed) -> Digest:
         return root(self.computer.compute(OfferFields.model_validate(claimed.offer)))
 
-    def answer(self, claimed: Claimed) -> bool:
-        """Runs the task once; whether it is to do so again."""
-        return auditors.answer(self.floor.context, claimed.task, "auditor", self.find(claimed), 1.0)
+    def answer(self, claimed: Claimed, again: int = 0) -> bool:
+        """Runs the task once, after so many runs; whether it is to do so again."""
+        said = AuditAnswer(auditor=self.name, run=claimed.run + again, root=self.find(claimed), seconds=1.0)
+        return auditors.answer(self.floor.context, claimed.task, said)
 
     def work(self) -> int:
         """Everything that is due, and what follows; how many runs that took."""
         runs = 0
         while claimed := self.claim():
-            runs += 1
-            while self.answer(claimed):
-                runs += 1
+            tried = 0
+            while self.answer(claimed, tried):
+                tried += 1
+            runs += tried + 1
             self.floor.drive()
         return runs
 

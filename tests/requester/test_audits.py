@@ -1,6 +1,7 @@
 """Audits: a quorum of liars is found out, its gradient taken back, and the honest worker that it outvoted is paid."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,6 @@ from gradmarket.market.terms import AuditState, Digest, Hash, JobState, ReplicaS
 from gradmarket.requester.api.audits import audits as audits_told
 from gradmarket.requester.api.jobs import evidence_of
 from gradmarket.requester.api.jobs import tasks as tasks_told
-from gradmarket.requester.stages import auditors
 from gradmarket.requester.store.tables import Earned, Reputation, Task
 from gradmarket.worker import checks
 
@@ -150,7 +150,7 @@ def test_the_right_answer_of_a_merged_round_is_not_told_before_it_is_done_again(
     for claimed in (auditor.claim(), auditor.claim()):
         assert claimed is not None
         assert auditor.answer(claimed)
-        assert not auditor.answer(claimed)
+        assert not auditor.answer(claimed, again=1)
         assert not is_told(floor, right)
         floor.drive()
         assert not is_told(floor, right)
@@ -298,16 +298,59 @@ def test_an_auditor_that_errs_once_convicts_nobody(new_floor: NewFloor) -> None:
     assert right.claim() is None
     assert wrong.answer(claimed)
     assert [event["runs"] for event in floor.events("audit_unsure")] == [1]
-    assert not right.answer(claimed)
+    assert not right.answer(claimed, again=1)
     floor.drive()
     (audit,) = audits_of(floor)
     assert (audit.state, audit.runs) == (AuditState.PASSED, 2)
-    assert not right.answer(claimed)
+    assert not right.answer(claimed, again=1)
     with pytest.raises(Conflict):
         wrong.answer(claimed)
     with pytest.raises(NotFound):
-        auditors.answer(floor.context, "no such task", "auditor", wrong.find(claimed), 1.0)
+        wrong.answer(replace(claimed, task="no such task"))
     check_books(floor)
+
+
+@SQLITE
+def test_an_answer_that_is_sent_again_is_one_run(new_floor: NewFloor) -> None:
+    """Else a machine that erred once, on a network that lost an answer, would convict by itself."""
+    floor = new_floor(audit=always())
+    for _ in range(3):
+        floor.worker()
+    floor.until(lambda: audits_of(floor))
+    wrong = SimAuditor(floor, NOISE)
+    claimed = wrong.claim()
+    assert claimed is not None
+    assert wrong.answer(claimed)
+    assert wrong.answer(claimed)
+    assert [audit.runs for audit in audits_of(floor)] == [1]
+    with pytest.raises(Conflict):
+        SimAuditor(floor).answer(claimed)
+    assert [audit.runs for audit in audits_of(floor)] == [1]
+    assert not wrong.answer(claimed, again=1)
+    floor.drive()
+    assert [audit.state for audit in audits_of(floor)] == [AuditState.FAILED]
+
+
+@SQLITE
+def test_only_who_claimed_an_audit_last_answers_it(new_floor: NewFloor) -> None:
+    floor = new_floor(audit=always())
+    for _ in range(3):
+        floor.worker()
+    floor.until(lambda: audits_of(floor))
+    first, second = SimAuditor(floor, NOISE, name="first"), SimAuditor(floor, name="second")
+    claimed = first.claim()
+    assert claimed is not None
+    for stranger in (second, SimAuditor(floor, name="who claimed nothing")):
+        with pytest.raises(Conflict):
+            stranger.answer(claimed)
+    floor.lapse(21)
+    taken = second.claim()
+    assert taken is not None
+    with pytest.raises(Conflict):
+        first.answer(claimed)
+    assert not second.answer(taken)
+    floor.drive()
+    assert [(audit.state, audit.runs) for audit in audits_of(floor)] == [(AuditState.PASSED, 1)]
 
 
 @SQLITE
