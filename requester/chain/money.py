@@ -16,6 +16,9 @@ OPENING: Final = exists().where(
 )
 """Of a job whose opening is not mined, or no longer: the contract does not know it yet."""
 
+UNBATCHED: Final = (Earned.batch_id.is_(None), Earned.revoked.is_(False))
+"""Of a gradient that a batch is to record; what an audit took back is in none."""
+
 
 def running(session: Session) -> Sequence[Job]:
     """Jobs that reserve."""
@@ -27,7 +30,7 @@ def with_money(session: Session) -> Sequence[Job]:
     """Jobs for which something may be left to do: the contract holds money of theirs, or a record is not settled."""
     withdrawn = select(func.coalesce(func.sum(Account.withdrawn), 0)).where(Account.job_id == Job.id).scalar_subquery()
     holds = Job.deposited - Job.refunded > withdrawn
-    unbatched = exists().where(Earned.job_id == Job.id, Earned.batch_id.is_(None), Earned.revoked.is_(False))
+    unbatched = exists().where(Earned.job_id == Job.id, *UNBATCHED)
     unsettled = exists().where(Batch.job_id == Job.id, Batch.state != BatchState.SETTLED)
     statement = select(Job).where(Job.chain_job.is_not(None), ~OPENING, or_(holds, unbatched, unsettled))
     return session.scalars(statement.order_by(Job.created_at)).all()

@@ -15,6 +15,7 @@ from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.terms import Address, Amount, JobState, Units
 from gradmarket.requester.chain import duty, funding, mirror, outbox, owner, reconcile, reservations, sender
 from gradmarket.requester.chain.desk import UNDER_WAY, Desk
+from gradmarket.requester.chain.money import UNBATCHED
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.tables import Earned, Job, Transaction
 
@@ -49,15 +50,21 @@ class Office:
             return True  # the step says it
 
     def _due(self) -> bool:
-        """Whether the books have a transaction under way, a job to open or to fund, or gradients to settle."""
+        """Whether the books have a transaction under way, a job to open or to fund, or gradients to settle.
+
+        Where an owner opens and funds, it does so in a block.
+        """
         old = self._desk.clock() - self._desk.policy.settle_every_s
-        waiting = exists().where(Earned.job_id == Job.id, Earned.batch_id.is_(None), Earned.at <= old)
-        raised = Job.ended_at.is_(None) & (Job.budget > Job.deposited)
-        cases = (
+        waiting = exists().where(Earned.job_id == Job.id, *UNBATCHED, Earned.at <= old)
+        cases = [
             exists().where(Transaction.sender == self._desk.sender, Transaction.state.in_(UNDER_WAY)),
-            exists().where(Job.state == JobState.AWAITING_FUNDS, Job.chain_job.is_(None)),
-            exists().where(Job.chain_job.is_not(None), or_(raised, waiting)),
-        )
+            exists().where(Job.chain_job.is_not(None), waiting),
+        ]
+        if self._desk.owner is None:
+            cases += [
+                exists().where(Job.state == JobState.AWAITING_FUNDS, Job.chain_job.is_(None)),
+                exists().where(Job.chain_job.is_not(None), Job.ended_at.is_(None), Job.budget > Job.deposited),
+            ]
         with self._desk.reading() as session:
             return bool(session.scalar(select(or_(*cases))))
 

@@ -18,7 +18,7 @@ from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import BatchState, JobState
 from gradmarket.requester.chain import escrow, reconcile, sender
 from gradmarket.requester.chain.desk import Desk, Kind, Policy
-from gradmarket.requester.chain.money import tell_once, with_money
+from gradmarket.requester.chain.money import UNBATCHED, tell_once, with_money
 from gradmarket.requester.store.tables import Batch, Earned, Job
 
 
@@ -70,7 +70,7 @@ def _due(session: Session, job: Job, policy: Policy, now: float) -> Parcel | Non
     if first is not None:
         stranded = first.transaction_id is None
         return Parcel(job.id, job.chain_job, first.number, rows_of(session, first)) if stranded else None
-    new = (Earned.job_id == job.id, Earned.batch_id.is_(None), Earned.revoked.is_(False))
+    new = (Earned.job_id == job.id, *UNBATCHED)
     summary = select(func.count(), func.sum(Earned.units), func.min(Earned.at)).where(*new)
     waiting, units, oldest = session.execute(summary).one()
     if not due(waiting, units or 0, oldest or now, policy, now, lifecycle.over(JobState(job.state))):
@@ -113,12 +113,12 @@ def _batch(desk: Desk, session: Session, parcel: Parcel) -> Batch:
 
 
 def take(session: Session, batch: Batch, rows: Sequence[Earned]) -> None:
-    """Puts EARNED rows into a batch; raises Conflict where another batch took one of them meanwhile."""
+    """Puts EARNED rows into a batch; raises Conflict where one of them is none of its any more."""
     ids = [row.id for row in rows]
-    mine = update(Earned).where(Earned.id.in_(ids), Earned.batch_id.is_(None)).values(batch_id=batch.id)
+    mine = update(Earned).where(Earned.id.in_(ids), *UNBATCHED).values(batch_id=batch.id)
     taken = cast(CursorResult[Any], session.execute(mine)).rowcount
     if taken != len(ids):
-        raise Conflict(f"{len(ids) - taken} of the gradients of batch {batch.number} are in another batch")
+        raise Conflict(f"{len(ids) - taken} of the gradients of batch {batch.number} are in another, or taken back")
 
 
 def _refused(desk: Desk, parcel: Parcel, error: ContractRefused) -> bool:

@@ -3,10 +3,11 @@
 import threading
 
 from onchain import NewKey
+from sqlalchemy import update
 from till import Till
 
 from gradmarket.requester.chain.office import LOOK_S, Office
-from gradmarket.requester.store.tables import Batch
+from gradmarket.requester.store.tables import Batch, Earned
 
 
 def at_rest(till: Till) -> threading.Event:
@@ -44,6 +45,19 @@ def test_what_is_due_in_the_books_wakes_it_and_what_is_not_does_not(till: Till, 
     assert till.office.wanted()
     till.settle_down()
     assert len(till.all(Batch)) == 1
+
+
+def test_what_an_audit_took_back_does_not_keep_it_awake(till: Till, new_key: NewKey) -> None:
+    job_id = till.running_job()
+    worker = till.joins(job_id, new_key())
+    at_rest(till)
+    till.earns(job_id, worker)
+    with till.desk.begin() as session:
+        session.execute(update(Earned).values(revoked=True))
+    till.clock.now += till.desk.policy.settle_every_s
+    till.settle_down()
+    assert not till.office.wanted()
+    assert till.all(Batch) == []
 
 
 def test_a_lost_ring_costs_a_few_seconds(till: Till) -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from onchain import ETHER, NewKey
+from sqlalchemy import update
 from till import BUDGET, Till, busy, check, lossy
 
 from gradmarket.contracts import calls, claims
@@ -25,6 +26,18 @@ def test_what_was_earned_is_settled(till: Till, new_key: NewKey) -> None:
     (row,) = till.all(Transaction, Transaction.kind == "settle")
     assert row.gas > 0
     assert till.ledger.web3.eth.get_transaction_receipt(row.hash)["blockNumber"] == row.block
+
+
+def test_a_batch_takes_nothing_that_an_audit_took_back_meanwhile(till: Till, new_key: NewKey) -> None:
+    job_id, _ = busy(till, new_key)
+    rows = till.all(Earned, Earned.batch_id.is_(None))
+    with till.desk.begin() as session:
+        session.execute(update(Earned).where(Earned.id == rows[0].id).values(revoked=True))
+        batch = Batch(job_id=job_id, number=9, state=BatchState.PREPARED, gradients=7, units=70, created_at=0.0)
+        session.add(batch)
+    with pytest.raises(Conflict, match="1 of the gradients"), till.desk.begin() as session:
+        outbox.take(session, batch, rows)
+    assert {row.batch_id for row in till.all(Earned, Earned.id.in_([row.id for row in rows]))} == {None}
 
 
 def test_nothing_is_settled_before_it_is_due(till: Till, new_key: NewKey) -> None:

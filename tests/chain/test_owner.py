@@ -1,5 +1,6 @@
 """Money whose owner's key is elsewhere, on a chain that is not local: the service says what to sign, and looks."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -111,6 +112,20 @@ def test_the_service_reserves_and_settles_what_it_does_not_own(till: Till, owner
     till.settle_down()
     assert (till.ledger.free(chain_job), signs(till, owner, job_id)) == (0, [])
     assert reconcile.differences(till.desk, job_id) == []
+
+
+def test_what_waits_for_its_owner_does_not_keep_the_office_awake(till: Till, owner: PrivateKey) -> None:
+    """What an owner does is in a block, and a block wakes it."""
+    till.office = Office(till.desk, threading.Event())
+    till.new_job()
+    till.settle_down()
+    assert not till.office.wanted()
+    job_id = running(till, owner)
+    till.set_job(job_id, budget=BUDGET + 500)
+    till.settle_down()
+    assert not till.office.wanted()
+    assert signs(till, owner, job_id) == ["approve", "topUp"]
+    assert till.office.wanted()
 
 
 def opened_otherwise(till: Till, owner: PrivateKey, job_id: str, **changes: object) -> Receipt:
