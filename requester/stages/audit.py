@@ -72,7 +72,7 @@ def run(context: Context, task_id: str) -> float | None:
         audit, row = session.get_one(Audit, task_id), session.get_one(Round, (job.id, task.round))
         if audit.state != AuditState.ANSWERED:
             return None
-        if row.state == RoundState.MERGING and job.state == JobState.RUNNING:
+        if row.state == RoundState.MERGING and job.ended_at is None:
             return context.settings.sweep_s
         paid = _replicas(session, task, ReplicaState.PAYABLE)
         if audit.root == task.root:
@@ -143,6 +143,6 @@ def _consequences(context: Context, session: Session, job: Job, row: Round, task
         latest = jobs.latest_round(session, job.id)
         for number in range(row.number + 1, latest.number + 1 if latest else 0):
             call_off(context, session, job.id, number)
-    if chosen == "pause" and job.state == JobState.RUNNING:
+    elif task.used and chosen == "pause" and job.state == JobState.RUNNING:
         move(session, job, JobState.PAUSED, reason=f"an audit found a wrong gradient in round {task.round}")
         tell(session, job.id, "paused", now, reason=job.reason)

@@ -9,6 +9,7 @@ from books import check_books
 from market_auditor import SimAuditor, audits_of
 from market_floor import PRICE, Floor
 from market_workers import NOISE, SimWorker, scaled
+from sqlalchemy import update
 
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.rules import auditing, secrets
@@ -16,7 +17,8 @@ from gradmarket.market.terms import AuditState, Digest, Hash, JobState, ReplicaS
 from gradmarket.requester.api.audits import audits as audits_told
 from gradmarket.requester.api.jobs import evidence_of
 from gradmarket.requester.api.jobs import tasks as tasks_told
-from gradmarket.requester.store.tables import Earned, Reputation, Task
+from gradmarket.requester.stages import aggregate, audit
+from gradmarket.requester.store.tables import Earned, Job, Reputation, Round, Task
 from gradmarket.worker import checks
 
 LIE = scaled(3.0)
@@ -208,6 +210,38 @@ def test_a_job_may_pause_until_its_requester_says_what_to_do(new_floor: NewFloor
     auditor.play()
     assert floor.state() == JobState.FINISHED
     check_books(floor)
+
+
+@SQLITE
+def test_a_job_does_not_pause_for_a_gradient_that_was_never_merged(new_floor: NewFloor) -> None:
+    floor = new_floor(tasks_per_round=2, audit=always("pause"))
+    betrayed(floor)
+    floor.until(lambda: any(task.state == TaskState.ACCEPTED for task in floor.tasks()))
+    SimAuditor(floor).work()
+    assert floor.events("audit_failed")
+    assert floor.state() == JobState.RUNNING
+    assert floor.events("task_reissued")
+
+
+@SQLITE
+def test_an_audit_waits_for_a_merge_under_way_though_its_job_is_paused(new_floor: NewFloor) -> None:
+    """What is revoked is dropped, and the merge reads it."""
+    floor = new_floor(audit=always())
+    floor.stages = tuple(stage for stage in floor.stages if stage is not aggregate)
+    betrayed(floor)
+    floor.until(lambda: audits_of(floor))
+    with floor.context.begin() as session:
+        session.execute(update(Round).values(state=RoundState.MERGING))
+        session.execute(update(Job).values(state=JobState.PAUSED))
+    auditor = SimAuditor(floor)
+    claimed = auditor.claim()
+    assert claimed is not None
+    assert auditor.answer(claimed)
+    assert not auditor.answer(claimed, again=1)
+    assert audit.run(floor.context, claimed.task) is not None
+    assert floor.task().state == TaskState.ACCEPTED
+    floor.cancel()
+    assert floor.task().state == TaskState.REVOKED
 
 
 @SQLITE
