@@ -87,9 +87,9 @@ def _case(session: Session, job: Job, now: float) -> Case | None:
     over = job.expiry is not None and now > job.expiry
     if over or sender.under_way(session, Kind.RESERVE, job.id):
         return None
-    alive = {worker.address for worker in workers.live(session, now)}
+    here = {worker.address for worker in workers.live(session, now) if workers.serves(worker, job.id)}
     staying = select(Account.worker).where(Account.job_id == job.id, Account.leaving.is_(False))
-    able = alive & set(session.scalars(staying))
+    able = here & set(session.scalars(staying))
     standings = workers.standings(session, job)
     needs = tuple(Need(Address(worker), standings[worker]) for worker in sorted(able))
     return Case(job.id, job.chain_job or 0, Units(job.price), Units(job.deposited), needs)

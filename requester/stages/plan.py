@@ -15,7 +15,7 @@ from gradmarket.market.terms import Digest, JobState, RoundState, TaskState, Uni
 from gradmarket.market.wire import OfferFields, hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages.ending import end
-from gradmarket.requester.store import audits, jobs, money
+from gradmarket.requester.store import audits, jobs, money, workers
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.prices import price_of
@@ -107,9 +107,9 @@ def _welcome(session: Session, job: Job, now: float) -> None:
 
     Not so who asks for other jobs: what is reserved for it would lie there for nothing.
     """
-    asking = select(Worker).where(Worker.asking_until > now).order_by(Worker.address)
+    asking = select(Worker).where(workers.asks(now)).order_by(Worker.address)
     for worker in session.scalars(asking).all():
-        if not worker.jobs or job.id in worker.jobs:
+        if workers.serves(worker, job.id):
             money.account(session, job.id, worker.address)
     ring(session, "settle")
 

@@ -50,6 +50,11 @@ def asks(now: float) -> ColumnElement[bool]:
     return and_(Worker.asking_until > now, Worker.capacity > 0)
 
 
+def serves(worker: Worker, job_id: str) -> bool:
+    """Whether it asks for the job: for those that it names, or for every one."""
+    return not worker.jobs or job_id in worker.jobs
+
+
 def asking(session: Session, max_strikes: int, now: float) -> Sequence[Worker]:
     """Those who want a lease now, the first to draw for."""
     fit = select(Worker).where(asks(now), Worker.seen_at > now - LIVE_S, *_fit(max_strikes, now))

@@ -12,7 +12,7 @@ from gradmarket.market.rules.payment import Standing
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, JobState, Units
 from gradmarket.requester.chain.reservations import Need, headroom, plan
-from gradmarket.requester.store.tables import Account, Event, Transaction
+from gradmarket.requester.store.tables import Account, Event, Transaction, Worker
 
 AHEAD = 20
 
@@ -125,6 +125,18 @@ def test_who_leaves_or_is_gone_or_is_in_another_job_gets_nothing(till: Till, new
     chain_job = till.job(job_id).chain_job or 0
     assert till.ledger.account(chain_job, other).reserved == 0
     assert till.ledger.job(chain_job).reserved == PRICE
+
+
+def test_nothing_is_reserved_for_who_asks_for_other_jobs_alone(till: Till, new_key: NewKey) -> None:
+    """It had an account here before it said so."""
+    job_id, other = till.running_job(), till.running_job()
+    picky, any_job = till.joins(job_id, new_key()), till.joins(job_id, new_key())
+    till.joins(other, new_key())
+    with till.desk.begin() as session:
+        session.get_one(Worker, picky).jobs = [other]
+        session.get_one(Worker, any_job).jobs = [other, job_id]
+    till.settle_down()
+    assert [till.account(job_id, worker).reserved for worker in (picky, any_job)] == [0, PRICE]
 
 
 def test_a_paused_or_ended_job_reserves_nothing(till: Till, new_key: NewKey) -> None:
