@@ -10,7 +10,7 @@ from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Amount, JobState, Units
 from gradmarket.requester.chain import books, escrow, owner, sender
 from gradmarket.requester.chain.desk import Desk, Kind
-from gradmarket.requester.chain.money import with_money
+from gradmarket.requester.chain.money import kept_back, with_money
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import Job
 
@@ -43,7 +43,7 @@ def top_up_jobs(desk: Desk) -> bool:
 def close_jobs(desk: Desk) -> bool:
     """Takes out what is reserved for nobody in jobs that are over, and after claimUntil all that nobody earned.
 
-    An owner does so itself.
+    An owner does so itself. As long as audits are due it may be needed yet.
     """
     if desk.owner is not None:
         return False
@@ -119,7 +119,9 @@ def _close(desk: Desk, job: Job) -> bool:
         left = now.deposited > now.credited
         return left and _post(desk, job.id, Kind.REFUND, calls.refund(desk.market, chain_job))
     free = Units(now.deposited - now.reserved)
-    return free > 0 and _post(desk, job.id, Kind.WITHDRAW, calls.withdraw_free(desk.market, chain_job, free))
+    if not free or kept_back(desk, job):
+        return False
+    return _post(desk, job.id, Kind.WITHDRAW, calls.withdraw_free(desk.market, chain_job, free))
 
 
 def _post(desk: Desk, job_id: str | None, kind: Kind, call: Call) -> bool:

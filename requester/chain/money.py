@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import BatchState, JobState
 from gradmarket.requester.chain.desk import UNDER_WAY, Desk, Kind
+from gradmarket.requester.store import audits
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.tables import Account, Batch, Earned, Event, Job, Transaction
 
@@ -34,6 +35,20 @@ def with_money(session: Session) -> Sequence[Job]:
     unsettled = exists().where(Batch.job_id == Job.id, Batch.state != BatchState.SETTLED)
     statement = select(Job).where(Job.chain_job.is_not(None), ~OPENING, or_(holds, unbatched, unsettled))
     return session.scalars(statement.order_by(Job.created_at)).all()
+
+
+def kept_back(desk: Desk, job: Job) -> bool:
+    """Whether what is free stays in the escrow for now: an audit may have somebody paid from it, or one had."""
+    with desk.reading() as session:
+        if audits.earliest(session, job.id) is not None:
+            return True
+        uncovered = exists().where(Account.job_id == job.id, Account.earned > Account.reserved)
+        return not expired(job, desk.clock()) and bool(session.scalar(select(uncovered)))
+
+
+def expired(job: Job, now: float) -> bool:
+    """Whether nothing more can be reserved."""
+    return job.expiry is not None and now > job.expiry
 
 
 def tell_once(desk: Desk, job_id: str, kind: str, **body: Any) -> None:

@@ -13,6 +13,7 @@ from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Amount, JobState, Units
 from gradmarket.requester.chain import escrow
 from gradmarket.requester.chain.desk import Desk
+from gradmarket.requester.chain.money import kept_back
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.tables import Job
 
@@ -103,7 +104,8 @@ def _keeping(desk: Desk, job: Job, added: Units) -> list[tuple[str, Call]]:
         if desk.ledger.block().time > now.claim_until:
             return [("refund", calls.refund(desk.market, chain_job))] if now.deposited > now.credited else []
         free = Units(now.deposited - now.reserved)
-        return [("withdrawFree", calls.withdraw_free(desk.market, chain_job, free))] if free else []
+        back = free and not kept_back(desk, job)
+        return [("withdrawFree", calls.withdraw_free(desk.market, chain_job, free))] if back else []
     short = Units(job.budget + added - job.deposited)
     return [*_approve(desk, job, short), ("topUp", calls.top_up(desk.market, chain_job, short))] if short > 0 else []
 

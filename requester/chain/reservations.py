@@ -9,11 +9,12 @@ from sqlalchemy.orm import Session
 
 from gradmarket.contracts import calls
 from gradmarket.contracts.errors import ContractRefused
+from gradmarket.market.rules import lifecycle
 from gradmarket.market.rules.payment import Standing, top_up
-from gradmarket.market.terms import Address, Units
+from gradmarket.market.terms import Address, JobState, Units
 from gradmarket.requester.chain import sender
 from gradmarket.requester.chain.desk import Desk, Kind
-from gradmarket.requester.chain.money import running, tell_once
+from gradmarket.requester.chain.money import expired, running, tell_once, with_money
 from gradmarket.requester.store import workers
 from gradmarket.requester.store.tables import Account, Job
 
@@ -31,7 +32,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A running job, its workers' standings, and what the contract calls it."""
+    """A job, its workers' standings, and what the contract calls it."""
 
     job_id: str
     chain_job: int
@@ -76,16 +77,17 @@ def _in_turn(wanted: dict[Address, Units], free: Units, price: Units) -> list[tu
 
 
 def step(desk: Desk) -> bool:
-    """Writes down a reservation for each running job that needs one and has none under way."""
+    """Writes down a reservation for each job that needs one and has none under way."""
     with desk.reading() as session:
         cases = [case for job in running(session) if (case := _case(session, job, desk.clock()))]
-    return sum(_reserve(desk, case) for case in cases) > 0
+        uncovered = [case for job in with_money(session) if (case := _uncovered(session, job, desk.clock()))]
+    moved = sum(_reserve(desk, case) for case in cases)
+    return moved + sum(_cover(desk, case) for case in uncovered) > 0
 
 
 def _case(session: Session, job: Job, now: float) -> Case | None:
     """None where a reservation is under way, since its workers' standings are about to change, or it is too late."""
-    over = job.expiry is not None and now > job.expiry
-    if over or sender.under_way(session, Kind.RESERVE, job.id):
+    if not _may_reserve(session, job, now):
         return None
     here = {worker.address for worker in workers.live(session, now) if workers.serves(worker, job.id)}
     staying = select(Account.worker).where(Account.job_id == job.id, Account.leaving.is_(False))
@@ -95,6 +97,29 @@ def _case(session: Session, job: Job, now: float) -> Case | None:
     return Case(job.id, job.chain_job or 0, Units(job.price), Units(job.deposited), needs)
 
 
+def _uncovered(session: Session, job: Job, now: float) -> Case | None:
+    """Of a job that is over: who an audit has paid since with more than lies reserved for it."""
+    if not lifecycle.over(JobState(job.state)) or not _may_reserve(session, job, now):
+        return None
+    short = {who: found for who, found in workers.standings(session, job).items() if found.earned > found.reserved}
+    needs = tuple(Need(Address(worker), short[worker]) for worker in sorted(short))
+    return Case(job.id, job.chain_job or 0, Units(job.price), Units(job.deposited), needs) if needs else None
+
+
+def _may_reserve(session: Session, job: Job, now: float) -> bool:
+    return not expired(job, now) and not sender.under_way(session, Kind.RESERVE, job.id)
+
+
+def _cover(desk: Desk, case: Case) -> bool:
+    """Just what was earned; the first that the free money is enough for."""
+    free, rows = desk.ledger.free(case.chain_job), list[tuple[Address, Units]]()
+    for need in case.needs[:MOST_ROWS]:
+        units = Units(min(free, need.standing.earned - need.standing.reserved))
+        free = Units(free - units)
+        rows += [(need.worker, units)] if units else []
+    return bool(rows) and _post(desk, case, rows)
+
+
 def _reserve(desk: Desk, case: Case) -> bool:
     if not any(top_up(need.standing, case.price, desk.policy.reserve_ahead) for need in case.needs):
         return False
@@ -102,8 +127,10 @@ def _reserve(desk: Desk, case: Case) -> bool:
     if free * LOW_SHARE < case.deposited:
         tell_once(desk, case.job_id, "low_balance", free=free)
     rows = plan(case.needs, free, case.price, desk.policy.reserve_ahead)[:MOST_ROWS]
-    if not rows:
-        return False
+    return bool(rows) and _post(desk, case, rows)
+
+
+def _post(desk: Desk, case: Case, rows: list[tuple[Address, Units]]) -> bool:
     try:
         quoted = sender.quote(desk, calls.reserve(desk.market, case.chain_job, rows))
     except ContractRefused as error:

@@ -17,7 +17,7 @@ from gradmarket.contracts.local import LocalChain
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, request
 from gradmarket.contracts.transactions import Receipt, execute, mined
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Address, Amount, JobState, Units
+from gradmarket.market.terms import Address, Amount, AuditState, JobState, Units
 from gradmarket.requester.chain import funding, reconcile
 from gradmarket.requester.chain.office import Office
 from gradmarket.requester.store.tables import Transaction
@@ -108,6 +108,9 @@ def test_the_service_reserves_and_settles_what_it_does_not_own(till: Till, owner
     till.set_job(job_id, state=JobState.FINISHED)
     till.settle_down()
     assert till.ledger.free(chain_job) > 0, "the service takes nothing out"
+    till.audits(job_id, AuditState.DUE)
+    assert signs(till, owner, job_id) == [], "an audit that fails may pay from it"
+    till.audits(job_id, AuditState.PASSED)
     assert signs(till, owner, job_id) == ["withdrawFree"]
     till.settle_down()
     assert (till.ledger.free(chain_job), signs(till, owner, job_id)) == (0, [])

@@ -10,7 +10,7 @@ from gradmarket.contracts.local import fund_gas
 from gradmarket.contracts.transactions import mined
 from gradmarket.market.rules.payment import Standing
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Address, JobState, Units
+from gradmarket.market.terms import Address, AuditState, JobState, Units
 from gradmarket.requester.chain.reservations import Need, headroom, plan
 from gradmarket.requester.store.tables import Account, Event, Transaction, Worker
 
@@ -145,6 +145,25 @@ def test_a_paused_or_ended_job_reserves_nothing(till: Till, new_key: NewKey) -> 
     worker = till.joins(job_id, new_key())
     till.settle_down()
     assert till.account(job_id, worker).reserved == 0
+
+
+def test_who_is_vindicated_after_a_job_s_end_is_covered_before_the_rest_comes_back(till: Till, new_key: NewKey) -> None:
+    job_id = till.running_job()
+    worker = till.joins(job_id, new_key())
+    till.earns(job_id, worker)
+    till.audits(job_id, AuditState.DUE)
+    till.settle_down()
+    chain_job = till.job(job_id).chain_job or 0
+    till.set_job(job_id, state=JobState.FINISHED, ended_at=till.clock())
+    till.settle_down()
+    kept = till.ledger.free(chain_job)
+    assert kept > 0
+    till.earns(job_id, worker, 29)  # more than the 20 that were reserved ahead
+    till.audits(job_id, AuditState.FAILED)
+    till.settle_down()
+    assert till.ledger.account(chain_job, worker).reserved == 30 * PRICE
+    assert till.ledger.account(chain_job, worker).credited == 30 * PRICE
+    assert till.ledger.free(chain_job) == 0
 
 
 def test_low_money_is_told_once_and_before_it_is_gone(till: Till, new_key: NewKey) -> None:

@@ -21,13 +21,13 @@ from gradmarket.contracts.ledger import Ledger
 from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of, digest, sign
-from gradmarket.market.terms import Address, BatchState, JobState, Units
+from gradmarket.market.terms import Address, AuditState, BatchState, JobState, Units
 from gradmarket.requester.chain import reconcile
 from gradmarket.requester.chain.desk import Desk, Policy, TransactionState
 from gradmarket.requester.chain.office import Office, local_grant
 from gradmarket.requester.store import money
 from gradmarket.requester.store.session import begin, connect, reading, sessions_of
-from gradmarket.requester.store.tables import Account, Batch, Earned, Job, Replica, Task, Transaction, Worker
+from gradmarket.requester.store.tables import Account, Audit, Batch, Earned, Job, Replica, Task, Transaction, Worker
 
 PRICE = 10
 BUDGET = 10_000
@@ -179,6 +179,13 @@ class Till:
                 session.add(replica)
                 session.flush()
                 money.earn(session, job, task, replica, keccak(text=name), self.clock())
+
+    def audits(self, job_id: str, state: AuditState) -> None:
+        """The job has an audit in this state, of any task."""
+        with self.desk.begin() as session:
+            task = session.scalars(select(Task).where(Task.job_id == job_id).limit(1)).one()
+            values = {"job_id": job_id, "round": 0, "rate": 1.0, "determinism_class": "", "reason": ""}
+            session.merge(Audit(task_id=task.id, state=state, created_at=self.clock(), **values))
 
     def _accepted(self, job: Job, worker: Address, name: str) -> tuple[Task, Replica]:
         now = self.clock()
