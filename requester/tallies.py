@@ -12,6 +12,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from gradmarket.requester.store import workers
 from gradmarket.requester.store.tables import (
     Account,
     Batch,
@@ -88,7 +89,7 @@ def _verdicts(replicas: Mapping[str, int]) -> Metric:
 
 def _workers(session: Session, now: float) -> Iterator[Metric]:
     yield GaugeMetricFamily("gradmarket_workers", "Workers that ever signed in", _count(session, Worker.address))
-    asking = _count(session, Worker.address, Worker.asking_until > now)
+    asking = _count(session, Worker.address, workers.asks(now))
     yield GaugeMetricFamily("gradmarket_workers_asking", "Workers that ask for a lease now", asking)
 
 

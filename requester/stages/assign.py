@@ -16,6 +16,7 @@ from gradmarket.requester.store import jobs, progress, workers
 from gradmarket.requester.store.locks import locked, locked_tasks, locked_workers, one_at_a_time
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Replica, Task, Worker
+from gradmarket.requester.store.tasks import replicas_of
 from gradmarket.requester.store.transitions import move
 
 TOPIC = "assign"
@@ -29,7 +30,7 @@ HOLDS_A_PLACE = (ReplicaState.LEASED, ReplicaState.COMMITTED)
 
 def ready(session: Session, now: float) -> Sequence[str]:
     """Running jobs with an open task, while anybody asks."""
-    asks = exists().where(Worker.asking_until > now, Worker.capacity > 0)
+    asks = exists().where(workers.asks(now))
     wants = exists().where(Task.job_id == Job.id, Task.state == TaskState.OPEN)
     return session.scalars(select(Job.id).where(Job.state == JobState.RUNNING, wants, asks)).all()
 
@@ -44,7 +45,7 @@ def run(context: Context, job_id: str) -> float | None:
         if not _settle_class(session, job, context.settings.max_strikes, now):
             return context.settings.sweep_s
         asking = workers.asking(session, context.settings.max_strikes, now)
-        pool = {c.party.worker: c for c in workers.candidates(session, job, asking, now)}
+        pool = {c.party.worker: c for c in workers.candidates(session, job, asking)}
         if not pool:
             return context.settings.sweep_s
         others = _others(session, job, context.settings.max_strikes, now)
@@ -63,12 +64,13 @@ def _open(session: Session, job_id: str, most: int) -> Sequence[Task]:
     """Later waves first: who committed to them waits, and can take nothing else meanwhile."""
     wanted = select(Task.id).where(Task.job_id == job_id, Task.state == TaskState.OPEN)
     order = (Task.round, Task.index, Task.attempt)
-    split = wanted.where(Task.wave > 0).order_by(Task.wave.desc(), *order).limit(most)
-    ids = list(session.scalars(split))
-    if len(ids) < most:
-        ids += session.scalars(wanted.where(Task.wave == 0).order_by(*order).limit(most - len(ids)))
-    tasks = {task.id: task for task in locked_tasks(session, select(Task).where(Task.id.in_(ids)))}
-    return [tasks[id_] for id_ in ids if tasks[id_].state == TaskState.OPEN]
+    split = wanted.where(Task.wave > 0).order_by(Task.wave.desc(), *order).limit(most).subquery()
+    fresh = wanted.where(Task.wave == 0).order_by(*order).limit(most).subquery()
+    either = select(split.c.id).union_all(select(fresh.c.id))
+    tasks = [
+        task for task in locked_tasks(session, select(Task).where(Task.id.in_(either))) if task.state == TaskState.OPEN
+    ]
+    return sorted(tasks, key=lambda task: -task.wave)[:most]
 
 
 def _settle_class(session: Session, job: Job, max_strikes: int, now: float) -> bool:
@@ -125,7 +127,7 @@ def _deal(
 ) -> tuple[list[Deal], float]:
     """Draws for one task after the other, out of a pool that grows smaller; and how long the rest waits."""
     deals, wait = [], context.settings.sweep_s
-    tried = progress.replicas_of(session, tasks)
+    tried = replicas_of(session, tasks)
     for task in tasks:
         free = sum(candidate.capacity > 0 for candidate in pool.values())
         if not free:
@@ -174,14 +176,19 @@ def _hand_out(session: Session, job: Job, deals: Sequence[Deal], now: float) -> 
     named = {candidate.party.worker for deal in deals for candidate in deal.drawn}
     held = {worker.address: worker for worker in locked_workers(session, named)}
     for deal in deals:
-        given = 0
-        for candidate in deal.drawn:
-            worker = held[candidate.party.worker]
-            if _asks(worker, now):
-                _lease(session, deal.task, worker, jobs.spec(job).deadlines.lease_s, now)
-                given += 1
-        if given >= deal.places:
-            move(session, deal.task, TaskState.COMMITTING, window_opened=None)
+        task, lease_s = deal.task, jobs.spec(job).deadlines.lease_s
+        drawn = [held[candidate.party.worker] for candidate in deal.drawn]
+        given = [worker for worker in drawn if _asks(worker, now)]
+        for worker in given:
+            _lease(session, task, worker, lease_s, now)
+        begun = {"patience_until": now + lease_s + task.offer["wave_seconds"]} if given else {}
+        if given and task.determinism_class is None:
+            begun["determinism_class"] = given[0].determinism_class
+        if len(given) >= deal.places:
+            move(session, task, TaskState.COMMITTING, window_opened=None, **begun)
+        else:
+            for name, value in begun.items():
+                setattr(task, name, value)
 
 
 def _window(task: Task, able: int, idle: int, now: float) -> float:
@@ -200,7 +207,6 @@ def _asks(worker: Worker, now: float) -> bool:
 def _lease(session: Session, task: Task, worker: Worker, seconds: int, now: float) -> None:
     worker.capacity -= 1
     worker.fence += 1
-    task.determinism_class = task.determinism_class or worker.determinism_class
     session.add(
         Replica(
             id=f"{task.id}-{worker.fence}-{worker.address[2:10].lower()}",
@@ -217,5 +223,4 @@ def _lease(session: Session, task: Task, worker: Worker, seconds: int, now: floa
             lease_until=now + seconds,
         )
     )
-    task.patience_until = now + seconds + task.offer["wave_seconds"]
     ring(session, worker_topic(worker.address))

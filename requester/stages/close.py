@@ -15,6 +15,7 @@ from gradmarket.requester.store import jobs
 from gradmarket.requester.store.locks import claimed_task
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Replica, Task, Wave
+from gradmarket.requester.store.tasks import replicas_of
 from gradmarket.requester.store.transitions import move
 
 TOPIC = "close"
@@ -43,14 +44,30 @@ def run(context: Context, task_id: str) -> float | None:
 
 
 def advance(context: Context, session: Session, task: Task) -> None:
-    """Closes the task's wave if it is complete or overdue; whoever commits last does so in the same transaction."""
+    """Closes the task's wave if it is complete or overdue."""
+    if task.due_at is not None:
+        _closed(context, session, task, task.due_at)
+
+
+def committed(context: Context, session: Session, task: Task) -> None:
+    """A replica has committed: with the first the wave's deadline begins, the last closes it in this transaction."""
+    due = task.due_at or context.clock() + task.offer["wave_seconds"]
+    if not _closed(context, session, task, due):
+        task.due_at = due
+
+
+def _closed(context: Context, session: Session, task: Task, due: float) -> bool:
+    """Whether the wave closed now."""
+    if task.state not in GATHERING:
+        return False
     now = context.clock()
-    if task.state not in GATHERING or task.due_at is None:
-        return
-    in_wave = select(Replica).where(Replica.task_id == task.id, Replica.wave == task.wave)
-    members = session.scalars(in_wave.where(Replica.state == ReplicaState.COMMITTED)).all()
-    if members and (len(members) >= task.wave_size or task.due_at <= now):
-        _open_secret(context, session, task, members, now)
+    replicas = replicas_of(session, [task])[task.id]
+    members = [r for r in replicas if r.wave == task.wave and r.state == ReplicaState.COMMITTED]
+    if not members or (len(members) < task.wave_size and due > now):
+        return False
+    _open_secret(context, session, task, members, now)
+    dismiss(session, replicas, ReplicaState.TOO_LATE, "the wave closed before it committed")
+    return True
 
 
 def _open_secret(context: Context, session: Session, task: Task, members: Sequence[Replica], now: float) -> None:
@@ -72,5 +89,4 @@ def _open_secret(context: Context, session: Session, task: Task, members: Sequen
         )
     )
     move(session, task, TaskState.REVEALING, due_at=now + task.offer["upload_seconds"])
-    dismiss(session, task, ReplicaState.TOO_LATE, "the wave closed before it committed")
     ring(session, *(worker_topic(replica.worker) for replica in members))

@@ -61,9 +61,7 @@ def commit(context: Context, session: Session, worker: Address, said: Commitment
         committed_at=now,
         compute_seconds=said.compute_seconds,
     )
-    if task.due_at is None:
-        task.due_at = now + task.offer["wave_seconds"]
-    close.advance(context, session, task)
+    close.committed(context, session, task)
 
 
 def reveal(context: Context, session: Session, worker: Address, said: Reveal) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -14,10 +14,10 @@ from gradmarket.market.gradient.payload import Layout, decode, payload_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import Address, Digest, JobState, ReplicaState, RoundState, TaskState
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire import UploadAnswer, hash_of
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import audit, forget, judge, verdicts
+from gradmarket.requester.stages import audit, forget, judge, telling, verdicts
 from gradmarket.requester.stages.collect import TooLate, at_hand, held
 from gradmarket.requester.stages.ending import work_off
 from gradmarket.requester.store import jobs, money
@@ -26,11 +26,15 @@ from gradmarket.requester.store.facts import layout_of
 from gradmarket.requester.store.locks import locked_task
 from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Job, Replica, Round, Task
+from gradmarket.requester.store.tables import Job, Replica, Round, Task, Worker
 from gradmarket.requester.store.transitions import move
 
 NEARLY: Final = 16
 """With fewer tasks missing the merge is rung for: others may accept the last ones at the same moment, unseen by us."""
+
+
+Agreeing = list[tuple[Replica, int]]
+"""Those of a task's quorum in the order of their workers, each with the strikes against it."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class Wanted:
 
     replica: str
     task: str
+    worker: Address
     root: Digest
     length: int
     seed: bytes
@@ -63,6 +68,7 @@ def wanted(context: Context, worker: Address, replica_id: str, fence: int) -> Wa
         return Wanted(
             replica=replica.id,
             task=task.id,
+            worker=worker,
             root=Digest(task.root or ""),
             length=payload_bytes(layout, codec(spec.uplink.codec)),
             seed=bytes.fromhex(task.offer["seed"][2:]),
@@ -72,45 +78,63 @@ def wanted(context: Context, worker: Address, replica_id: str, fence: int) -> Wa
         )
 
 
-def take(context: Context, want: Wanted, incoming: Incoming, root: Digest) -> None:
-    """Keeps the payload and pays; raises Conflict where the bytes are not the committed ones.
+def take(context: Context, want: Wanted, incoming: Incoming, root: Digest) -> UploadAnswer:
+    """Keeps the payload, pays and says so; raises Conflict where the bytes are not the committed ones.
 
     The same bytes again change nothing. A payload that its whole quorum made malformed is rejected with the evidence.
     """
     if root != want.root:
         raise Conflict(f"the bytes' root is {root}; committed was {want.root}")
     if want.paid:
-        return
+        return paid_before(context, want)
     found = _look(want, incoming)
     digest = context.blobs.keep(incoming)
-    if _book(context, want, digest, incoming, found):
+    answer, late = _book(context, want, digest, incoming, found)
+    if late:
         forget.payload(context, digest)
+    return answer
+
+
+def paid_before(context: Context, want: Wanted) -> UploadAnswer:
+    with context.reading() as session:
+        at_hand(session, want.replica)
+        return _told(session, want)
+
+
+def _told(session: Session, want: Wanted) -> UploadAnswer:
+    replica, task = session.get_one(Replica, want.replica), session.get_one(Task, want.task)
+    voucher = telling.voucher(session, task.job_id, want.worker)
+    return UploadAnswer(verdict=telling.verdict(replica, task), voucher=voucher)
 
 
 @patiently
 def _book(
     context: Context, want: Wanted, digest: Digest, incoming: Incoming, found: Usable | Diverged | PayloadRefused
-) -> bool:
-    """Writes down what the payload is worth; whether it came too late to be used."""
+) -> tuple[UploadAnswer, bool]:
+    """Writes down what the payload is worth, and says so; whether it came too late to be used."""
     now = context.clock()
     with context.begin() as session:
         task = locked_task(session, want.task)
         if task.state != TaskState.UPLOADING:
-            return False
-        agreeing = session.scalars(
-            select(Replica).where(Replica.task_id == task.id, Replica.state == ReplicaState.AGREE)
-        ).all()
-        if want.replica not in {replica.id for replica in agreeing}:
+            return _told(session, want), False
+        agreeing = _agreeing(session, task)
+        if want.replica not in {replica.id for replica, _strikes in agreeing}:
             raise NotFound("the replica is no longer asked")
         job = session.get_one(Job, task.job_id)
         if isinstance(found, PayloadRefused):
-            _reject(context, session, task, list(agreeing), str(found), now)
-            return False
+            _reject(context, session, task, [replica for replica, _strikes in agreeing], str(found), now)
+            return _told(session, want), False
         reason = str(found) if isinstance(found, Diverged) else ""
-        _accept(context, session, job, task, list(agreeing), reason, now)
+        kept = {"payload": digest, "payload_bytes": incoming.length}
+        _accept(context, session, job, task, agreeing, kept, reason, now)
         forget.keep_still(context, session, digest, partial(context.blobs.keep, incoming))
-        task.payload, task.payload_bytes = digest, incoming.length
-        return task.state == TaskState.FINAL
+        return _told(session, want), task.state == TaskState.FINAL
+
+
+def _agreeing(session: Session, task: Task) -> Agreeing:
+    theirs = select(Replica, Worker.strikes).join(Worker, Worker.address == Replica.worker)
+    agreed = theirs.where(Replica.task_id == task.id, Replica.state == ReplicaState.AGREE)
+    return [(replica, strikes) for replica, strikes in session.execute(agreed.order_by(Replica.worker))]
 
 
 def _look(want: Wanted, incoming: Incoming) -> Usable | Diverged | PayloadRefused:
@@ -123,24 +147,33 @@ def _look(want: Wanted, incoming: Incoming) -> Usable | Diverged | PayloadRefuse
 
 
 def _accept(
-    context: Context, session: Session, job: Job, task: Task, agreeing: list[Replica], diverged: str, now: float
+    context: Context,
+    session: Session,
+    job: Job,
+    task: Task,
+    agreeing: Agreeing,
+    kept: dict[str, Any],
+    diverged: str,
+    now: float,
 ) -> None:
     """ACCEPTED (or DIVERGED) and EARNED for every agreeing replica, with vouchers, in this one transaction."""
     root = hash_of(Digest(task.root or ""))
     state = TaskState.DIVERGED if diverged else TaskState.ACCEPTED
-    move(session, task, state, due_at=None, reason=diverged, ended_at=now)
-    for replica in sorted(agreeing, key=lambda replica: replica.worker):
+    move(session, task, state, due_at=None, reason=diverged, ended_at=now, **kept)
+    for replica, strikes in agreeing:
         if diverged:
             verdicts.sign(context, session, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, task.root, diverged)
         else:
             move(session, replica, ReplicaState.PAYABLE)
-            work_off(session, replica.worker)
+            if strikes:
+                work_off(session, replica.worker)
         account = money.earn(session, job, task, replica, root, now)
         account.voucher_signature = context.voucher(job, account)
         if account.reserved - account.earned < 2 * task.offer["price"]:
             ring(session, "settle")
         verdicts.wake(session, replica)
-    tell(session, job.id, task.state, now, task=task.id, round=task.round, paid=[r.worker for r in agreeing])
+    paid = [replica.worker for replica, _strikes in agreeing]
+    tell(session, job.id, task.state, now, task=task.id, round=task.round, paid=paid)
     if not diverged and jobs.spec(job).audited:
         audit.draw(session, job, task, now)
     elif not diverged and session.get_one(Round, (job.id, task.round)).state != RoundState.OPEN:

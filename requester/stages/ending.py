@@ -1,6 +1,8 @@
 """How a job ends: what nobody has committed to is called off; what is committed is still judged and paid."""
 
-from sqlalchemy import func, select, update
+from collections.abc import Iterable
+
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
@@ -11,6 +13,7 @@ from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked_tasks
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
+from gradmarket.requester.store.tasks import replicas_of
 from gradmarket.requester.store.transitions import move
 
 
@@ -31,21 +34,26 @@ def call_off(context: Context, session: Session, job_id: str, round_number: int 
     if round_number is not None:
         gathering = gathering.where(Task.round == round_number)
     for task in locked_tasks(session, gathering):
-        dismiss(session, task)
-        waiting = select(func.count()).where(Replica.task_id == task.id, Replica.state == ReplicaState.COMMITTED)
-        task.wave_size = session.scalar(waiting) or 0
+        replicas = replicas_of(session, [task])[task.id]
+        dismiss(session, replicas)
+        task.wave_size = sum(replica.state == ReplicaState.COMMITTED for replica in replicas)
         if task.wave_size == 0:
             verdicts.inconclusive(context, session, task, "no longer needed")
             move(session, task, TaskState.CANCELLED, ended_at=context.clock(), reason="no longer needed")
     ring(session, "close")
 
 
-def dismiss(session: Session, task: Task, state: ReplicaState = ReplicaState.NOT_NEEDED, reason: str = "") -> None:
-    """Ends the leases on a task that nobody waits for any more."""
-    leased = select(Replica).where(Replica.task_id == task.id, Replica.state == ReplicaState.LEASED)
-    for replica in session.scalars(leased):
-        move(session, replica, state, reason=reason)
-        ring(session, worker_topic(replica.worker))
+def dismiss(
+    session: Session,
+    replicas: Iterable[Replica],
+    state: ReplicaState = ReplicaState.NOT_NEEDED,
+    reason: str = "",
+) -> None:
+    """Ends the leases among a task's replicas: nobody waits for them any more."""
+    for replica in replicas:
+        if replica.state == ReplicaState.LEASED:
+            move(session, replica, state, reason=reason)
+            ring(session, worker_topic(replica.worker))
 
 
 def strike(session: Session, address: str) -> None:

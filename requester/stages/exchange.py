@@ -3,13 +3,12 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import exists, select
+from sqlalchemy import and_, exists, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import Conflict, MarketError, NotFound
-from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Hash, JobId, JobState, ReplicaId, ReplicaState, TaskId, TaskState
 from gradmarket.market.wire import (
@@ -19,22 +18,18 @@ from gradmarket.market.wire import (
     PollRequest,
     Refusal,
     UploadWanted,
-    VerdictTold,
-    VoucherTold,
     WaveOpened,
 )
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import collect, handover
+from gradmarket.requester.stages import collect, handover, telling
 from gradmarket.requester.store import money, progress
 from gradmarket.requester.store.locks import locked, tasks_of
 from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Wave, Worker
 
-PROMISES = (Outcome.ACCEPTED, Outcome.DIVERGED)
-"""Signed outcomes that name the price, whatever became of the replica afterwards."""
-
-
+SEEN_S: Final = 5.0
+"""A poll that changes nothing else is not written down more often: far less than a worker may be silent."""
 Held = Sequence[tuple[Replica, Task]]
 """What the worker has not yet heard the end of."""
 Guard = Callable[[Session], AbstractContextManager[object]]
@@ -56,7 +51,9 @@ def _hear(context: Context, address: Address, said: PollRequest, guard: Guard) -
         tasks_of(session, address, _named(said))
         worker = locked(session, Worker, address)
         held = _held(session, address)
-        worker.seen_at, worker.determinism_class = now, said.determinism_class
+        if now - worker.seen_at > SEEN_S:
+            worker.seen_at = now
+        worker.determinism_class = said.determinism_class
         worker.jobs, worker.least_price = list(said.jobs), said.min_price
         worker.least_prices = {str(job): units for job, units in said.min_prices.items()}
         refusals = [
@@ -66,7 +63,8 @@ def _hear(context: Context, address: Address, said: PollRequest, guard: Guard) -
         ]
         held = _heard(held, said)
         worker.capacity = 0 if said.leaving else max(0, said.capacity - _unheard_leases(held, said))
-        worker.asking_until = now + said.wait_s if worker.capacity else 0.0
+        if worker.capacity:
+            worker.asking_until = now + said.wait_s
         if said.leaving:
             for account in session.scalars(select(Account).where(Account.worker == address)):
                 account.leaving = True
@@ -167,10 +165,10 @@ def _told(
         if state == ReplicaState.LEASED:
             leases.append(_lease(replica, task, now))
         elif state == ReplicaState.AGREE or lifecycle.over(state):
-            verdicts.append(verdict(replica, task))
+            verdicts.append(telling.verdict(replica, task))
             if state in lifecycle.PAID:
                 jobs_paid[JobId(task.job_id)] = None
-    vouchers = [told for job_id in jobs_paid if (told := voucher(session, job_id, address))]
+    vouchers = [told for job_id in jobs_paid if (told := telling.voucher(session, job_id, address))]
     return PollAnswer(
         leases=tuple(leases),
         waves=waves,
@@ -211,12 +209,15 @@ def _waves(session: Session, opened: Held) -> tuple[WaveOpened, ...]:
     """Each with all that committed to it."""
     if not opened:
         return ()
-    tasks = [task.id for _replica, task in opened]
-    waves = {(wave.task_id, wave.number): wave for wave in session.scalars(select(Wave).where(Wave.task_id.in_(tasks)))}
+    closed = select(Wave, Replica.worker, Replica.sealed).join(
+        Replica, and_(Replica.task_id == Wave.task_id, Replica.wave == Wave.number, Replica.sealed.is_not(None))
+    )
+    waves: dict[tuple[str, int], Wave] = {}
     members: defaultdict[tuple[str, int], list[tuple[Address, Hash]]] = defaultdict(list)
-    committed = select(Replica).where(Replica.task_id.in_(tasks), Replica.sealed.is_not(None))
-    for member in session.scalars(committed):
-        members[member.task_id, member.wave].append((Address(member.worker), Hash(member.sealed or b"")))
+    for wave, worker, sealed in session.execute(closed.where(Wave.task_id.in_([task.id for _, task in opened]))):
+        place = wave.task_id, wave.number
+        waves[place] = wave
+        members[place].append((Address(worker), Hash(sealed or b"")))
     return tuple(
         _wave(replica, waves[place], members[place]) for replica, task in opened if (place := (task.id, task.wave))
     )
@@ -229,32 +230,4 @@ def _wave(replica: Replica, wave: Wave, members: list[tuple[Address, Hash]]) -> 
         secret=wave.secret,
         commitments=tuple(sorted(members)),
         signature=wave.signature,
-    )
-
-
-def verdict(replica: Replica, task: Task) -> VerdictTold:
-    promised = replica.outcome in PROMISES
-    # what is paid is its own answer: an audit may have proved it right against the task's
-    agreed = replica.root if replica.state == ReplicaState.PAYABLE else task.root
-    return VerdictTold(
-        replica=ReplicaId(replica.id),
-        state=ReplicaState(replica.state),
-        outcome=replica.outcome,
-        root=agreed if replica.verdict_signature and replica.state != ReplicaState.INCONCLUSIVE else None,
-        price=task.offer["price"] if promised else 0,
-        reason=replica.reason,
-        signature=replica.verdict_signature,
-    )
-
-
-def voucher(session: Session, job_id: str, address: str) -> VoucherTold | None:
-    """The newest voucher of the worker in the job, where it has earned anything."""
-    account = session.get(Account, (job_id, address))
-    if account is None or account.voucher_signature is None:
-        return None
-    return VoucherTold(
-        job=JobId(job_id),
-        chain_job=session.get_one(Job, job_id).chain_job or 0,
-        cumulative=account.earned,
-        signature=account.voucher_signature,
     )

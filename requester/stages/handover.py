@@ -5,6 +5,7 @@ from sqlalchemy.orm import Session
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merkle import root
 from gradmarket.market.gradient.payload import payload_bytes
+from gradmarket.market.wire import UploadAnswer
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import deliver
 from gradmarket.requester.store import jobs
@@ -21,14 +22,14 @@ def door(context: Context, session: Session, replica: Replica, task: Task, secon
     return context.blobs.door(_name(replica.id, replica.fence), length, seconds)
 
 
-def fetch(context: Context, want: deliver.Wanted, fence: int) -> None:
+def fetch(context: Context, want: deliver.Wanted, fence: int) -> UploadAnswer:
     """Takes what was put at the replica's door. Raises NotFound or Conflict where that is not the payload."""
     if want.paid:
-        return
+        return deliver.paid_before(context, want)
     with context.blobs.left(_name(want.replica, fence), want.length) as incoming:
         with incoming.mapped() as data:
             found = root(data)
-        deliver.take(context, want, incoming, found)
+        return deliver.take(context, want, incoming, found)
 
 
 def _name(replica: str, fence: int) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import exists, select
+from sqlalchemy import and_, exists, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.messages import Outcome
@@ -44,8 +44,10 @@ def advance(context: Context, session: Session, task: Task) -> None:
     now = context.clock()
     if task.state != TaskState.REVEALING:
         return
-    committed = select(Replica).where(Replica.task_id == task.id, Replica.committed_at.is_not(None))
-    replicas = {ReplicaId(replica.id): replica for replica in session.scalars(committed)}
+    closed = and_(Wave.task_id == Replica.task_id, Wave.number == task.wave)  # at hand for who is crowned
+    committed = select(Replica, Wave).join(Wave, closed).where(Replica.task_id == task.id)
+    committed = committed.where(Replica.committed_at.is_not(None))
+    replicas = {ReplicaId(replica.id): replica for replica, _wave in session.execute(committed)}
     if not _all_said(session, task, replicas, now):
         return
     ballots = {id_: _ballot(replica) for id_, replica in replicas.items()}

@@ -59,9 +59,8 @@ def admit(context: Context, spec: JobSpec) -> Admitted:
     unit = Amount(int(context.chain_facts.unit))
     for field, amount in spec.price.prices.items():
         payment.in_units(field, amount, unit, payment.MAX_PRICE)
-    budget = spec.most_expensive if spec.budget is None else spec.budget
     most = payment.in_units("price", spec.price.most, unit, payment.MAX_PRICE)
-    return Admitted(unit, most, payment.in_units("budget", budget, unit))
+    return Admitted(unit, most, payment.in_units("budget", spec.deposit, unit))
 
 
 def _plugin(field: str, load: object) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import Opening, Reason
 from gradmarket.market.terms import JobId, JobState, TaskState, Units
-from gradmarket.requester.store import audits, jobs, workers
+from gradmarket.requester.store import audits, jobs, tasks, workers
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
 
 
@@ -30,9 +30,10 @@ def why_waiting(session: Session, job: Job, max_strikes: int, now: float) -> str
     have = leading[1] if leading else 0
     if have < spec.replication.replicas:
         return f"needs {spec.replication.replicas} separate workers of one determinism class, has {have}"
-    opening = opening_for(job, open_task, replicas_of(session, [open_task])[open_task.id], max_strikes)
+    opening = opening_for(job, open_task, tasks.replicas_of(session, [open_task])[open_task.id], max_strikes)
     alive = workers.live(session, now)
-    reasons = [assignment.why_not(candidate, opening) for candidate in workers.candidates(session, job, alive, now)]
+    candidates = workers.candidates(session, job, alive, workers.barred(session, alive, now))
+    reasons = [assignment.why_not(candidate, opening) for candidate in candidates]
     soon = [reason for reason in reasons if reason in (None, Reason.AT_CAPACITY)]
     if soon:
         return job.reason
@@ -66,14 +67,6 @@ def _commonest(reasons: list[Reason]) -> str:
     return f"an open task has no worker that may take it; {reasons.count(reason)} of {len(reasons)}: {reason}"
 
 
-def replicas_of(session: Session, tasks: Sequence[Task]) -> dict[str, list[Replica]]:
-    """All replicas of each task, by its id."""
-    found: dict[str, list[Replica]] = {task.id: [] for task in tasks}
-    for replica in session.scalars(select(Replica).where(Replica.task_id.in_(found))):
-        found[replica.task_id].append(replica)
-    return found
-
-
 def opening_for(job: Job, task: Task, replicas: Sequence[Replica], max_strikes: int) -> Opening:
     """What a candidate for the task's open places is held against."""
     return Opening(
@@ -99,8 +92,8 @@ def why_no_lease(session: Session, address: str, max_strikes: int, now: float) -
             continue
         if job.determinism_class is None and (stuck := why_waiting(session, job, max_strikes, now)):
             return f"{jobs.spec(job).name}: {stuck}"
-        (candidate,) = workers.candidates(session, job, [worker], now)
-        opening = opening_for(job, task, replicas_of(session, [task])[task.id], max_strikes)
+        (candidate,) = workers.candidates(session, job, [worker], workers.barred(session, [worker], now))
+        opening = opening_for(job, task, tasks.replicas_of(session, [task])[task.id], max_strikes)
         reason = assignment.why_not(candidate, opening)
         return f"{jobs.spec(job).name}: {reason or _nobody_to_blame(opening)}"
     return "no task is open just now"

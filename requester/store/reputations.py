@@ -30,7 +30,8 @@ def passed(session: Session, operators: Iterable[str], determinism_class: str, n
 
 def outvoted(session: Session, operators: Iterable[str], determinism_class: str, now: float) -> None:
     """A quorum rejected their ballots; who has no record has nothing to lose."""
-    for row in _rows(session, Reputation.operator.in_(set(operators)), determinism_class):
+    named = set(operators)
+    for row in _rows(session, Reputation.operator.in_(named), determinism_class) if named else ():
         _change(row, reputation.outvoted, now)
 
 

@@ -91,8 +91,13 @@ def standings(session: Session, job: Job, among: Collection[str] | None = None) 
     }
 
 
-def candidates(session: Session, job: Job, workers: Sequence[Worker], now: float) -> list[Candidate]:
-    barred = reputations.barred_among(session, {worker.operator for worker in workers}, now - BARRED_S)
+def barred(session: Session, workers: Sequence[Worker], now: float) -> set[str]:
+    """The operators among them that may not be drawn."""
+    return reputations.barred_among(session, {worker.operator for worker in workers}, now - BARRED_S)
+
+
+def candidates(session: Session, job: Job, workers: Sequence[Worker], barred: Collection[str] = ()) -> list[Candidate]:
+    """What the job's draw looks at; `barred`: operators, where the workers were not asked for without them."""
     money = standings(session, job, [worker.address for worker in workers])
     nothing = Standing(Units(0), Units(0), Units(0))
     return [

@@ -1,0 +1,39 @@
+"""What a worker is told of a replica's end and of its money, by poll, by upload and in its accounts."""
+
+from sqlalchemy.orm import Session
+
+from gradmarket.market.messages import Outcome
+from gradmarket.market.terms import JobId, ReplicaId, ReplicaState
+from gradmarket.market.wire import VerdictTold, VoucherTold
+from gradmarket.requester.store.tables import Account, Job, Replica, Task
+
+PROMISES = (Outcome.ACCEPTED, Outcome.DIVERGED)
+"""Signed outcomes that name the price, whatever became of the replica afterwards."""
+
+
+def verdict(replica: Replica, task: Task) -> VerdictTold:
+    promised = replica.outcome in PROMISES
+    # what is paid is its own answer: an audit may have proved it right against the task's
+    agreed = replica.root if replica.state == ReplicaState.PAYABLE else task.root
+    return VerdictTold(
+        replica=ReplicaId(replica.id),
+        state=ReplicaState(replica.state),
+        outcome=replica.outcome,
+        root=agreed if replica.verdict_signature and replica.state != ReplicaState.INCONCLUSIVE else None,
+        price=task.offer["price"] if promised else 0,
+        reason=replica.reason,
+        signature=replica.verdict_signature,
+    )
+
+
+def voucher(session: Session, job_id: str, address: str) -> VoucherTold | None:
+    """The newest voucher of the worker in the job, where it has earned anything."""
+    account = session.get(Account, (job_id, address))
+    if account is None or account.voucher_signature is None:
+        return None
+    return VoucherTold(
+        job=JobId(job_id),
+        chain_job=session.get_one(Job, job_id).chain_job or 0,
+        cumulative=account.earned,
+        signature=account.voucher_signature,
+    )
