@@ -216,6 +216,11 @@ class JobSpec(Part):
         """Every replica of every task is asked for and agrees: the cost that no run can exceed."""
         return Amount(self.rounds * self.tasks_per_round * self.replication.max_replicas * self.price.most)
 
+    @property
+    def deposit(self) -> Amount:
+        """What is asked for before anything runs."""
+        return self.most_expensive if self.budget is None else self.budget
+
 
 class Publication(Part):
     """What a job's workers compute from, all by digest. The offer's `spec` is this publication's digest."""

@@ -1,7 +1,6 @@
 """More money for a job; and where its owner signs elsewhere, what it is to sign."""
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict
 from sqlalchemy.orm import Session
 
@@ -10,7 +9,7 @@ from gradmarket.market.fields import AmountField
 from gradmarket.market.rules import payment
 from gradmarket.market.terms import Amount, Units
 from gradmarket.requester.api.auth import Requester
-from gradmarket.requester.api.idempotency import Key, once
+from gradmarket.requester.api.idempotency import Key, done
 from gradmarket.requester.api.jobs import STEER, JobPath, found, held, view
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.jobs import JobView
@@ -37,31 +36,36 @@ class Funded(JobView):
     to_sign: list[ToSignView]
 
 
-@router.post(
-    "/{job_id}/fund", response_model=Funded, responses=STEER, summary="Raise the budget; the difference is deposited"
-)
-def fund(context: Here, identity: Requester, job_id: JobPath, deposit: Deposit, key: Key = None) -> JSONResponse:
+@router.post("/{job_id}/fund", responses=STEER, summary="Raise the budget; the difference is deposited")
+def fund(context: Here, identity: Requester, job_id: JobPath, deposit: Deposit, key: Key = None) -> Funded:
+    """A repeated request is told what is to be signed now: what was signed since is not asked for again."""
     with context.reading() as session:
         row = found(session, job_id)
         added = _units(row, deposit)
-    to_sign = [to_sign_view(each) for each in context.office.to_sign(row, added)]
+    to_sign = context.office.to_sign(row, added)  # before anything is changed: the chain may not answer
 
-    def act(session: Session) -> tuple[int, Funded, None]:
+    def act(session: Session) -> tuple[int, JobView, None]:
         job = held(session, job_id)
-        if added:
-            _raise(context, session, job, added, deposit)
-        return 200, Funded(**dict(view(context, session, job)), to_sign=to_sign), None
+        if deposit.amount:
+            _raise(context, session, job, deposit)
+        return 200, view(context, session, job), None
 
-    return once(context, identity.subject, key, {"fund": job_id, "amount": str(deposit.amount)}, act)
+    answer = done(context, identity.subject, key, {"fund": job_id, "amount": str(deposit.amount)}, act)
+    if answer.again:
+        with context.reading() as session:
+            row = found(session, job_id)
+        to_sign = context.office.to_sign(row)
+    return Funded(**answer.body, to_sign=[to_sign_view(each) for each in to_sign])
 
 
 def _units(job: Job, deposit: Deposit) -> Units:
-    return payment.in_units("amount", deposit.amount, Amount(int(job.unit))) if deposit.amount else Units(0)
+    most = payment.MAX_UNITS - job.budget
+    return payment.in_units("amount", deposit.amount or Amount(0), Amount(int(job.unit)), most)
 
 
-def _raise(context: Context, session: Session, job: Job, added: Units, deposit: Deposit) -> None:
+def _raise(context: Context, session: Session, job: Job, deposit: Deposit) -> None:
     if job.ended_at is not None:
         raise Conflict(f"the job is {job.state}")
-    job.budget += added
+    job.budget += _units(job, deposit)
     tell(session, job.id, "budget_raised", context.clock(), amount=str(deposit.amount))
     ring(session, "settle")

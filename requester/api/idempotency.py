@@ -1,6 +1,7 @@
 """`Idempotency-Key`: a repeated POST is answered as the first one was; another body under that key is a conflict."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from blake3 import blake3
@@ -21,7 +22,16 @@ Key = Annotated[
 ]
 
 
-@patiently
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`again`: what an earlier request was told, and nothing was done now."""
+
+    status: int
+    body: dict[str, Any]
+    location: str | None
+    again: bool
+
+
 def once(
     context: Context,
     subject: str,
@@ -29,6 +39,19 @@ def once(
     request: Any,
     act: Callable[[Session], tuple[int, BaseModel, str | None]],
 ) -> JSONResponse:
+    """What `done` says, as a response."""
+    answer = done(context, subject, key, request, act)
+    return JSONResponse(answer.body, answer.status, {"Location": answer.location} if answer.location else None)
+
+
+@patiently
+def done(
+    context: Context,
+    subject: str,
+    key: str | None,
+    request: Any,
+    act: Callable[[Session], tuple[int, BaseModel, str | None]],
+) -> Answer:
     """Does `act` in one transaction with the memory of its answer (status, body, Location)."""
     asked = blake3(canonical(request)).digest()
     with context.begin() as session:
@@ -36,7 +59,7 @@ def once(
         if known is not None:
             if known.request != asked:
                 raise Conflict("this Idempotency-Key came with another request")
-            return _answer(known.status, known.body, known.location)
+            return Answer(known.status, known.body, known.location, again=True)
         status, view, location = act(session)
         body = view.model_dump(mode="json")
         if key:
@@ -46,8 +69,4 @@ def once(
                     subject=subject, key=key, request=asked, status=status, body=body, location=location, at=now
                 )
             )
-    return _answer(status, body, location)
-
-
-def _answer(status: int, body: Any, location: str | None) -> JSONResponse:
-    return JSONResponse(body, status, {"Location": location} if location else None)
+    return Answer(status, body, location, again=False)

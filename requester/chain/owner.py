@@ -58,12 +58,14 @@ def _ready(desk: Desk, event: JobOpened) -> Found:
 def unlike(desk: Desk, job: Job, event: JobOpened) -> str:
     """How the job was opened otherwise than asked for; empty where it was not.
 
-    An owner may take its time to sign: half of the lifetime that it was given must be left.
+    An owner may take its time to sign: half of the lifetime that it was given must be left, and what the budget was
+    raised by meanwhile is asked for afterwards.
     """
+    asked = jobs.spec(job).deposit // int(job.unit)
     end, now = jobs.spec(job).deadlines.end, desk.clock()
     shortest = int(end.timestamp()) if end is not None else int(now) + desk.policy.lifetime_s // 2
     checks = (
-        (event.deposited < job.budget, f"deposit {event.deposited} instead of {job.budget} units"),
+        (event.deposited < asked, f"deposit {event.deposited} instead of {asked} units"),
         (event.unit != int(job.unit), f"unit {event.unit} instead of {job.unit}"),
         (event.signer != desk.signer, f"voucher signer {event.signer} instead of {desk.signer}"),
         (event.expiry < shortest, f"expiry {event.expiry} before {shortest}"),

@@ -164,6 +164,20 @@ def test_a_job_that_is_opened_under_other_terms_is_refused_by_name(
     assert till.job(job_id).state == JobState.RUNNING
 
 
+def test_a_budget_raised_after_the_deposit_was_signed_asks_for_the_rest(till: Till, owner: PrivateKey) -> None:
+    job_id = till.new_job()
+    till.settle_down()
+    assert signs(till, owner, job_id) == ["approve", "openJob"]
+    till.set_job(job_id, budget=BUDGET + 500)
+    till.settle_down()
+    assert signs(till, owner, job_id) == ["setSender"]
+    till.settle_down()
+    assert till.job(job_id).state == JobState.RUNNING
+    assert signs(till, owner, job_id) == ["approve", "topUp"]
+    till.settle_down()
+    assert till.job(job_id).deposited == BUDGET + 500
+
+
 def test_times_that_leave_too_little_are_refused_by_name(till: Till, owner: PrivateKey) -> None:
     job_id = till.new_job()
     till.settle_down()

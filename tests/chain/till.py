@@ -129,6 +129,7 @@ class Till:
             "tasks_per_round": 1,
             "seed": 1,
             "price": str(PRICE),
+            "budget": str(budget),
         }
         with self.desk.begin() as session:
             session.add(

@@ -1,0 +1,79 @@
+"""More money for a job: what is refused by name, and what its owner, whose key is elsewhere, is told to sign."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from api_service import Service, serving
+from onchain import NewKey
+
+from gradmarket.contracts import calls
+from gradmarket.contracts import deployment as deployments
+from gradmarket.contracts.deployment import Deployment
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.local import LocalChain, fund_gas
+from gradmarket.contracts.transactions import execute, mined
+from gradmarket.market.rules.payment import MAX_UNITS
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Amount, JobState
+from gradmarket.requester.settings import Settings
+from gradmarket.requester.store.tables import Job
+
+UNIT = 10**9
+JOB = {
+    "name": "digits",
+    "model": {"architecture": "mlp"},
+    "data": {"ready": "digits"},
+    "step": {"rows": 32},
+    "optimizer": {"name": "sgd", "lr": 0.1},
+    "rounds": 1,
+    "price": str(UNIT),
+}
+
+
+def test_a_budget_that_the_books_cannot_hold_is_refused_by_name(
+    service: Service, posted: Callable[..., dict[str, str]]
+) -> None:
+    job = posted()
+    answer = service.requester.post(f"/v1/jobs/{job['id']}/fund", json={"amount": str(MAX_UNITS * UNIT)})
+    assert answer.status_code == 422, answer.text
+    assert [each["field"] for each in answer.json()["errors"]] == ["amount"]
+    assert service.anyone.get(f"/v1/jobs/{job['id']}").json()["costs"] == job["costs"]
+
+
+@pytest.fixture
+def elsewhere(
+    anvil: LocalChain, deployment: Deployment, new_key: NewKey, tmp_path: Path
+) -> Iterator[tuple[Service, Callable[[calls.Call], None]]]:
+    """A service that does not own its jobs' money, and its owner's signing."""
+    key = new_key()
+    deployments.write(deployment, tmp_path / "deployment.json")
+    with serving(Settings(data=tmp_path, rpc=anvil.url, owner=address_of(key))) as service:
+        web3 = service.context.ledger.web3
+        fund_gas(web3, address_of(key), 10**18)
+        yield service, lambda call: mined(execute(web3, key, call)) and None
+
+
+def test_a_repeated_request_is_told_what_is_still_to_be_signed(
+    elsewhere: tuple[Service, Callable[[calls.Call], None]],
+) -> None:
+    service, sign = elsewhere
+    job = service.requester.post("/v1/jobs", json=JOB).json()
+    with service.context.begin() as session:
+        row = session.get_one(Job, job["id"])
+        row.state, row.spec_digest = JobState.AWAITING_FUNDS, "blake3:" + "1" * 64
+
+    def fund() -> dict:  # type: ignore[type-arg]
+        door = f"/v1/jobs/{job['id']}/fund"
+        answer = service.requester.post(door, json={"amount": str(UNIT)}, headers={"Idempotency-Key": "once"})
+        assert answer.status_code == 200, answer.text
+        return answer.json()  # type: ignore[no-any-return]
+
+    first = fund()
+    assert [each["purpose"] for each in first["to_sign"]] == ["approve", "openJob"]
+    ledger: Ledger = service.context.ledger
+    place, budget = ledger.deployment, int(job["costs"]["budget"]) + UNIT
+    sign(calls.approve(place.token, place.contract, Amount(budget)))
+    second = fund()
+    assert [each["purpose"] for each in second["to_sign"]] == ["openJob"]
+    assert int(first["costs"]["budget"]) == int(second["costs"]["budget"]) == budget
