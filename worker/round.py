@@ -16,14 +16,16 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.wire import ChainFacts
 from gradmarket.worker.client import Market
 from gradmarket.worker.discovery import Announcement, Discovery, checked, origin_of
-from gradmarket.worker.problems import Unreachable
-from gradmarket.worker.stall import Crew, Stall, opened
+from gradmarket.worker.problems import Unreachable, Untrusted
+from gradmarket.worker.stall import PROBLEM_PAUSE_S, Crew, Stall, opened
 from gradmarket.worker.worth import ranked
 
 IDLE_WAIT_S: Final = 1.0
 """At each of several markets, while nothing is in flight anywhere."""
 GIVEN_UP_S: Final = 1.0
 """How long one of several markets may be silent before the others have their turn."""
+UPKEEP_S: Final = 30.0
+"""How long a single market may be silent before its vouchers are looked after: claims end without it too."""
 REST_S: Final = 15.0
 """How long a market that was silent, or was refused, is left alone."""
 RANKED_S: Final = 300.0
@@ -72,6 +74,15 @@ class Round:
         if not asked:
             self._crew.signals.pause(IDLE_WAIT_S)
 
+    def leave(self, until: float) -> None:
+        """Finishes what is in flight until then (monotonic), each market in its turn, and takes all money along."""
+        while (busy := [stall for stall in self.stalls if stall.busy]) and time.monotonic() < until:
+            for stall in busy:
+                left = max(0.0, until - time.monotonic())
+                stall.finish(min(self._crew.settings.wait_s, left) / len(busy))
+        for stall in self.stalls:
+            stall.leave()
+
     def _ranked(self) -> list[Stall]:
         """The best paying first, within each token; these in the order that the markets are named, then discovered."""
         place = {origin: number for number, origin in enumerate(self._crew.settings.origins)}
@@ -88,16 +99,23 @@ class Round:
                 room = 0
 
     def _turn_alone(self, stall: Stall) -> None:
-        stall.turn()
+        try:
+            stall.turn_patiently()
+        except Unreachable:
+            if self._crew.signals.leaving:
+                raise
         stall.upkeep()
 
     def _ask(self, stall: Stall, room: int, asked: int) -> None:
         wait_s = IDLE_WAIT_S if room > 0 else self._crew.settings.wait_s / max(1, asked)
         try:
             stall.turn(wait_s=min(wait_s, self._crew.settings.wait_s), room=max(0, room))
-            stall.upkeep()
-        except MarketError as error:
+        except (Unreachable, Untrusted) as error:
             self._rest(stall.desk.market.origin, error)
+        except MarketError as error:
+            stall.say_problem(error)
+            self._resting[stall.desk.market.origin] = time.monotonic() + PROBLEM_PAUSE_S
+        stall.upkeep()
 
     def _look_around(self) -> None:
         """Markets that were silent are tried again, new ones joined, and all ranked anew from time to time."""
@@ -164,7 +182,9 @@ class Round:
             return False
         if self._crew.signals.leaving:
             return seconds < self._crew.settings.leave_market_s
-        return self._alone or seconds < GIVEN_UP_S
+        if self._alone:
+            return not self.stalls or seconds < UPKEEP_S
+        return seconds < GIVEN_UP_S
 
     def _rest(self, origin: str, error: MarketError) -> None:
         self._resting[origin] = time.monotonic() + REST_S

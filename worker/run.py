@@ -10,7 +10,7 @@ from gradmarket.contracts.transactions import chain_id
 from gradmarket.market.errors import Refused
 from gradmarket.runner import Runner, RunnerSettings
 from gradmarket.worker import durable, wallet
-from gradmarket.worker.problems import Unreachable
+from gradmarket.worker.problems import Unreachable, Untrusted
 from gradmarket.worker.report import Journal, Summary, summary, totals
 from gradmarket.worker.round import Round
 from gradmarket.worker.settings import Settings
@@ -27,8 +27,8 @@ def run(
 ) -> Summary:
     """Works for the markets of `settings` until the first signal; returns the session's sums.
 
-    Raises Untrusted where the only market's chain is not what it says, Conflict where another worker uses the folder,
-    Refused where markets are to be discovered and no node is named.
+    Raises Untrusted where the only market is not what it says, once its vouchers are redeemed; Conflict where another
+    worker uses the folder; Refused where markets are to be discovered and no node is named.
     """
     journal = journal or Journal()
     if signals is None:
@@ -84,13 +84,15 @@ def _until_asked_to_leave(crew: Crew, round_: Round) -> None:
             round_.turn()
     except (LeaveSoon, Unreachable):
         return
+    except Untrusted:
+        if round_.stalls:
+            _leave(crew, round_)
+        raise
 
 
 def _leave(crew: Crew, round_: Round) -> None:
     crew.journal.say("leaving", "Leaving: finishing what is in flight. A second signal leaves at once.")
-    until = time.monotonic() + crew.settings.leave_s
-    for stall in round_.stalls:
-        stall.leave(until)
+    round_.leave(time.monotonic() + crew.settings.leave_s)
 
 
 def _runner_settings(settings: Settings) -> RunnerSettings:

@@ -1,6 +1,5 @@
 """One market that this worker works for: its loop, its upkeep, and how it is joined and left."""
 
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -131,6 +130,7 @@ class Stall:
         self._loop = Loop(desk, self._shelf)
         self._upkeep = Upkeep(desk, purse, self._shelf)
         self.worth = Fraction(0)
+        self._gone = False
 
     @property
     def token(self) -> tuple[Hash, Address]:
@@ -158,31 +158,47 @@ class Stall:
         found = prospect(self.desk)
         self.worth = found.worth if found else Fraction(0)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a replica is still to be judged, by a market that can be asked."""
+        return self._loop.busy and not self._gone
+
     def turn(self, leaving: bool = False, wait_s: float | None = None, room: int | None = None) -> None:
+        """One poll and all that follows from it. Raises MarketError."""
+        self._loop.turn(leaving, wait_s, room)
+
+    def turn_patiently(self, leaving: bool = False, wait_s: float | None = None) -> None:
         """What goes wrong with market or chain is said and tried again, unless the market is not to be trusted."""
         try:
-            self._loop.turn(leaving, wait_s, room)
+            self.turn(leaving, wait_s)
         except (Unreachable, Untrusted):
             raise
         except MarketError as error:
-            self.desk.journal.once("problem", str(error))
+            self.say_problem(error)
             self.desk.signals.pause(PROBLEM_PAUSE_S)
 
     def upkeep(self) -> None:
         self._upkeep.turn()
 
-    def leave(self, until: float) -> None:
-        """Finishes what is in flight until then (monotonic), and takes its money along."""
+    def say_problem(self, error: MarketError) -> None:
+        self.desk.journal.once("problem", str(error))
+
+    def finish(self, wait_s: float) -> None:
+        """A turn that takes nothing new; a market that cannot be asked any more is done with."""
+        if self._gone:
+            return
         try:
-            while self._loop.busy and time.monotonic() < until:
-                longest = max(0.0, until - time.monotonic())
-                self.turn(leaving=True, wait_s=min(self.desk.settings.wait_s, longest))
-            for _ in range(LAST_WORDS):
-                self.turn(leaving=True, wait_s=0.0)
-                if not self._loop.owes_word:
-                    break
-        except Unreachable as error:
+            self.turn_patiently(leaving=True, wait_s=wait_s)
+        except (Unreachable, Untrusted) as error:
+            self._gone = True
             self.desk.journal.say("unreachable", f"{error}. What was vouchered is redeemed without it.")
+
+    def leave(self) -> None:
+        """Says what is still to be said, and takes its money along."""
+        for _ in range(LAST_WORDS):
+            self.finish(wait_s=0.0)
+            if not self._loop.owes_word:
+                break
         self.desk.book.keep()
         self._upkeep.close_all()
 

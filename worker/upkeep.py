@@ -50,10 +50,10 @@ class Upkeep:
         if account.vouchered:
             self._purse.name_payout()
         in_flight = any(held.lease.offer.job == account.chain_job for held in self._shelf.open())
-        if not in_flight and not account.unpaid and self._desk.has_ended(account):
-            self._purse.close(account)
-        elif self._trouble() or self._purse.due(account, settings.redeem_at, settings.redeem_before_s, time.time()):
+        if self._trouble() or self._purse.due(account, settings.redeem_at, settings.redeem_before_s, time.time()):
             self._purse.redeem(account)
+        elif not in_flight and not account.unpaid and self._desk.has_ended(account):
+            self._purse.close(account)
 
     def close_all(self) -> None:
         """At leaving: every job's money is redeemed and its reservation released, or tried CLOSING_TRIES times."""

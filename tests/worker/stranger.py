@@ -73,6 +73,10 @@ class Stranger:
     """Times that it does not tell its chain."""
     broken: int = 0
     """Times that it fails to list its jobs."""
+    failing: bool = False
+    """Polls end in an error of its own."""
+    elsewhere: bool = False
+    """Nobody is signed in any more, and who signs in again is to do so at another place."""
     decimals: int = 18
     """Of its token, as it says."""
     unlisted: set[ReplicaId] = field(default_factory=set)
@@ -261,7 +265,7 @@ class Desks:
 def app_of(stranger: Stranger, rpc: str | None) -> FastAPI:
     app, desks = FastAPI(), Desks()
     _publish(app, stranger, rpc)
-    _admit(app, desks, stranger.job.ledger.deployment.chain_id)
+    _admit(app, desks, stranger)
     _exchange(app, desks, stranger)
     _tell(app, stranger)
     return app
@@ -300,10 +304,12 @@ def _publish(app: FastAPI, stranger: Stranger, rpc: str | None) -> None:
         return Response(stranger.blobs[Digest(name)], media_type="application/octet-stream")
 
 
-def _admit(app: FastAPI, desks: Desks, chain_id: int) -> None:
+def _admit(app: FastAPI, desks: Desks, stranger: Stranger) -> None:
+    chain_id = stranger.job.ledger.deployment.chain_id
+
     @app.get("/v1/session/nonce")
     def nonce(request: Request) -> SignInNonce:
-        domain, until = request.headers["host"], "2036-01-01T00:00:00Z"
+        domain, until = "elsewhere.example" if stranger.elsewhere else request.headers["host"], "2036-01-01T00:00:00Z"
         uri = f"http://{domain}/v1/session"
         return SignInNonce(nonce="n0nce123456", domain=domain, uri=uri, chain_id=chain_id, expires_at=until)
 
@@ -317,6 +323,8 @@ def _exchange(app: FastAPI, desks: Desks, stranger: Stranger) -> None:
     @app.post("/v1/work/poll")
     async def poll(request: Request, said: PollRequest) -> PollAnswer:
         worker = desks.who(request)
+        if stranger.failing or stranger.elsewhere:
+            raise HTTPException(500 if stranger.failing else 401, "not here")
         stranger.hear(worker, said)
         end = time.monotonic() + min(said.wait_s, stranger.longest_wait)
         while (told := stranger.answer(worker, said)) == PollAnswer() and time.monotonic() < end:

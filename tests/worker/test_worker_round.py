@@ -15,7 +15,7 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 from fastapi import FastAPI
 from onchain import HOUR, NewKey, OpenedJob, with_money
-from stranger import Server, Stranger, app_of, other
+from stranger import Row, Server, Stranger, app_of, other
 
 from gradmarket.contracts import calls, events
 from gradmarket.contracts.ledger import Ledger
@@ -24,11 +24,11 @@ from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Amount, Digest, Units
-from gradmarket.market.wire import ChainFacts, hash_of
+from gradmarket.market.terms import Address, Amount, Digest, Units
+from gradmarket.market.wire import ChainFacts, CommitmentMade, PollRequest, hash_of
 from gradmarket.runner import Runner
 from gradmarket.worker import discovery as discovery_of
-from gradmarket.worker import durable, wallet
+from gradmarket.worker import durable, stall, wallet
 from gradmarket.worker import round as rounds
 from gradmarket.worker import run as session
 from gradmarket.worker.addresses import PublicOnly
@@ -101,9 +101,14 @@ Working = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture
-def working(tmp_path: Path, anvil: LocalChain, runner: Runner, monkeypatch: pytest.MonkeyPatch) -> Working:
-    """Runs a worker until `enough` of what it said, or is told; what it said. Its child is the one that tests share."""
+def shared_child(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker computes in the child that the tests share: to start one takes seconds."""
     monkeypatch.setattr(session, "Runner", lambda _settings: nullcontext(runner))
+
+
+@pytest.fixture
+def working(tmp_path: Path, anvil: LocalChain, shared_child: None) -> Working:
+    """Runs a worker until `enough` of what it said, or is told; what it said."""
 
     def work(enough: Callable[[list[dict[str, Any]]], bool], leave_s: float = 10, **given: Any) -> list[dict[str, Any]]:
         signals, said = Signals(), StringIO()
@@ -212,6 +217,100 @@ def test_a_market_that_never_opens_its_wave_keeps_no_other_one_from_paying(stree
     )
     assert [line["price"] for line in lines if line["event"] == "accepted"] == [3, 3, 3]
     assert len(stuck.stranger.rows) == 1
+
+
+def test_a_market_whose_polls_fail_takes_no_time_of_the_others(
+    street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stall, "PROBLEM_PAUSE_S", 60.0)
+    monkeypatch.setattr(rounds, "PROBLEM_PAUSE_S", 60.0)
+    failing, good = street.opens(9, "aaaaaaaaaaaaaaaa"), street.opens(3, "bbbbbbbbbbbbbbbb")
+    failing.stranger.failing = True
+    lines = working(lambda said: accepted(said) == 3, market=failing.server.url, markets=(good.server.url,))
+    assert accepted(lines) == 3
+    assert "problem" in [line["event"] for line in lines]
+
+
+def test_a_voucher_is_redeemed_in_good_time_though_its_only_market_is_silent(
+    street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "UPKEEP_S", 0.1)
+    shop = street.opens(5, "aaaaaaaaaaaaaaaa")
+    shop.stranger.most = 1
+    paid, ledger, me = shop.stranger.uploaded, street.ledger, address_of(street.worker)
+
+    def uploaded(row: Row) -> None:
+        paid(row)
+        shop.server.stop()
+
+    shop.stranger.uploaded = uploaded  # type: ignore[method-assign]
+    soon = {"upkeep_s": 2, "redeem_before_s": 3 * HOUR, "leave_market_s": 0.1}
+    seen: list[int] = []
+
+    def redeemed(_said: list[dict[str, Any]]) -> bool:
+        seen.append(ledger.balance(me))
+        return seen[-1] > 0
+
+    working(redeemed, market=shop.server.url, **soon)
+    assert seen[-1] == 5
+
+
+def test_at_leaving_too_each_market_has_its_turn(street: Street, working: Working) -> None:
+    """The first closes its wave only when the other has paid, and that one only when it hears of the leaving."""
+    slow, good = street.opens(9, "aaaaaaaaaaaaaaaa").stranger, street.opens(3, "bbbbbbbbbbbbbbbb").stranger
+    hear, paid, close, close_slow = good.hear, good.uploaded, good._commit, slow._commit
+    early: list[CommitmentMade] = []
+    early_slow: list[CommitmentMade] = []
+
+    def heard(worker: Address, said: PollRequest) -> None:
+        hear(worker, said)
+        while said.leaving and early:
+            close(early.pop())
+
+    def uploaded(row: Row) -> None:
+        paid(row)
+        close_slow(early_slow.pop())
+
+    slow.most = good.most = 1
+    slow._commit, good._commit = early_slow.append, early.append  # type: ignore[method-assign]
+    good.hear, good.uploaded = heard, uploaded  # type: ignore[method-assign]
+    lines = working(
+        lambda _said: bool(early and early_slow),
+        market=street.markets[0].server.url,
+        markets=(street.markets[1].server.url,),
+        leases=2,
+    )
+    assert (lines[-1]["accepted"], lines[-1]["redeemed"]) == (2, "12")
+
+
+def test_a_market_that_asks_to_sign_in_elsewhere_at_the_end_keeps_no_other_voucher_from_being_redeemed(
+    street: Street, working: Working
+) -> None:
+    false, good = street.opens(9, "aaaaaaaaaaaaaaaa"), street.opens(3, "bbbbbbbbbbbbbbbb")
+
+    def earned(said: list[dict[str, Any]]) -> bool:
+        false.stranger.elsewhere = accepted(said) == 6
+        return false.stranger.elsewhere
+
+    lines = working(earned, market=false.server.url, markets=(good.server.url,))
+    assert (lines[-1]["event"], lines[-1]["redeemed"]) == ("summary", "36")
+
+
+def test_an_only_market_that_asks_to_sign_in_elsewhere_ends_the_work_and_what_it_vouchered_is_redeemed(
+    street: Street, anvil: LocalChain, tmp_path: Path, shared_child: None
+) -> None:
+    shop = street.opens(5, "aaaaaaaaaaaaaaaa")
+    paid = shop.stranger.uploaded
+
+    def uploaded(row: Row) -> None:
+        paid(row)
+        shop.stranger.elsewhere = True
+
+    shop.stranger.uploaded = uploaded  # type: ignore[method-assign]
+    settings = Settings(market=shop.server.url, data=tmp_path, rpc=anvil.url, wait_s=0.3)  # type: ignore[arg-type]
+    with pytest.raises(Untrusted, match="elsewhere"):
+        session.run(settings, None, Journal(True, StringIO()), Signals())
+    assert street.ledger.balance(address_of(street.worker)) == 5
 
 
 def test_an_announcement_that_had_no_place_yet_is_followed_when_there_is_one(
