@@ -8,9 +8,10 @@ from sqlalchemy.orm import Session
 from gradmarket.contracts import events
 from gradmarket.contracts.ledger import AccountOnChain, JobOnChain
 from gradmarket.market.terms import Address
-from gradmarket.requester.chain.desk import Desk, Kind, TransactionState
+from gradmarket.requester.chain.desk import Desk
+from gradmarket.requester.chain.money import opened_in
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Account, Job, Transaction
+from gradmarket.requester.store.tables import Account, Job
 
 
 def job(desk: Desk, job_id: str) -> None:
@@ -18,7 +19,7 @@ def job(desk: Desk, job_id: str) -> None:
     with desk.reading() as session:
         chain_job = session.get_one(Job, job_id).chain_job
         workers = [Address(worker) for worker in session.scalars(_workers(job_id))]
-        first = _opened_in(session, job_id)
+        first = opened_in(session, job_id)
     if chain_job is None:
         return
     now, refunded = desk.ledger.job(chain_job), events.all_refunded(desk.ledger, chain_job, first)
@@ -60,12 +61,6 @@ def _funded(desk: Desk, first: int, last: int) -> bool:
 
 def _workers(job_id: str) -> Select[str]:
     return select(Account.worker).where(Account.job_id == job_id)
-
-
-def _opened_in(session: Session, job_id: str) -> int | None:
-    """The block of the job's opening, where the books know it."""
-    opening = (Transaction.job_id == job_id, Transaction.kind == Kind.OPEN, Transaction.state == TransactionState.MINED)
-    return session.scalar(select(Transaction.block).where(*opening).limit(1))
 
 
 def _copy_job(row: Job, now: JobOnChain, refunded: int) -> None:

@@ -7,7 +7,7 @@ from sqlalchemy import exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import BatchState, JobState
-from gradmarket.requester.chain.desk import UNDER_WAY, Desk, Kind
+from gradmarket.requester.chain.desk import UNDER_WAY, Desk, Kind, TransactionState
 from gradmarket.requester.store import audits
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.tables import Account, Batch, Earned, Event, Job, Transaction
@@ -35,6 +35,12 @@ def with_money(session: Session) -> Sequence[Job]:
     unsettled = exists().where(Batch.job_id == Job.id, Batch.state != BatchState.SETTLED)
     statement = select(Job).where(Job.chain_job.is_not(None), ~OPENING, or_(holds, unbatched, unsettled))
     return session.scalars(statement.order_by(Job.created_at)).all()
+
+
+def opened_in(session: Session, job_id: str) -> int | None:
+    """The block of the job's opening, where the books know it."""
+    mined = (Transaction.kind == Kind.OPEN, Transaction.state == TransactionState.MINED)
+    return session.scalar(select(func.min(Transaction.block)).where(Transaction.job_id == job_id, *mined))
 
 
 def kept_back(desk: Desk, job: Job) -> bool:

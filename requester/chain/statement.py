@@ -13,9 +13,8 @@ from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, NodeR
 from gradmarket.contracts.ledger import AccountOnChain, Block, JobOnChain, Ledger
 from gradmarket.market.rules.bookkeeping import AccountFigures, Cause, JobFigures, Kind, Move, differences
 from gradmarket.market.terms import Address, Units
-from gradmarket.requester.chain.desk import Kind as Purpose
-from gradmarket.requester.chain.desk import TransactionState
-from gradmarket.requester.store.tables import Account, Batch, Earned, Job, Transaction
+from gradmarket.requester.chain.money import opened_in
+from gradmarket.requester.store.tables import Account, Batch, Earned, Job
 
 TRIES: Final = 5
 """A node that keeps no old states cannot tell a block's figures once another one follows."""
@@ -50,7 +49,7 @@ def promises(session: Session, job: Job, through: int | None = None) -> Promises
     accounts = session.scalars(select(Account).where(Account.job_id == job.id).order_by(Account.worker)).all()
     signed = {Address(row.worker) for row in accounts if row.voucher_signature is not None}
     workers = tuple(Address(row.worker) for row in accounts)
-    return Promises(job.chain_job, workers, (*earned, *_vouchered(earned, signed)), last, _opened_in(session, job.id))
+    return Promises(job.chain_job, workers, (*earned, *_vouchered(earned, signed)), last, opened_in(session, job.id))
 
 
 def figures(ledger: Ledger, promised: Promises) -> Figures:
@@ -109,9 +108,3 @@ def _vouchered(earned: list[Move], signed: set[Address]) -> list[Move]:
 
 def _last(session: Session, job_id: str) -> int:
     return session.scalar(select(func.max(Earned.id)).where(Earned.job_id == job_id)) or 0
-
-
-def _opened_in(session: Session, job_id: str) -> int | None:
-    """The block of the job's opening, where the books know it."""
-    mined = (Transaction.kind == Purpose.OPEN, Transaction.state == TransactionState.MINED)
-    return session.scalar(select(func.min(Transaction.block)).where(Transaction.job_id == job_id, *mined))

@@ -7,7 +7,7 @@ gradients stand, the revoked ones are done again, and what came after it is done
 from collections.abc import Sequence
 from functools import partial
 
-from sqlalchemy import exists, or_, select, update
+from sqlalchemy import ColumnElement, and_, exists, or_, select, update
 from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import Digest, RoundState, TaskState
@@ -29,7 +29,7 @@ def ready(session: Session, _now: float) -> Sequence[str]:
     accepted = exists().where(Task.job_id == Job.id, Task.state == TaskState.ACCEPTED)
     concerned = select(Job).where(or_(Job.rewind_to.is_not(None), accepted))
     found = [job for job in session.scalars(concerned) if jobs.spec(job).audited]
-    return [job.id for job in found if _rewinds(session, job) or _settled(session, job)]
+    return [job.id for job in found if _rewinds(session, job) or _finishes(session, job)]
 
 
 def run(context: Context, job_id: str) -> None:
@@ -92,21 +92,29 @@ def _do_again(context: Context, session: Session, job: Job, number: int, now: fl
         plan.reissue(context, session, job, task, now)
 
 
-def _settled(session: Session, job: Job) -> Sequence[Task]:
-    """Accepted tasks of rounds that nothing can take back: all of them in a job that is over and audited."""
+def _finishes(session: Session, job: Job) -> bool:
+    return bool(session.scalar(select(exists().where(_settled(session, job)))))
+
+
+def _settled(session: Session, job: Job) -> ColumnElement[bool]:
+    """Of accepted tasks in rounds that nothing can take back: all of them in a job that is over and audited."""
+    return and_(Task.job_id == job.id, Task.state == TaskState.ACCEPTED, Task.round < _revocable(session, job))
+
+
+def _revocable(session: Session, job: Job) -> int:
+    """The first round that something may take back yet, or an audit change."""
     first = audits.earliest(session, job.id)
     latest = jobs.latest_round(session, job.id)
     if latest is None or (job.ended_at is not None and first is not None) or job.rewind_to is not None:
-        return ()
+        return 0
     through = latest.number if job.ended_at is not None else latest.number - audits.BEHIND
-    before = through + 1 if first is None else min(through + 1, first)
-    settled = select(Task).where(Task.job_id == job.id, Task.state == TaskState.ACCEPTED, Task.round < before)
-    return session.scalars(settled.order_by(Task.round, Task.index, Task.attempt)).all()
+    return through + 1 if first is None else min(through + 1, first)
 
 
 def _finish(session: Session, job: Job) -> list[Digest]:
     """The tasks become final; their payloads."""
-    tasks = _settled(session, job)
+    settled = select(Task).where(_settled(session, job))
+    tasks = session.scalars(settled.order_by(Task.round, Task.index, Task.attempt)).all()
     for task in tasks:
         move(session, task, TaskState.FINAL)
     return [Digest(task.payload) for task in tasks if task.payload]

@@ -5,10 +5,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from sqlalchemy import select
+from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
-from gradmarket.market.data.manifest import Manifest
+from gradmarket.market.data.manifest import parsed
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merge import Answer, Model, Recipe, apply, merge
@@ -148,7 +148,7 @@ def _close_for_merging(context: Context, job_id: str) -> Work | None:
         )
 
 
-def _used(job_id: str, number: int):  # type: ignore[no-untyped-def]
+def _used(job_id: str, number: int) -> Select[Task]:
     return select(Task).where(Task.job_id == job_id, Task.round == number, Task.used).order_by(Task.index)
 
 
@@ -175,6 +175,6 @@ def _evaluated(context: Context, work: Work, parameters: bytes) -> dict[str, flo
     due = wanted is not None and ((work.number + 1) % wanted.every == 0 or work.number + 1 == work.spec.rounds)
     if wanted is None or not due:
         return {}
-    manifest = Manifest.model_validate_json(context.blobs.read(work.publication.manifest))
+    manifest = parsed(context.blobs.read(work.publication.manifest))
     partition = manifest.named(wanted.partition)
     return context.modelling.evaluate(context.blobs, work.publication, parameters, manifest, partition)
