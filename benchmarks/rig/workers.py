@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable
+from itertools import pairwise
 from http.client import HTTPConnection, RemoteDisconnected
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,19 +22,20 @@ from gradmarket.market.messages import Commitment
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState
 
-WIDTH = 8
-"""Of the job's hidden layer."""
+HIDDEN = (8,)
+"""The job's hidden layers."""
 
 
-def payload_of(width: int) -> bytes:
-    """Zeros for the digits' perceptron with one hidden layer: the loss, and a gradient for each parameter."""
-    return bytes(4 * (1 + (64 + 1) * width + (width + 1) * 10))
+def payload_of(*hidden: int) -> bytes:
+    """Zeros for the digits' perceptron with these hidden layers: the loss, and a gradient for each parameter."""
+    layers = pairwise((64, *hidden, 10))
+    return bytes(4 * (1 + sum((inputs + 1) * outputs for inputs, outputs in layers)))
 
 
 class Worker:
     """Takes up to `batch` leases at a time and brings them to their end together."""
 
-    def __init__(self, service: Service, batch: int = 1, payload: bytes = payload_of(WIDTH)) -> None:
+    def __init__(self, service: Service, batch: int = 1, payload: bytes = payload_of(*HIDDEN)) -> None:
         self.payload = payload
         self.uploads: list[float] = []
         """Seconds that each took."""
