@@ -18,6 +18,7 @@ FAMILIES: Final = (
     "requesters",
     "links",
     "api",
+    "audits",
     "accidents",
 )
 ABREAST: Final = 3

@@ -54,4 +54,8 @@ LINES: Final = (
     "requester's Sybils out-vote honest workers",
     "requester takes a gradient unpaid",
     "requester under-reports acceptance",
+    "forged opening vindicated",
+    "copy of an audited answer",
+    "an audit's answer sent again",
+    "a job held up by an audit elsewhere",
 )

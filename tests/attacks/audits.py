@@ -1,0 +1,154 @@
+"""Audits turned to somebody's profit: answers forged, copied or repeated, and the work of others held up."""
+
+import secrets as chance
+from collections.abc import Sequence
+
+from gradients import TRIPLED
+from puppet import HONEST, Puppet
+from registry import attack
+from scene import OVER, Posted, Scene, until
+
+from gradmarket.market.gradient.merkle import root as root_of
+from gradmarket.market.terms import Address, Digest, Hash
+from gradmarket.market.wire import AuditWork
+
+ALWAYS = {"probability": 1.0}
+NOBODY = Address("0x" + "0" * 40)
+WRONG = Digest("blake3:" + "0" * 64)
+
+
+class Auditor:
+    """The requester's, who computes one job's audits as its workers do."""
+
+    def __init__(self, job: Posted) -> None:
+        self.job, self.http = job, job.scene.requester
+        self.work: AuditWork | None = None
+
+    def claim(self) -> AuditWork | None:
+        """What it holds, or the next that is due."""
+        if self.work is None:
+            asked = {"auditor": "the attacked", "determinism_class": "cpu"}
+            found = self.http.post("/v1/audits/claim", json=asked).json()["work"]
+            self.work = AuditWork.model_validate(found) if found else None
+        return self.work
+
+    def say(self, work: AuditWork, run: int, root: Digest | None = None) -> str:
+        """One run, or what it is said to have found: whether it is to run the task again."""
+        found = root or root_of(self.job.compute(work.offer, HONEST.spoil, NOBODY, "honest"))
+        said = {"auditor": "the attacked", "run": work.run + run, "root": found}
+        answer = self.http.put(f"/v1/audits/{work.task}", json=said)
+        return ("again" if answer.json()["again"] else "enough") if answer.status_code == 200 else "refused"
+
+    def run(self) -> None:
+        """All of the next audit, where one is due, until it is judged."""
+        work = self.claim()
+        if work is not None:
+            if self.say(work, 0) == "again":
+                self.say(work, 1)
+            until(lambda: work.task in [audit["task"] for audit in self.job.told("/audits")["items"]], 20, "the audit")
+            self.work = None
+
+
+def finish(job: Posted, auditor: Auditor, *puppets: Puppet) -> None:
+    """They live, and what is accepted is audited, until the job is over."""
+
+    def over() -> bool:
+        auditor.run()
+        return job.told()["state"] in OVER
+
+    job.play(*puppets, done=over)
+
+
+def won_by_liars(job: Posted, third: Puppet, liars: Sequence[Puppet]) -> None:
+    """All hold leases and have committed, and their wave is open."""
+    job.gather(third, *liars)
+    job.commit(third, *liars)
+    job.opened(third, *liars)
+
+
+@attack(
+    "forged opening vindicated",
+    "audit failed; forger rejected 0; liars payable 10; cancelled; books balanced",
+    alone=True,
+)
+def the_right_root_for_another_seal(scene: Scene) -> str:
+    """It sealed anything, and names the right root when it is to open: the audit finds a root that it never sealed."""
+    job = scene.post(audit=ALWAYS)
+    forger, *liars = job.team(HONEST, TRIPLED, TRIPLED)
+    won_by_liars(job, forger, liars)
+    forger.poll(reveals=[forger.revelation(forger.newest(), salt=Hash(chance.token_bytes(32)))])
+    auditor = Auditor(job)
+    job.play(*liars, done=auditor.claim)
+    auditor.run()
+    scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
+    forger.poll()
+    (found,) = job.told("/audits")["items"]
+    return f"audit {found['state']}; {job.seen(forger=forger, liars=liars)}"
+
+
+@attack(
+    "copy of an audited answer",
+    "told 0 times before; vindicated payable 20; liars payable 10; honest payable 10; finished; books balanced; "
+    "told afterwards",
+    alone=True,
+)
+def the_answer_that_the_audit_found(scene: Scene) -> str:
+    """A revoked task is done again with the same seed: who could read the right root would commit to it."""
+    job = scene.post(audit=ALWAYS)
+    vindicated, *liars = job.team(HONEST, TRIPLED, TRIPLED)
+    auditor = Auditor(job)
+    job.play(vindicated, *liars, done=auditor.claim)
+    auditor.run()
+    held = vindicated.newest()
+    doors = ("/audits", "/tasks", f"/tasks/{held.lease.task}", "/verdicts")
+    before = sum(str(job.told(door)).count(held.root) for door in doors)
+    honest = job.team(HONEST, HONEST)
+    finish(job, auditor, vindicated, *honest)
+    liars[0].poll(), liars[1].poll()
+    told = job.seen(vindicated=vindicated, liars=liars, honest=honest)
+    after = any(held.root in str(job.told(door)) for door in doors)
+    return f"told {before} times before; {told}; {'told' if after else 'nothing told'} afterwards"
+
+
+@attack(
+    "an audit's answer sent again",
+    "again, again, refused, enough; audit passed; honest payable 10; finished; books balanced",
+    alone=True,
+)
+def one_wrong_run_is_said_twice(scene: Scene) -> str:
+    """Only two runs convict: the same one said again, or said otherwise, is still one."""
+    job = scene.post(audit=ALWAYS)
+    honest = job.team(HONEST, HONEST, HONEST)
+    auditor = Auditor(job)
+    job.play(*honest, done=auditor.claim)
+    work = auditor.claim()
+    assert work is not None
+    said = [auditor.say(work, *run) for run in ((0, WRONG), (0, WRONG), (0,), (1,))]
+    finish(job, auditor, *honest)
+    (found,) = job.told("/audits")["items"]
+    return f"{', '.join(said)}; audit {found['state']}; {job.seen(honest=honest)}"
+
+
+@attack(
+    "a job held up by an audit elsewhere",
+    "audit failed; the other finished with 0 audits; books balanced",
+    alone=True,
+)
+def liars_at_work_where_nobody_audits(scene: Scene) -> str:
+    """What they were paid for in a job without audits is not reopened: no auditor would ever come there."""
+    job = scene.post(audit=ALWAYS)
+    other = scene.post(tasks_per_round=2, deadlines={"lease_s": 4, "wave_s": 4, "upload_s": 4})
+    third, *liars = job.team(HONEST, TRIPLED, TRIPLED)
+    same = [Puppet(other, TRIPLED, liar.key) for liar in liars]
+    for liar, mate in zip(liars, same, strict=True):
+        mate.held = liar.held  # a poll tells a worker of all its jobs
+    mates = [other.puppet(), *same]
+    other.play(*mates, done=lambda: "accepted" in str(other.told("/tasks")) or other.told()["state"] in OVER)
+    auditor = Auditor(job)
+    job.play(third, *liars, done=auditor.claim)
+    auditor.run()
+    other.play(*mates, *other.team(HONEST, HONEST))
+    (found,) = job.told("/audits")["items"]
+    scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
+    there = f"the other {other.told()['state']} with {len(other.told('/audits')['items'])} audits"
+    return f"audit {found['state']}; {there}; {other.balanced()}"
