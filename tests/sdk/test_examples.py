@@ -7,6 +7,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import torch
 from conftest import ALONE
 from typer.testing import CliRunner
 
@@ -44,3 +45,18 @@ def test_digits_by_an_mlp(tmp_path: Path, market: Market) -> None:
     assert answer.exit_code == 0, answer.output
     ended = market.job(answer.stdout.strip()).watch()
     assert ended["metrics"]["accuracy"] > 0.3
+
+
+def test_a_frozen_hugging_face_model_learns_by_its_low_rank_additions_alone(
+    capsys: pytest.CaptureFixture[str], market: Market
+) -> None:
+    lora = example("lora")
+    job = market.job(lora["main"](3, depth=1, steps=60, replication=ALONE).id)
+    found, before = (float(part.split()[-1]) for part in capsys.readouterr().out.splitlines()[-1].split(","))
+    assert found < before - 0.5
+    early, late = lora["Language"](1), lora["Language"](1)
+    for model, number in ((early, 0), (late, 2)):
+        model.add_low_rank()
+        job.load_into(model, after_round=number)
+    changed = {name for name, value in late.state_dict().items() if not torch.equal(value, early.state_dict()[name])}
+    assert changed == {name for name, parameter in late.named_parameters() if parameter.requires_grad}
