@@ -17,7 +17,7 @@ from gradmarket.market.rules.verifiers import exact
 from gradmarket.market.signing import Domain, Struct, digest
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
 from gradmarket.market.wire import NO_ROOT, AddressField, HashField, OfferFields, SignatureField, hash_of
-from gradmarket.worker.checks import PROMISES, leads_to, signed
+from gradmarket.worker.checks import PROMISES, signed
 
 
 class Told(BaseModel):
@@ -135,7 +135,7 @@ def _waves(case: Case) -> Iterator[str]:
         commitments = secrets.digest_of(waved)
         if commitments != wave.commitments:
             yield f"wave {wave.number} closed over other commitments"
-        if not leads_to(wave.secret, wave.number, case.evidence.offer.anchor):
+        if not secrets.leads_to(wave.secret, wave.number, case.evidence.offer.anchor):
             yield f"wave {wave.number}: its secret does not lead to the offer's anchor"
         if secrets.wave_seed(wave.secret, commitments) != wave.seed:
             yield f"wave {wave.number}: another seed than its secret and commitments give"
@@ -199,7 +199,7 @@ def _draw(case: Case) -> Iterator[str]:
         yield "the link that draws audits is not shown, though the task is over"
     if link is None or evidence.root is None:
         return
-    if not leads_to(link, case.publication.spec.replication.max_replicas, evidence.offer.anchor):
+    if not secrets.leads_to(link, case.publication.spec.replication.max_replicas, evidence.offer.anchor):
         yield "the link that draws audits does not lead to the offer's anchor"
     if evidence.audit_rate != promised:
         yield f"it was drawn with the probability {evidence.audit_rate}, the job promises another"

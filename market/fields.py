@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from gradmarket.market.terms import Amount
 
@@ -50,6 +50,12 @@ def holds_no_number(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(holds_no_number(part) for part in value.values())
     return isinstance(value, list | tuple) and any(holds_no_number(part) for part in value)
+
+
+def first_fault(error: ValidationError, *within: str) -> tuple[str, str]:
+    """The field that was refused first, as a dotted path beneath `within`, and why."""
+    fault = error.errors()[0]
+    return ".".join((*within, *map(str, fault["loc"]))), fault["msg"].removeprefix("Value error, ")
 
 
 class Part(BaseModel):

@@ -44,7 +44,6 @@ HashField = Annotated[Hash, *_hex_bytes(32)]
 SignatureField = Annotated[bytes, *_hex_bytes(65)]
 AddressField = Annotated[Address, Field(pattern=r"^0x[0-9a-fA-F]{40}$")]
 UnitsField = Annotated[Units, Field(ge=0, lt=2**63)]
-Id = Annotated[str, Field(pattern=r"^[a-z0-9-]{1,64}$")]
 ReplicaField = Annotated[ReplicaId, Field(pattern=r"^[0-9A-Za-z-]{1,128}$")]
 JobField = Annotated[JobId, Field(pattern=r"^[0-9A-Za-z-]{1,64}$")]
 NO_NUL: Final = r"^[^\x00]*$"

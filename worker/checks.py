@@ -6,12 +6,11 @@ from typing import Final
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.messages import Offer, Outcome, Voucher
 from gradmarket.market.rules.lifecycle import PAID
-from gradmarket.market.rules.secrets import digest_of, tagged
+from gradmarket.market.rules.secrets import digest_of, leads_to
 from gradmarket.market.signing import Domain, Struct, check, digest
 from gradmarket.market.terms import Address, Hash, ReplicaState, Units
 from gradmarket.market.wire import VerdictTold, WaveOpened, hash_of
 
-MAX_WAVES: Final = 64
 JUDGED: Final = frozenset({ReplicaState.AGREE, ReplicaState.REJECTED, *PAID})
 """States that only a signed verdict brings, but for a rejection of what did not open its commitment."""
 BEFORE_REVEAL: Final = frozenset({ReplicaState.LEASED, ReplicaState.COMMITTED})
@@ -61,15 +60,6 @@ def wave(domain: Domain, offer: Offer, opened: WaveOpened, me: tuple[Address, Ha
         return Breach.LEFT_OUT
     struct = opened.struct(digest(domain, offer), digest_of(commitments))
     return None if signed(domain, struct, opened.signature, signer) else Breach.UNSIGNED_WAVE
-
-
-def leads_to(link: Hash, wave_number: int, anchor: Hash) -> bool:
-    """Whether `link` is link `wave_number`, counted from 0, of the hash chain that ends in `anchor`."""
-    if not 0 <= wave_number < MAX_WAVES:
-        return False
-    for _ in range(wave_number + 1):
-        link = tagged("link", link)
-    return link == anchor
 
 
 def verdict(domain: Domain, offer: Offer, told: VerdictTold, worker: Address, signer: Address) -> Breach | None:

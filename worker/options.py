@@ -9,6 +9,7 @@ import typer
 from pydantic import ValidationError
 
 from gradmarket.market.errors import MarketError
+from gradmarket.market.fields import first_fault
 from gradmarket.worker.settings import Settings
 from gradmarket.worker.signals import LeaveNow
 
@@ -26,8 +27,7 @@ def settings_of(**given: Any) -> Settings:
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
-        problem = error.errors()[0]
-        raise typer.BadParameter(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
+        raise typer.BadParameter(": ".join(first_fault(error))) from error
 
 
 @contextmanager

@@ -5,8 +5,8 @@ import os
 import threading
 import time
 from collections.abc import Iterable
-from itertools import pairwise
 from http.client import HTTPConnection, RemoteDisconnected
+from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
 

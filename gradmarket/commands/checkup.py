@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
+from gradmarket.market.fields import first_fault
 from gradmarket.requester.settings import Settings
 from gradmarket.requester.store.session import connect
 
@@ -73,9 +74,9 @@ def configured() -> Settings | Finding:
     try:
         return Settings()
     except ValidationError as error:
-        first = error.errors()[0]
-        name = "GRADMARKET_" + "_".join(str(part) for part in first["loc"]).upper()
-        return Finding("settings", f"{name}: {first['msg']}", f"set {name} anew; `gradmarket settings` lists them all")
+        field, fault = first_fault(error, "gradmarket")
+        name = field.replace(".", "_").upper()
+        return Finding("settings", f"{name}: {fault}", f"set {name} anew; `gradmarket settings` lists them all")
 
 
 def database(settings: Settings, path: Path) -> Finding:

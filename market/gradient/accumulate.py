@@ -13,10 +13,9 @@ partial sum at most 2^52 u: overflow is impossible. What the rounding leaves, at
 with a finer unit.
 """
 
-import copy
 import math
 from collections.abc import Sequence
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +67,7 @@ class Accumulator:
         """Count one more. Raises PayloadRefused, unchanged, on NaN, |x| > limit, another shape, or one too many."""
         self._check_room(1)
         self._check(vector)
-        self._fold_whole(vector, np.add)
+        self._fold_whole(vector)
         self.count += 1
 
     def extend(self, vectors: Sequence[Vector]) -> None:
@@ -80,16 +79,8 @@ class Accumulator:
         for part in chunks(self.size, STEP):
             for vector in vectors:
                 self._check_range(vector[part])
-                self._fold(vector, part, np.add, scratch)
+                self._fold(vector, part, scratch)
         self.count += len(vectors)
-
-    def subtract(self, vector: Vector) -> None:
-        """Undo one `add` of the same vector exactly, as if it had never come. Raises PayloadRefused as `add` does."""
-        self._check(vector)
-        if self.count == 0:
-            raise PayloadRefused("nothing was added that could be subtracted")
-        self._fold_whole(vector, np.subtract)
-        self.count -= 1
 
     def mean(self) -> Vector:
         """float32, the sum over the count. Raises PayloadRefused where nothing was added."""
@@ -104,17 +95,6 @@ class Accumulator:
                 ours += self._sum(limb, part, whole[:length], coarser[:length])
             mean[part] = np.divide(ours, self.count, out=ours)
         return mean
-
-    def __add__(self, other: Self) -> Self:
-        """The sum of both. Raises PayloadRefused where they were made differently or have too many addends together."""
-        if (self.size, self.addends, self._units) != (other.size, other.addends, other._units):
-            raise PayloadRefused("the sums differ in size, unit or addends")
-        if self.count + other.count > self.addends:
-            raise PayloadRefused(f"together they have more than {self.addends} addends")
-        both = copy.copy(self)
-        both._sums = self._sums + other._sums
-        both.count = self.count + other.count
-        return both
 
     def _check_room(self, more: int) -> None:
         if self.count + more > self.addends:
@@ -135,25 +115,25 @@ class Accumulator:
         if not (float(part.max()) <= self.limit and float(part.min()) >= -self.limit):
             raise PayloadRefused(f"an element is not within {self.limit}")
 
-    def _fold_whole(self, vector: Vector, combine: np.ufunc) -> None:
+    def _fold_whole(self, vector: Vector) -> None:
         scratch = np.empty(STEP)
         for part in chunks(self.size, STEP):
-            self._fold(vector, part, combine, scratch)
+            self._fold(vector, part, scratch)
 
-    def _fold(self, vector: Vector, part: slice, combine: np.ufunc, scratch: NDArray[np.float64]) -> None:
+    def _fold(self, vector: Vector, part: slice, scratch: NDArray[np.float64]) -> None:
         left = scratch[: part.stop - part.start]
         if len(self._shifts) == 1:
             np.add(vector[part], np.float64(self._shifts[0]), out=left)  # of float64: a float32 is widened first
-            combine(self._sums[0][part], left.view(np.int64), out=self._sums[0][part])
+            np.add(self._sums[0][part], left.view(np.int64), out=self._sums[0][part])
             return
         np.copyto(left, vector[part])
         for shift, sums in zip(self._shifts[:-1], self._sums[:-1], strict=True):
             whole = left + shift
-            combine(sums[part], whole.view(np.int64), out=sums[part])
+            np.add(sums[part], whole.view(np.int64), out=sums[part])
             np.subtract(whole, shift, out=whole)
             np.subtract(left, whole, out=left)
         np.add(left, self._shifts[-1], out=left)
-        combine(self._sums[-1][part], left.view(np.int64), out=self._sums[-1][part])
+        np.add(self._sums[-1][part], left.view(np.int64), out=self._sums[-1][part])
 
     def _sum(self, limb: int, part: slice, whole: NDArray[np.int64], out: NDArray[np.float64]) -> NDArray[np.float64]:
         """The sum of one limb into `out`, exact; `whole` is written over."""

@@ -10,6 +10,7 @@ One link more than there can be waves draws whether the accepted task is audited
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from blake3 import blake3
 
@@ -17,6 +18,8 @@ from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.terms import Address, Hash
 
 Sealed = tuple[Address, Hash]
+MAX_LINKS: Final = 64
+"""Of a chain that a stranger names: who follows it hashes no more often."""
 
 
 def tagged(tag: str, *parts: bytes) -> Hash:
@@ -45,9 +48,18 @@ def of_task(secret: Hash, max_replicas: int) -> tuple[Hash, ...]:
     return links(secret, max_replicas + 1)
 
 
-def opens(link: Hash, opened_before: Hash) -> bool:
-    """Whether `link` is the one behind `opened_before` (the anchor, or the wave before)."""
-    return tagged("link", link) == opened_before
+def anchor_of_task(secret: Hash, max_replicas: int) -> Hash:
+    """What the task's offer commits to."""
+    return anchor(secret, max_replicas + 1)
+
+
+def leads_to(link: Hash, number: int, anchor: Hash) -> bool:
+    """Whether `link` is link `number`, counted from 0, of the chain that ends in `anchor`; false beyond `MAX_LINKS`."""
+    if not 0 <= number < MAX_LINKS:
+        return False
+    for _ in range(number + 1):
+        link = tagged("link", link)
+    return link == anchor
 
 
 def seal(offer: Hash, worker: Address, salt: Hash, payload_root: Hash) -> Hash:

@@ -128,7 +128,7 @@ def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: 
         parameters=hash_of(Digest(row.parameters)),
         seed=secrets.task_seed(spec.seed, row.number, index),
         price=Units(row.price),
-        anchor=secrets.anchor(secret, spec.replication.max_replicas + 1),
+        anchor=secrets.anchor_of_task(secret, spec.replication.max_replicas),
         lease_seconds=spec.deadlines.lease_s,
         wave_seconds=spec.deadlines.wave_s,
         upload_seconds=spec.deadlines.upload_s,

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from gradmarket.market import plugins
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused, MarketError, Refused
+from gradmarket.market.fields import first_fault
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merge import Move, begin
@@ -59,8 +60,17 @@ def admit(context: Context, spec: JobSpec) -> Admitted:
     unit = Amount(int(context.chain_facts.unit))
     for field, amount in spec.price.prices.items():
         payment.in_units(field, amount, unit, payment.MAX_PRICE)
+    _takes_stakes(context, spec, unit)
     most = payment.in_units("price", spec.price.most, unit, payment.MAX_PRICE)
     return Admitted(unit, most, payment.in_units("budget", spec.deposit, unit))
+
+
+def _takes_stakes(context: Context, spec: JobSpec, unit: Amount) -> None:
+    if spec.stake is None:
+        return
+    payment.in_units("stake.bond", spec.stake.bond, unit)
+    if context.settings.owner is not None:
+        raise JobRefused("stake", "only who owns a job can accuse, and this service's jobs belong to a key elsewhere")
 
 
 def _plugin(field: str, load: object) -> None:
@@ -83,8 +93,7 @@ def chosen(field: str, wanted: InnerOptimizer) -> Move:
     except Refused as error:
         raise JobRefused(f"{field}.name", error.detail) from error
     except ValidationError as error:
-        first = error.errors()[0]
-        raise JobRefused(".".join([field, *(str(part) for part in first["loc"])]), first["msg"]) from error
+        raise JobRefused(*first_fault(error, field)) from error
 
 
 def ready(session: Session, _now: float) -> Sequence[str]:

@@ -14,18 +14,23 @@ ONE, OTHER = Address("0x" + "1" * 40), Address("0x" + "2" * 40)
 
 @given(hashes, st.integers(1, 8))
 def test_every_wave_opens_the_link_behind_the_one_before(secret: Hash, waves: int) -> None:
-    opened = secrets.anchor(secret, waves)
-    for link in secrets.links(secret, waves):
-        assert secrets.opens(link, opened)
-        opened = link
+    anchor = secrets.anchor(secret, waves)
+    for number, link in enumerate(secrets.links(secret, waves)):
+        assert secrets.leads_to(link, number, anchor)
+        assert not secrets.leads_to(link, number + 1, anchor)
 
 
 @given(hashes, hashes)
 def test_a_requester_cannot_open_another_secret(secret: Hash, other: Hash) -> None:
     anchor = secrets.anchor(secret, 3)
     links = secrets.links(secret, 3)
-    assert not secrets.opens(links[1], anchor)
-    assert other == links[0] or not secrets.opens(other, anchor)
+    assert not secrets.leads_to(links[1], 0, anchor)
+    assert other == links[0] or not secrets.leads_to(other, 0, anchor)
+
+
+@given(hashes, st.integers(-(2**70), -1) | st.integers(secrets.MAX_LINKS, 2**70))
+def test_a_number_that_no_chain_has_is_not_followed(secret: Hash, number: int) -> None:
+    assert not secrets.leads_to(secret, number, secrets.anchor(secret, 1))
 
 
 @given(hashes, hashes, hashes, hashes)

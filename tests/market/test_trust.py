@@ -12,7 +12,7 @@ from gradmarket.market.errors import IllegalTransition, Refused
 from gradmarket.market.rules import auditing, exposure, replication, reputation
 from gradmarket.market.rules.replication import STRANGER, Lead, Plan, adaptive, audited, fixed
 from gradmarket.market.rules.reputation import NEWCOMER, Record, standing
-from gradmarket.market.rules.secrets import anchor, links, opens, tagged
+from gradmarket.market.rules.secrets import anchor, leads_to, links, tagged
 from gradmarket.market.terms import Hash
 
 EVIDENCE = st.floats(0, 1e5)
@@ -173,9 +173,9 @@ def test_the_requester_can_open_only_the_link_that_it_committed_to() -> None:
     """It cannot choose, after it has seen who answered, a secret that spares a friend."""
     secret = Hash(b"s" * 32)
     first, second = links(secret, 2)
-    assert opens(first, anchor(secret, 2))
-    assert opens(second, first)
-    assert not opens(tagged("link", Hash(b"t" * 32)), anchor(secret, 2))
+    assert leads_to(first, 0, anchor(secret, 2))
+    assert leads_to(second, 1, anchor(secret, 2))
+    assert not leads_to(tagged("link", Hash(b"t" * 32)), 1, anchor(secret, 2))
 
 
 def test_most_lies_of_a_liar_are_found_before_they_are_final_and_the_cost_is_under_a_tenth() -> None:

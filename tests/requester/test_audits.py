@@ -19,7 +19,6 @@ from gradmarket.requester.api.jobs import evidence_of
 from gradmarket.requester.api.jobs import tasks as tasks_told
 from gradmarket.requester.stages import aggregate, audit
 from gradmarket.requester.store.tables import Earned, Job, Reputation, Round, Task
-from gradmarket.worker import checks
 
 LIE = scaled(3.0)
 ANOTHER = "00000000000000bb"
@@ -409,7 +408,7 @@ def test_the_draw_is_committed_to_in_the_offer_and_can_be_checked_by_any_worker(
     audited = {audit.task_id for audit in audits_of(floor)}
     for task in floor.tasks(Task.root.is_not(None)):
         link = secrets.of_task(Hash(task.secret), 5)[-1]
-        assert checks.leads_to(link, 5, Hash(bytes.fromhex(task.offer["anchor"][2:])))
+        assert secrets.leads_to(link, 5, Hash(bytes.fromhex(task.offer["anchor"][2:])))
         root = Hash(bytes.fromhex((task.root or "")[7:]))
         assert auditing.drawn(link, Hash(task.offer_digest), root, 0.5) == (task.id in audited)
 

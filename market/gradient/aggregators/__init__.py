@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gradmarket.market import plugins
 from gradmarket.market.errors import JobRefused, Refused
+from gradmarket.market.fields import first_fault
 from gradmarket.market.gradient.arrays import Vector
 
 
@@ -103,8 +104,7 @@ def configured(name: str, settings: Mapping[str, Any], fewest: int, most: int) -
         chosen: Settings = rule.Settings(**settings)
         chosen.check(fewest, most)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise JobRefused(".".join(["aggregator", *(str(part) for part in first["loc"])]), first["msg"]) from error
+        raise JobRefused(*first_fault(error, "aggregator")) from error
     except Refused as error:
         raise JobRefused("aggregator", f"{name}: {error.detail}") from error
     return rule, chosen

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import nn
 
 from gradmarket.market.errors import JobRefused
+from gradmarket.market.fields import first_fault
 
 Width = Annotated[int, Field(ge=1, le=65_536)]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -28,6 +29,4 @@ def parsed(kind: type[Parsed], arguments: Mapping[str, Any]) -> Parsed:
     try:
         return kind.model_validate(dict(arguments))
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(("model.arguments", *(str(part) for part in first["loc"])))
-        raise JobRefused(field, first["msg"]) from None
+        raise JobRefused(*first_fault(error, "model.arguments")) from None

@@ -15,7 +15,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from gradmarket.market import plugins
 from gradmarket.market.errors import Refused
-from gradmarket.market.fields import AMOUNT_SCHEMA, Name, Part
+from gradmarket.market.fields import AMOUNT_SCHEMA, Name, Part, first_fault
 from gradmarket.market.terms import Amount
 
 PLAIN = "fixed"
@@ -96,9 +96,8 @@ class Price(BaseModel):
         except Refused as error:
             raise ValueError(error.detail) from error
         except ValidationError as error:
-            fault = error.errors()[0]
-            field = "".join(f"{part}: " for part in fault["loc"] if named != PLAIN)
-            raise ValueError(field + fault["msg"].removeprefix("Value error, ")) from error
+            field, fault = first_fault(error)
+            raise ValueError(f"{field}: {fault}" if field and named != PLAIN else fault) from error
         return {"name": named, **settings.model_dump(mode="json")}
 
     @model_serializer(mode="plain")
