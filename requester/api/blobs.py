@@ -11,6 +11,7 @@ from gradmarket.market.terms import Digest
 from gradmarket.requester.api.auth import ANYONE, ROLE, Anyone, Requester
 from gradmarket.requester.api.problems import Responses, answers
 from gradmarket.requester.api.state import Here
+from gradmarket.requester.api.streams import streamed
 from gradmarket.requester.context import Context
 
 router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
@@ -73,10 +74,7 @@ def served(context: Context, digest: Digest, name: str | None) -> Response:
 async def put(context: Here, _who: Requester, request: Request, digest: DigestPath) -> Response:
     limit = context.settings.max_blob_bytes
     with context.blobs.receive() as incoming:
-        async for chunk in request.stream():
-            if incoming.length + len(chunk) > limit:
-                raise HTTPException(413, f"a blob has at most {limit} bytes")
-            incoming.write(chunk)
+        await streamed(request, limit, f"a blob has at most {limit} bytes", incoming.write)
         try:
             await run_in_threadpool(context.blobs.keep, incoming, Digest(digest))
         except Conflict as error:

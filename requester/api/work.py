@@ -15,6 +15,7 @@ from gradmarket.requester.api.blobs import UPLOAD
 from gradmarket.requester.api.pages import MOST
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
+from gradmarket.requester.api.streams import streamed
 from gradmarket.requester.bell import rung_within, worker_topic
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
@@ -87,10 +88,10 @@ async def _take(context: Context, request: Request, want: deliver.Wanted) -> Upl
 
 
 async def _receive(request: Request, incoming: Incoming, hasher: RootHasher, length: int) -> None:
-    async for chunk in request.stream():
-        if incoming.length + len(chunk) > length:
-            raise HTTPException(413, f"a payload of this job has {length} bytes")
-        hasher.update(chunk)
-        incoming.write(chunk)
-    if incoming.length != length:
-        raise HTTPException(400, f"{incoming.length} bytes came of {length}: send them again")
+    def take(block: bytearray) -> None:
+        hasher.update(block)
+        incoming.write(block)
+
+    came = await streamed(request, length, f"a payload of this job has {length} bytes", take)
+    if came != length:
+        raise HTTPException(400, f"{came} bytes came of {length}: send them again")
