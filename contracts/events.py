@@ -21,6 +21,8 @@ from gradmarket.market.terms import Address, Amount, Hash, Units
 
 SPAN: Final = 5_000
 """Blocks in one question: public nodes refuse long ones."""
+OF_AN_ACCOUNT: Final = ("Paid", "Released", "Joined", "Left", "Freed", "Accused", "Slashed")
+"""Events that name a job and a worker of it, and change what either may take out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +114,21 @@ def all_refunded(ledger: Ledger, job: int, first: int | None = None) -> Units:
 
 
 def accounts_touched(ledger: Ledger, first: int, last: int) -> set[tuple[int, Address]]:
-    """Jobs and workers whose accounts were paid from or released in these blocks."""
-    named = [
-        (args["jobId"], args["worker"])
-        for name in ("Paid", "Released")
-        for args in _asked(ledger, name, {}, first, last)
-    ]
-    return set(named)
+    """Jobs and workers whose accounts were paid from or released, or whose stakes changed, in these blocks."""
+    named = {_event(ledger, name) for name in OF_AN_ACCOUNT}
+    by_topic = {HexBytes(keccak(text=event.signature)): event for event in named}
+    found = set()
+    for at in range(first, last + 1, SPAN):
+        with node_errors():
+            asked = {"address": ledger.deployment.contract, "topics": [list(by_topic)]}
+            logs = ledger.web3.eth.get_logs({"fromBlock": at, "toBlock": min(last, at + SPAN - 1), **asked})
+        found |= {(args["jobId"], args["worker"]) for args in (_args(by_topic, log) for log in logs)}
+    return found
+
+
+def joined(ledger: Ledger, worker: Address) -> list[int]:
+    """Every job that the worker ever put a stake at risk in."""
+    return sorted({args["jobId"] for args in _asked(ledger, "Joined", {"worker": worker})})
 
 
 def find_opened(ledger: Ledger, requester: Address, spec_digest: Hash) -> JobOpened | None:
@@ -161,6 +171,10 @@ def settled_groups(ledger: Ledger, job: int, batch: int) -> list[Group]:
 def batches_crediting(ledger: Ledger, job: int, worker: Address) -> set[int]:
     """The batches of the job that name gradients of `worker`."""
     return {args["batch"] for args in _asked(ledger, "GradientsAccepted", {"jobId": job, "worker": worker})}
+
+
+def _args(by_topic: dict[HexBytes, ContractEvent], log: Any) -> Any:
+    return by_topic[log["topics"][0]].process_log(log)["args"]
 
 
 def _opened(log: Any) -> JobOpened:

@@ -15,6 +15,7 @@ from gradmarket.market.fields import AmountField, Chosen, Count, Name, Part, hol
 from gradmarket.market.rules import replication
 from gradmarket.market.rules.pricing import Price
 from gradmarket.market.rules.replication import STRANGER, Lead, Plan, audited, fixed
+from gradmarket.market.stakes import Stakes
 from gradmarket.market.step import Optimizer, Step
 from gradmarket.market.terms import Amount, Digest
 
@@ -166,6 +167,7 @@ class JobSpec(Part):
     replication: Replication = FixedReplication()
     verifier: Verifier = Verifier()
     audit: Audit | None = None
+    stake: Stakes | None = None
     separation: tuple[Separation, ...] = ("payout",)
     norm_bound: float = Field(default=1000.0, gt=0, le=1e9)
     price: Price
@@ -188,6 +190,8 @@ class JobSpec(Part):
             raise ValueError("min_tasks: more than tasks_per_round")
         if self.downlink.codec != "fp32":
             raise ValueError("downlink.codec: only fp32 is offered")
+        if self.stake is not None and not self.audited:
+            raise ValueError("stake: only an audit finds what it is lost for, and no task is audited")
         if any(isinstance(rule, StopAtMetric) for rule in self.stop) and self.evaluation is None:
             raise ValueError("stop: a metric is watched only where evaluation names a partition")
         return self

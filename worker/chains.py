@@ -20,5 +20,11 @@ def find(folder: Path, instance: Hash) -> ChainFacts:
     return ChainFacts.model_validate_json(path.read_bytes())
 
 
+def kept(folder: Path) -> list[ChainFacts]:
+    """Every one of them, in the order of their instances."""
+    files = sorted((folder / "chains").glob("*.json"))
+    return [ChainFacts.model_validate_json(path.read_bytes()) for path in files]
+
+
 def _path(folder: Path, instance: Hash) -> Path:
     return folder / "chains" / f"{instance.hex()}.json"

@@ -10,6 +10,7 @@ from eth_keys.datatypes import PrivateKey
 
 from gradmarket.contracts import claims
 from gradmarket.contracts.errors import ChainError
+from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import fund_gas
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS
 from gradmarket.contracts.transactions import mined
@@ -21,6 +22,12 @@ from gradmarket.worker.vouchers import Account, Book, value
 
 LOCAL_GAS_WEI: Final = 10**18
 LOW_GAS_WEI: Final = 10**16
+
+
+def get_gas(ledger: Ledger, address: Address) -> None:
+    """On a local chain a worker without gas money gets some."""
+    if ledger.deployment.chain_id in LOCAL_CHAIN_IDS and ledger.gas_money(address) < LOW_GAS_WEI:
+        fund_gas(ledger.web3, address, LOCAL_GAS_WEI)
 
 
 class Purse:
@@ -50,10 +57,7 @@ class Purse:
 
     def get_gas(self) -> None:
         """On a local chain a worker without gas money gets some, and nothing else."""
-        ledger = self._sight.ledger
-        local = ledger.deployment.chain_id in LOCAL_CHAIN_IDS
-        if local and ledger.gas_money(self.address) < LOW_GAS_WEI:
-            fund_gas(ledger.web3, self.address, LOCAL_GAS_WEI)
+        get_gas(self._sight.ledger, self.address)
 
     def name_payout(self) -> None:
         """Registers the payout address with the contract, once; for this gas is paid. Raises ChainError."""

@@ -1,7 +1,8 @@
 """How a worker stands in every job of its book: by its own records, and by the chain where a node tells it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from gradmarket.contracts import stakes
@@ -12,7 +13,9 @@ from gradmarket.worker.chain import choose_rpc, join
 from gradmarket.worker.records import Record
 from gradmarket.worker.report import Money
 from gradmarket.worker.settings import Settings
+from gradmarket.worker.stake import Pledge
 from gradmarket.worker.vouchers import Account, Book, value
+from gradmarket.worker.wallet import Wallet
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,39 @@ def _standing(settings: Settings, me: Address, account: Account, kept: list[Reco
         **onchain,
     )
     return standing, money
+
+
+@dataclass(frozen=True)
+class Risk:
+    """What of the stake one job can slash, in the smallest unit; `locked_until` in Unix seconds, 0 before it leaves."""
+
+    chain_id: int
+    chain_job: int
+    at_risk: str
+    accused: str
+    locked_until: int
+    money: str
+
+    def text(self) -> str:
+        until = f", locked until {datetime.fromtimestamp(self.locked_until, UTC):%Y-%m-%d %H:%M} UTC"
+        accused = f", {self.accused} of the smallest unit of it accused" if int(self.accused) else ""
+        return f"stake: {self.money} at risk in job {self.chain_job} of chain {self.chain_id}{accused}" + (
+            until if self.locked_until else ""
+        )
+
+
+def staked(settings: Settings, wallet: Wallet, say: Callable[[str], None]) -> Iterator[Risk]:
+    """By the chains where the worker staked or earned; of one that does not answer it says so."""
+    for facts in chains.kept(settings.data):
+        try:
+            parts = list(Pledge(join(choose_rpc(settings.node, facts), facts), wallet.key).parts())
+        except MarketError as error:
+            say(f"stakes on chain {facts.chain_id} are not known: {error}")
+            continue
+        money = Money(facts.symbol, facts.decimals)
+        for part in parts:
+            sums = (str(part.at_risk), str(part.accused))
+            yield Risk(facts.chain_id, part.chain_job, *sums, part.locked_until, money.text(part.at_risk))
 
 
 def _refusal(record: Record) -> Refusal:

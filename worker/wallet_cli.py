@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -9,7 +10,9 @@ from pydantic import SecretStr
 
 from gradmarket.contracts import keystore
 from gradmarket.market.errors import Refused
-from gradmarket.worker import wallet
+from gradmarket.market.terms import Amount, JobId
+from gradmarket.worker import chains, wallet
+from gradmarket.worker.chain import choose_rpc, join
 from gradmarket.worker.options import (
     DataOption,
     JsonOption,
@@ -20,9 +23,10 @@ from gradmarket.worker.options import (
     told,
 )
 from gradmarket.worker.redeem import redeem_all
-from gradmarket.worker.report import Journal, totals
+from gradmarket.worker.report import Journal, Money, totals
 from gradmarket.worker.settings import Settings
-from gradmarket.worker.standing import standings
+from gradmarket.worker.stake import Pledge, offered
+from gradmarket.worker.standing import staked, standings
 from gradmarket.worker.verify import Verifier
 from gradmarket.worker.vouchers import Book
 from gradmarket.worker.wallet import Wallet
@@ -68,16 +72,66 @@ def show(
     with told():
         settings = unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
         key = wallet.load(settings.data, settings.secret)
-        jobs = list(standings(settings, key.address))
+        jobs, risks = list(standings(settings, key.address)), list(staked(settings, key, partial(typer.echo, err=True)))
         if as_json:
             sums = totals(Book(settings.data / "book.json").accounts)
             money = {"earned": str(sums.earned), "redeemed": str(sums.redeemed)}
             counts = {"accepted": sums.accepted, "rejected": sums.rejected}
-            typer.echo(json.dumps({**_facts(key), **money, **counts, "jobs": [asdict(job) for job, _ in jobs]}))
+            lists = {"jobs": [asdict(job) for job, _ in jobs], "stakes": [asdict(risk) for risk in risks]}
+            typer.echo(json.dumps({**_facts(key), **money, **counts, **lists}))
             return
     typer.echo(key.backup())
     for job, token in jobs:
         typer.echo(job.text(token))
+    for risk in risks:
+        typer.echo(risk.text())
+
+
+@app.command()
+def stake(
+    job: Annotated[str, typer.Argument(help="The job's id at the market.")],
+    amount: Annotated[int, typer.Argument(min=1, help="In the token's smallest unit.")],
+    market: Annotated[str | None, typer.Option(help="Address of the requester's service.")] = None,
+    rpc: RpcOption = None,
+    data: DataOption = None,
+    passphrase_file: PassphraseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put money at risk in a job: it is slashed if an audit finds the worker's gradient wrong and it does not contest.
+
+    Under `adaptive` replication it buys work of one's own, audited less as the record grows.
+    """
+    settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
+    with told():
+        settings = unlocked(settings)
+        key, wanted = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
+        ledger = join(choose_rpc(settings.node, wanted.facts), wanted.facts)
+        chains.keep(settings.data, wanted.facts)
+        Pledge(ledger, key.key).put(wanted, Amount(amount))
+        sum_ = Money(wanted.facts.symbol, wanted.facts.decimals).text(amount)
+        deciding = f"{wanted.terms.threshold} of {', '.join(wanted.terms.validators)}"
+        text = f"{sum_} at risk in job {job}; a contested accusation is decided by {deciding}."
+        Journal(as_json).say("staked", text, job=job, chain_job=wanted.chain_job, amount=str(amount))
+
+
+@app.command()
+def unstake(
+    rpc: RpcOption = None,
+    data: DataOption = None,
+    passphrase_file: PassphraseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Leave every job, and take out of the stake what no job can slash any more. Once more when the locks are over."""
+    settings, journal = settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file), Journal(as_json)
+    with told():
+        settings = unlocked(settings)
+        key = wallet.load(settings.data, settings.secret)
+        for facts in chains.kept(settings.data):
+            pledge = Pledge(join(choose_rpc(settings.node, facts), facts), key.key)
+            out = pledge.take_out(lambda text: journal.say("left", text))
+            journal.say("unstaked", f"{Money(facts.symbol, facts.decimals).text(out)} taken out.", amount=str(out))
+        for risk in staked(settings, key, partial(typer.echo, err=True)):
+            journal.say("locked", risk.text(), **asdict(risk))
 
 
 @app.command()

@@ -115,6 +115,7 @@ def upgrade() -> None:
         sa.Column("reserved", sa.BigInteger(), nullable=False),
         sa.Column("settled", sa.BigInteger(), nullable=False),
         sa.Column("withdrawn", sa.BigInteger(), nullable=False),
+        sa.Column("at_risk", sa.BigInteger(), nullable=False),
         sa.Column("leaving", sa.Boolean(), nullable=False),
         sa.ForeignKeyConstraint(
             ["job_id"],

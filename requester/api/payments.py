@@ -17,7 +17,14 @@ from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.forms import Page, amount, time
 from gradmarket.requester.api.views.jobs import Stats
-from gradmarket.requester.api.views.money import EarningsView, PaymentView, WorkerView, payment_view, settlement_view
+from gradmarket.requester.api.views.money import (
+    EarningsView,
+    PaymentView,
+    StakeView,
+    WorkerView,
+    payment_view,
+    settlement_view,
+)
 from gradmarket.requester.api.views.trust import reputation_view
 from gradmarket.requester.stages import telling
 from gradmarket.requester.store import progress, reputations
@@ -102,8 +109,18 @@ def worker(context: Here, address: Address) -> WorkerView:
             strikes=row.strikes,
             barred=reputations.is_barred(session, row.operator, now - BARRED_S),
             reputation=[reputation_view(record, now) for record in reputations.of(session, row.operator)],
+            stakes=_stakes(session, row.address),
             replicas=dict(session.execute(states).all()),
         )
+
+
+def _stakes(session: Session, address: str) -> list[StakeView]:
+    staked = select(Account, Job).join(Job, Job.id == Account.job_id)
+    found = session.execute(staked.where(Account.worker == address, Account.at_risk > 0).order_by(Job.created_at))
+    return [
+        StakeView(job=job.id, chain_job=job.chain_job, at_risk=amount(account.at_risk, job.unit))
+        for account, job in found.tuples()
+    ]
 
 
 def _own(address: str, caller: str) -> None:

@@ -1,11 +1,13 @@
 """The requester's rows as calls to the contract. Pure: rows in, calldata out."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from gradmarket.contracts import calls
 from gradmarket.contracts.calls import Call
 from gradmarket.contracts.packing import Group, group
+from gradmarket.market.stakes import Stakes
 from gradmarket.market.terms import Address, Amount, Digest, Hash, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.store import jobs
@@ -36,6 +38,25 @@ def terms(job: Job, signer: Address, expiry: int, claim_until: int, endpoint: st
         spec_digest=spec_digest(job),
         endpoint=endpoint,
     )
+
+
+def with_stakes(opening: calls.OpenJob, job: Job, min_window: int) -> calls.OpenJob:
+    """With the terms of a job that may slash; the contract has no shorter windows than `min_window` seconds."""
+    stakes = jobs.spec(job).stake
+    if stakes is None:
+        return opening
+    return replace(
+        opening,
+        slash_window=stakes.slash_s,
+        contest_window=max(stakes.contest_s, min_window),
+        decision_window=max(stakes.decide_s, min_window),
+        bond=stakes.bond // opening.unit,
+    )
+
+
+def quorum(stakes: Stakes) -> Hash:
+    """Whom a worker must have named on joining for its stake to count."""
+    return calls.quorum_of(stakes.validators, stakes.threshold)
 
 
 def spec_digest(job: Job) -> Hash:

@@ -101,8 +101,10 @@ def _has_money(desk: Desk, deposit: Amount) -> bool:
 def terms(desk: Desk, job: Job) -> calls.OpenJob:
     """What the job is to be opened with, if it were now."""
     expiry = escrow.expiry_of(job, max(desk.clock(), desk.ledger.block().time), desk.policy.lifetime_s)
-    window = max(desk.policy.claim_window_s, desk.ledger.min_window())
-    return escrow.terms(job, desk.signer, expiry, expiry + window, desk.endpoint)
+    shortest = desk.ledger.min_window()
+    window = max(desk.policy.claim_window_s, shortest)
+    opening = escrow.terms(job, desk.signer, expiry, expiry + window, desk.endpoint)
+    return escrow.with_stakes(opening, job, shortest)
 
 
 def _approve(desk: Desk) -> bool:

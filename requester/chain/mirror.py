@@ -1,39 +1,73 @@
 """Copies what the contract says of a job's money into the books: absolute figures, so copying twice is harmless."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
-from gradmarket.contracts import events
+from gradmarket.contracts import events, stakes
 from gradmarket.contracts.ledger import AccountOnChain, JobOnChain
-from gradmarket.market.terms import Address
+from gradmarket.contracts.stakes import Exposure
+from gradmarket.market.rules.payment import MAX_UNITS
+from gradmarket.market.terms import Address, Amount, Hash, Units
+from gradmarket.requester.chain import escrow
 from gradmarket.requester.chain.desk import Desk
 from gradmarket.requester.chain.money import opened_in
+from gradmarket.requester.store import jobs
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Account, Job
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A worker in a job: its money there, and what of its stake the job can slash."""
+
+    account: AccountOnChain
+    at_risk: Units
+
+
+NOTHING: Final = Units(0)
 
 
 def job(desk: Desk, job_id: str) -> None:
     """Deposits, refunds and every account of the job."""
     with desk.reading() as session:
-        chain_job = session.get_one(Job, job_id).chain_job
+        found = session.get_one(Job, job_id)
+        chain_job = found.chain_job
         workers = [Address(worker) for worker in session.scalars(_workers(job_id))]
         first = opened_in(session, job_id)
     if chain_job is None:
         return
     now, refunded = desk.ledger.job(chain_job), events.all_refunded(desk.ledger, chain_job, first)
-    accounts = {worker: desk.ledger.account(chain_job, worker) for worker in workers}
+    accounts = {worker: _seen(desk, found, worker) for worker in workers}
     with desk.begin() as session:
         _copy_job(session.get_one(Job, job_id), now, refunded)
         _copy_accounts(session, job_id, accounts)
 
 
-def workers(desk: Desk, job_id: str, chain_job: int, named: Iterable[Address]) -> None:
+def workers(desk: Desk, of: Job, named: Iterable[Address]) -> None:
     """These accounts only."""
-    accounts = {worker: desk.ledger.account(chain_job, worker) for worker in named}
+    accounts = {worker: _seen(desk, of, worker) for worker in named}
     with desk.begin() as session:
-        _copy_accounts(session, job_id, accounts)
+        _copy_accounts(session, of.id, accounts)
+
+
+def counted(found: Exposure, quorum: Hash, unit: Amount) -> Units:
+    """What no accusation claims yet; nothing of a worker that has left, or has others decide than the job's."""
+    if found.locked_until or found.quorum != quorum:
+        return NOTHING
+    return Units(min(MAX_UNITS, (found.at_risk - found.accused) // unit))
+
+
+def _seen(desk: Desk, of: Job, worker: Address) -> Seen:
+    chain_job, terms = of.chain_job or 0, jobs.spec(of).stake
+    account = desk.ledger.account(chain_job, worker)
+    if terms is None:
+        return Seen(account, NOTHING)
+    exposed = stakes.exposure(desk.ledger, chain_job, worker)
+    return Seen(account, counted(exposed, escrow.quorum(terms), Amount(int(of.unit))))
 
 
 def changed(desk: Desk, first: int, last: int) -> bool:
@@ -45,7 +79,7 @@ def changed(desk: Desk, first: int, last: int) -> bool:
         known = {found.id: set(session.scalars(_workers(found.id))) for found in ours}
     for found in ours:
         mine = [worker for chain_job, worker in named if chain_job == found.chain_job and worker in known[found.id]]
-        workers(desk, found.id, found.chain_job or 0, mine)
+        workers(desk, found, mine)
     return bool(ours) or funded
 
 
@@ -68,9 +102,11 @@ def _copy_job(row: Job, now: JobOnChain, refunded: int) -> None:
     row.deposited, row.refunded = now.deposited + refunded, refunded
 
 
-def _copy_accounts(session: Session, job_id: str, accounts: dict[Address, AccountOnChain]) -> None:
-    for worker, now in accounts.items():
+def _copy_accounts(session: Session, job_id: str, accounts: dict[Address, Seen]) -> None:
+    for worker, seen in accounts.items():
+        now = seen.account
         row = session.get_one(Account, (job_id, worker))
-        if now.reserved > row.reserved:
+        if now.reserved > row.reserved or seen.at_risk > row.at_risk:
             ring(session, "assign")
         row.reserved, row.settled, row.withdrawn = now.reserved, now.settled, now.withdrawn
+        row.at_risk = seen.at_risk

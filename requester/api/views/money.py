@@ -21,6 +21,8 @@ class JobWorkerView(BaseModel):
     reserved: str
     settled: str
     withdrawn: str
+    at_risk: str
+    """Of its stake, what the job can slash and no accusation claims yet."""
 
 
 def job_worker_view(account: Account, worker: Worker, unit: str, states: dict[str, int]) -> JobWorkerView:
@@ -34,6 +36,7 @@ def job_worker_view(account: Account, worker: Worker, unit: str, states: dict[st
         reserved=amount(account.reserved, unit),
         settled=amount(account.settled, unit),
         withdrawn=amount(account.withdrawn, unit),
+        at_risk=amount(account.at_risk, unit),
     )
 
 
@@ -89,6 +92,14 @@ def settlement_view(batch: Batch, tx: Transaction | None, unit: str) -> Settleme
     )
 
 
+class StakeView(BaseModel):
+    """What of a worker's stake one job can slash, by the chain; in the token's smallest unit."""
+
+    job: str
+    chain_job: int | None
+    at_risk: str
+
+
 class WorkerView(BaseModel):
     address: str
     payout: str
@@ -100,6 +111,7 @@ class WorkerView(BaseModel):
     """An audit of its operator's work failed not long ago: it gets no work."""
     reputation: list[ReputationView]
     """Its operator's record, by class."""
+    stakes: list[StakeView]
     replicas: dict[str, int]
 
 

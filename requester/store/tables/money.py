@@ -20,6 +20,8 @@ class Account(Base):
     reserved: Mapped[int] = mapped_column(default=0)
     settled: Mapped[int] = mapped_column(default=0)
     withdrawn: Mapped[int] = mapped_column(default=0)
+    at_risk: Mapped[int] = mapped_column(default=0)
+    """Of its stake, what the job can slash and no accusation claims yet."""
     leaving: Mapped[bool] = mapped_column(default=False)
     """It said it leaves: nothing more is reserved for it."""
 

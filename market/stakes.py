@@ -1,0 +1,41 @@
+"""What workers may put at risk in a job, and who decides where one contests an accusation (the contract's IStake)."""
+
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field, model_validator
+
+from gradmarket.market.fields import AmountField, Part
+from gradmarket.market.signing import checksum
+from gradmarket.market.terms import Address
+
+DAY_S: Final = 86_400
+LONGEST_S: Final = 2**31
+"""The contract counts windows in 32 bits."""
+
+Validator = Annotated[Address, AfterValidator(checksum)]
+
+
+class Stakes(Part):
+    """A worker that joins agrees to these validators. Windows in seconds, each the contract's least one at least."""
+
+    validators: tuple[Validator, ...] = Field(min_length=1, max_length=16)
+    threshold: int = Field(default=1, ge=1)
+    """So many of the validators decide a contested case."""
+    bond: AmountField
+    """What the requester puts down with each accusation; burnt where the worker is acquitted."""
+    slash_s: int = Field(default=7 * DAY_S, ge=1, lt=LONGEST_S)
+    """How long a worker that has left can still be accused."""
+    contest_s: int = Field(default=DAY_S, ge=1, lt=LONGEST_S)
+    """How long the accused may contest; who does not is slashed."""
+    decide_s: int = Field(default=DAY_S, ge=1, lt=LONGEST_S)
+    """How long the validators may decide; where they do not the case is dismissed."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Stakes":
+        if len(set(self.validators)) < len(self.validators):
+            raise ValueError("a validator is named twice")
+        if self.threshold > len(self.validators):
+            raise ValueError("threshold: more than there are validators")
+        if self.bond < 1:
+            raise ValueError("bond: an accusation without one costs nothing")
+        return self

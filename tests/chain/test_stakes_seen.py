@@ -1,0 +1,70 @@
+"""Stakes as the service knows them: by the chain alone, and only as far as the job's own validators may slash them."""
+
+from eth_keys.datatypes import PrivateKey
+from onchain import HOUR, NewKey, with_money
+from till import Till
+
+from gradmarket.contracts import calls, stakes
+from gradmarket.contracts.transactions import execute, mined
+from gradmarket.market.signing import address_of
+from gradmarket.market.stakes import Stakes
+from gradmarket.market.terms import Address, Amount, Hash
+from gradmarket.requester.chain import escrow
+
+TERMS = {"validators": ["0x" + "11" * 20, "0x" + "22" * 20], "threshold": 2, "bond": "5", "slash_s": HOUR}
+STAKE, AT_RISK = 1_000, 300
+
+
+def slashing_job(till: Till) -> str:
+    job_id = till.new_job(audit={"probability": 0.5}, stake=TERMS)
+    till.settle_down()
+    return job_id
+
+
+def send(till: Till, key: PrivateKey, *sent: calls.Call) -> None:
+    for call in sent:
+        mined(execute(till.ledger.web3, key, call))
+
+
+def joins_with_stake(till: Till, job_id: str, key: PrivateKey, quorum: Hash | None = None) -> Address:
+    """The worker asks for work, and has AT_RISK of its STAKE at risk in the job."""
+    market, chain_job = till.desk.market, till.job(job_id).chain_job or 0
+    named = quorum or escrow.quorum(Stakes.model_validate(TERMS))
+    send(till, with_money(till.ledger, key), calls.stake(market, Amount(STAKE)))
+    send(till, key, calls.join_job(market, chain_job, Amount(AT_RISK), named))
+    return till.joins(job_id, key)
+
+
+def test_a_job_is_opened_with_its_slash_terms(till: Till) -> None:
+    opened = till.ledger.job(till.job(slashing_job(till)).chain_job or 0)
+    least = till.ledger.min_window()
+    assert (opened.bond, opened.slash_window) == (5, HOUR)
+    assert min(opened.contest_window, opened.decision_window) >= max(least, 86_400)
+
+
+def test_a_stake_counts_from_the_chains_word_until_its_worker_leaves(till: Till, new_key: NewKey) -> None:
+    job_id, key = slashing_job(till), new_key()
+    worker = joins_with_stake(till, job_id, key)
+    till.settle_down()
+    assert till.account(job_id, worker).at_risk == AT_RISK
+    send(till, key, calls.leave_job(till.desk.market, till.job(job_id).chain_job or 0))
+    till.settle_down()
+    assert till.account(job_id, worker).at_risk == 0
+    assert stakes.exposure(till.ledger, till.job(job_id).chain_job or 0, worker).at_risk == AT_RISK
+
+
+def test_a_stake_that_is_put_down_while_it_works_is_seen(till: Till, new_key: NewKey) -> None:
+    job_id, key = slashing_job(till), new_key()
+    worker = till.joins(job_id, key)
+    till.settle_down()
+    assert till.account(job_id, worker).at_risk == 0
+    joins_with_stake(till, job_id, key)
+    till.settle_down()
+    assert till.account(job_id, worker).at_risk == AT_RISK
+
+
+def test_a_stake_that_the_workers_friends_would_judge_counts_for_nothing(till: Till, new_key: NewKey) -> None:
+    job_id, friend = slashing_job(till), address_of(new_key())
+    worker = joins_with_stake(till, job_id, new_key(), calls.quorum_of([friend], 1))
+    till.settle_down()
+    assert till.account(job_id, worker).at_risk == 0

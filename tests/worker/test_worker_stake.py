@@ -1,0 +1,120 @@
+"""`gradmarket wallet stake | unstake`: put at risk under terms that the chain fixed, locked, and back."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onchain import HOUR, NewKey, OpenedJob, with_money
+from stranger import Server, Stranger, app_of
+from typer.testing import CliRunner
+
+from gradmarket.contracts import calls, events, stakes
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.local import LocalChain
+from gradmarket.contracts.rpc import request
+from gradmarket.contracts.transactions import execute, mined
+from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Amount, Digest, Units
+from gradmarket.market.wire import hash_of
+from gradmarket.worker import wallet
+from gradmarket.worker.cli import app
+
+JOB, AMOUNT = "0123456789abcdef", 300
+JUDGE = "0x" + "11" * 20
+SPEC = {
+    "name": "digits",
+    "model": {"architecture": "mlp", "arguments": {"hidden": [8]}},
+    "data": {"ready": "digits"},
+    "step": {"kind": "gradient", "rows": 8},
+    "optimizer": {"name": "sgd", "lr": 0.1},
+    "rounds": 100,
+    "price": "7",
+}
+TERMS = {"validators": [JUDGE], "bond": "5", "slash_s": 1}
+
+
+@pytest.fixture
+def publication(blobs: dict[Digest, bytes]) -> Publication:
+    return published(blobs, stake=TERMS, audit={"probability": 0.5})
+
+
+def published(blobs: dict[Digest, bytes], **spec: Any) -> Publication:
+    document, parameters, _, manifest = blobs
+    spec_ = JobSpec.model_validate(SPEC | spec)
+    return Publication(
+        job=JOB, spec=spec_, document=document, evaluation=None, parameters=parameters, manifest=manifest
+    )
+
+
+@pytest.fixture
+def chain_job(ledger: Ledger, new_key: NewKey, publication: Publication) -> OpenedJob:
+    requester, signer = with_money(ledger, new_key()), new_key()
+    expiry, least = ledger.block().time + HOUR, ledger.min_window()
+    spec = hash_of(publication.digest)
+    place = (Units(1000), Amount(1), expiry, expiry + HOUR, address_of(signer), spec)
+    opening = calls.open_job(ledger.deployment.contract, calls.OpenJob(*place, 1, least, least, 5))
+    (event,) = events.opened(ledger, mined(execute(ledger.web3, requester, opening)))
+    return OpenedJob(event.job, ledger, requester, signer, spec, expiry, expiry + HOUR)
+
+
+@pytest.fixture
+def market(stranger: Stranger, anvil: LocalChain) -> Iterator[str]:
+    with Server(app_of(stranger, anvil.url)) as server:
+        yield server.url
+
+
+def run(data: Path, *words: str) -> Any:
+    return CliRunner().invoke(app, ["wallet", *words, "--data", str(data), "--json"])
+
+
+def shown(data: Path) -> list[dict[str, Any]]:
+    return json.loads(run(data, "show").stdout)["stakes"]  # type: ignore[no-any-return]
+
+
+def test_a_stake_is_put_at_risk_stays_locked_and_comes_back(tmp_path: Path, market: str, ledger: Ledger) -> None:
+    me = wallet.create(tmp_path, None).address
+    done = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", market)
+    assert done.exit_code == 0, done.output
+    assert JUDGE in done.stdout
+    (risk,) = shown(tmp_path)
+    exposed = stakes.exposure(ledger, risk["chain_job"], me)
+    assert (risk["at_risk"], exposed.at_risk) == (str(AMOUNT), AMOUNT)
+    assert exposed.quorum == calls.quorum_of([JUDGE], 1)
+    again = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", market)
+    assert again.exit_code == 1
+    assert "already" in again.stderr
+    left = run(tmp_path, "unstake")
+    assert left.exit_code == 0, left.output
+    assert shown(tmp_path)[0]["locked_until"] > 0
+    assert ledger.balance(me) == 0
+    request(ledger.web3, "evm_increaseTime", hex(3))
+    request(ledger.web3, "evm_mine")
+    assert run(tmp_path, "unstake").exit_code == 0
+    assert ledger.balance(me) == AMOUNT
+    assert shown(tmp_path) == []
+
+
+def test_who_tells_of_other_terms_than_the_chain_gets_no_stake(
+    tmp_path: Path, stranger: Stranger, anvil: LocalChain, blobs: dict[Digest, bytes], ledger: Ledger
+) -> None:
+    me = wallet.create(tmp_path, None).address
+    friends = {**TERMS, "validators": ["0x" + "22" * 20]}
+    stranger.publication = published(blobs, stake=friends, audit={"probability": 0.5})
+    with Server(app_of(stranger, anvil.url)) as server:
+        refused = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", server.url)
+    assert refused.exit_code == 1
+    assert "other terms" in refused.stderr
+    assert stakes.staker(ledger, me).amount == 0
+
+
+def test_a_job_without_stakes_takes_none(
+    tmp_path: Path, stranger: Stranger, anvil: LocalChain, blobs: dict[Digest, bytes]
+) -> None:
+    wallet.create(tmp_path, None)
+    stranger.publication = published(blobs)
+    with Server(app_of(stranger, anvil.url)) as server:
+        refused = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", server.url)
+    assert (refused.exit_code, "takes no stakes" in refused.stderr) == (1, True)

@@ -1,0 +1,136 @@
+"""Stakes: what the worker puts at risk in a job, and how it comes back. Each move is a transaction of its own key."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from eth_keys.datatypes import PrivateKey
+
+from gradmarket.contracts import calls, events, stakes
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.local import DEVELOPMENT_KEYS
+from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS
+from gradmarket.contracts.stakes import Exposure
+from gradmarket.contracts.transactions import execute, mined
+from gradmarket.market.errors import Conflict, Refused
+from gradmarket.market.job import Publication
+from gradmarket.market.signing import address_of
+from gradmarket.market.stakes import Stakes
+from gradmarket.market.terms import Address, Amount, Hash, JobId
+from gradmarket.market.wire import ChainFacts, hash_of
+from gradmarket.worker.chain import Sight
+from gradmarket.worker.client import Market
+from gradmarket.worker.money import get_gas
+from gradmarket.worker.problems import Untrusted
+
+MARKET_S: Final = 10.0
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A job that takes stakes, as its market tells it."""
+
+    facts: ChainFacts
+    chain_job: int
+    terms: Stakes
+    spec: Hash
+
+
+@dataclass(frozen=True)
+class Part:
+    """What of a stake one job can slash. `locked_until` is zero until the worker leaves."""
+
+    chain_job: int
+    at_risk: Amount
+    accused: Amount
+    locked_until: int
+
+
+def offered(origin: str, job: JobId) -> Offered:
+    """Raises Refused where the job takes no stakes, Untrusted where the market tells of another job."""
+    market = Market(origin.rstrip("/"), lambda seconds: seconds < MARKET_S)
+    try:
+        facts, view = market.facts(), market.job(job)
+    finally:
+        market.close()
+    return Offered(facts, *_terms(job, view.publication, view.chain_job))
+
+
+def _terms(job: JobId, publication: Publication | None, chain_job: int | None) -> tuple[int, Stakes, Hash]:
+    if publication is None or chain_job is None:
+        raise Refused(f"job {job} is not on the chain yet")
+    if publication.job != job:
+        raise Untrusted(f"the market tells of job {publication.job} where job {job} was asked for")
+    if publication.spec.stake is None:
+        raise Refused(f"job {job} takes no stakes")
+    return chain_job, publication.spec.stake, hash_of(publication.digest)
+
+
+class Pledge:
+    """A worker's stake in one contract, changed by its own key. Every method raises ChainError."""
+
+    def __init__(self, ledger: Ledger, key: PrivateKey) -> None:
+        self._ledger = ledger
+        self._key = key
+        self._me = address_of(key)
+
+    def put(self, job: Offered, amount: Amount) -> None:
+        """Puts `amount` at risk in the job, of what is staked and free first, of the wallet's tokens for the rest.
+
+        Raises Untrusted where the chain has the job under other terms, Conflict where the worker is in it already,
+        Refused where the wallet has too little.
+        """
+        self._check(job)
+        now = stakes.staker(self._ledger, self._me)
+        get_gas(self._ledger, self._me)
+        if (short := Amount(amount - (now.amount - now.exposed))) > 0:
+            self._deposit(short)
+        quorum = calls.quorum_of(job.terms.validators, job.terms.threshold)
+        self._send(calls.join_job(self._market, job.chain_job, amount, quorum))
+
+    def _check(self, job: Offered) -> None:
+        if Sight(self._ledger, self._me).opened(job.chain_job).spec != job.spec:
+            raise Untrusted(f"job {job.chain_job} on the chain has other terms than the market tells")
+        if self._exposure(job.chain_job).at_risk:
+            raise Conflict(f"a stake is at risk in job {job.chain_job} already: leave it first (wallet unstake)")
+
+    def _deposit(self, amount: Amount) -> None:
+        ledger, token = self._ledger, self._ledger.deployment.token
+        if ledger.deployment.chain_id in LOCAL_CHAIN_IDS and ledger.balance(self._me) < amount:
+            mined(execute(ledger.web3, DEVELOPMENT_KEYS[0], calls.mint(token, self._me, amount)))
+        if (have := ledger.balance(self._me)) < amount:
+            raise Refused(f"{self._me} has {have} of the {amount} to stake: send it tokens, or redeem what it earned")
+        if ledger.allowance(self._me) < amount:
+            self._send(calls.approve(token, self._market, amount))
+        self._send(calls.stake(self._market, amount))
+
+    def take_out(self, say: Callable[[str], None]) -> Amount:
+        """Leaves every job, frees what is not locked any more, and takes out what no job exposes: so much."""
+        get_gas(self._ledger, self._me)
+        now = self._ledger.block().time
+        for part in self.parts():
+            if not part.locked_until:
+                self._send(calls.leave_job(self._market, part.chain_job))
+                say(f"left job {part.chain_job}")
+            elif now > part.locked_until and not part.accused:
+                self._send(calls.free_exposure(self._market, part.chain_job, self._me))
+        found = stakes.staker(self._ledger, self._me)
+        if (free := Amount(found.amount - found.exposed)) > 0:
+            self._send(calls.unstake(self._market, free))
+        return free
+
+    def parts(self) -> Iterator[Part]:
+        for job in events.joined(self._ledger, self._me):
+            found = self._exposure(job)
+            if found.at_risk:
+                yield Part(job, found.at_risk, found.accused, found.locked_until)
+
+    def _exposure(self, job: int) -> Exposure:
+        return stakes.exposure(self._ledger, job, self._me)
+
+    @property
+    def _market(self) -> Address:
+        return self._ledger.deployment.contract
+
+    def _send(self, call: calls.Call) -> None:
+        mined(execute(self._ledger.web3, self._key, call))
