@@ -103,7 +103,8 @@ def opened(name: str, market: Market, token: str | None, machine: Machine) -> It
         cache = Cache(machine.folder / "cache", machine.disk)
         fetcher = Fetcher(cache, market.url, machine.disk, bearer=lambda: bearer)
         stack.callback(fetcher.close)
-        limits = Limits(frozenset(), Amount(0), 1, 1, 0.0, machine.flops, machine.memory, machine.disk)
+        most = (machine.flops, machine.memory, machine.disk)
+        limits = Limits(frozenset(), Amount(0), 1, 1, 0.0, *most, device=machine.device)
         yield Auditor(name, market, runner, fetcher, limits)
 
 

@@ -20,7 +20,7 @@ from gradmarket.market.wire import digest_of
 from gradmarket.runner import DocumentInfo, Runner
 from gradmarket.worker.ahead import Ahead
 from gradmarket.worker.fetch import Fetcher
-from gradmarket.worker.policy import Limits, Reason, too_heavy
+from gradmarket.worker.policy import Limits, Reason, too_heavy, unlike
 from gradmarket.worker.worth import Effort
 
 Arrays = Mapping[str, np.ndarray]
@@ -110,6 +110,9 @@ class Bench:
         heavy = too_heavy(found.operations, found.memory, self._limits)
         if heavy is not None:
             raise Refused(f"{heavy}: {found.operations:.3g} operations, {found.memory} bytes")
+        differing = unlike(found.only_on_cpu, self._limits)
+        if differing is not None:
+            raise Refused(f"{differing}: {found.only_on_cpu}")
         partitions = training(self._manifest(publication.manifest), publication.spec)
         download = found.state + max((partition.bytes for partition in partitions), default=0)
         if download > self._limits.max_disk:

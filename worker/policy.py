@@ -56,6 +56,8 @@ class Reason(StrEnum):
     """A small document that computes for a day."""
     TOO_MUCH_MEMORY = "the step needs more memory than was allowed"
     """A small document that takes the machine down."""
+    NOT_ON_CUDA = "the step has no one answer on a card, and votes are exact"
+    """Work whose honest answers differ, and are outvoted."""
     TOO_MANY_BYTES = "parameters and a partition are more bytes than were allowed"
     """A link to a disk full of zeros."""
 
@@ -72,6 +74,7 @@ class Limits:
     max_flops: float
     max_memory: int
     max_disk: int = 2**40
+    device: str = "cpu"
     min_per_tflop: Amount = NOTHING
     min_per_hour: Amount = NOTHING
 
@@ -193,6 +196,11 @@ def too_heavy(flops: float, memory: int, limits: Limits) -> Reason | None:
     if flops > limits.max_flops:
         return Reason.TOO_MANY_FLOPS
     return Reason.TOO_MUCH_MEMORY if memory > limits.max_memory else None
+
+
+def unlike(only_on_cpu: str, limits: Limits) -> Reason | None:
+    """Of a step for which CUDA lacks the kernel that `only_on_cpu` names: every verifier asks for equal bits."""
+    return Reason.NOT_ON_CUDA if only_on_cpu and limits.device != "cpu" else None
 
 
 def too_slow(step_seconds: float, lease_seconds: float) -> Reason | None:

@@ -116,6 +116,7 @@ def limits_of(settings: Settings) -> Limits:
         max_flops=settings.max_flops,
         max_memory=settings.max_memory,
         max_disk=settings.max_disk,
+        device=settings.device,
     )
 
 

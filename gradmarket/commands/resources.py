@@ -48,11 +48,13 @@ class Speed:
 
 @dataclass(frozen=True)
 class Resources:
-    """Of one task where nothing else is said. Bytes, seconds; `card` is empty where none is large enough."""
+    """Of one task where nothing else is said. Bytes, seconds; `card` is empty where none is large enough or fit."""
 
     operations: int
     memory: int
     card: str
+    only_on_cpu: str
+    """Why no card computes it; see figures.Bound."""
     download: int
     """Parameters; with the task's partition where a worker has not got it yet."""
     partition: int
@@ -84,7 +86,8 @@ def resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
     return Resources(
         operations=found.operations,
         memory=found.memory,
-        card=smallest_card(found.memory),
+        card="" if found.only_on_cpu else smallest_card(found.memory),
+        only_on_cpu=found.only_on_cpu,
         download=found.state,
         partition=max(partitions, default=0),
         upload=upload,
@@ -108,12 +111,16 @@ def lines(found: Resources, speed: Speed) -> list[tuple[str, str]]:
     assumed = f"at {speed.tflops:g} TFLOP/s and {speed.mbit:g} Mbit/s, {speed.workers} workers"
     return [
         ("a task", f"{found.operations / 1e12:.4g} TFLOP, {_bytes(found.memory)} of memory"),
-        ("smallest card", found.card or f"none has {_bytes(int(found.memory * MARGIN))}"),
+        ("smallest card", found.card or _no_card(found)),
         ("down, up", f"{_bytes(found.download)} and a partition of {_bytes(found.partition)}, {_bytes(found.upload)}"),
         ("rounds", str(found.rounds)),
         ("traffic", f"{_bytes(found.traffic_down)} down, {_bytes(found.traffic_up)} up"),
         ("time", f"{found.job_seconds:.3g} s, {found.task_seconds:.3g} s a task: {assumed}"),
     ]
+
+
+def _no_card(found: Resources) -> str:
+    return f"none: {found.only_on_cpu}" if found.only_on_cpu else f"none has {_bytes(int(found.memory * MARGIN))}"
 
 
 def _bytes(count: int) -> str:

@@ -22,6 +22,8 @@ class Cost:
     memory: int
     state: int
     """Parameters, buffers and constants: what is downloaded for each version of the parameters."""
+    only_on_cpu: str
+    """See Bound."""
 
 
 def cost(document: Document, bound: Bound, step: Step) -> Cost:
@@ -29,4 +31,4 @@ def cost(document: Document, bound: Bound, step: Step) -> Cost:
     trainable = 4 * sum(entry.elements for entry in document.trainable)
     beside = INNER_COPIES * trainable if isinstance(step, LocalStep) else 0
     state = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in document.state.values())
-    return Cost(bound.operations * step.passes, bound.peak_bytes + beside, state)
+    return Cost(bound.operations * step.passes, bound.peak_bytes + beside, state, bound.only_on_cpu)

@@ -1,8 +1,10 @@
 """Plain answers of the model and the runner. No torch, so that a process without it can read them."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Bound:
     """Floating-point operations; a multiply-add is two."""
     peak_bytes: int
     """State, data, every live intermediate value and the gradients at their highest; no operator's workspace."""
+    only_on_cpu: Annotated[str, Field(max_length=200)]
+    """The first kernel that CUDA lacks for the same bits twice (operators.cuda), in words; empty where it has all."""
 
 
 @dataclass(frozen=True)

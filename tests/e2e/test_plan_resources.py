@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from handmade import encoded, linear
+from handmade import encoded, linear, node, value, with_nodes
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
@@ -70,15 +70,23 @@ def served(tmp_path: Path) -> Iterator[Service]:
 def test_an_uploaded_document_is_taken_from_the_service(served: Service, tmp_path: Path) -> None:
     with Market(served.place.url, served.place.token) as there:
         document = there.upload(encoded(linear()))
+        summing = there.upload(encoded(with_nodes(node("cumsum.default", [value(1), 1, None], 3))))
         partition = Partition(name="a", link="https://data/a", digest=document, bytes=10**9, rows=64)  # type: ignore[arg-type]
         inputs = {"x": Column(dtype="float32", shape=(3,)), "y": Column(dtype="float32", shape=(1,))}
         manifest = canonical(Manifest(inputs=inputs, partitions=(partition,)).model_dump(mode="json"))
         data = {"manifest": there.upload(manifest)}
     token = served.place.token or ""
     spec = {**READY, "model": {"document": document, "parameters": document}, "data": data, "step": {"rows": 16}}
-    takes = planned(tmp_path, spec | {"evaluation": None}, "--market", served.place.url, "--token", token)["takes"]
+    there_too = ("--market", served.place.url, "--token", token)
+    takes = planned(tmp_path, spec | {"evaluation": None}, *there_too)["takes"]
     assert (takes["download"], takes["upload"], takes["partition"]) == (12, 2 * 4, 10**9)
     assert takes["operations"] > 0
+    assert takes["card"]
+    assert takes["only_on_cpu"] == ""
+    spec["model"] = {"document": summing, "parameters": summing}
+    takes = planned(tmp_path, spec | {"evaluation": None}, *there_too)["takes"]
+    assert takes["card"] == ""
+    assert takes["only_on_cpu"].startswith("cumsum.default: ")
 
 
 def test_the_card_is_the_smallest_that_fits() -> None:

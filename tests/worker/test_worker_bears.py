@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blake3 import blake3
+from handmade import encoded, node, value, with_nodes
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
@@ -105,3 +107,20 @@ def test_a_heavier_step_of_the_document_that_is_loaded_is_declined(
         with pytest.raises(Refused, match="operations"):
             bench.work(wide, offer(wide))
     assert bench.work(publication, offer(publication))
+
+
+def test_on_a_card_only_what_has_one_answer_there_is_computed(
+    make_bench: MakeBench, publication: Publication, blobs: dict[Digest, bytes], asked: list[Digest]
+) -> None:
+    """The limits say what the worker computes on; here a processor stands in for the card."""
+    card = make_bench(replace(LIMITS, device="cuda"))
+    assert card.work(publication, offer(publication))
+    asked.clear()
+    summing = encoded(with_nodes(node("cumsum.default", [value(1), 1, None], 3)))
+    other = publication.model_copy(update={"document": Digest("blake3:" + blake3(summing).hexdigest())})
+    blobs[other.document] = summing
+    with pytest.raises(Refused, match=r"cumsum.default: torch has no deterministic CUDA kernel for torch.cumsum"):
+        card.work(other, offer(other))
+    assert asked == [other.document]
+    with pytest.raises(Refused, match="arrays too many or missing"):
+        make_bench(LIMITS).work(other, offer(other))  # on a processor it comes to the parameters, which are another's

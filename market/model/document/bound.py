@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.calls import TORCH_TYPES, Operator
 from gradmarket.market.model.document.interpret import Program, gradients
+from gradmarket.market.model.document.operators.cuda import missing
 from gradmarket.market.model.document.schema import Input
 from gradmarket.market.model.figures import Bound
 
@@ -39,7 +40,7 @@ def bound(program: Program, rows: int, limits: Limits = Limits()) -> Bound:
         trainable = [state[entry.name] for entry in program.document.trainable]
         if trainable:
             gradients(results.loss, trainable)
-    return Bound(rows, meter.operations, meter.peak)
+    return Bound(rows, meter.operations, meter.peak, meter.only_on_cpu)
 
 
 def _meta_inputs(program: Program, rows: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -63,15 +64,17 @@ class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations = 0
         self.peak = 0
+        self.only_on_cpu = ""
         self._limits = limits
         self._live = 0
         self._held: set[int] = set()
 
     def count(self, operator: Operator, arguments: Sequence[Any], results: Sequence[Any]) -> None:
-        """A node ran: its forward and its backward cost."""
+        """A node ran: its forward and its backward cost, and what CUDA lacks for it."""
         self.operations += (1 + BACKWARD) * operator.entry.cost(arguments, results)
         if self.operations > self._limits.operations:
             raise DocumentRefused(f"more than {self._limits.operations:.3g} operations a pass")
+        self.only_on_cpu = self.only_on_cpu or missing(operator.key, arguments, results)
 
     def hold(self, tensor: Tensor) -> None:
         """The tensor's storage is alive until nothing refers to it."""

@@ -39,6 +39,7 @@ class Operator:
     keywords: Mapping[int, str]
     entry: Entry
     indices: Rule | None
+    key: str
 
 
 def overload(key: str) -> torch._ops.OpOverload:
@@ -50,10 +51,10 @@ def overload(key: str) -> torch._ops.OpOverload:
 
 def _operator(key: str, entry: Entry) -> Operator:
     if entry.own:
-        return Operator(KERNELS[key], {}, entry, None)
+        return Operator(KERNELS[key], {}, entry, None, key)
     found = overload(key)
     keywords = {place: argument.name for place, argument in enumerate(found._schema.arguments) if argument.kwarg_only}
-    return Operator(found._op, keywords, entry, RULES.get(key))
+    return Operator(found._op, keywords, entry, RULES.get(key), key)
 
 
 OPERATORS: Final = {key: _operator(key, entry) for key, entry in ALLOWED.items()}
