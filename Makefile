@@ -93,7 +93,7 @@ types: $(DEVELOP)  # the rooms under their installed names, as links, for mypy
 	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p gradmarket
 
 test: develop
-	@$(BIN)/pytest -n 2 --dist loadfile --disable-warnings --ignore tests/containers
+	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --disable-warnings --ignore tests/containers
 
 test-deep: develop
 	@export FOUNDRY_PROFILE=deep HYPOTHESIS_PROFILE=deep
