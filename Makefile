@@ -98,6 +98,7 @@ test: develop
 test-deep: develop
 	@export FOUNDRY_PROFILE=deep HYPOTHESIS_PROFILE=deep
 	$(BIN)/pytest --disable-warnings --timeout 0 tests/contracts/test_forge.py
+	GRADMARKET_TEST_KILLS=40 $(BIN)/pytest --disable-warnings --timeout 0 tests/e2e/test_crash.py
 	$(BIN)/pytest -n 2 --dist worksteal --disable-warnings --timeout 0 -m hypothesis --ignore tests/containers
 
 fuzz: develop

@@ -19,7 +19,7 @@ from gradmarket.contracts import deployment
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 
-KILLS = int(os.environ.get("GRADMARKET_TEST_KILLS", "20"))
+KILLS = int(os.environ.get("GRADMARKET_TEST_KILLS", "8"))
 JOB: dict[str, Any] = {
     "name": "short",
     "model": {"architecture": "mlp", "arguments": {"hidden": [32]}},
