@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from sqlalchemy import func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from gradmarket.market.terms import JobState, ReplicaState, RoundState, TaskState
 from gradmarket.requester.store import workers
 from gradmarket.requester.store.tables import (
     Account,
@@ -58,6 +58,7 @@ def tallies(session: Session, now: float) -> Iterator[Metric]:
     yield _verdicts(replicas)
     yield from _workers(session, now)
     yield from _money(session)
+    yield _leaning(session)
     yield _gauges("gradmarket_stage_lag_seconds", "How long the oldest row has waited", "stage", lags(session, now))
 
 
@@ -106,6 +107,16 @@ def _money(session: Session) -> Iterator[Metric]:
     for name, total in sums.items():
         yield _counter(f"gradmarket_{name}", f"Smallest token units {name}, all jobs", total)
     yield left
+
+
+def _leaning(session: Session) -> Metric:
+    """Of each job that has not ended, as its newest merge has it."""
+    told = "Operators whose accepted answers push the model one way"
+    merged = select(Round.drift).where(Round.job_id == Job.id, Round.state == RoundState.CLOSED)
+    newest = merged.order_by(Round.number.desc()).limit(1).scalar_subquery()
+    rows = select(Job.id, newest).where(Job.state.not_in(ENDED))
+    found = {job_id: len(drift["leaning"]) for job_id, drift in session.execute(rows) if drift}
+    return _gauges("gradmarket_leaning_operators", told, "job", found)
 
 
 def _books() -> Any:

@@ -20,20 +20,27 @@ which grows as the square root of the rounds, as honest noise does. A constant l
 errors have the length s is found after about limit^2 (1 + s^2 / t^2) rounds.
 
 What is compared are sketches (`rules.sketch`) under one secret seed of the job, so an operator costs 64 numbers, and
-nobody can lean where the sketch does not look. What this does not see: operators that have a part in all answers of a
-round or in none, for there is nothing to compare them with; several operators that lean together, each within its
-bound; and jobs whose data stays with the workers, where honest answers lean by right.
+nobody can lean where the sketch does not look; nor is a lean told before it raises the alarm. Where one of n operators
+leans, the others lean away from it by 1 / (n - 1) as much: who raises the alarm first is the one to look at.
+
+What this does not see: operators that have a part in all answers of a round or in none, for there is nothing to compare
+them with; several operators that lean together, each within its bound; and jobs whose data stays with the workers,
+where honest answers lean by right.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gradmarket.market.rules.sketch import Numbers, Sketch
+from gradmarket.market.gradient.arrays import Vector
+from gradmarket.market.gradient.inspection import sections
+from gradmarket.market.gradient.payload import Layout
+from gradmarket.market.rules.sketch import WIDTH, sketch
+from gradmarket.market.terms import Hash
 
 FALSE_ALARM: Final = 1e-6
 """The chance that a job of honest operators ever raises an alarm."""
@@ -70,11 +77,22 @@ class Lean:
         return share * float(np.linalg.norm(self.total))
 
 
-def line(sketch: Sketch) -> Line:
-    """The sketch of a whole gradient: float64[64], the sum of its tensors', each under signs of its own."""
-    parts: list[Numbers] = [sketch[name] for name in sorted(sketch)]
-    total: Line = np.sum([part.astype(np.float64) for part in parts], axis=0)
+def line(layout: Layout, shards: Iterable[tuple[int, Vector]], seed: Hash) -> Line:
+    """The sketch of an answer's whole gradient: float64[64], the sum of its shards', each under signs of its own.
+
+    shards: as `payload.decode` yields them, so memory is a shard's.
+    """
+    total: Line = np.zeros(WIDTH)
+    for index, shard in shards:
+        for section in sections(layout, index):
+            if section.gradient:
+                total += sketch({f"shard {index}": shard[section.part]}, seed)[f"shard {index}"]
     return total
+
+
+def comparable(groups: Iterable[frozenset[str]]) -> bool:
+    """Whether an operator has a part in some of these answers and not in others."""
+    return len(set(groups)) > 1
 
 
 def differences(answers: Sequence[Contribution]) -> dict[str, Line]:

@@ -144,6 +144,20 @@ def upgrade() -> None:
         batch_op.create_index("events_of_job", ["job_id", "id"], unique=False)
 
     op.create_table(
+        "leans",
+        sa.Column("job_id", sa.String(), nullable=False),
+        sa.Column("operator", sa.String(), nullable=False),
+        sa.Column("round", sa.BigInteger(), nullable=False),
+        sa.Column("total", sa.LargeBinary(), nullable=False),
+        sa.Column("squares", sa.Float(precision=53), nullable=False),
+        sa.Column("rounds", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["job_id"],
+            ["jobs.id"],
+        ),
+        sa.PrimaryKeyConstraint("job_id", "operator", "round"),
+    )
+    op.create_table(
         "rounds",
         sa.Column("job_id", sa.String(), nullable=False),
         sa.Column("number", sa.BigInteger(), nullable=False),
@@ -154,6 +168,7 @@ def upgrade() -> None:
         sa.Column("updated", sa.String(), nullable=True),
         sa.Column("loss", sa.Float(precision=53), nullable=True),
         sa.Column("metrics", sa.JSON(), nullable=True),
+        sa.Column("drift", sa.JSON(), nullable=True),
         sa.Column("opened_at", sa.Float(precision=53), nullable=False),
         sa.Column("closed_at", sa.Float(precision=53), nullable=True),
         sa.ForeignKeyConstraint(
@@ -429,6 +444,7 @@ def downgrade() -> None:
         batch_op.drop_index("rounds_by_state")
 
     op.drop_table("rounds")
+    op.drop_table("leans")
     with op.batch_alter_table("events", schema=None) as batch_op:
         batch_op.drop_index("events_of_job")
 

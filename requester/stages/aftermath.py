@@ -62,7 +62,7 @@ def _rewind(context: Context, session: Session, job: Job) -> list[Digest]:
     standing = (Round.job_id == job.id, Round.number >= number, Round.state != RoundState.REWOUND)
     first, *later = session.scalars(select(Round).where(*standing).order_by(Round.number)).all()
     given = [row.updated for row in (first, *later)] + [row.optimizer_state for row in later]
-    nothing = {"updated": None, "loss": None, "metrics": None, "closed_at": None}
+    nothing = {"updated": None, "loss": None, "metrics": None, "drift": None, "closed_at": None}
     for row in later:
         move(session, row, RoundState.REWOUND, optimizer_state="", **nothing)
     move(session, first, RoundState.OPEN, **nothing)

@@ -15,9 +15,9 @@ from gradmarket.market.gradient.merge import Answer, Model, Recipe, apply, merge
 from gradmarket.market.gradient.schedules import rate
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.model import tensors
-from gradmarket.market.terms import Digest, JobState, RoundState, TaskState
+from gradmarket.market.terms import Digest, Hash, JobState, RoundState, TaskState
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import forget
+from gradmarket.requester.stages import drift, forget
 from gradmarket.requester.stages.ending import call_off
 from gradmarket.requester.stages.publish import move_of
 from gradmarket.requester.store import jobs
@@ -70,6 +70,7 @@ def _run(context: Context, job_id: str) -> None:
     if work is None:
         return
     model, loss = _merged(context, work)
+    contributions = drift.contributions(context, work.recipe, work.answers, work.operators, work.drift_seed)
     data = tensors.pack(model.tensors)
     state = tensors.pack(model.memory)
     updated, memory = context.blobs.put(data), context.blobs.put(state)
@@ -81,6 +82,7 @@ def _run(context: Context, job_id: str) -> None:
         if row.state != RoundState.MERGING:
             return
         job.reason = ""
+        drift.keep(session, job, row, contributions, now)
         for digest, blob in ((updated, data), (memory, state)):
             forget.keep_still(context, session, digest, partial(context.blobs.put, blob))
         move(
@@ -103,7 +105,10 @@ def _run(context: Context, job_id: str) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """What one merge needs, read in one transaction; `answers` are (payload blob, task seed)."""
+    """What one merge needs, read in one transaction.
+
+    `answers` are (payload blob, task seed), `operators` who agreed on each.
+    """
 
     number: int
     spec: JobSpec
@@ -113,6 +118,8 @@ class Work:
     parameters: Digest
     memory: Digest
     answers: tuple[tuple[Digest, bytes], ...]
+    operators: tuple[frozenset[str], ...]
+    drift_seed: Hash
 
 
 def _close_for_merging(context: Context, job_id: str) -> Work | None:
@@ -145,6 +152,8 @@ def _close_for_merging(context: Context, job_id: str) -> Work | None:
             parameters=Digest(row.parameters),
             memory=Digest(row.optimizer_state),
             answers=tuple((Digest(task.payload or ""), bytes.fromhex(task.offer["seed"][2:])) for task in used),
+            operators=drift.operators(session, used),
+            drift_seed=drift.seed_of(job),
         )
 
 

@@ -7,8 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.rules.drift import Contribution, Lean, after_round, differences, leaning, limit, line
-from gradmarket.market.rules.sketch import sketch
+from gradmarket.market.gradient import payload
+from gradmarket.market.gradient.payload import Entry, Layout
+from gradmarket.market.rules.drift import (
+    Contribution,
+    Lean,
+    after_round,
+    comparable,
+    differences,
+    leaning,
+    limit,
+    line,
+)
 from gradmarket.market.terms import Hash
 
 ROUNDS, TASKS, SIZE = 200, 6, 300
@@ -18,10 +28,13 @@ SIGMA = 1.0
 """The length of an honest answer's error."""
 
 
-def sketched(gradient: np.ndarray) -> np.ndarray:
-    """By the real projection, in two tensors."""
-    tensors = {"weight": gradient[:250].astype(np.float32), "bias": gradient[250:].astype(np.float32)}
-    return line(sketch(tensors, SECRET))
+LAYOUT = Layout((Entry("loss", (), "loss"), Entry("w", (SIZE,), "gradient"), Entry("m", (2,), "buffer")))
+
+
+def sketched(gradient: np.ndarray, loss: float = 0.0) -> np.ndarray:
+    """By the real projection of an answer's one shard."""
+    whole = np.concatenate([[loss], gradient, [loss, loss]]).astype(np.float32)
+    return line(LAYOUT, [(0, whole)], SECRET)
 
 
 PROJECTION = np.stack([sketched(row) for row in np.eye(SIZE)])
@@ -108,6 +121,28 @@ def test_a_change_of_direction_is_forgiven_as_noise_is() -> None:
     for _ in range(100):
         lean = lean.after(np.array([1.0, 0.0]))
     assert lean.ratio == pytest.approx(100 / math.sqrt(200))
+
+
+def test_only_the_gradient_is_sketched_and_every_shard_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    gradient = np.random.default_rng(0).standard_normal(SIZE)
+    whole = sketched(gradient)
+    assert np.array_equal(whole, sketched(gradient, loss=3.0))
+    assert np.linalg.norm(whole) == pytest.approx(np.linalg.norm(gradient), rel=0.4)
+    monkeypatch.setattr(payload, "SHARD_ELEMENTS", 128)
+    cut = Layout(LAYOUT.entries)
+    flat = np.concatenate([[0.0], gradient, [0.0, 0.0]]).astype(np.float32)
+    shards = [(index, flat[part]) for index, part in enumerate(cut.shards)]
+    assert len(shards) == 3
+    assert np.linalg.norm(line(cut, shards, SECRET)) == pytest.approx(np.linalg.norm(gradient), rel=0.4)
+    without = line(cut, shards[:2], SECRET) + line(cut, shards[2:], SECRET)
+    assert np.allclose(without, line(cut, shards, SECRET))
+
+
+def test_answers_of_the_same_operators_are_not_comparable() -> None:
+    ann, both = frozenset({"ann"}), frozenset({"ann", "bea"})
+    assert comparable([ann, both])
+    assert not comparable([both, both])
+    assert not comparable([])
 
 
 def test_without_others_to_compare_with_nothing_is_said() -> None:

@@ -97,6 +97,14 @@ def job_view(
     )
 
 
+class DriftView(BaseModel):
+    """Of how many `operators` the merges up to this one could say whether their accepted answers push the model one
+    way; those who do by more than honest errors could are `leaning`. How near the others are is not told."""
+
+    operators: int
+    leaning: list[str]
+
+
 class RoundView(BaseModel):
     number: int
     state: RoundState
@@ -106,6 +114,7 @@ class RoundView(BaseModel):
     updated: str | None
     loss: float | None
     metrics: dict[str, float] | None
+    drift: DriftView | None
     opened_at: str | None
     closed_at: str | None
 
@@ -119,6 +128,7 @@ def round_view(row: Round, unit: str) -> RoundView:
         updated=row.updated,
         loss=row.loss,
         metrics=row.metrics,
+        drift=DriftView(**row.drift) if row.drift else None,
         opened_at=time(row.opened_at),
         closed_at=time(row.closed_at),
     )

@@ -8,7 +8,7 @@ from gradmarket.requester.store.tables.base import Base, BigKey
 from gradmarket.requester.store.tables.doors import Duty, Idempotency, Nonce, Token
 from gradmarket.requester.store.tables.jobs import Event, Job, Round
 from gradmarket.requester.store.tables.money import Account, Batch, Earned, Transaction
-from gradmarket.requester.store.tables.trust import Audit, Reputation
+from gradmarket.requester.store.tables.trust import Audit, Lean, Reputation
 from gradmarket.requester.store.tables.work import Replica, Task, Wave, Worker
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Event",
     "Idempotency",
     "Job",
+    "Lean",
     "Nonce",
     "Replica",
     "Reputation",

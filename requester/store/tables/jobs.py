@@ -58,6 +58,8 @@ class Round(Base):
     loss: Mapped[float | None]
     metrics: Mapped[dict[str, Any] | None]
     """Of the updated parameters on the held-out rows."""
+    drift: Mapped[dict[str, Any] | None]
+    """What its merge said of its operators (stages.drift); None where there was nothing to compare."""
     opened_at: Mapped[float]
     closed_at: Mapped[float | None]
 

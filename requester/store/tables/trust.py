@@ -46,3 +46,18 @@ class Reputation(Base):
     failed: Mapped[int] = mapped_column(default=0)
     failed_at: Mapped[float | None]
     """When an audit of its work failed last, in whatever class."""
+
+
+class Lean(Base):
+    """What an operator's accepted answers in a job say together after a merge, as market.rules.drift has it."""
+
+    __tablename__ = "leans"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    operator: Mapped[str] = mapped_column(primary_key=True)
+    round: Mapped[int] = mapped_column(primary_key=True)
+    """The merge that it was kept with; the newest few are kept, for a round may be taken back."""
+    total: Mapped[bytes]
+    """float64[64], little-endian."""
+    squares: Mapped[float]
+    rounds: Mapped[int]
