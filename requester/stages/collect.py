@@ -1,6 +1,8 @@
 """What workers say by poll: commitments, reveals, leases given back. Each is taken or refused by itself."""
 
-from sqlalchemy import select
+from typing import Final
+
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market import signing
@@ -24,10 +26,17 @@ class TooEarly(Refused):
     """The time for it has not come."""
 
 
+_WHOLE: Final = (
+    select(Replica, Task, Job)
+    .join(Task, Task.id == Replica.task_id)
+    .join(Job, Job.id == Replica.job_id)
+    .where(Replica.id == bindparam("replica"))
+)
+
+
 def at_hand(session: Session, replica_id: str) -> None:
     """Reads a replica with its task and job in one query; by their keys they are not read again."""
-    its = select(Replica, Task, Job).join(Task, Task.id == Replica.task_id).join(Job, Job.id == Replica.job_id)
-    session.execute(its.where(Replica.id == replica_id)).all()
+    session.execute(_WHOLE, {"replica": replica_id}).all()
 
 
 def held(session: Session, worker: Address, replica_id: str, fence: int) -> tuple[Replica, Task]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
-from sqlalchemy import and_, exists, select
+from sqlalchemy import and_, bindparam, exists, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import Conflict, MarketError, NotFound
@@ -129,10 +129,16 @@ def _open_accounts(session: Session, address: Address, jobs: Sequence[str]) -> N
         ring(session, "settle")
 
 
+_UNHEARD: Final = (
+    select(Replica, Task)
+    .join(Task, Task.id == Replica.task_id)
+    .where(Replica.worker == bindparam("worker"), Replica.heard.is_(False))
+)
+"""Put together once: every poll asks it."""
+
+
 def _held(session: Session, address: Address) -> Held:
-    unheard = select(Replica, Task).join(Task, Task.id == Replica.task_id)
-    rows = session.execute(unheard.where(Replica.worker == address, Replica.heard.is_(False)))
-    return [(replica, task) for replica, task in rows]
+    return [(replica, task) for replica, task in session.execute(_UNHEARD, {"worker": address})]
 
 
 def answer(context: Context, address: Address, said: PollRequest, final: bool = False) -> PollAnswer:

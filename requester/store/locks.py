@@ -7,9 +7,10 @@ at a time, and ignores all of this. FOR NO KEY UPDATE lets others refer to the r
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import ColumnElement, Select, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from gradmarket.requester.store.session import Sessions, is_shared
@@ -20,8 +21,15 @@ Row = TypeVar("Row", bound=Base)
 
 def locked(session: Session, table: type[Row], key: str) -> Row:
     """The row as it is now, for this transaction alone; raises NoResultFound where there is none."""
+    row: Row = session.scalars(_by_key(table), {"key": key}).one()
+    return row
+
+
+@cache
+def _by_key(table: type[Row]) -> Select[Row]:
+    """Made once: to put a statement together takes as long as to ask it."""
     (column,) = table.__mapper__.primary_key
-    return session.scalars(_fresh(select(table).where(column == key).with_for_update(key_share=True))).one()
+    return _fresh(select(table).where(column == bindparam("key")).with_for_update(key_share=True))
 
 
 def locked_task(session: Session, task_id: str) -> Task:
@@ -32,8 +40,13 @@ def locked_task(session: Session, task_id: str) -> Task:
 
 def locked_job(session: Session, task_id: str) -> Job:
     """The job of a task, held still."""
-    its_job = select(Task.job_id).where(Task.id == task_id).scalar_subquery()
-    return session.scalars(_fresh(select(Job).where(Job.id == its_job).with_for_update(read=True))).one()
+    return session.scalars(_job_of_task(), {"task": task_id}).one()
+
+
+@cache
+def _job_of_task() -> Select[Job]:
+    its_job = select(Task.job_id).where(Task.id == bindparam("task")).scalar_subquery()
+    return _fresh(select(Job).where(Job.id == its_job).with_for_update(read=True))
 
 
 def claimed_task(session: Session, task_id: str) -> Task | None:
