@@ -1,6 +1,6 @@
 """What an operator may set, from GRADMARKET_… in the environment; read once, frozen.
 
-What the environment does not name is read from a file of that name, in small letters, in the folder GRADMARKET_SECRETS
+What the environment does not name, or leaves empty, is read from a file of that name, in small letters, in the folder GRADMARKET_SECRETS
 where there is one: containers mount secrets as files (`/run/secrets/gradmarket_database`).
 """
 
@@ -20,7 +20,7 @@ SECRETS = "GRADMARKET_SECRETS"
 
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
-        env_prefix="GRADMARKET_", frozen=True, extra="ignore", use_attribute_docstrings=True
+        env_prefix="GRADMARKET_", env_ignore_empty=True, frozen=True, extra="ignore", use_attribute_docstrings=True
     )
 
     data: Path = Path("data")

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from gradmarket.cli import app
 from gradmarket.commands.settings import KINDS, page, rows
+from gradmarket.requester.settings import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -31,3 +32,15 @@ def test_the_command_prints_the_page_and_its_data() -> None:
     assert CliRunner().invoke(app, ["settings"]).stdout == page()
     told = json.loads(CliRunner().invoke(app, ["settings", "--json"]).stdout)
     assert {row["name"] for row in told["The service"]} >= {"GRADMARKET_DATA", "GRADMARKET_ADDRESS_RATE"}
+
+
+def test_what_is_left_empty_is_not_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """So that a compose file may pass on what the operator did not name."""
+    monkeypatch.setenv("GRADMARKET_OWNER", "")
+    monkeypatch.setenv("GRADMARKET_TOKEN", "")
+    monkeypatch.setenv("GRADMARKET_SECRETS", str(tmp_path))
+    (tmp_path / "gradmarket_token").write_text("of the file")
+    settings = Settings()
+    assert settings.owner is None
+    assert settings.token is not None
+    assert settings.token.get_secret_value() == "of the file"
