@@ -37,7 +37,7 @@ def svg(title: str, drawn: Curves) -> str:
     words = [
         f'<text x="{EDGE}" y="16">{escape(title)}</text>',
         f'<text x="{WIDTH - EDGE}" y="{HEIGHT - 20}" text-anchor="end">round {last}</text>',
-        f'<text x="{EDGE - 6}" y="{EDGE}" text-anchor="end">{top:.2g}</text>',
+        f'<text x="{EDGE - 6}" y="{EDGE // 2 + 4}" text-anchor="end">{top:.2g}</text>',
         f'<text x="{EDGE - 6}" y="{HEIGHT - EDGE}" text-anchor="end">0</text>',
     ]
     font = 'font-family="sans-serif" font-size="12"'
@@ -52,10 +52,10 @@ def _line(curve: Sequence[tuple[int, float]], last: int, top: float, colour: str
     return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
 
 
-def main(job_id: str, path: Path) -> None:
+def main(job_id: str, path: Path, title: str | None = None) -> None:
     with Market() as market:
         job = market.job(job_id)
-        path.write_text(svg(str(job.view()["name"]), curves(job)))
+        path.write_text(svg(title or str(job.view()["name"]), curves(job)))
 
 
 if __name__ == "__main__":
