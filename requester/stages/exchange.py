@@ -51,7 +51,7 @@ def _hear(context: Context, address: Address, said: PollRequest, guard: Guard) -
         tasks_of(session, address, _named(said))
         worker = locked(session, Worker, address)
         held = _held(session, address)
-        if now - worker.seen_at > SEEN_S:
+        if said.capacity or now - worker.seen_at > SEEN_S:  # who asks is written down anyway
             worker.seen_at = now
         worker.determinism_class = said.determinism_class
         worker.jobs, worker.least_price = list(said.jobs), said.min_price
