@@ -11,6 +11,7 @@ from web3 import Web3
 from web3.contract.contract import ContractEvent
 from web3.exceptions import Web3Exception
 from web3.logs import DISCARD
+from web3.types import FilterParams
 
 from gradmarket.contracts.artifact import load
 from gradmarket.contracts.ledger import Ledger
@@ -120,8 +121,8 @@ def accounts_touched(ledger: Ledger, first: int, last: int) -> set[tuple[int, Ad
     found = set()
     for at in range(first, last + 1, SPAN):
         with node_errors():
-            asked = {"address": ledger.deployment.contract, "topics": [list(by_topic)]}
-            logs = ledger.web3.eth.get_logs({"fromBlock": at, "toBlock": min(last, at + SPAN - 1), **asked})
+            span: FilterParams = {"fromBlock": at, "toBlock": min(last, at + SPAN - 1)}
+            logs = ledger.web3.eth.get_logs({**span, "address": ledger.market.address, "topics": [list(by_topic)]})
         found |= {(args["jobId"], args["worker"]) for args in (_args(by_topic, log) for log in logs)}
     return found
 

@@ -13,6 +13,7 @@ from gradmarket.market.job import DigestField, Publication
 from gradmarket.market.messages import Commitment, Outcome, Verdict
 from gradmarket.market.messages import Wave as SignedWave
 from gradmarket.market.rules import auditing, secrets, voting
+from gradmarket.market.rules.replication import Plan
 from gradmarket.market.rules.verifiers import exact
 from gradmarket.market.signing import Domain, Struct, digest
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
@@ -66,7 +67,7 @@ class Evidence(Told):
     offer_signature: SignatureField
     waves: tuple[Wave, ...]
     replicas: tuple[Ballot, ...]
-    audit_rate: float = 0.0
+    plan: Plan | None = None
     audit_link: HashField | None = None
     audit: Audit | None = None
 
@@ -151,7 +152,8 @@ def _cast(case: Case) -> dict[ReplicaId, Digest | None]:
 def _votes(case: Case) -> Iterator[str]:
     """The quorum that follows from the ballots is the one that the task's root names."""
     cast = _cast(case)
-    found = voting.judge(exact.groups(cast), len(cast), case.publication.spec.plan())
+    plan = case.evidence.plan or case.publication.spec.plan()
+    found = voting.judge(exact.groups(cast), len(cast), plan)
     crowned = cast[min(found.agreeing)] if isinstance(found, voting.Quorum) else None
     if case.evidence.root is not None and crowned != case.evidence.root:
         yield f"by its ballots the task has the root {crowned}, and it is said to be {case.evidence.root}"
@@ -193,16 +195,16 @@ def _just(case: Case, ballot: Ballot) -> Iterator[str]:
 
 def _draw(case: Case) -> Iterator[str]:
     """Whether it was audited exactly where the offer's last link says so, once that link is open."""
-    evidence, link, promised = case.evidence, case.evidence.audit_link, case.publication.spec.plan().audit
+    evidence, link, promised = case.evidence, case.evidence.audit_link, case.publication.spec
     over = evidence.state in (TaskState.FINAL, TaskState.REVOKED)
-    if link is None and over and promised > 0:
+    if (link is None or evidence.plan is None) and over and promised.audited:
         yield "the link that draws audits is not shown, though the task is over"
-    if link is None or evidence.root is None:
+    if link is None or evidence.root is None or evidence.plan is None:
         return
     if not secrets.leads_to(link, case.publication.spec.replication.max_replicas, evidence.offer.anchor):
         yield "the link that draws audits does not lead to the offer's anchor"
-    if evidence.audit_rate != promised:
-        yield f"it was drawn with the probability {evidence.audit_rate}, the job promises another"
-    drawn = auditing.drawn(link, case.offer, hash_of(evidence.root), evidence.audit_rate)
+    if not promised.may_check_so(evidence.plan):
+        yield f"it was checked by {evidence.plan}, the job promises another plan"
+    drawn = auditing.drawn(link, case.offer, hash_of(evidence.root), evidence.plan.audit)
     if drawn and evidence.audit is None and over:
         yield "it was drawn for an audit, and there is none"

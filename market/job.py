@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from gradmarket.market.fields import AmountField, Chosen, Count, Name, Part, holds_no_number, holds_nul
 from gradmarket.market.rules import replication
 from gradmarket.market.rules.pricing import Price
-from gradmarket.market.rules.replication import STRANGER, Lead, Plan, audited, fixed
+from gradmarket.market.rules.replication import BEST, STRANGER, Lead, Plan, adaptive, audited, fixed
 from gradmarket.market.stakes import Stakes
 from gradmarket.market.step import Optimizer, Step
 from gradmarket.market.terms import Amount, Digest
@@ -75,6 +75,12 @@ class FixedReplication(fixed.Settings):
     name: Literal["fixed"] = "fixed"
 
 
+class AdaptiveReplication(adaptive.Settings):
+    """By the record and the stake of who is drawn first: alone and audited, or by votes."""
+
+    name: Literal["adaptive"]
+
+
 class AuditedReplication(audited.Settings):
     """One replica; only the audits stand behind it."""
 
@@ -94,8 +100,10 @@ def _policy(value: Any) -> str:
 
 
 Replication = Annotated[
-    Annotated[FixedReplication, Tag("fixed")] | Annotated[AuditedReplication, Tag("audited")],
-    Discriminator(_policy, "no_such_policy", "no policy of this name; there is fixed, audited"),
+    Annotated[FixedReplication, Tag("fixed")]
+    | Annotated[AuditedReplication, Tag("audited")]
+    | Annotated[AdaptiveReplication, Tag("adaptive")],
+    Discriminator(_policy, "no_such_policy", "no policy of this name; there is fixed, audited, adaptive"),
 ]
 """`name` is a file of rules/replication."""
 
@@ -205,6 +213,15 @@ class JobSpec(Part):
         """How a task is checked that `lead` was drawn for."""
         plan = replication.policy(self.replication.name).plan(self.replication, lead)
         return plan if self.audit is None else replace(plan, audit=max(plan.audit, self.audit.probability))
+
+    def may_check_so(self, plan: Plan) -> bool:
+        """Whether a task of the job may be checked by this plan, whoever was drawn for it."""
+        return replication.lies_between(plan, self.plan(), self.plan(BEST))
+
+    @property
+    def gain(self) -> float | None:
+        """What a wrong gradient brings at most, in prices, where the policy weighs stakes against it."""
+        return self.replication.gain if isinstance(self.replication, AdaptiveReplication) else None
 
     @property
     def on_failure(self) -> OnFailure:

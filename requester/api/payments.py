@@ -119,7 +119,7 @@ def _stakes(session: Session, address: str) -> list[StakeView]:
     found = session.execute(staked.where(Account.worker == address, Account.at_risk > 0).order_by(Job.created_at))
     return [
         StakeView(job=job.id, chain_job=job.chain_job, at_risk=amount(account.at_risk, job.unit))
-        for account, job in found.tuples()
+        for account, job in found
     ]
 
 

@@ -1,18 +1,20 @@
 """Open tasks meet asking workers: a replayable random draw among those who may, never first come first served."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from sqlalchemy import exists, func, select
 from sqlalchemy.orm import Session
 
+from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import assignment, lifecycle
-from gradmarket.market.rules.assignment import Candidate
+from gradmarket.market.rules.assignment import Candidate, Opening
+from gradmarket.market.rules.replication import STRANGER, Lead, Plan
 from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.terms import Address, Hash, JobState, ReplicaState, TaskState, Units
 from gradmarket.requester.bell import worker_topic
 from gradmarket.requester.context import Context
-from gradmarket.requester.store import jobs, progress, workers
+from gradmarket.requester.store import jobs, leads, progress, workers
 from gradmarket.requester.store.locks import locked, locked_tasks, locked_workers, one_at_a_time
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Replica, Task, Worker
@@ -45,11 +47,11 @@ def run(context: Context, job_id: str) -> float | None:
         if not _settle_class(session, job, context.settings.max_strikes, now):
             return context.settings.sweep_s
         asking = workers.asking(session, context.settings.max_strikes, now)
-        pool = {c.party.worker: c for c in workers.candidates(session, job, asking)}
-        if not pool:
+        pool = Pool(session, job, workers.candidates(session, job, asking), now)
+        if not pool.candidates:
             return context.settings.sweep_s
         others = _others(session, job, context.settings.max_strikes, now)
-        free, wait = sum(candidate.capacity for candidate in pool.values()), context.settings.sweep_s
+        free, wait = sum(c.capacity for c in pool.candidates.values()), context.settings.sweep_s
         for most in (min(2 * free, TASKS_AT_ONCE), TASKS_AT_ONCE):
             deals, wait = _deal(context, session, job, _open(session, job_id, most), pool, others, now)
             if deals:
@@ -107,13 +109,36 @@ def _others(session: Session, job: Job, max_strikes: int, now: float) -> int:
     return session.scalar(select(func.count()).select_from(silent.where(~busy).subquery())) or 0
 
 
+class Pool:
+    """Who asks, as it stands after what this pass has dealt out."""
+
+    def __init__(self, session: Session, job: Job, asking: Sequence[Candidate], now: float) -> None:
+        self.candidates = {candidate.party.worker: candidate for candidate in asking}
+        self._gain = jobs.spec(job).gain
+        self._leads: dict[Address, Lead] = {}
+        if self._gain is not None:
+            self._leads = leads.leads(session, job, asking, self._gain, now)
+
+    def lead(self, candidate: Candidate) -> Lead:
+        return self._leads.get(candidate.party.worker, STRANGER)
+
+    def lease(self, candidate: Candidate, task: Task) -> None:
+        """The candidate has one more."""
+        left = Units(candidate.uncommitted - task.offer["price"])
+        worker = candidate.party.worker
+        self.candidates[worker] = replace(candidate, capacity=candidate.capacity - 1, uncommitted=left)
+        if self._gain is not None:
+            self._leads[worker] = leads.after(self.lead(candidate), self._gain)
+
+
 @dataclass(frozen=True)
 class Deal:
-    """Who was drawn for the open places of a task."""
+    """Who was drawn for the open places of a task; `plan` where who was drawn first decides how it is checked."""
 
     task: Task
     places: int
     drawn: list[Candidate]
+    plan: Plan | None = None
 
 
 def _deal(
@@ -121,7 +146,7 @@ def _deal(
     session: Session,
     job: Job,
     tasks: Sequence[Task],
-    pool: dict[Address, Candidate],
+    pool: Pool,
     others: int,
     now: float,
 ) -> tuple[list[Deal], float]:
@@ -129,22 +154,17 @@ def _deal(
     deals, wait = [], context.settings.sweep_s
     tried = replicas_of(session, tasks)
     for task in tasks:
-        free = sum(candidate.capacity > 0 for candidate in pool.values())
+        free = sum(candidate.capacity > 0 for candidate in pool.candidates.values())
         if not free:
             break
         found = _draw(context, job, task, tried[task.id], pool, free + others, now)
         if isinstance(found, Deal):
             deals.append(found)
-            pool |= {c.party.worker: _after(c, task) for c in found.drawn}
+            for candidate in found.drawn:
+                pool.lease(candidate, task)
         else:
             wait = min(wait, found)
     return deals, wait
-
-
-def _after(candidate: Candidate, task: Task) -> Candidate:
-    """With the lease on the task."""
-    left = Units(candidate.uncommitted - task.offer["price"])
-    return replace(candidate, capacity=candidate.capacity - 1, uncommitted=left)
 
 
 def _draw(
@@ -152,23 +172,47 @@ def _draw(
     job: Job,
     task: Task,
     replicas: Sequence[Replica],
-    pool: dict[Address, Candidate],
+    pool: Pool,
     idle: int,
     now: float,
 ) -> Deal | float:
     """Draws workers for the task's open places; or says how long it waits for others to ask."""
     places = task.wave_size - sum(r.wave == task.wave and r.state in HOLDS_A_PLACE for r in replicas)
     opening = progress.opening_for(job, task, replicas, context.settings.max_strikes)
-    able = [candidate for candidate in pool.values() if assignment.why_not(candidate, opening) is None]
+    able = [candidate for candidate in pool.candidates.values() if assignment.why_not(candidate, opening) is None]
     if places > 0 and not able:
         return context.settings.sweep_s
     if places > 0 and (wait := _window(task, len(able), idle, now)) > 0:
         return wait
     seed = tagged("draw", Hash(task.secret), task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
+    spec = jobs.spec(job)
+    if spec.gain is not None and task.wave == 0 and not any(r.state in HOLDS_A_PLACE for r in replicas):
+        return _begin(spec, task, seed, able, opening, pool) or context.settings.sweep_s
     drawn = assignment.draw(seed, able, opening, places)
     if not replicas and len(drawn) < places:
         return context.settings.sweep_s  # a task begins whole: who waits in half a wave is missing in another's split
     return Deal(task, places, drawn)
+
+
+def _begin(
+    spec: JobSpec, task: Task, seed: Hash, able: Sequence[Candidate], opening: Opening, pool: Pool
+) -> Deal | None:
+    """The first in the draw's order leads, and decides the plan; another where too few are there for its plan.
+
+    Whoever gives a lease back takes its plan with it: who is drawn next is not checked by another's record.
+    """
+    too_many = len(able) + 1
+    for worker in assignment.draw_order(seed, [candidate.party.worker for candidate in able]):
+        lead = pool.candidates[worker]
+        plan = spec.plan(pool.lead(lead))
+        if plan.first_wave >= too_many:
+            continue
+        beside = replace(opening, parties=(*opening.parties, lead.party))
+        others = assignment.draw(seed, able, beside, plan.first_wave - 1)
+        if len(others) == plan.first_wave - 1:
+            return Deal(task, plan.first_wave, [lead, *others], plan)
+        too_many = plan.first_wave
+    return None
 
 
 def _hand_out(session: Session, job: Job, deals: Sequence[Deal], now: float) -> None:
@@ -184,6 +228,8 @@ def _hand_out(session: Session, job: Job, deals: Sequence[Deal], now: float) -> 
         begun = {"patience_until": now + lease_s + task.offer["wave_seconds"]} if given else {}
         if given and task.determinism_class is None:
             begun["determinism_class"] = given[0].determinism_class
+        if given and deal.plan is not None:
+            begun |= {"plan": asdict(deal.plan), "wave_size": deal.plan.first_wave}
         if len(given) >= deal.places:
             move(session, task, TaskState.COMMITTING, window_opened=None, **begun)
         else:

@@ -46,7 +46,9 @@ def account(session: Session, job_id: str, worker: str) -> Account:
     """The worker's account in the job, opened where there is none."""
     found = session.get(Account, (job_id, worker))
     if found is None:
-        found = Account(job_id=job_id, worker=worker, earned=0, reserved=0, settled=0, withdrawn=0, at_risk=0, leaving=False)
+        found = Account(
+            job_id=job_id, worker=worker, earned=0, reserved=0, settled=0, withdrawn=0, at_risk=0, leaving=False
+        )
         session.add(found)
         session.flush()
     return found

@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import Opening, Reason
+from gradmarket.market.rules.replication import BEST
 from gradmarket.market.terms import JobId, JobState, TaskState, Units
 from gradmarket.requester.store import audits, jobs, tasks, workers
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
@@ -28,8 +29,9 @@ def why_waiting(session: Session, job: Job, max_strikes: int, now: float) -> str
     present = [(row.determinism_class, workers.party(row)) for row in rows]
     leading = assignment.leading_class(present, spec.separation)
     have = leading[1] if leading else 0
-    if have < spec.replication.replicas:
-        return f"needs {spec.replication.replicas} separate workers of one determinism class, has {have}"
+    least = spec.plan(BEST).first_wave if job.determinism_class is not None else spec.plan().first_wave
+    if have < least:
+        return f"needs {least} separate workers of one determinism class, has {have}"
     opening = opening_for(job, open_task, tasks.replicas_of(session, [open_task])[open_task.id], max_strikes)
     alive = workers.live(session, now)
     candidates = workers.candidates(session, job, alive, workers.barred(session, alive, now))

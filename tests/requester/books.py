@@ -7,7 +7,7 @@ from market_floor import Floor
 from gradmarket.market import signing
 from gradmarket.market.messages import Voucher
 from gradmarket.market.rules import lifecycle
-from gradmarket.market.rules.replication import fixed
+from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import Address, AuditState, ReplicaState, TaskState, Units
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.tables import Account, Audit, Earned, Replica, Task, Wave
@@ -30,7 +30,7 @@ def check_books(floor: Floor) -> None:
 def _earned_by_a_majority(floor: Floor, row: Earned, task: Task, replicas: list[Replica]) -> None:
     committed = [replica for replica in replicas if replica.task_id == task.id and replica.committed_at is not None]
     agreeing = [r for r in committed if r.root == task.root and r.state != ReplicaState.REJECTED]
-    policy = jobs.spec(floor.the_job()).replication
+    plan = Plan(**task.plan)
     assert task.state in PAYS
     assert row.units == task.offer["price"]
     assert row.revoked <= (task.state == TaskState.REVOKED)
@@ -38,8 +38,9 @@ def _earned_by_a_majority(floor: Floor, row: Earned, task: Task, replicas: list[
         return
     assert row.replica_id in {replica.id for replica in agreeing}
     assert 2 * len(agreeing) > len(committed)
-    assert len(agreeing) >= fixed.quorum(policy.replicas)
-    assert len(committed) <= policy.max_replicas
+    assert len(agreeing) >= plan.quorum
+    assert len(committed) <= plan.maximum
+    assert jobs.spec(floor.the_job()).may_check_so(plan)
     assert len({replica.payout for replica in agreeing}) == len(agreeing)
     closed = {wave.number: wave.closed_at for wave in floor.all(Wave, Wave.task_id == task.id)}
     assert all((replica.committed_at or 0) <= closed[replica.wave] for replica in agreeing)

@@ -76,7 +76,7 @@ def test_evidence_proves_its_verdicts_and_each_lie_in_it_is_found(judged: tuple[
         ("promised pay for another root", changed(told, "replicas", outvoted, "outcome", value=1)),
         ("the link that draws audits", changed(told, "audit_link", value=NOTHING)),
         ("the link that draws audits is not shown", changed(told, "audit_link", value=None)),
-        ("the job promises another", changed(told, "audit_rate", value=0.5)),
+        ("the job promises another", changed(told, "plan", "audit", value=0.5)),
     ]
     for words, lie in lies:
         assert any(words in fault for fault in found(floor, lie)), words

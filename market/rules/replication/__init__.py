@@ -4,7 +4,8 @@ A policy is two pure things: `Settings` and `plan`. It is asked twice about a ta
 drawn, and again when the first worker is drawn. The offer does not say which plan a task has.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, cast
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -24,6 +25,8 @@ class Lead:
 
 STRANGER: Final = Lead(0.0, 0.0)
 """Nobody drawn yet, or nobody known."""
+BEST: Final = Lead(1.0, math.inf)
+"""Whom any policy checks least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,13 @@ class Plan:
         """The fewest further workers that could still crown the largest group, or 0 where none can."""
         further = range(1, self.maximum - committed + 1)
         return next((more for more in further if self.decides(committed + more, best + more)), 0)
+
+
+def lies_between(plan: Plan, strictest: Plan, lightest: Plan) -> bool:
+    """Whether a policy with these two plans, a stranger's and the best worker's, gives `plan` to anybody."""
+    if plan == strictest or strictest == lightest:
+        return plan == strictest
+    return replace(plan, audit=lightest.audit) == lightest and lightest.audit <= plan.audit <= 1.0
 
 
 class Votes(BaseModel):

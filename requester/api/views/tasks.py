@@ -116,6 +116,15 @@ def _diverged(row: Task) -> bool:
     return row.state == TaskState.DIVERGED or (row.state == TaskState.FINAL and row.reason != "")
 
 
+class PlanView(BaseModel):
+    """Replicas asked first, agreeing ballots that decide, replicas at most, and the probability of an audit."""
+
+    first_wave: int
+    quorum: int
+    maximum: int
+    audit: float
+
+
 class TaskEvidence(TaskView):
     """All that a verdict rests on: offer, waves, and every replica with its ballot.
 
@@ -127,8 +136,8 @@ class TaskEvidence(TaskView):
     offer_signature: str | None
     waves: list[WaveView]
     replicas: list[ReplicaView]
-    audit_rate: float
-    """The probability that it was drawn for an audit with."""
+    plan: PlanView | None
+    """How it was checked. Told once no audit can change the task: who knew it while at work would cheat accordingly."""
     audit_link: str | None
     """Leads to the offer's anchor, and draws: market.rules.auditing.drawn. Open once no audit can change the task."""
     audit: AuditView | None
@@ -138,7 +147,7 @@ def evidence(
     row: Task, waves: list[Wave], replicas: list[Replica], stands: bool, link: Hash, audit: Audit | None
 ) -> TaskEvidence:
     """`stands`: nothing of the task's round is asked of anybody again (store.audits)."""
-    rate = row.plan.get("audit", 0.0)
+    rate, over = row.plan.get("audit", 0.0), row.state in STANDING
     shown = stands or (row.state == TaskState.ACCEPTED and not rate)
     return TaskEvidence(
         **_task_fields(row) | ({"root": row.root} if stands and _diverged(row) else {}),
@@ -147,9 +156,9 @@ def evidence(
         offer_signature=hexed(row.offer_signature),
         waves=[wave_view(wave) for wave in waves],
         replicas=[replica_view(replica, shown) for replica in replicas if shown or not _at_work(row, replica)],
-        audit_rate=rate,
-        audit_link=hexed(link) if row.state in STANDING else None,
-        audit=audit_view(audit, stands) if audit is not None and row.state in STANDING else None,
+        plan=PlanView(**row.plan) if over else None,
+        audit_link=hexed(link) if over else None,
+        audit=audit_view(audit, stands) if audit is not None and over else None,
     )
 
 
