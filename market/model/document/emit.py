@@ -20,7 +20,7 @@ from gradmarket.market.model.document.encode import DTYPE_NAMES, Same, encoded
 from gradmarket.market.model.document.functional import Trace, functional
 from gradmarket.market.model.document.kinds import INPUT_DTYPES
 from gradmarket.market.model.document.operators import ALLOWED
-from gradmarket.market.model.document.refusals import operator_name, refuse
+from gradmarket.market.model.document.refusals import operator_name, refuse, without_elements
 from gradmarket.market.model.document.rephrase import draws, operation
 from gradmarket.market.model.document.schema import FORMAT, ROWS, load
 
@@ -100,6 +100,8 @@ class _Emission:
             self._values[node] = {0: self._input("data", name, node.meta["val"], False, {0: ROWS, **named})}
             return
         tensor = _tensor(self._program, specification)
+        if tensor.numel() == 0:
+            raise without_elements(next(iter(node.users), node))
         identity = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
         if identity not in self._tied:
             self._tied[identity] = self._state_input(specification, tensor)

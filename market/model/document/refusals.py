@@ -48,6 +48,12 @@ def refuse(node: fx.Node, reason: str, name: str | None = None) -> DocumentRefus
     return DocumentRefused(f"{module_path(node)}: {operator} {reason}; {suggestion}")
 
 
+def without_elements(reader: fx.Node) -> DocumentRefused:
+    """What to raise about a tensor of the module that has no elements, and is read here."""
+    said = "reads a tensor without elements; leave it out (use_cache=False in transformers)"
+    return DocumentRefused(f"{module_path(reader)} {said}")
+
+
 def operator_name(node: fx.Node) -> str:
     """`name.overload` of an ATen operator; of anything else what it calls itself."""
     target = node.target
