@@ -217,6 +217,7 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("tasks", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_tasks_payload"), ["payload"], unique=False)
+        batch_op.create_index("tasks_by_root", ["job_id", "root"], unique=False)
         batch_op.create_index("tasks_by_state", ["state", "due_at"], unique=False)
         batch_op.create_index("tasks_in_vain", ["state", "patience_until"], unique=False)
         batch_op.create_index("tasks_of_job", ["job_id", "state", "wave", "round", "index"], unique=False)
@@ -437,6 +438,7 @@ def downgrade() -> None:
         batch_op.drop_index("tasks_of_job")
         batch_op.drop_index("tasks_in_vain")
         batch_op.drop_index("tasks_by_state")
+        batch_op.drop_index("tasks_by_root")
         batch_op.drop_index(batch_op.f("ix_tasks_payload"))
 
     op.drop_table("tasks")

@@ -28,6 +28,7 @@ from gradmarket.requester.api.views.money import (
 from gradmarket.requester.api.views.trust import reputation_view
 from gradmarket.requester.stages import telling
 from gradmarket.requester.store import progress, reputations
+from gradmarket.requester.store.answers import copies
 from gradmarket.requester.store.tables import Account, Batch, Earned, Job, Replica, Round, Task, Transaction, Worker
 
 router = APIRouter(prefix="/v1", tags=["payments"])
@@ -108,6 +109,7 @@ def worker(context: Here, address: Address) -> WorkerView:
             joined_at=time(row.joined_at),
             strikes=row.strikes,
             barred=reputations.is_barred(session, row.operator, now - BARRED_S),
+            copies=copies(session, row.address),
             reputation=[reputation_view(record, now) for record in reputations.of(session, row.operator)],
             stakes=_stakes(session, row.address),
             replicas=dict(session.execute(states).all()),

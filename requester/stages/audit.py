@@ -15,7 +15,7 @@ from gradmarket.market.rules import auditing, secrets
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import forget, plan, verdicts
+from gradmarket.requester.stages import copies, forget, plan, verdicts
 from gradmarket.requester.stages.ending import call_off
 from gradmarket.requester.store import audits, jobs, money, reputations
 from gradmarket.requester.store.events import tell
@@ -30,7 +30,13 @@ REOPENED: Final = "another audit of the same operator failed"
 
 
 def draw(session: Session, job: Job, task: Task, now: float) -> None:
-    """For the transaction that accepts the task: the offer's last link and the accepted root decide."""
+    """For the transaction that accepts the task: the offer's last link and the accepted root decide.
+
+    Where another task has that root already nothing is left to chance.
+    """
+    if copies.pointed(session, task):
+        _order(session, task, 1.0, copies.ALIKE, now)
+        return
     link = secrets.of_task(Hash(task.secret), jobs.spec(job).replication.max_replicas)[-1]
     rate = task.plan["audit"]
     if auditing.drawn(link, Hash(task.offer_digest), hash_of(Digest(task.root or "")), rate):
@@ -80,6 +86,9 @@ def run(context: Context, task_id: str) -> float | None:
         else:
             _fail(context, session, job, task, audit, paid, now)
             _consequences(context, session, job, row, task, now)
+            copies.convicted(session, task, [replica.worker for replica in paid], now)
+        for other in copies.followed(session, task):
+            _order(session, other, 1.0, copies.ALIKE, now)
         ring(session, "aftermath", "plan", "aggregate", "settle")
     if task.state == TaskState.REVOKED and task.payload:
         forget.payload(context, Digest(task.payload))

@@ -109,6 +109,8 @@ class WorkerView(BaseModel):
     strikes: int
     barred: bool
     """An audit of its operator's work failed not long ago: it gets no work."""
+    copies: int
+    """Answers it was paid for that an audit found wrong and another task had too; who was copied has none."""
     reputation: list[ReputationView]
     """Its operator's record, by class."""
     stakes: list[StakeView]

@@ -48,6 +48,7 @@ class Task(Base):
         Index("tasks_by_state", "state", "due_at"),
         Index("tasks_in_vain", "state", "patience_until"),
         Index("tasks_of_job", "job_id", "state", "wave", "round", "index"),
+        Index("tasks_by_root", "job_id", "root"),
     )
 
 

@@ -1,0 +1,48 @@
+"""Accepted answers as market.rules.copying compares them."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import exists, func, select
+from sqlalchemy.orm import Session, aliased
+
+from gradmarket.market.rules.copying import Answer
+from gradmarket.market.terms import AuditState, Digest, ReplicaState, TaskState
+from gradmarket.requester.store.tables import Audit, Replica, Task
+
+ACCEPTED = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.REVOKED)
+
+
+def pointing(session: Session, task: Task, reason: str) -> tuple[Answer, list[Answer]]:
+    """The task's answer, and those of its job with the same root; with them those found right, audited for `reason`."""
+    found = _with_roots(session, task.job_id, [task.root])
+    if len(found) > 1:
+        right = (Audit.job_id == task.job_id, Audit.state == AuditState.PASSED, Audit.reason == reason)
+        found = _with_roots(session, task.job_id, [task.root, *session.scalars(select(Audit.root).where(*right))])
+    (own,) = (answer for answer in found if answer.task == task.id)
+    return own, [answer for answer in found if answer is not own]
+
+
+def _with_roots(session: Session, job_id: str, roots: Sequence[str | None]) -> list[Answer]:
+    rows = select(Task.id, Task.round, Task.index, Task.root, Task.state, Audit.state)
+    rows = rows.outerjoin(Audit, Audit.task_id == Task.id).where(Task.job_id == job_id, Task.root.in_(roots))
+    return [
+        Answer(task_id, round, index, Digest(root or ""), _right(state, audit))
+        for task_id, round, index, root, state, audit in session.execute(
+            rows.where(Task.state.in_(ACCEPTED)).order_by(Task.id)
+        )
+    ]
+
+
+def copies(session: Session, worker: str) -> int:
+    """How many answers the worker was paid for that an audit found wrong and another task of the job had too."""
+    other = aliased(Task)
+    another = exists().where(other.job_id == Task.job_id, other.root == Task.root, other.id != Task.id)
+    paid = select(func.count()).select_from(Replica).join(Task, Task.id == Replica.task_id)
+    theirs = paid.where(Replica.worker == worker, Replica.state == ReplicaState.PAYABLE)
+    return session.scalar(theirs.where(Task.state == TaskState.REVOKED, another.where(other.state.in_(ACCEPTED)))) or 0
+
+
+def _right(state: str, audit: str | None) -> bool | None:
+    if state == TaskState.REVOKED:
+        return False
+    return True if audit == AuditState.PASSED else None
