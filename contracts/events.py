@@ -132,6 +132,39 @@ def joined(ledger: Ledger, worker: Address) -> list[int]:
     return sorted({args["jobId"] for args in _asked(ledger, "Joined", {"worker": worker})})
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a case ended: `name` of the event (Slashed, Acquitted, Dismissed), and its block."""
+
+    name: str
+    block: int
+
+
+def ended(ledger: Ledger, case: Hash) -> Ended | None:
+    """None as long as it has not."""
+    for name in ("Slashed", "Acquitted", "Dismissed"):
+        for log in _logs(ledger, name, {"caseId": case}):
+            return Ended(name, log["blockNumber"])
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Accused:
+    case: Hash
+    job: int
+    amount: Amount
+    event: Hash
+
+
+def accused(ledger: Ledger, worker: Address) -> list[Accused]:
+    """Every accusation of the worker, the first one first."""
+    logs = _asked(ledger, "Accused", {"worker": worker})
+    return [
+        Accused(Hash(bytes(args["caseId"])), args["jobId"], args["amount"], Hash(bytes(args["eventDigest"])))
+        for args in logs
+    ]
+
+
 def find_opened(ledger: Ledger, requester: Address, spec_digest: Hash) -> JobOpened | None:
     """The newest job that `requester` opened for this specification."""
     return next(iter(all_opened(ledger, requester, spec_digest)), None)

@@ -88,6 +88,18 @@ class AuditState(StrEnum):
     FAILED = "failed"
 
 
+class AccusationState(StrEnum):
+    """due: not on the chain yet; void: the worker had nothing at risk; the others are the contract's."""
+
+    DUE = "due"
+    OPEN = "open"
+    CONTESTED = "contested"
+    SLASHED = "slashed"
+    ACQUITTED = "acquitted"
+    DISMISSED = "dismissed"
+    VOID = "void"
+
+
 class BatchState(StrEnum):
     PREPARED = "prepared"
     SENT = "sent"

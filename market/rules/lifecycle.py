@@ -4,11 +4,19 @@ from enum import StrEnum
 from typing import Final, TypeVar
 
 from gradmarket.market.errors import IllegalTransition
-from gradmarket.market.terms import AuditState, BatchState, JobState, ReplicaState, RoundState, TaskState
+from gradmarket.market.terms import (
+    AccusationState,
+    AuditState,
+    BatchState,
+    JobState,
+    ReplicaState,
+    RoundState,
+    TaskState,
+)
 
 State = TypeVar("State", bound=StrEnum)
 
-_J, _T, _R, _B, _A = JobState, TaskState, ReplicaState, BatchState, AuditState
+_J, _T, _R, _B, _A, _C = JobState, TaskState, ReplicaState, BatchState, AuditState, AccusationState
 
 JOB: Final = {
     _J.DRAFT: {_J.AWAITING_FUNDS, _J.FAILED, _J.CANCELLED},
@@ -68,6 +76,12 @@ AUDIT: Final = {
     _A.FAILED: set[AuditState](),
 }
 
+ACCUSATION: Final = {
+    **{state: set(AccusationState) - {_C.DUE, state} for state in (_C.DUE, _C.OPEN, _C.CONTESTED)},
+    **{state: set[AccusationState]() for state in (_C.SLASHED, _C.ACQUITTED, _C.DISMISSED, _C.VOID)},
+}
+"""A look at the chain may find several steps done, or one undone."""
+
 TABLES: Final = {
     JobState: JOB,
     RoundState: ROUND,
@@ -75,6 +89,7 @@ TABLES: Final = {
     ReplicaState: REPLICA,
     BatchState: BATCH,
     AuditState: AUDIT,
+    AccusationState: ACCUSATION,
 }
 
 PAID: Final = frozenset({_R.PAYABLE, _R.DIVERGED})

@@ -250,6 +250,34 @@ def upgrade() -> None:
         batch_op.create_index("transactions_by_state", ["state"], unique=False)
 
     op.create_table(
+        "accusations",
+        sa.Column("task_id", sa.String(), nullable=False),
+        sa.Column("worker", sa.String(), nullable=False),
+        sa.Column("job_id", sa.String(), nullable=False),
+        sa.Column("state", sa.String(), nullable=False),
+        sa.Column("event", sa.LargeBinary(), nullable=False),
+        sa.Column("case", sa.LargeBinary(), nullable=False),
+        sa.Column("amount", sa.String(), nullable=False),
+        sa.Column("until", sa.BigInteger(), nullable=True),
+        sa.Column("created_at", sa.Float(precision=53), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["job_id"],
+            ["jobs.id"],
+        ),
+        sa.ForeignKeyConstraint(
+            ["task_id"],
+            ["tasks.id"],
+        ),
+        sa.ForeignKeyConstraint(
+            ["worker"],
+            ["workers.address"],
+        ),
+        sa.PrimaryKeyConstraint("task_id", "worker"),
+    )
+    with op.batch_alter_table("accusations", schema=None) as batch_op:
+        batch_op.create_index("accusations_by_state", ["state", "created_at"], unique=False)
+
+    op.create_table(
         "audits",
         sa.Column("task_id", sa.String(), nullable=False),
         sa.Column("job_id", sa.String(), nullable=False),
@@ -434,6 +462,10 @@ def downgrade() -> None:
         batch_op.drop_index("audits_by_state")
 
     op.drop_table("audits")
+    with op.batch_alter_table("accusations", schema=None) as batch_op:
+        batch_op.drop_index("accusations_by_state")
+
+    op.drop_table("accusations")
     with op.batch_alter_table("tasks", schema=None) as batch_op:
         batch_op.drop_index("tasks_of_job")
         batch_op.drop_index("tasks_in_vain")

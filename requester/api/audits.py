@@ -16,6 +16,7 @@ from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.forms import Page
 from gradmarket.requester.api.views.trust import AuditView, audit_view
 from gradmarket.requester.stages import auditors
+from gradmarket.requester.store import accusations
 from gradmarket.requester.store import audits as store
 from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.tables import Audit
@@ -56,4 +57,8 @@ def audits(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit =
         job = found(session, job_id)
         stands = cache(partial(store.stands, session, job))
         rows = select(Audit).where(Audit.job_id == job.id, Audit.state.in_(OVER))
-        return page(session, rows, [Audit.task_id], lambda row: audit_view(row, stands(row.round)), cursor, limit)
+
+        def line(row: Audit) -> AuditView:
+            return audit_view(row, stands(row.round), accusations.of_task(session, row.task_id))
+
+        return page(session, rows, [Audit.task_id], line, cursor, limit)

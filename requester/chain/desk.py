@@ -39,6 +39,9 @@ class Kind(StrEnum):
     WITHDRAW = "withdraw"
     REFUND = "refund"
     FILL = "fill"
+    ACCUSE = "accuse"
+    CLOSE = "close"
+    UNSTAKE = "unstake"
 
 
 UNDER_WAY: Final = (TransactionState.PREPARED, TransactionState.SENT)

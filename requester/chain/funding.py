@@ -65,10 +65,10 @@ def _open(desk: Desk, job: Job) -> bool:
             books.opened(session, locked(session, Job, job.id), found, desk.clock())
         return True
     deposit = Amount(job.budget * int(job.unit))
-    if not _has_money(desk, deposit):
+    if not has_money(desk, deposit):
         return _say(desk, job.id, f"waits for {deposit} of {desk.ledger.deployment.token} at {desk.sender}")
     if desk.ledger.allowance(desk.sender) < deposit:
-        return _approve(desk)
+        return approve(desk)
     return _post(desk, job.id, Kind.OPEN, calls.open_job(desk.market, terms(desk, job)))
 
 
@@ -85,14 +85,15 @@ def _await_owner(desk: Desk, job: Job) -> bool:
 def _top_up(desk: Desk, job: Job) -> bool:
     added = Units(job.budget - job.deposited)
     deposit = Amount(added * int(job.unit))
-    if not _has_money(desk, deposit):
+    if not has_money(desk, deposit):
         return False
     if desk.ledger.allowance(desk.sender) < deposit:
-        return _approve(desk)
+        return approve(desk)
     return _post(desk, job.id, Kind.TOP_UP, calls.top_up(desk.market, job.chain_job or 0, added))
 
 
-def _has_money(desk: Desk, deposit: Amount) -> bool:
+def has_money(desk: Desk, deposit: Amount) -> bool:
+    """Whether the sender can put down so much; on a local chain it is given what it lacks."""
     if desk.grant is not None:
         desk.grant(deposit)
     return desk.ledger.balance(desk.sender) >= deposit
@@ -107,7 +108,8 @@ def terms(desk: Desk, job: Job) -> calls.OpenJob:
     return escrow.with_stakes(opening, job, shortest)
 
 
-def _approve(desk: Desk) -> bool:
+def approve(desk: Desk) -> bool:
+    """Lets the contract pull what the sender puts down."""
     with desk.reading() as session:
         if sender.under_way(session, Kind.APPROVE):
             return False

@@ -13,7 +13,7 @@ from gradmarket.contracts.errors import ChainUnreachable, ForeignChain, NodeRefu
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.terms import Address, Amount, JobState, Units
-from gradmarket.requester.chain import duty, funding, mirror, outbox, owner, reconcile, reservations, sender
+from gradmarket.requester.chain import accusing, duty, funding, mirror, outbox, owner, reconcile, reservations, sender
 from gradmarket.requester.chain.desk import UNDER_WAY, Desk
 from gradmarket.requester.chain.money import UNBATCHED
 from gradmarket.requester.store.events import tell
@@ -122,6 +122,7 @@ class Office:
             reservations.step,
             outbox.step,
             funding.close_jobs,
+            accusing.step,
             sender.push,
         ):
             moved |= part(desk)

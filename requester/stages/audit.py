@@ -17,7 +17,7 @@ from gradmarket.market.wire import hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import copies, forget, plan, verdicts
 from gradmarket.requester.stages.ending import call_off
-from gradmarket.requester.store import audits, jobs, money, reputations
+from gradmarket.requester.store import accusations, audits, jobs, money, reputations
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked, one_at_a_time
 from gradmarket.requester.store.session import ring
@@ -122,6 +122,7 @@ def _fail(
     others = audits.spared(session, operators)  # tasks are locked before accounts and records
     reputations.failed(session, operators, audit.determinism_class, now)
     lost = money.revoke(session, task, paid)
+    accusations.bring(session, job, task, paid, audit.root or "", now)
     right = _outvoted(session, task, Digest(audit.root or ""))
     for replica in right:
         _vindicate(context, session, job, task, replica, now)

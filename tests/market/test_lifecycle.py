@@ -6,7 +6,7 @@ import pytest
 
 from gradmarket.market.errors import IllegalTransition
 from gradmarket.market.rules import lifecycle
-from gradmarket.market.terms import AuditState, BatchState, JobState, ReplicaState, RoundState, TaskState
+from gradmarket.market.terms import AccusationState, AuditState, BatchState, JobState, ReplicaState, RoundState, TaskState
 
 FIRST = {
     JobState: JobState.DRAFT,
@@ -14,6 +14,7 @@ FIRST = {
     TaskState: TaskState.OPEN,
     ReplicaState: ReplicaState.LEASED,
     BatchState: BatchState.PREPARED,
+    AccusationState: AccusationState.DUE,
     AuditState: AuditState.DUE,
 }
 

@@ -11,7 +11,8 @@ from market_workers import SimWorker, scaled
 from sqlalchemy import update
 
 from gradmarket.market.rules.replication import Plan
-from gradmarket.market.terms import JobState, TaskState
+from gradmarket.market.terms import AccusationState, JobState, TaskState
+from gradmarket.requester.api.audits import audits as audits_told
 from gradmarket.requester.api.jobs import evidence_of
 from gradmarket.requester.api.payments import worker as worker_told
 from gradmarket.requester.api.views.tasks import TaskEvidence
@@ -129,6 +130,9 @@ def test_the_sleepers_lie_is_found_taken_back_and_its_standing_gone(new_floor: N
         (record,) = reputations.of(session, sleeper.address)
         assert (record.evidence, reputations.standing(record, floor.clock())) == (0.0, 0.0)
     assert revoked == lies
+    accused = [each for audit in audits_told(floor.context, floor.job).items for each in audit.accusations]
+    assert {(each.worker, each.state) for each in accused} == {(sleeper.address, AccusationState.DUE)}
+    assert len({each.case for each in accused}) == len(accused) == len(lies)
     clean = new_floor(tasks_per_round=3, rounds=2)
     for _ in range(3):
         clean.worker()

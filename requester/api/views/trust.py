@@ -1,11 +1,35 @@
 """An audit that is over, and what an operator's record in a class says."""
 
+from collections.abc import Iterable
+
 from pydantic import BaseModel
 
-from gradmarket.market.terms import AuditState
-from gradmarket.requester.api.views.forms import time
+from gradmarket.market.terms import AccusationState, AuditState
+from gradmarket.requester.api.views.forms import hexed, time
 from gradmarket.requester.store import reputations
-from gradmarket.requester.store.tables import Audit, Reputation
+from gradmarket.requester.store.tables import Accusation, Audit, Reputation
+
+
+class AccusationView(BaseModel):
+    """`case` and `event` are the contract's (market.rules.accusing says of what); `until`: to contest, or to decide."""
+
+    worker: str
+    state: AccusationState
+    case: str | None
+    event: str | None
+    amount: str
+    until: str | None
+
+
+def accusation_view(row: Accusation) -> AccusationView:
+    return AccusationView(
+        worker=row.worker,
+        state=AccusationState(row.state),
+        case=hexed(row.case),
+        event=hexed(row.event),
+        amount=row.amount,
+        until=time(row.until),
+    )
 
 
 class AuditView(BaseModel):
@@ -24,9 +48,10 @@ class AuditView(BaseModel):
     runs: int
     seconds: float | None
     ended_at: str | None
+    accusations: list[AccusationView]
 
 
-def audit_view(row: Audit, stands: bool) -> AuditView:
+def audit_view(row: Audit, stands: bool, accusations: Iterable[Accusation] = ()) -> AuditView:
     """`stands`: no other attempt at the task can follow."""
     return AuditView(
         task=row.task_id,
@@ -39,6 +64,7 @@ def audit_view(row: Audit, stands: bool) -> AuditView:
         runs=row.runs,
         seconds=row.seconds,
         ended_at=time(row.ended_at),
+        accusations=[accusation_view(each) for each in accusations],
     )
 
 

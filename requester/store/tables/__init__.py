@@ -8,11 +8,12 @@ from gradmarket.requester.store.tables.base import Base, BigKey
 from gradmarket.requester.store.tables.doors import Duty, Idempotency, Nonce, Token
 from gradmarket.requester.store.tables.jobs import Event, Job, Round
 from gradmarket.requester.store.tables.money import Account, Batch, Earned, Transaction
-from gradmarket.requester.store.tables.trust import Audit, Lean, Reputation
+from gradmarket.requester.store.tables.trust import Accusation, Audit, Lean, Reputation
 from gradmarket.requester.store.tables.work import Replica, Task, Wave, Worker
 
 __all__ = [
     "Account",
+    "Accusation",
     "Audit",
     "Base",
     "Batch",

@@ -33,6 +33,28 @@ class Audit(Base):
     __table_args__ = (Index("audits_by_state", "state", "created_at"), Index("audits_of_job", "job_id", "state"))
 
 
+class Accusation(Base):
+    """A worker with a stake in the job, and the wrong answer that an audit found of it."""
+
+    __tablename__ = "accusations"
+
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
+    worker: Mapped[str] = mapped_column(ForeignKey("workers.address"), primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    state: Mapped[str]
+    event: Mapped[bytes]
+    """What it did: market.rules.accusing."""
+    case: Mapped[bytes]
+    """The contract's name for it."""
+    amount: Mapped[str]
+    """In the token's smallest unit, as a decimal string; zero until it is on the chain."""
+    until: Mapped[int | None]
+    """When the window to contest, or to decide, ends."""
+    created_at: Mapped[float]
+
+    __table_args__ = (Index("accusations_by_state", "state", "created_at"),)
+
+
 class Reputation(Base):
     """An operator's record in one determinism class, as market.rules.reputation has it."""
 

@@ -1,0 +1,50 @@
+"""Accusations as the books have them: a failed audit brings them, requester.chain.accusing takes them to the chain."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.contracts.calls import case_id
+from gradmarket.market.rules import accusing
+from gradmarket.market.terms import AccusationState, Address, Digest, Hash
+from gradmarket.market.wire import hash_of
+from gradmarket.requester.store import jobs
+from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.tables import Accusation, Job, Replica, Task
+
+OPEN: Final = (AccusationState.DUE, AccusationState.OPEN, AccusationState.CONTESTED)
+
+
+def bring(session: Session, job: Job, task: Task, replicas: Iterable[Replica], found: str, now: float) -> None:
+    """Of each replica that was paid for another answer than `found`, where the job may slash."""
+    if jobs.spec(job).stake is None or job.chain_job is None:
+        return
+    for replica in replicas:
+        roots = (hash_of(Digest(replica.root or "")), hash_of(Digest(found)))
+        event = accusing.event(Hash(task.offer_digest), Hash(replica.sealed or b""), *roots)
+        session.add(
+            Accusation(
+                task_id=task.id,
+                worker=replica.worker,
+                job_id=job.id,
+                state=AccusationState.DUE,
+                event=event,
+                case=case_id(job.chain_job, Address(replica.worker), event),
+                amount="0",
+                created_at=now,
+            )
+        )
+    session.flush()
+    ring(session, "settle")
+
+
+def of_task(session: Session, task_id: str) -> Sequence[Accusation]:
+    return session.scalars(select(Accusation).where(Accusation.task_id == task_id).order_by(Accusation.worker)).all()
+
+
+def open_ones(session: Session) -> Sequence[Accusation]:
+    """In the order in which they were brought."""
+    waiting = select(Accusation).where(Accusation.state.in_(OPEN))
+    return session.scalars(waiting.order_by(Accusation.created_at, Accusation.task_id, Accusation.worker)).all()
