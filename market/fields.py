@@ -34,22 +34,23 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
-def holds_nul(value: Any) -> bool:
-    """Whether a text anywhere in the value has the one character that databases do not hold."""
-    if isinstance(value, str):
-        return "\0" in value
-    if isinstance(value, Mapping):
-        return any(holds_nul(part) for pair in value.items() for part in pair)
-    return isinstance(value, list | tuple) and any(holds_nul(part) for part in value)
-
-
-def holds_no_number(value: Any) -> bool:
-    """Whether a float anywhere in the value is infinite or NaN, for which JSON has no word: it would become null."""
-    if isinstance(value, float):
-        return not math.isfinite(value)
-    if isinstance(value, Mapping):
-        return any(holds_no_number(part) for part in value.values())
-    return isinstance(value, list | tuple) and any(holds_no_number(part) for part in value)
+def not_kept(value: Any) -> str:
+    """Why a database or JSON keeps no such value: a NUL in a text, an infinite number or NaN; empty where they do."""
+    parts = [value]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, str):
+            if "\0" in part:
+                return "a text has a NUL character"
+        elif isinstance(part, float):
+            if not math.isfinite(part):
+                return "a number is infinite or none"
+        elif isinstance(part, list | tuple):
+            parts.extend(part)
+        elif not isinstance(part, int | None) and isinstance(part, Mapping):
+            parts.extend(part)
+            parts.extend(part.values())
+    return ""
 
 
 def first_fault(error: ValidationError, *within: str) -> tuple[str, str]:

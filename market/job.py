@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from blake3 import blake3
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
-from gradmarket.market.fields import AmountField, Chosen, Count, Name, Part, holds_no_number, holds_nul
+from gradmarket.market.fields import AmountField, Chosen, Count, Name, Part, not_kept
 from gradmarket.market.rules import replication
 from gradmarket.market.rules.pricing import Price
 from gradmarket.market.rules.replication import BEST, STRANGER, Lead, Plan, adaptive, audited, fixed
@@ -186,10 +186,8 @@ class JobSpec(Part):
     @model_validator(mode="before")
     @classmethod
     def _texts(cls, value: Any) -> Any:
-        if holds_nul(value):
-            raise ValueError("a text has a NUL character")
-        if holds_no_number(value):
-            raise ValueError("a number is infinite or none")
+        if fault := not_kept(value):
+            raise ValueError(fault)
         return value
 
     @model_validator(mode="after")

@@ -236,11 +236,11 @@ ROW = '{"x": [1, 2.5, 3, 4], "y": 0}'
         ('{"x": [1, 2, 3, "4"], "y": 0}', "str where float32"),
         ('{"x": [1, 2, 3, null], "y": 0}', "NoneType where float32"),
         ('{"x": [1, 2, 3, 4], "y": 9223372036854775808}', "no int64"),
-        ('{"x": [1, 2, 3, 4], "y": ' + "9" * 5000 + "}", "not JSON"),
+        ('{"x": [1, 2, 3, 4], "y": ' + "9" * 5000 + "}", "bytes, where a row"),
         ('{"x": [1, 2, 3, ' + "9" * 400 + '], "y": 0}', "no float32"),
         ('{"x": [1, 2, 3], "y": 0}', "rows that are not"),
         ('{"x": [[1, 2, 3, 4]], "y": 0}', "rows that are not"),
-        ('{"x": ' + "[" * 100_000 + "]" * 100_000 + ', "y": 0}', "not JSON"),
+        ('{"x": ' + "[" * 100_000 + "]" * 100_000 + ', "y": 0}', "bytes, where a row"),
         ('{"x": [1, 2, 3, 4], "y": 0, "y": 1}', "twice"),
         ('{"x": [1, 2, 3, 4]}', "missing"),
         ("[1, 2]", "no object"),
@@ -250,6 +250,22 @@ ROW = '{"x": [1, 2.5, 3, 4], "y": 0}'
 )
 def test_a_row_that_is_not_as_declared_is_refused(row: str, why: str) -> None:
     refused("jsonl", lines(ROW, row, ROW), why)
+
+
+def test_a_deep_row_and_a_long_number_are_refused_where_a_row_may_be_long() -> None:
+    wide: Expected = {"x": ((1, 2000), "float32")}
+    for value in ("[" * 100_000 + "]" * 100_000, f"[{'9' * 5000}]"):
+        refused("jsonl", lines(f'{{"x": {value}}}'), "not JSON", wide)
+
+
+@given(st.integers(0, 3), st.integers(1, 4))
+def test_an_honest_row_is_never_too_long(dimensions: int, size: int) -> None:
+    """Of the numbers with the longest decimals, spaced as widely as anybody writes them."""
+    shape = (1, *[size] * dimensions)
+    made = np.full(shape, -1.1754943508222875e-38, np.float32)
+    text = json.dumps({"x": made[0].tolist()}, indent=4).replace("\n", " ")
+    found = format_of("jsonl").read(lines(text), {"x": (shape, "float32")})
+    assert found["x"].tobytes() == made.tobytes()
 
 
 def test_more_rows_than_declared_are_counted_before_they_are_parsed() -> None:

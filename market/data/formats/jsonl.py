@@ -1,7 +1,11 @@
-"""JSON lines: a row is an object with a value per input, nested lists where it has dimensions. UTF-8, no NaN."""
+"""JSON lines: a row is an object with a value per input, nested lists where it has dimensions. UTF-8, no NaN.
+
+A line has a bounded length for each of its numbers.
+"""
 
 import itertools
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -32,7 +36,16 @@ def _lines(data: bytes, expected: Expected) -> list[bytes]:
     found = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
     if wanted != {found}:
         raise TensorsRefused(f"it has {found} rows, not {sorted(wanted)}")
-    return data.split(b"\n")[:found]
+    lines, most = data.split(b"\n")[:found], _longest(expected)
+    for number, line in enumerate(lines, 1):
+        if len(line) > most:
+            raise TensorsRefused(f"line {number} has {len(line)} bytes, where a row of its shapes needs under {most}")
+    return lines
+
+
+def _longest(expected: Expected) -> int:
+    """Bytes of a row, however it is spaced: parsed, hostile JSON takes forty times the memory of its text."""
+    return 1024 + sum(8 * len(name) + 128 * math.prod(shape[1:]) for name, (shape, _) in expected.items())
 
 
 def _row(number: int, line: bytes, expected: Expected) -> dict[str, Any]:
