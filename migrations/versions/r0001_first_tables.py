@@ -49,6 +49,7 @@ def upgrade() -> None:
         sa.Column("expiry", sa.BigInteger(), nullable=True),
         sa.Column("claim_until", sa.BigInteger(), nullable=True),
         sa.Column("determinism_class", sa.String(), nullable=True),
+        sa.Column("proven_class", sa.String(), nullable=True),
         sa.Column("created_at", sa.Float(precision=53), nullable=False),
         sa.Column("ended_at", sa.Float(precision=53), nullable=True),
         sa.Column("compute_seconds", sa.Float(precision=53), nullable=False),

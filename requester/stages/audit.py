@@ -11,7 +11,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.messages import Outcome
-from gradmarket.market.rules import auditing, secrets
+from gradmarket.market.rules import auditing, classes, secrets
+from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.context import Context
@@ -26,21 +27,23 @@ from gradmarket.requester.store.transitions import move
 
 TOPIC = "audit"
 DRAWN: Final = "drawn"
+UNPROVEN: Final = "its determinism class is not proven in this job yet"
 REOPENED: Final = "another audit of the same operator failed"
 
 
 def draw(session: Session, job: Job, task: Task, now: float) -> None:
     """For the transaction that accepts the task: the offer's last link and the accepted root decide.
 
-    Where another task has that root already nothing is left to chance.
+    Where another task has that root already, or one replica decides in a class unproven, nothing is left to chance.
     """
     if copies.pointed(session, task):
         _order(session, task, 1.0, copies.ALIKE, now)
         return
     link = secrets.of_task(Hash(task.secret), jobs.spec(job).replication.max_replicas)[-1]
-    rate = task.plan["audit"]
+    plan = Plan(**task.plan)
+    rate = classes.rate(plan, task.determinism_class == job.proven_class)
     if auditing.drawn(link, Hash(task.offer_digest), hash_of(Digest(task.root or "")), rate):
-        _order(session, task, rate, DRAWN, now)
+        _order(session, task, rate, DRAWN if rate == plan.audit else UNPROVEN, now)
 
 
 def _order(session: Session, task: Task, rate: float, reason: str, now: float) -> None:
@@ -83,6 +86,7 @@ def run(context: Context, task_id: str) -> float | None:
         paid = _replicas(session, task, ReplicaState.PAYABLE)
         if audit.root == task.root:
             _pass(session, task, audit, paid, now)
+            _prove(session, job, audit, now)
         else:
             _fail(context, session, job, task, audit, paid, now)
             _consequences(context, session, job, row, task, now)
@@ -110,6 +114,15 @@ def _pass(session: Session, task: Task, audit: Audit, paid: list[Replica], now: 
     move(session, audit, AuditState.PASSED, ended_at=now)
     reputations.passed(session, [replica.operator for replica in paid], audit.determinism_class, now)
     tell(session, task.job_id, "audit_passed", now, task=task.id, round=task.round)
+
+
+def _prove(session: Session, job: Job, audit: Audit, now: float) -> None:
+    """The job's class, once enough operators' answers were confirmed."""
+    operators = audits.confirmed(session, audit) if job.proven_class != audit.determinism_class else ()
+    if classes.proven(operators):
+        job.proven_class = audit.determinism_class
+        found = {"determinism_class": job.proven_class, "operators": sorted(operators)}
+        tell(session, job.id, "class_proven", now, **found)
 
 
 def _fail(

@@ -35,6 +35,14 @@ def answered(session: Session) -> Sequence[str]:
     return session.scalars(found.order_by(Audit.created_at).limit(256)).all()
 
 
+def confirmed(session: Session, audit: Audit) -> Sequence[str]:
+    """Operators of whose payloads an audit in this one's job and class found the same root."""
+    passed = (Audit.job_id == audit.job_id, Audit.state == AuditState.PASSED)
+    uploaded = select(Replica.operator).join(Task, Task.uploader == Replica.id).join(Audit, Audit.task_id == Task.id)
+    theirs = uploaded.where(*passed, Audit.determinism_class == audit.determinism_class).distinct()
+    return session.scalars(theirs.order_by(Replica.operator)).all()
+
+
 def next_due(session: Session, determinism_class: str, now: float) -> Audit | None:
     """The oldest that this class may run and nobody runs just now; none where another transaction holds it."""
     free = or_(Audit.claimed_until.is_(None), Audit.claimed_until < now)

@@ -55,6 +55,7 @@ def copies_of(floor: Floor, worker: SimWorker) -> int:
 @SQLITE
 def test_the_copier_loses_all_and_who_was_copied_nothing(new_floor: NewFloor) -> None:
     floor = new_floor(rounds=2, tasks_per_round=2, **ALONE)
+    floor.prove_class()
     honest = floor.worker()
     thief = copier(floor, honest)
     floor.until(lambda: floor.earned().get(honest.address) and floor.earned().get(thief.address))
@@ -78,6 +79,7 @@ def test_the_copier_loses_all_and_who_was_copied_nothing(new_floor: NewFloor) ->
 @SQLITE
 def test_an_answer_given_again_in_the_next_round_is_found(new_floor: NewFloor) -> None:
     floor = new_floor(rounds=2, **ALONE)
+    floor.prove_class()
     idle = copier(floor)
     floor.until(lambda: audits_of(floor), idle)
     assert list(audited(floor).values()) == [(ALIKE, AuditState.DUE)]
@@ -88,6 +90,7 @@ def test_an_answer_given_again_in_the_next_round_is_found(new_floor: NewFloor) -
     assert copies_of(floor, idle) == 1
     assert copies_of(floor, honest) == 0
     clean = new_floor(rounds=2, **ALONE)
+    clean.prove_class()
     clean.worker()
     clean.play()
     assert floor.final_parameters() == clean.final_parameters()
@@ -96,6 +99,7 @@ def test_an_answer_given_again_in_the_next_round_is_found(new_floor: NewFloor) -
 @SQLITE
 def test_honest_workers_are_never_audited_for_it(new_floor: NewFloor) -> None:
     floor = new_floor(rounds=1, tasks_per_round=3, **ALONE)
+    floor.prove_class()
     floor.worker(), floor.worker()
     floor.play()
     assert floor.state() == JobState.FINISHED

@@ -115,6 +115,7 @@ def test_a_merge_sketches_what_was_accepted_and_an_honest_run_raises_no_alarm(ne
     """One replica decides a task and hardly any is audited: what is left is the alarm."""
     alone = {"name": "audited", "audit": 1e-9}
     floor = new_floor(rounds=3, tasks_per_round=2, replication=alone)
+    floor.prove_class()
     patient, _ = floor.worker(Behaviour(_leaning)), floor.worker(HONEST)
     floor.play()
     assert floor.state() == JobState.FINISHED

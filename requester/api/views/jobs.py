@@ -45,6 +45,8 @@ class JobView(BaseModel):
     parameters: str | None
     """Digest of the newest parameters."""
     determinism_class: str | None
+    class_proven: bool
+    """Whether audits confirmed three operators in that class: until then what one replica decides is audited."""
     task_flops: int | None
     task_peak_bytes: int | None
     expiry: str | None
@@ -88,6 +90,7 @@ def job_view(
         metrics=newest.metrics if newest else None,
         parameters=newest.updated if newest else (job.publication or {}).get("parameters"),
         determinism_class=job.determinism_class,
+        class_proven=job.proven_class is not None and job.proven_class == job.determinism_class,
         task_flops=facts.get("flops"),
         task_peak_bytes=facts.get("peak_bytes"),
         expiry=time(job.expiry),

@@ -35,6 +35,8 @@ class Job(Base):
     expiry: Mapped[int | None]
     claim_until: Mapped[int | None]
     determinism_class: Mapped[str | None]
+    proven_class: Mapped[str | None]
+    """The class in which audits confirmed enough operators (market.rules.classes)."""
     created_at: Mapped[float]
     ended_at: Mapped[float | None]
     compute_seconds: Mapped[float] = mapped_column(default=0.0)

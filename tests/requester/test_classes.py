@@ -1,0 +1,75 @@
+"""A class is proven by audits of three operators' own tasks; until then all that one replica decides is audited."""
+
+from collections.abc import Callable
+
+import pytest
+from market_auditor import SimAuditor, audits_of
+from market_floor import CLASS, Floor
+from market_workers import scaled
+
+from gradmarket.market.rules import classes
+from gradmarket.market.rules.replication import Plan
+from gradmarket.market.terms import AuditState, JobState
+from gradmarket.requester.stages.audit import UNPROVEN
+
+NewFloor = Callable[..., Floor]
+SQLITE = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
+ALONE = {"replication": {"name": "audited", "audit": 1e-9}, "norm_bound": 1e6}
+
+
+def test_only_what_one_replica_decides_is_audited_for_certain() -> None:
+    assert classes.rate(Plan(1, 1, 1, 0.1), False) == 1.0
+    assert classes.rate(Plan(1, 1, 1, 0.1), True) == 0.1
+    assert classes.rate(Plan(3, 2, 5, 0.1), False) == 0.1
+    assert classes.proven(["ann", "bea", "cem"])
+    assert not classes.proven(["ann", "bea", "ann"])
+
+
+@SQLITE
+def test_three_operators_prove_a_class_and_audits_are_drawn_from_then_on(new_floor: NewFloor) -> None:
+    floor = new_floor(tasks_per_round=3, rounds=2, **ALONE)
+    workers = [floor.worker() for _ in range(3)]
+    floor.gather()
+    assert floor.the_job().proven_class is None
+    SimAuditor(floor).play()
+    assert floor.state() == JobState.FINISHED
+    assert floor.the_job().proven_class == CLASS
+    (told,) = floor.events("class_proven")
+    assert told["operators"] == sorted(worker.address for worker in workers)
+    assert {(audit.reason, audit.rate, audit.state) for audit in audits_of(floor)} == {
+        (UNPROVEN, 1.0, AuditState.PASSED)
+    }
+    assert 3 <= len(audits_of(floor)) < len(floor.tasks())
+
+
+@SQLITE
+def test_three_workers_of_one_operator_prove_nothing(new_floor: NewFloor) -> None:
+    floor = new_floor(tasks_per_round=3, separation=["network"], **ALONE)
+    first = floor.worker()
+    floor.worker(payout=first.address), floor.worker(payout=first.address)
+    SimAuditor(floor).play()
+    assert floor.state() == JobState.FINISHED
+    assert floor.the_job().proven_class is None
+    assert len(audits_of(floor)) == len(floor.tasks()) == 3
+
+
+@SQLITE
+def test_a_false_claim_is_found_in_its_first_task(new_floor: NewFloor) -> None:
+    """Whose kernels differ answers otherwise than the class does, and is audited once in a billion tasks by chance."""
+    floor = new_floor(tasks_per_round=2, **ALONE)
+    other, honest = floor.worker(scaled(1.0001)), floor.worker()
+    floor.until(lambda: floor.earned().get(other.address))
+    SimAuditor(floor).play()
+    assert floor.state() == JobState.FINISHED
+    assert [event["workers"] for event in floor.events("audit_failed")] == [[other.address]]
+    assert floor.earned()[honest.address] > 0
+
+
+@SQLITE
+def test_where_replicas_vote_nothing_more_is_audited(new_floor: NewFloor) -> None:
+    floor = new_floor(rounds=1, audit={"probability": 1e-9})
+    for _ in range(3):
+        floor.worker()
+    floor.play()
+    assert floor.state() == JobState.FINISHED
+    assert audits_of(floor) == []
