@@ -12,11 +12,11 @@ from gradmarket.worker.options import (
     RpcOption,
     settings_of,
     told,
+    unlocked,
 )
 from gradmarket.worker.report import Journal
 from gradmarket.worker.run import run
 from gradmarket.worker.wallet_cli import app as wallet_app
-from gradmarket.worker.wallet_cli import unlocked
 
 app = typer.Typer(no_args_is_help=True, help="Sell gradients: run a worker, look after its wallet.")
 app.add_typer(wallet_app, name="wallet")

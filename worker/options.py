@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
+from gradmarket.contracts import keystore
 from gradmarket.market.errors import MarketError
 from gradmarket.market.fields import first_fault
+from gradmarket.worker import wallet
 from gradmarket.worker.settings import Settings
 from gradmarket.worker.signals import LeaveNow
 
@@ -40,3 +42,12 @@ def told() -> Iterator[None]:
         raise typer.Exit(1) from error
     except LeaveNow as left:
         raise typer.Exit(1) from left
+
+
+def unlocked(settings: Settings) -> Settings:
+    """With the passphrase from the keyboard, where the wallet needs one and none is given."""
+    path = wallet.find(settings.data)
+    if path is None or path.name != wallet.ENCRYPTED or settings.secret is not None:
+        return settings
+    typed = keystore.asked(str(path))
+    return settings if typed is None else settings.model_copy(update={"passphrase": SecretStr(typed)})

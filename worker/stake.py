@@ -66,6 +66,12 @@ def _terms(job: JobId, publication: Publication | None, chain_job: int | None) -
     return chain_job, publication.spec.stake, hash_of(publication.digest)
 
 
+def confirmed(ledger: Ledger, me: Address, job: Offered) -> None:
+    """Raises Untrusted unless the chain has the job under the terms that its market tells."""
+    if Sight(ledger, me).opened(job.chain_job).spec != job.spec:
+        raise Untrusted(f"job {job.chain_job} on the chain has other terms than the market tells")
+
+
 class Pledge:
     """A worker's stake in one contract, changed by its own key. Every method raises ChainError."""
 
@@ -89,8 +95,7 @@ class Pledge:
         self._send(calls.join_job(self._market, job.chain_job, amount, quorum))
 
     def _check(self, job: Offered) -> None:
-        if Sight(self._ledger, self._me).opened(job.chain_job).spec != job.spec:
-            raise Untrusted(f"job {job.chain_job} on the chain has other terms than the market tells")
+        confirmed(self._ledger, self._me, job)
         if self._exposure(job.chain_job).at_risk:
             raise Conflict(f"a stake is at risk in job {job.chain_job} already: leave it first (wallet unstake)")
 

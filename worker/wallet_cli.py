@@ -6,12 +6,11 @@ from functools import partial
 from typing import Annotated
 
 import typer
-from pydantic import SecretStr
 
 from gradmarket.contracts import keystore
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Amount, JobId
-from gradmarket.worker import chains, wallet
+from gradmarket.worker import case_cli, chains, wallet
 from gradmarket.worker.chain import choose_rpc, join
 from gradmarket.worker.options import (
     DataOption,
@@ -21,10 +20,10 @@ from gradmarket.worker.options import (
     RpcOption,
     settings_of,
     told,
+    unlocked,
 )
 from gradmarket.worker.redeem import redeem_all
 from gradmarket.worker.report import Journal, Money, totals
-from gradmarket.worker.settings import Settings
 from gradmarket.worker.stake import Pledge, offered
 from gradmarket.worker.standing import staked, standings
 from gradmarket.worker.verify import Verifier
@@ -32,6 +31,7 @@ from gradmarket.worker.vouchers import Book
 from gradmarket.worker.wallet import Wallet
 
 app = typer.Typer(no_args_is_help=True, help="The worker's key, and what it has earned.")
+app.add_typer(case_cli.app, name="case")
 
 
 @app.command()
@@ -163,15 +163,6 @@ def redeem(
     with told():
         done = redeem_all(unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file)), Journal(as_json))
     raise typer.Exit(0 if done else 1)
-
-
-def unlocked(settings: Settings) -> Settings:
-    """With the passphrase from the keyboard, where the wallet needs one and none is given."""
-    path = wallet.find(settings.data)
-    if path is None or path.name != wallet.ENCRYPTED or settings.secret is not None:
-        return settings
-    typed = keystore.asked(str(path))
-    return settings if typed is None else settings.model_copy(update={"passphrase": SecretStr(typed)})
 
 
 def _facts(key: Wallet) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""A failed audit becomes one accusation on the chain: who does not contest is slashed, who contests and is right is not."""
+"""A failed audit becomes one accusation on the chain: who does not contest is slashed, and who is right is not."""
 
 from dataclasses import dataclass
 from typing import Any

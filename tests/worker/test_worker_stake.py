@@ -1,4 +1,4 @@
-"""`gradmarket wallet stake | unstake`: put at risk under terms that the chain fixed, locked, and back."""
+"""`gradmarket wallet stake | unstake | case`: put at risk under terms that the chain fixed, defended, and back."""
 
 import json
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eth_keys.datatypes import PrivateKey
 from onchain import HOUR, NewKey, OpenedJob, with_money
 from stranger import Server, Stranger, app_of
 from typer.testing import CliRunner
@@ -17,13 +18,12 @@ from gradmarket.contracts.rpc import request
 from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Amount, Digest, Units
+from gradmarket.market.terms import Amount, Digest, Hash, Units
 from gradmarket.market.wire import hash_of
-from gradmarket.worker import wallet
+from gradmarket.worker import durable, wallet
 from gradmarket.worker.cli import app
 
 JOB, AMOUNT = "0123456789abcdef", 300
-JUDGE = "0x" + "11" * 20
 SPEC = {
     "name": "digits",
     "model": {"architecture": "mlp", "arguments": {"hidden": [8]}},
@@ -33,12 +33,18 @@ SPEC = {
     "rounds": 100,
     "price": "7",
 }
-TERMS = {"validators": [JUDGE], "bond": "5", "slash_s": 1}
+TERMS = {"threshold": 2, "bond": "5", "slash_s": 1}
 
 
 @pytest.fixture
-def publication(blobs: dict[Digest, bytes]) -> Publication:
-    return published(blobs, stake=TERMS, audit={"probability": 0.5})
+def judges(new_key: NewKey) -> list[PrivateKey]:
+    return [new_key(), new_key()]
+
+
+@pytest.fixture
+def publication(blobs: dict[Digest, bytes], judges: list[PrivateKey]) -> Publication:
+    named = [address_of(key) for key in judges]
+    return published(blobs, stake={**TERMS, "validators": named}, audit={"probability": 0.5})
 
 
 def published(blobs: dict[Digest, bytes], **spec: Any) -> Publication:
@@ -74,15 +80,18 @@ def shown(data: Path) -> list[dict[str, Any]]:
     return json.loads(run(data, "show").stdout)["stakes"]  # type: ignore[no-any-return]
 
 
-def test_a_stake_is_put_at_risk_stays_locked_and_comes_back(tmp_path: Path, market: str, ledger: Ledger) -> None:
+def test_a_stake_is_put_at_risk_stays_locked_and_comes_back(
+    tmp_path: Path, market: str, ledger: Ledger, judges: list[PrivateKey]
+) -> None:
     me = wallet.create(tmp_path, None).address
     done = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", market)
     assert done.exit_code == 0, done.output
-    assert JUDGE in done.stdout
+    named = [address_of(key) for key in judges]
+    assert all(name in done.stdout for name in named)
     (risk,) = shown(tmp_path)
     exposed = stakes.exposure(ledger, risk["chain_job"], me)
     assert (risk["at_risk"], exposed.at_risk) == (str(AMOUNT), AMOUNT)
-    assert exposed.quorum == calls.quorum_of([JUDGE], 1)
+    assert exposed.quorum == calls.quorum_of(named, 2)
     again = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", market)
     assert again.exit_code == 1
     assert "already" in again.stderr
@@ -97,11 +106,46 @@ def test_a_stake_is_put_at_risk_stays_locked_and_comes_back(tmp_path: Path, mark
     assert shown(tmp_path) == []
 
 
+def accused(tmp_path: Path, market: str, job: OpenedJob) -> str:
+    """The worker has a stake in the job, and its requester accuses it; the case."""
+    me = wallet.create(tmp_path, None).address
+    assert run(tmp_path, "stake", JOB, str(AMOUNT), "--market", market).exit_code == 0
+    with_money(job.ledger, job.requester)
+    job.send(calls.accuse(job.market, job.id, me, Amount(AMOUNT), Hash(b"\x07" * 32)))
+    listed = run(tmp_path, "case", "list")
+    assert listed.exit_code == 0, listed.output
+    (told,) = [json.loads(line) for line in listed.stdout.splitlines()]
+    assert (told["stage"], told["amount"]) == ("open", str(AMOUNT))
+    return str(told["case"])
+
+
+def test_a_contested_case_is_decided_by_the_validators_that_agree(
+    tmp_path: Path, market: str, chain_job: OpenedJob, judges: list[PrivateKey]
+) -> None:
+    case, folders = accused(tmp_path / "worker", market, chain_job), [tmp_path / "one", tmp_path / "two"]
+    for folder, key in zip(folders, judges, strict=True):
+        durable.write(folder / wallet.PLAIN, key.to_bytes().hex().encode())
+    early = run(folders[0], "case", "rule", JOB, case, "--not-guilty", "--market", market)
+    assert (early.exit_code, "is open" in early.stderr) == (1, True)
+    assert run(tmp_path / "worker", "case", "contest").exit_code == 0
+    assert run(tmp_path / "worker", "case", "contest", case).exit_code == 1
+    own = run(tmp_path / "worker", "case", "rule", JOB, case, "--not-guilty", "--market", market)
+    assert (own.exit_code, "none of the job's validators" in own.stderr) == (1, True)
+    first = json.loads(run(folders[0], "case", "rule", JOB, case, "--not-guilty", "--market", market).stdout)
+    assert first["event"] == "ruled"
+    words = ("case", "rule", JOB, case, "--market", market, "--ruling", first["ruling"])
+    other = run(folders[1], *words, "--guilty")
+    assert (other.exit_code, "not a validator's ruling" in other.stderr) == (1, True)
+    done = json.loads(run(folders[1], *words, "--not-guilty").stdout)
+    assert done["event"] == "decided"
+    assert stakes.staker(chain_job.ledger, wallet.load(tmp_path / "worker", None).address).amount == AMOUNT
+
+
 def test_who_tells_of_other_terms_than_the_chain_gets_no_stake(
     tmp_path: Path, stranger: Stranger, anvil: LocalChain, blobs: dict[Digest, bytes], ledger: Ledger
 ) -> None:
     me = wallet.create(tmp_path, None).address
-    friends = {**TERMS, "validators": ["0x" + "22" * 20]}
+    friends = {**TERMS, "validators": ["0x" + "22" * 20], "threshold": 1}
     stranger.publication = published(blobs, stake=friends, audit={"probability": 0.5})
     with Server(app_of(stranger, anvil.url)) as server:
         refused = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", server.url)
