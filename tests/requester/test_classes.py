@@ -25,7 +25,6 @@ def test_only_what_one_replica_decides_is_audited_for_certain() -> None:
     assert not classes.proven(["ann", "bea", "ann"])
 
 
-@SQLITE
 def test_three_operators_prove_a_class_and_audits_are_drawn_from_then_on(new_floor: NewFloor) -> None:
     floor = new_floor(tasks_per_round=3, rounds=2, **ALONE)
     workers = [floor.worker() for _ in range(3)]

@@ -52,7 +52,6 @@ def copies_of(floor: Floor, worker: SimWorker) -> int:
         return copies(session, worker.address)
 
 
-@SQLITE
 def test_the_copier_loses_all_and_who_was_copied_nothing(new_floor: NewFloor) -> None:
     floor = new_floor(rounds=2, tasks_per_round=2, **ALONE)
     floor.prove_class()

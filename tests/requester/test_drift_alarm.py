@@ -95,7 +95,6 @@ def test_its_honest_twin_is_not(floor: Floor) -> None:
     assert len(floor.all(Lean)) <= 4 * len(OPERATORS), "what no round taken back can need is gone"
 
 
-@SQLITE
 def test_a_round_that_is_taken_back_takes_its_leans_with_it(floor: Floor) -> None:
     first = list(zip(range(8), rounds(push=1.0), strict=False))
     for number, answers in first:
