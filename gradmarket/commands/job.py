@@ -15,6 +15,7 @@ from gradmarket.given import checked, read
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.pricing import PLAIN
+from gradmarket.market.rules.replication import BEST
 from gradmarket.money import Token
 from gradmarket.place import find
 
@@ -51,11 +52,11 @@ def submit(
 
 
 def _warning(spec: JobSpec, token: Token) -> str:
-    replication = spec.replication
     most = spec.most_expensive if spec.budget is None else min(spec.budget, spec.most_expensive)
+    least = spec.plan(BEST).first_wave
     return (
         f"{spec.name}: costs at most {token.text(most)}, {_expected(spec, most, token)}: {spec.rounds} rounds of "
-        f"{spec.tasks_per_round} tasks, {replication.replicas} to {replication.max_replicas} replicas a task. "
+        f"{spec.tasks_per_round} tasks, {least} to {spec.replication.max_replicas} replicas a task. "
         f"Each that agrees is paid {_priced(spec, token)}. What is not earned comes back.\n"
         "Workers see the model and the training data of this job."
     )
