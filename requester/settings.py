@@ -1,7 +1,7 @@
 """What an operator may set, from GRADMARKET_… in the environment; read once, frozen.
 
-What the environment does not name, or leaves empty, is read from a file of that name, in small letters, in the folder GRADMARKET_SECRETS
-where there is one: containers mount secrets as files (`/run/secrets/gradmarket_database`).
+What the environment does not name, or leaves empty, is read from a file of that name, in small letters, in the folder
+GRADMARKET_SECRETS where there is one: containers mount secrets as files (`/run/secrets/gradmarket_database`).
 """
 
 import os

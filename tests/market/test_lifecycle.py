@@ -6,7 +6,15 @@ import pytest
 
 from gradmarket.market.errors import IllegalTransition
 from gradmarket.market.rules import lifecycle
-from gradmarket.market.terms import AccusationState, AuditState, BatchState, JobState, ReplicaState, RoundState, TaskState
+from gradmarket.market.terms import (
+    AccusationState,
+    AuditState,
+    BatchState,
+    JobState,
+    ReplicaState,
+    RoundState,
+    TaskState,
+)
 
 FIRST = {
     JobState: JobState.DRAFT,
