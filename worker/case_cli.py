@@ -8,7 +8,7 @@ import typer
 
 from gradmarket.market.terms import JobId
 from gradmarket.worker import cases, chains, wallet
-from gradmarket.worker.chain import choose_rpc, join
+from gradmarket.worker.chain import ledger_of
 from gradmarket.worker.options import DataOption, JsonOption, PassphraseOption, RpcOption, settings_of, told, unlocked
 from gradmarket.worker.report import Journal, Money
 from gradmarket.worker.stake import confirmed, offered
@@ -31,7 +31,7 @@ def list_command(
         me = wallet.load(settings.data, settings.secret).address
         for facts in chains.kept(settings.data):
             money = Money(facts.symbol, facts.decimals)
-            for case in cases.against(join(choose_rpc(settings.node, facts), facts), me):
+            for case in cases.against(ledger_of(settings.node, facts), me):
                 until = f"{datetime.fromtimestamp(case.until, UTC):%Y-%m-%d %H:%M} UTC"
                 text = (
                     f"{case.case}: {money.text(int(case.amount))} of job {case.chain_job}, {case.stage} until {until}"
@@ -52,7 +52,7 @@ def contest(
         settings = unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
         key = wallet.load(settings.data, settings.secret)
         for facts in chains.kept(settings.data):
-            for name in cases.contest(join(choose_rpc(settings.node, facts), facts), key.key, case):
+            for name in cases.contest(ledger_of(settings.node, facts), key.key, case):
                 Journal(as_json).say("contested", f"{name} is contested; the validators decide.", case=name)
 
 
@@ -72,7 +72,7 @@ def rule(
     with told():
         settings = unlocked(settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file))
         key, wanted = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
-        ledger = join(choose_rpc(settings.node, wanted.facts), wanted.facts)
+        ledger = ledger_of(settings.node, wanted.facts)
         confirmed(ledger, key.address, wanted)
         done = cases.rule(ledger, key.key, wanted, case, guilty, ruling or ())
         text = f"Decided: {case} is {'guilty' if guilty else 'not guilty'}." if done.decided else done.ruling

@@ -40,6 +40,11 @@ def choose_rpc(own: str | None, facts: ChainFacts) -> str:
     raise Untrusted(f"the market pays on chain {facts.chain_id}: name a node of your own for it (--rpc)")
 
 
+def ledger_of(own: str | None, facts: ChainFacts) -> Ledger:
+    """The market's deployment on the node to believe; raises Untrusted as `choose_rpc` and `join` do."""
+    return join(choose_rpc(own, facts), facts)
+
+
 def join(url: str, facts: ChainFacts) -> Ledger:
     """The market's deployment on the node; raises Untrusted, by name of what differs, where it is another."""
     deployment = Deployment(facts.chain_id, facts.genesis, facts.contract, facts.token, facts.instance, facts.block)

@@ -4,7 +4,7 @@ from gradmarket.contracts.errors import ChainError
 from gradmarket.market.errors import MarketError
 from gradmarket.market.terms import Hash
 from gradmarket.worker import chains, durable, wallet
-from gradmarket.worker.chain import Sight, choose_rpc, join
+from gradmarket.worker.chain import Sight, ledger_of
 from gradmarket.worker.money import Purse
 from gradmarket.worker.report import Journal, Money
 from gradmarket.worker.settings import Settings
@@ -27,7 +27,7 @@ def redeem_all(settings: Settings, journal: Journal) -> bool:
 def _redeem_on(settings: Settings, instance: Hash, key: Wallet, book: Book, journal: Journal) -> bool:
     try:
         facts = chains.find(settings.data, instance)
-        sight = Sight(join(choose_rpc(settings.node, facts), facts), key.address)
+        sight = Sight(ledger_of(settings.node, facts), key.address)
     except (MarketError, ChainError) as error:
         journal.say("redeem_failed", f"Chain {instance.hex()[:10]}: {error}")
         return False

@@ -9,7 +9,7 @@ from gradmarket.contracts import stakes
 from gradmarket.market.errors import MarketError
 from gradmarket.market.terms import Address, Hash
 from gradmarket.worker import chains, records
-from gradmarket.worker.chain import choose_rpc, join
+from gradmarket.worker.chain import ledger_of
 from gradmarket.worker.records import Record
 from gradmarket.worker.report import Money
 from gradmarket.worker.settings import Settings
@@ -74,7 +74,7 @@ def _standing(settings: Settings, me: Address, account: Account, kept: list[Reco
     try:
         facts = chains.find(settings.data, Hash(account.instance))
         money = Money(facts.symbol, facts.decimals)
-        ledger = join(choose_rpc(settings.node, facts), facts)
+        ledger = ledger_of(settings.node, facts)
         found = ledger.account(account.chain_job, me)
         onchain["settled"], onchain["reserved"] = (
             str(value(found.settled, account)),
@@ -123,7 +123,7 @@ def staked(settings: Settings, wallet: Wallet, say: Callable[[str], None]) -> It
     """By the chains where the worker staked or earned; of one that does not answer it says so."""
     for facts in chains.kept(settings.data):
         try:
-            parts = list(Pledge(join(choose_rpc(settings.node, facts), facts), wallet.key).parts())
+            parts = list(Pledge(ledger_of(settings.node, facts), wallet.key).parts())
         except MarketError as error:
             say(f"stakes on chain {facts.chain_id} are not known: {error}")
             continue

@@ -11,7 +11,7 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire import hash_of
 from gradmarket.worker import chains, proofs, published, records, wallet
-from gradmarket.worker.chain import Sight, choose_rpc, join
+from gradmarket.worker.chain import Sight, ledger_of
 from gradmarket.worker.client import Market
 from gradmarket.worker.proofs import Fault, Finding, Seen
 from gradmarket.worker.records import Record
@@ -52,7 +52,7 @@ class Verifier:
     def _job(self, account: Account, me: Address) -> bool:
         try:
             facts = chains.find(self.settings.data, Hash(account.instance))
-            ledger = join(choose_rpc(self.settings.node, facts), facts)
+            ledger = ledger_of(self.settings.node, facts)
             seen = see(ledger, account, me)
         except MarketError as error:
             self.journal.say("unread", f"{account.job}: the chain does not tell: {error}", job=account.job)

@@ -11,7 +11,7 @@ from gradmarket.contracts import keystore
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Amount, JobId
 from gradmarket.worker import case_cli, chains, wallet
-from gradmarket.worker.chain import choose_rpc, join
+from gradmarket.worker.chain import ledger_of
 from gradmarket.worker.options import (
     DataOption,
     JsonOption,
@@ -105,7 +105,7 @@ def stake(
     with told():
         settings = unlocked(settings)
         key, wanted = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
-        ledger = join(choose_rpc(settings.node, wanted.facts), wanted.facts)
+        ledger = ledger_of(settings.node, wanted.facts)
         chains.keep(settings.data, wanted.facts)
         Pledge(ledger, key.key).put(wanted, Amount(amount))
         sum_ = Money(wanted.facts.symbol, wanted.facts.decimals).text(amount)
@@ -127,7 +127,7 @@ def unstake(
         settings = unlocked(settings)
         key = wallet.load(settings.data, settings.secret)
         for facts in chains.kept(settings.data):
-            pledge = Pledge(join(choose_rpc(settings.node, facts), facts), key.key)
+            pledge = Pledge(ledger_of(settings.node, facts), key.key)
             out = pledge.take_out(lambda text: journal.say("left", text))
             journal.say("unstaked", f"{Money(facts.symbol, facts.decimals).text(out)} taken out.", amount=str(out))
         for risk in staked(settings, key, partial(typer.echo, err=True)):

@@ -33,10 +33,6 @@ NEARLY: Final = 16
 """With fewer tasks missing the merge is rung for: others may accept the last ones at the same moment, unseen by us."""
 
 
-Agreeing = list[tuple[Replica, int]]
-"""Those of a task's quorum in the order of their workers, each with the strikes against it."""
-
-
 @dataclass(frozen=True)
 class Wanted:
     """What the door may take in, known before a byte is read: exactly `length` bytes under `root`."""
@@ -118,11 +114,11 @@ def _book(
         if task.state != TaskState.UPLOADING:
             return _told(session, want), False
         agreeing = _agreeing(session, task)
-        if want.replica not in {replica.id for replica, _strikes in agreeing}:
+        if want.replica not in {replica.id for replica in agreeing}:
             raise NotFound("the replica is no longer asked")
         job = session.get_one(Job, task.job_id)
         if isinstance(found, PayloadRefused):
-            _reject(context, session, task, [replica for replica, _strikes in agreeing], str(found), now)
+            _reject(context, session, task, agreeing, str(found), now)
             return _told(session, want), False
         reason = str(found) if isinstance(found, Diverged) else ""
         kept = {"payload": digest, "payload_bytes": incoming.length}
@@ -131,10 +127,11 @@ def _book(
         return _told(session, want), task.state == TaskState.FINAL
 
 
-def _agreeing(session: Session, task: Task) -> Agreeing:
-    theirs = select(Replica, Worker.strikes).join(Worker, Worker.address == Replica.worker)
-    agreed = theirs.where(Replica.task_id == task.id, Replica.state == ReplicaState.AGREE)
-    return [(replica, strikes) for replica, strikes in session.execute(agreed.order_by(Replica.worker))]
+def _agreeing(session: Session, task: Task) -> list[Replica]:
+    """The task's quorum in the order of its workers, whose rows are at hand then."""
+    theirs = select(Replica, Worker).join(Worker, Worker.address == Replica.worker)
+    agreed = session.execute(theirs.where(Replica.task_id == task.id, Replica.state == ReplicaState.AGREE))
+    return sorted((replica for replica, _worker in agreed), key=lambda replica: replica.worker)
 
 
 def _look(want: Wanted, incoming: Incoming) -> Usable | Diverged | PayloadRefused:
@@ -151,7 +148,7 @@ def _accept(
     session: Session,
     job: Job,
     task: Task,
-    agreeing: Agreeing,
+    agreeing: list[Replica],
     kept: dict[str, Any],
     diverged: str,
     now: float,
@@ -160,19 +157,18 @@ def _accept(
     root = hash_of(Digest(task.root or ""))
     state = TaskState.DIVERGED if diverged else TaskState.ACCEPTED
     move(session, task, state, due_at=None, reason=diverged, ended_at=now, **kept)
-    for replica, strikes in agreeing:
+    for replica in agreeing:
         if diverged:
             verdicts.sign(context, session, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, task.root, diverged)
         else:
             move(session, replica, ReplicaState.PAYABLE)
-            if strikes:
-                work_off(session, replica.worker)
+            work_off(session, replica.worker)
         account = money.earn(session, job, task, replica, root, now)
         account.voucher_signature = context.voucher(job, account)
         if account.reserved - account.earned < 2 * task.offer["price"]:
             ring(session, "settle")
         verdicts.wake(session, replica)
-    paid = [replica.worker for replica, _strikes in agreeing]
+    paid = [replica.worker for replica in agreeing]
     tell(session, job.id, task.state, now, task=task.id, round=task.round, paid=paid)
     if not diverged and jobs.spec(job).audited:
         audit.draw(session, job, task, now)

@@ -63,8 +63,9 @@ def strike(session: Session, address: str) -> None:
 
 def work_off(session: Session, address: str) -> None:
     """An accepted gradient makes up for one strike: who lapses now and then is not suspended for good."""
-    struck = update(Worker).where(Worker.address == address, Worker.strikes > 0)
-    session.execute(struck.values(strikes=Worker.strikes - 1))
+    if session.get_one(Worker, address).strikes > 0:
+        struck = update(Worker).where(Worker.address == address, Worker.strikes > 0)
+        session.execute(struck.values(strikes=Worker.strikes - 1))
 
 
 def _workers(session: Session, job_id: str) -> list[str]:

@@ -2,12 +2,14 @@
 
 import base64
 import json
+import random
 
 import httpx
 import pytest
 from blake3 import blake3
 
 from gradmarket.requester.api.pages import encoded
+from gradmarket.requester.api.streams import BLOCK
 
 JOB = {
     "name": "digits",
@@ -172,6 +174,13 @@ def test_blobs_are_taken_under_their_own_digest_only_and_come_by_range(service) 
     part = worker.get(f"/v1/blobs/{digest}", headers={"Range": "bytes=100-199"})
     assert (part.status_code, part.content) == (206, data[100:200])
     problem(worker.put(f"/v1/blobs/{digest}", content=data), 403)
+
+
+def test_a_blob_of_many_blocks_is_the_one_that_was_sent(service) -> None:  # type: ignore[no-untyped-def]
+    data = random.Random(0).randbytes(3 * BLOCK + 17)
+    digest = "blake3:" + blake3(data).hexdigest()
+    assert service.requester.put(f"/v1/blobs/{digest}", content=data).status_code == 201
+    assert service.requester.get(f"/v1/blobs/{digest}").content == data
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(service) -> None:  # type: ignore[no-untyped-def]

@@ -18,6 +18,7 @@ from gradmarket.requester.api.audits import audits as audits_told
 from gradmarket.requester.api.jobs import evidence_of
 from gradmarket.requester.api.jobs import tasks as tasks_told
 from gradmarket.requester.stages import aggregate, audit
+from gradmarket.requester.store import progress
 from gradmarket.requester.store.tables import Earned, Job, Reputation, Round, Task
 
 LIE = scaled(3.0)
@@ -263,6 +264,11 @@ def test_while_a_round_is_to_be_taken_back_who_committed_later_is_judged_and_pai
     check_books(floor)
 
 
+def why_no_lease(floor: Floor, worker: SimWorker) -> str:
+    with floor.reading() as session:
+        return progress.why_no_lease(session, worker.address, floor.settings.max_strikes, floor.clock())
+
+
 @SQLITE
 def test_who_failed_an_audit_gets_no_more_work_nor_does_its_operator(new_floor: NewFloor) -> None:
     floor = new_floor(tasks_per_round=2, audit=always())
@@ -270,6 +276,7 @@ def test_who_failed_an_audit_gets_no_more_work_nor_does_its_operator(new_floor: 
     floor.until(lambda: any(task.state == TaskState.ACCEPTED for task in floor.tasks()))
     SimAuditor(floor).work()
     sibling = floor.worker(payout=liars[0].address)
+    assert "an audit of its operator's work failed" in why_no_lease(floor, sibling)
     floor.worker(), floor.worker()
     before = len(floor.replicas(liars[0]))
     SimAuditor(floor).play()

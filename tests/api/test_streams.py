@@ -1,0 +1,72 @@
+"""A body that streams is taken whole and in its order, one block at a time; what is too long or fails is told."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from fastapi import HTTPException, Request
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradmarket.requester.api import streams
+
+BLOCK = 64
+CHUNKS = st.lists(st.binary(max_size=3 * BLOCK), max_size=12)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_blocks() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streams, "BLOCK", BLOCK)
+        yield
+
+
+def played(chunks: Sequence[bytes], take: Callable[[bytearray], None], most: int = 10_000) -> int:
+    told = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
+    told.append({"type": "http.request", "body": b"", "more_body": False})
+    messages = iter(told)
+
+    async def receive() -> dict[str, Any]:
+        return next(messages)
+
+    request = Request({"type": "http", "method": "PUT", "headers": []}, receive)
+    return asyncio.run(streams.streamed(request, most, "too long", take))
+
+
+@given(CHUNKS)
+def test_every_byte_comes_in_its_order_and_one_block_at_a_time(chunks: list[bytes]) -> None:
+    taken, busy = bytearray(), []
+
+    def take(block: bytearray) -> None:
+        assert not busy
+        busy.append(block)
+        taken.extend(block)
+        busy.pop()
+
+    assert played(chunks, take) == len(taken)
+    assert taken == b"".join(chunks)
+
+
+@given(CHUNKS, st.integers(0, 300))
+def test_no_more_is_taken_than_may_come(chunks: list[bytes], most: int) -> None:
+    taken = bytearray()
+    length = len(b"".join(chunks))
+    if length <= most:
+        assert played(chunks, taken.extend, most) == length
+        return
+    with pytest.raises(HTTPException, match="too long") as refused:
+        played(chunks, taken.extend, most)
+    assert refused.value.status_code == 413
+    assert len(taken) <= most
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_what_fails_while_it_is_taken_is_told(pieces: int) -> None:
+    """Such as a full disk, in the thread and at the end."""
+
+    def take(_block: bytearray) -> None:
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        played([bytes(BLOCK)] * pieces, take)
