@@ -136,6 +136,15 @@ class Shelf:
     def forget(self, replica: ReplicaId) -> None:
         """The market knows that this worker has heard how it ended."""
         del self.held[replica]
+        self._remove(replica)
+
+    def clear(self) -> None:
+        """Of what is over, and in the book by now, nothing stays on disk: a killed worker would take it for open."""
+        for held in self.held.values():
+            if not held.open:
+                self._remove(held.replica)
+
+    def _remove(self, replica: ReplicaId) -> None:
         self._file(replica, "json").unlink(missing_ok=True)
         self.payload(replica).unlink(missing_ok=True)
 

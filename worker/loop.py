@@ -53,6 +53,7 @@ class Loop:
         `room`: further leases at most that it may ask for; as many as this worker's limits allow where none is given.
         """
         self._desk.book.keep()
+        self._shelf.clear()
         started = time.monotonic()
         room = 0 if leaving else room
         request = self._request(leaving, self._desk.settings.wait_s if wait_s is None else wait_s, room)
@@ -118,7 +119,7 @@ class Loop:
 
     def _said(self, request: PollRequest, answer: PollAnswer) -> bool:
         """The market has heard the request: what was committed and revealed is, what was over is forgotten."""
-        refused = {refusal.replica: refusal for refusal in answer.refusals}
+        refused = {refusal.replica for refusal in answer.refusals}
         for held in list(self._shelf.held.values()):
             if not held.open and request.known.get(held.replica) == held.state:
                 self._shelf.forget(held.replica)
@@ -127,17 +128,21 @@ class Loop:
         said = [(commitment.replica, ReplicaState.COMMITTED) for commitment in request.commitments]
         said += [(reveal.replica, ReplicaState.REVEALED) for reveal in request.reveals]
         for replica, state in said:
-            if refusal := refused.get(replica):
-                self._refused(replica, refusal.code, refusal.detail)
-            elif replica in self._shelf.held:
+            if replica not in refused and replica in self._shelf.held:
                 self._shelf.put(self._shelf.held[replica], state=state)
+        for refusal in answer.refusals[:AT_ONCE]:
+            if refusal.replica in self._shelf.held:
+                self._refused(refusal.replica, refusal.code, refusal.detail)
         return bool(request.commitments or request.reveals or request.given_up) and not refused
 
     def _refused(self, replica: ReplicaId, code: str, detail: str) -> None:
-        """A refused commitment is void: nothing is lost with it. A refused reveal waits for the verdict."""
-        self._desk.journal.say("refused", f"The market refused {replica}: {detail}", replica=replica, code=code)
+        """A refused commitment is void: nothing is lost with it. A refused reveal waits for the verdict.
+
+        What the market does not have it will not judge; unless it signed that it pays, which is kept against it.
+        """
+        self._desk.journal.once("refused", f"The market refused {replica}: {detail}", replica=replica, code=code)
         held = self._shelf.held[replica]
-        if held.state is ReplicaState.LEASED:
+        if held.state is ReplicaState.LEASED or (code == "not_found" and not held.promised):
             self._shelf.forget(replica)
         else:
             self._shelf.put(held, opened=False)

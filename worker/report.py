@@ -82,7 +82,8 @@ class Journal:
 
     def say(self, event: str, text: str, **facts: Any) -> None:
         line = self._line(event, text, facts)
-        print(line, file=self._stream, flush=True)
+        self._stream.write(f"{line}\n")  # at once: who collects the log of a container takes each write for a line
+        self._stream.flush()
         self._last = line
 
     def once(self, event: str, text: str, **facts: Any) -> None:

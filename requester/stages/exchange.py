@@ -50,13 +50,14 @@ def _hear(context: Context, address: Address, said: PollRequest, guard: Guard) -
     with context.begin() as session:
         tasks_of(session, address, _named(said))
         worker = locked(session, Worker, address)
-        held = _held(session, address)
+        held, lost = _with_forgotten(session, address, said, _held(session, address))
         if said.capacity or now - worker.seen_at > SEEN_S:  # who asks is written down anyway
             worker.seen_at = now
         worker.determinism_class = said.determinism_class
         worker.jobs, worker.least_price = list(said.jobs), said.min_price
         worker.least_prices = {str(job): units for job, units in said.min_prices.items()}
         refusals = [
+            *lost,
             *_each(session, said.commitments, guard, lambda item: collect.commit(context, session, address, item)),
             *_each(session, said.reveals, guard, lambda item: collect.reveal(context, session, address, item)),
             *_each(session, said.given_up, guard, lambda item: collect.give_up(session, address, item)),
@@ -139,6 +140,30 @@ _UNHEARD: Final = (
 
 def _held(session: Session, address: Address) -> Held:
     return [(replica, task) for replica, task in session.execute(_UNHEARD, {"worker": address})]
+
+
+_OWN: Final = (
+    select(Replica, Task)
+    .join(Task, Task.id == Replica.task_id)
+    .where(Replica.worker == bindparam("worker"), Replica.id.in_(bindparam("replicas", expanding=True)))
+)
+
+
+def _with_forgotten(session: Session, address: Address, said: PollRequest, held: Held) -> tuple[Held, list[Refusal]]:
+    """Adds what the worker takes for open though it has heard the end: killed before it noted that, it is told again.
+
+    What it takes for open and is not here, or not its own, it is told to forget.
+    """
+    open_ = {replica for replica, state in said.known.items() if not lifecycle.over(state)}
+    astray = open_ - {ReplicaId(replica.id) for replica, _task in held}
+    if not astray:
+        return held, []
+    found = [(replica, task) for replica, task in session.execute(_OWN, {"worker": address, "replicas": astray})]
+    for replica, _task in found:
+        replica.heard = False
+    lost = sorted(astray - {ReplicaId(replica.id) for replica, _task in found} - set(_named(said)))
+    detail = "you hold no such replica"
+    return [*held, *found], [Refusal(replica=replica, code="not_found", detail=detail) for replica in lost]
 
 
 def answer(context: Context, address: Address, said: PollRequest, final: bool = False) -> PollAnswer:

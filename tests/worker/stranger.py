@@ -26,6 +26,7 @@ from gradmarket.market.wire import (
     OfferFields,
     PollAnswer,
     PollRequest,
+    Refusal,
     Reveal,
     Session,
     SignInNonce,
@@ -179,9 +180,11 @@ class Stranger:
         self.asked.append(said)
         self.left |= said.leaving
         for made in said.commitments:
-            self._commit(made)
+            if made.replica in self.rows:
+                self._commit(made)
         for reveal in said.reveals:
-            self._reveal(reveal)
+            if reveal.replica in self.rows:
+                self._reveal(reveal)
         for given in said.given_up:
             if given.replica in self.rows:
                 self.rows[given.replica].state = ReplicaState.ERROR if given.failed else ReplicaState.ABANDONED
@@ -216,7 +219,11 @@ class Stranger:
             uploads=tuple(UploadWanted(replica=r.id, seconds=30) for r in open_ if r.state is ReplicaState.AGREE),
             verdicts=tuple(self.verdict(row) for row in new if row.state not in EARLY),
             vouchers=(voucher,) if voucher else (),
+            refusals=tuple(self._lost(replica) for replica in said.known if replica not in self.rows),
         )
+
+    def _lost(self, replica: ReplicaId) -> Refusal:
+        return Refusal(replica=replica, code="not_found", detail="you hold no such replica")
 
     def _told(self, row: Row) -> Lease:
         offer, key = self.offer(row.number)

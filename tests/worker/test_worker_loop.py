@@ -1,10 +1,12 @@
 """The loop against markets on a real chain: the honest one is worked for, each cheat is stopped after one gradient."""
 
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from eth_keys.datatypes import PrivateKey
+from fastapi import HTTPException
 from onchain import NewKey
 from stranger import OTHER, Row, Stranger, other
 
@@ -18,6 +20,9 @@ from gradmarket.worker.desk import Desk
 from gradmarket.worker.held import Shelf
 from gradmarket.worker.loop import Loop
 from gradmarket.worker.policy import Reason
+from gradmarket.worker.problems import Problem
+from gradmarket.worker.report import Journal
+from gradmarket.worker.vouchers import Book
 
 MakeDesk = Callable[..., Desk]
 FALSE_ROOT = Digest("blake3:" + "11" * 32)
@@ -335,6 +340,45 @@ def test_a_worker_that_was_killed_reveals_and_uploads_what_it_committed_to(
     assert desk.book.accounts[0].earned == 7
 
 
+def test_a_worker_that_was_killed_while_it_said_that_it_has_heard_holds_nothing_open(
+    stranger: Stranger, make_desk: MakeDesk
+) -> None:
+    stranger.most = 1
+    desk = make_desk(stranger)
+    loop = work(desk, lambda: stranger.earned == 7)
+    assert len(Shelf(desk.settings.data / "held").held) == 1
+    stranger.failing = True
+    with pytest.raises(Problem):
+        loop.turn()
+    assert loop.owes_word
+    assert Shelf(desk.settings.data / "held").held == {}
+    assert Book(desk.settings.data / "book.json").accounts[0].earned == 7
+
+
+def test_a_replica_that_the_market_has_lost_is_forgotten(stranger: Stranger, make_desk: MakeDesk) -> None:
+    desk = make_desk(stranger)
+    work(desk, lambda: stranger.committed == 1)
+    (lost,) = stranger.rows
+    stranger.rows.clear()
+    loop = work(desk, lambda: len(stranger.rows) == 2)
+    assert lost not in loop._shelf.held
+    assert f"The market refused {lost}" in journal(desk)
+
+
+def test_a_replica_whose_pay_was_promised_is_not_forgotten_because_the_market_lost_it(
+    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Stranger, "take", lambda *_: (_ for _ in ()).throw(HTTPException(409, "not now")))
+    desk = make_desk(stranger)
+    loop = work(desk, lambda: any(row.state is ReplicaState.AGREE for row in stranger.rows.values()))
+    loop.turn()
+    assert [held.promised for held in loop._shelf.open()] == [True]
+    (promised,) = stranger.rows
+    stranger.rows.clear()
+    loop.turn()
+    assert promised in loop._shelf.held
+
+
 def test_it_signs_in_again_when_its_session_is_over(stranger: Stranger, make_desk: MakeDesk) -> None:
     desk = make_desk(stranger)
     work(desk, lambda: stranger.committed == 1)
@@ -383,6 +427,14 @@ def test_a_strangers_words_cannot_write_to_the_terminal(stranger: Stranger, make
     desk = make_desk(stranger)
     desk.journal.say("rejected", "Rejected: \x1b[2J\nAccepted: 100 GRAD")
     assert journal(desk) == "Rejected: ?[2J?Accepted: 100 GRAD\n"
+
+
+def test_a_line_of_the_journal_is_one_write() -> None:
+    written: list[str] = []
+    stream = StringIO()
+    stream.write = lambda text: written.append(text) or len(text)  # type: ignore[method-assign,func-returns-value]
+    Journal(as_json=True, stream=stream).say("waiting", "Waiting.")
+    assert written == ['{"event": "waiting", "text": "Waiting."}\n']
 
 
 def test_half_a_record_left_by_a_power_cut_is_dropped(tmp_path: Path) -> None:

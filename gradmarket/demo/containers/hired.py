@@ -61,7 +61,7 @@ class Hired:
         return int(self.house.engine("inspect", "--format", "{{.State.ExitCode}}", self.name))
 
     def last_words(self) -> str:
-        return f"its log ends with:\n{self.house.engine.ask('logs', '--tail', '15', self.name)}"
+        return f"its log ends with:\n{self.house.engine.ask('logs', '--tail', '40', self.name)}"
 
 
 def hire(house: House) -> list[Hired]:
