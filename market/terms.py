@@ -88,6 +88,14 @@ class AuditState(StrEnum):
     FAILED = "failed"
 
 
+class CalibrationState(StrEnum):
+    """gathering: too few trusted runs yet; refused: honest answers of the pair are too far apart for any threshold."""
+
+    GATHERING = "gathering"
+    CALIBRATED = "calibrated"
+    REFUSED = "refused"
+
+
 class AccusationState(StrEnum):
     """due: not on the chain yet; void: the worker had nothing at risk; the others are the contract's."""
 

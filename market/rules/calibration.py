@@ -17,12 +17,15 @@ import numpy as np
 
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
+from gradmarket.market.terms import CalibrationState
 
 MARGIN: Final = 10.0
 LEAST: Final = 1e-6
 MOST: Final = 5e-3
 RUNS: Final = 59
 SHARE: Final = 0.95
+APART: Final = 2.0
+"""No two finite tensors deviate more: opposite ones of one length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +41,41 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a pair's thresholds rest on."""
+    """What a pair's thresholds rest on: so many runs, and the largest deviation of each tensor in them."""
 
     runs: int
-    confidence: float
-    """That 95 % of honest runs lie below the largest deviation seen."""
     largest: Mapping[str, float]
-    """Deviation of each tensor."""
-    tau: Mapping[str, float]
+
+    @property
+    def confidence(self) -> float:
+        """That 95 % of honest runs lie below the largest deviation seen."""
+        return 1.0 - SHARE**self.runs
+
+    @property
+    def tau(self) -> dict[str, float]:
+        """The threshold of each tensor; NaN where a deviation is."""
+        return {name: float(np.maximum(LEAST, MARGIN * deviation)) for name, deviation in self.largest.items()}
+
+    @property
+    def state(self) -> CalibrationState:
+        """Noise that no threshold bears is told at once: further runs only add to it."""
+        if self.excess:
+            return CalibrationState.REFUSED
+        return CalibrationState.CALIBRATED if self.runs >= RUNS else CalibrationState.GATHERING
+
+    @property
+    def excess(self) -> str:
+        """The tensor whose threshold would tell no lie from the truth, with that; empty where there is none."""
+        over = {name: tau for name, tau in self.tau.items() if not tau <= MOST}
+        return next((f"{name}: {tau:.1e}, over {MOST:.0e}" for name, tau in over.items()), "")
+
+    def and_run(self, deviations: Mapping[str, float]) -> "Evidence":
+        """With one more task, which has the same tensors. Raises JobRefused where it has others."""
+        if self.runs and deviations.keys() != self.largest.keys():
+            raise JobRefused("verifier", "honest runs differ in their tensors")
+        within = {name: APART if np.isnan(value) else min(APART, float(value)) for name, value in deviations.items()}
+        largest = {name: max(value, self.largest.get(name, 0.0)) for name, value in within.items()}
+        return Evidence(self.runs + 1, largest)
 
 
 def calibrate(observations: Iterable[Observation], codec: str) -> dict[Classes, Evidence]:
@@ -73,8 +103,7 @@ def _evidence(classes: Classes, seen: list[Observation]) -> Evidence:
     if any(observation.deviations.keys() != seen[0].deviations.keys() for observation in seen):
         raise JobRefused("verifier", f"honest runs of {named} differ in their tensors")
     largest = {name: float(np.max([each.deviations[name] for each in seen])) for name in seen[0].deviations}
-    tau = {name: float(np.maximum(LEAST, MARGIN * deviation)) for name, deviation in largest.items()}
-    for name, threshold in tau.items():
-        if not threshold <= MOST:
-            raise JobRefused("verifier", f"{name}: honest runs of {named} need {threshold:.1e}, over {MOST:.0e}")
-    return Evidence(runs, 1.0 - SHARE**runs, largest, tau)
+    evidence = Evidence(runs, largest)
+    if evidence.excess:
+        raise JobRefused("verifier", f"honest runs of {named} need a threshold of {evidence.excess}")
+    return evidence

@@ -8,6 +8,7 @@ from gradmarket.market.terms import (
     AccusationState,
     AuditState,
     BatchState,
+    CalibrationState,
     JobState,
     ReplicaState,
     RoundState,
@@ -76,6 +77,12 @@ AUDIT: Final = {
     _A.FAILED: set[AuditState](),
 }
 
+CALIBRATION: Final = {
+    CalibrationState.GATHERING: {CalibrationState.CALIBRATED, CalibrationState.REFUSED},
+    CalibrationState.CALIBRATED: {CalibrationState.REFUSED},
+    CalibrationState.REFUSED: set[CalibrationState](),
+}
+
 ACCUSATION: Final = {
     **{state: set(AccusationState) - {_C.DUE, state} for state in (_C.DUE, _C.OPEN, _C.CONTESTED)},
     **{state: set[AccusationState]() for state in (_C.SLASHED, _C.ACQUITTED, _C.DISMISSED, _C.VOID)},
@@ -89,6 +96,7 @@ TABLES: Final = {
     ReplicaState: REPLICA,
     BatchState: BATCH,
     AuditState: AUDIT,
+    CalibrationState: CALIBRATION,
     AccusationState: ACCUSATION,
 }
 

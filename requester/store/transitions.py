@@ -8,9 +8,9 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from sqlalchemy.orm.attributes import set_committed_value
 
 from gradmarket.market.rules import lifecycle
-from gradmarket.requester.store.tables import Accusation, Audit, Batch, Job, Replica, Round, Task
+from gradmarket.requester.store.tables import Accusation, Audit, Batch, Calibration, Job, Replica, Round, Task
 
-Row = Job | Round | Task | Replica | Batch | Audit | Accusation
+Row = Job | Round | Task | Replica | Batch | Audit | Accusation | Calibration
 
 
 def move(session: Session, row: Row, new: StrEnum, **values: Any) -> bool:

@@ -10,6 +10,7 @@ from gradmarket.market.terms import (
     AccusationState,
     AuditState,
     BatchState,
+    CalibrationState,
     JobState,
     ReplicaState,
     RoundState,
@@ -24,6 +25,7 @@ FIRST = {
     BatchState: BatchState.PREPARED,
     AccusationState: AccusationState.DUE,
     AuditState: AuditState.DUE,
+    CalibrationState: CalibrationState.GATHERING,
 }
 
 

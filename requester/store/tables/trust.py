@@ -1,4 +1,6 @@
-"""Who is believed how far: tasks that are run again, and what an operator's audited work says about it."""
+"""Who is believed how far: tasks that are run again, what an operator's audited work says about it, and thresholds."""
+
+from typing import Any
 
 from sqlalchemy import ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
@@ -31,6 +33,48 @@ class Audit(Base):
     ended_at: Mapped[float | None]
 
     __table_args__ = (Index("audits_by_state", "state", "created_at"), Index("audits_of_job", "job_id", "state"))
+
+
+class TrustedRun(Base):
+    """The answer to an audited task in one class, by somebody trusted: the audit's own, or one that is to calibrate."""
+
+    __tablename__ = "trusted_runs"
+
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
+    determinism_class: Mapped[str] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    round: Mapped[int]
+    family: Mapped[str]
+    """Of the job: store.calibrations."""
+    root: Mapped[str | None]
+    """The payload root that was found last."""
+    sketch: Mapped[bytes | None]
+    """float32[tensors, 64] in the layout's order, little-endian; none while it is run, and once no other can follow."""
+    runs: Mapped[int] = mapped_column(default=0)
+    auditor: Mapped[str]
+    claimed_until: Mapped[float | None]
+    seconds: Mapped[float | None]
+    """Of the auditor's step."""
+    created_at: Mapped[float]
+    ended_at: Mapped[float | None]
+
+    __table_args__ = (Index("trusted_runs_of_job", "job_id", "round"), Index("trusted_runs_alike", "family"))
+
+
+class Calibration(Base):
+    """What the trusted runs of a family show of two classes, as market.rules.calibration has it."""
+
+    __tablename__ = "calibrations"
+
+    family: Mapped[str] = mapped_column(primary_key=True)
+    one: Mapped[str] = mapped_column(primary_key=True)
+    other: Mapped[str] = mapped_column(primary_key=True)
+    """Two determinism classes, the first by name first."""
+    state: Mapped[str]
+    runs: Mapped[int]
+    largest: Mapped[dict[str, Any]]
+    """Deviation of each tensor."""
+    changed_at: Mapped[float]
 
 
 class Accusation(Base):
