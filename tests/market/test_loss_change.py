@@ -1,0 +1,170 @@
+"""Who computes from the task's rows is not convicted, who does not is; each as often as is promised."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradmarket.market.gradient.probe import SHARE, probe
+from gradmarket.market.rules import loss_change
+from gradmarket.market.rules.loss_change import (
+    ALPHA,
+    BLIND,
+    CLEARS,
+    CONVICTS,
+    LARGEST,
+    LEAST,
+    RUNS,
+    Change,
+    Verdict,
+    added,
+    honest_share,
+    verdict,
+    weight,
+)
+
+FINITE = st.floats(-1e6, 1e6)
+SHARES = st.sampled_from([0.6, 0.75, 0.9, 0.97])
+
+
+def played(passing: float, honest: float, audits: int, seed: int) -> Iterator[Verdict]:
+    """The verdict after each of so many scores, of which this share passes; `honest` of the honest ones would."""
+    total = 0.0
+    for passes in np.random.default_rng(seed).random(audits) < passing:
+        total = added(total, weight(bool(passes), honest))
+        yield verdict(total)
+
+
+def first_test(passing: float, honest: float, seed: int) -> Verdict:
+    """How one whole test ends."""
+    return next(found for found in played(passing, honest, 2000, seed) if found != Verdict.OPEN)
+
+
+def test_a_score_passes_where_the_own_rows_lead_all_others() -> None:
+    assert Change(2.0, (1.0, 1.5, -3.0)).passes
+    assert Change(-1.0, (-2.0, -2.0, -3.0)).passes
+    assert not Change(1.0, (0.5, 1.5, 0.5)).passes
+    assert not Change(1.0, (1.0, 0.5, 0.5)).passes, "who changes nothing does not lead"
+    assert not Change(0.0, (0.0, 0.0, 0.0)).passes
+
+
+@given(FINITE, st.tuples(FINITE, FINITE, FINITE))
+def test_the_score_says_how_clearly_and_agrees_with_the_sign(own: float, others: tuple[float, ...]) -> None:
+    change = Change(own, others)
+    assert -1.0 <= change.score <= 1.0
+    assert (change.score > 0.0) == change.passes
+
+
+def test_a_loss_that_is_not_finite_has_not_fallen() -> None:
+    change = loss_change.change([1.0, math.nan, math.inf, 1.0], [math.nan, 1.0, math.inf, 0.5])
+    assert change == Change(-LARGEST, (-LARGEST, -LARGEST, 0.5))
+    assert not change.passes
+    assert loss_change.change([1.0, math.nan, 1.0, 1.0], [0.5, 1.0, math.inf, 0.9]).passes
+
+
+@given(st.integers(0, 120), st.integers(0, 120))
+def test_the_honest_share_is_below_what_was_seen_and_grows_with_it(passed: int, more: int) -> None:
+    runs = passed + more
+    found = honest_share(passed, runs)
+    if runs < RUNS:
+        assert found is None
+    elif found is not None:
+        assert LEAST <= found < passed / runs
+        assert found < (honest_share(passed + 1, runs + 1) or 0.0)
+
+
+def test_the_honest_share_is_clopper_and_pearson_s() -> None:
+    assert honest_share(30, 30) == pytest.approx(0.05 ** (1 / 30))
+    assert honest_share(90, 100) == pytest.approx(0.8362, abs=1e-4)
+    assert honest_share(58, 100) is None, "half of honest gradients failing may be chance"
+
+
+@settings(max_examples=15, deadline=None)
+@given(SHARES, st.integers(0, 2**32))
+def test_the_bound_holds_for_nineteen_of_twenty_calibrations(share: float, seed: int) -> None:
+    passed = np.random.default_rng(seed).binomial(60, share, size=200)
+    missed = np.mean([(honest_share(int(count), 60) or 0.0) > share for count in passed])
+    assert missed < 0.05 + 4 * math.sqrt(0.05 * 0.95 / 200)
+
+
+def test_nothing_is_weighed_before_trusted_runs_say_how_often_the_honest_pass() -> None:
+    assert weight(True, None) == weight(False, None) == 0.0
+    assert honest_share(RUNS - 1, RUNS - 1) is None
+
+
+@given(st.floats(LEAST, 0.999))
+def test_a_pass_speaks_for_and_a_failure_against(honest: float) -> None:
+    assert weight(True, honest) < 0.0 < weight(False, honest)
+    mean = BLIND * weight(True, honest) + (1 - BLIND) * weight(False, honest)
+    assert mean > 0.0, "who knows nothing of the rows drifts towards conviction"
+    assert honest * weight(True, honest) + (1 - honest) * weight(False, honest) < 0.0
+
+
+@pytest.mark.parametrize("share", [0.6, 0.75, 0.9])
+def test_an_honest_test_convicts_no_more_often_than_is_promised(share: float) -> None:
+    """By importance: under the blind share a conviction is common, and its weight says how rare it is when honest."""
+    tests, sum_of_weights = 2000, 0.0
+    for seed in range(tests):
+        total = 0.0
+        for passes in np.random.default_rng(seed).random(2000) < BLIND:
+            total += weight(bool(passes), share)
+            if not CLEARS < total < CONVICTS:
+                break
+        sum_of_weights += math.exp(-total) if total >= CONVICTS else 0.0
+    assert 0.0 < sum_of_weights / tests <= ALPHA
+
+
+@pytest.mark.parametrize("share", [0.6, 0.75, 0.9])
+def test_who_knows_nothing_of_the_rows_is_rarely_cleared(share: float) -> None:
+    ends = [first_test(BLIND, share, seed) for seed in range(1000)]
+    assert ends.count(Verdict.HONEST) / len(ends) < 0.02
+    assert ends.count(Verdict.CONVICTED) > 970
+
+
+@settings(max_examples=30, deadline=None)
+@given(SHARES, st.integers(0, 2**32))
+def test_the_noisy_honest_are_not_convicted_and_the_blind_soon_are(share: float, seed: int) -> None:
+    bound = honest_share(round(100 * share), 100) or LEAST
+    assert Verdict.CONVICTED not in played(share, bound, 200, seed)
+    assert Verdict.CONVICTED in played(BLIND, bound, 400, seed)
+    assert first_test(0.0, bound, seed) == Verdict.CONVICTED
+
+
+def test_a_sleeper_s_good_record_buys_it_a_few_lies_and_no_more() -> None:
+    """Honest for a thousand audits: each test that cleared it is over, and saves nothing for the next one."""
+    total, honest = 0.0, 0.9
+    for _ in range(1000):
+        total = added(total, weight(True, honest))
+    lies = 0
+    while verdict(total) != Verdict.CONVICTED:
+        total, lies = added(total, weight(False, honest)), lies + 1
+    fresh = math.ceil(CONVICTS / weight(False, honest))
+    assert lies <= fresh + math.ceil(-CLEARS / weight(False, honest))
+
+
+def test_a_convicted_one_stays_so_until_its_scores_say_otherwise() -> None:
+    total = added(CONVICTS, weight(False, 0.9))
+    assert verdict(total) == Verdict.CONVICTED
+    assert verdict(added(total, 0.0)) == Verdict.CONVICTED
+
+
+def test_the_probe_is_as_long_as_it_is_meant_to_be_whatever_the_gradient_s_length() -> None:
+    generator = np.random.default_rng(1)
+    state = {"w": generator.standard_normal((4, 5)).astype(np.float32), "n": np.array(3, np.int64)}
+    gradient = {"w": generator.standard_normal((4, 5)).astype(np.float32)}
+    moved = probe(state, gradient)
+    step = state["w"] - moved["w"]
+    assert np.linalg.norm(step) == pytest.approx(SHARE * np.linalg.norm(state["w"]), rel=1e-4)
+    assert moved["n"] is state["n"]
+    assert np.sum(step * gradient["w"]) > 0.0
+    for factor in (1e-20, 1e20):
+        other = probe(state, {"w": gradient["w"] * np.float32(factor)})
+        np.testing.assert_allclose(other["w"], moved["w"], rtol=1e-5)
+
+
+def test_nothing_moves_nothing() -> None:
+    state = {"w": np.ones(3, np.float32)}
+    assert probe(state, {"w": np.zeros(3, np.float32)}) is state
