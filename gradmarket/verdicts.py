@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
+from gradmarket.market.fields import AddressField, HashField, SignatureField
 from gradmarket.market.job import DigestField, Publication
 from gradmarket.market.messages import Commitment, Outcome, Verdict
 from gradmarket.market.messages import Wave as SignedWave
@@ -17,7 +18,7 @@ from gradmarket.market.rules.replication import Plan
 from gradmarket.market.rules.verifiers import exact
 from gradmarket.market.signing import Domain, Struct, digest
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
-from gradmarket.market.wire import NO_ROOT, AddressField, HashField, OfferFields, SignatureField, hash_of
+from gradmarket.market.wire import NO_ROOT, OfferFields, hash_of
 from gradmarket.worker.checks import PROMISES, signed
 
 

@@ -1,4 +1,4 @@
-"""Fields of what strangers post, by themselves: amounts, names, and parts that refuse what they do not know."""
+"""Fields of what strangers post, by themselves: amounts, hexadecimal, names; parts that refuse what they do not know."""
 
 import math
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
-from gradmarket.market.terms import Amount
+from gradmarket.market.terms import Address, Amount, Hash
 
 
 def _amount(value: Any) -> Amount:
@@ -30,6 +30,35 @@ AmountField = Annotated[
     Field(json_schema_extra=AMOUNT_SCHEMA),
     PlainSerializer(str, return_type=str),
 ]
+
+
+def _bytes(value: Any) -> Any:
+    if isinstance(value, str):
+        if not value.startswith("0x"):
+            raise ValueError("hexadecimal starts with 0x")
+        return bytes.fromhex(value[2:])
+    return value
+
+
+def _hex(value: bytes) -> str:
+    return "0x" + value.hex()
+
+
+def hex_bytes(length: int) -> tuple[Any, ...]:
+    """The annotations of a field of so many bytes, `0x…` in JSON."""
+    digits = 2 * length
+    schema: dict[str, Any] = {"type": "string", "pattern": f"^0x[0-9a-f]{{{digits}}}$"}
+    schema |= {"minLength": 2 + digits, "maxLength": 2 + digits}
+    return (
+        BeforeValidator(_bytes),
+        Field(min_length=length, max_length=length, json_schema_extra=schema),
+        PlainSerializer(_hex, return_type=str),
+    )
+
+
+HashField = Annotated[Hash, *hex_bytes(32)]
+SignatureField = Annotated[bytes, *hex_bytes(65)]
+AddressField = Annotated[Address, Field(pattern=r"^0x[0-9a-fA-F]{40}$")]
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 

@@ -12,7 +12,7 @@ from blake3 import blake3
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from gradmarket.market.fields import AmountField, Chosen, Count, Name, Part, not_kept
-from gradmarket.market.rules import replication
+from gradmarket.market.rules import replication, verifiers
 from gradmarket.market.rules.pricing import Price
 from gradmarket.market.rules.replication import BEST, STRANGER, Lead, Plan, adaptive, audited, fixed
 from gradmarket.market.stakes import Stakes
@@ -123,7 +123,13 @@ class Audit(Part):
 
 
 class Verifier(Part):
-    name: Literal["exact"] = "exact"
+    """`exact` compares the bits of one determinism class, `tolerance` sketches within thresholds that audits gave."""
+
+    name: Literal["exact", "tolerance"] = "exact"
+
+    @property
+    def sketched(self) -> bool:
+        return verifiers.verifier(self.name).SKETCHED
 
 
 class Deadlines(Part):
@@ -198,9 +204,21 @@ class JobSpec(Part):
             raise ValueError("downlink.codec: only fp32 is offered")
         if self.stake is not None and not self.audited:
             raise ValueError("stake: only an audit finds what it is lost for, and no task is audited")
+        if self.verifier.sketched and (fault := self._not_sketched()):
+            raise ValueError(f"verifier: {self.verifier.name} {fault}")
         if any(isinstance(rule, StopAtMetric) for rule in self.stop) and self.evaluation is None:
             raise ValueError("stop: a metric is watched only where evaluation names a partition")
         return self
+
+    def _not_sketched(self) -> str:
+        """Why its answers cannot be told apart by sketches; empty where they can."""
+        replicas, most = self.replication.replicas, self.replication.max_replicas
+        if not self.audited:
+            return 'takes its thresholds from audited tasks: set audit, {"probability": 0.1} say'
+        if not replicas == most >= 2:
+            alike = "set replication.replicas and max_replicas alike, to 2 or more"
+            return f"has one wave, for a later one would know its seed: {alike}"
+        return ""
 
     @property
     def tasks_needed(self) -> int:

@@ -3,6 +3,7 @@
     Offer        requester   what a task is and what it pays; its EIP-712 digest is the task's name on the wire
     Commitment   worker      a sealed payload root
     Wave         requester   the wave is closed: its secret, and the set of commitments it closed over
+    Sketch       worker      what its answer comes to under the wave's seed, and in which determinism class
     Verdict      requester   what became of a replica; `accepted` is a promise to pay on upload
     Voucher      requester   cumulative pay, redeemable on-chain
     Release      worker      gives back what is reserved beyond what it earned
@@ -71,8 +72,19 @@ class Wave:
 
 
 @dataclass(frozen=True, slots=True)
+class Sketch:
+    """`numbers` is the digest of the sketch and the class (rules.sketch.digest_of)."""
+
+    TYPE: ClassVar[str] = "Sketch(bytes32 instance,bytes32 offer,address worker,bytes32 seed,bytes32 numbers)"
+    offer: Hash
+    worker: Address
+    seed: Hash
+    numbers: Hash
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
-    """`root` is the quorum's payload root, or zeros where there was no quorum."""
+    """`root`: the worker's own where it agreed, where it was rejected one that the quorum has; else zeros."""
 
     TYPE: ClassVar[str] = (
         "Verdict(bytes32 instance,bytes32 offer,address worker,uint64 outcome,bytes32 root,uint64 price)"

@@ -5,49 +5,31 @@ waves, wanted uploads, verdicts and vouchers back. The answer is a function of t
 say it knows is told again, so neither side loses anything by dying.
 """
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, ConfigDict, Field
 
+from gradmarket.market.fields import AddressField, HashField, SignatureField, hex_bytes
 from gradmarket.market.job import DigestField
-from gradmarket.market.messages import Commitment, Offer, Verdict, Voucher, Wave
+from gradmarket.market.messages import Commitment, Offer, Sketch, Verdict, Voucher, Wave
+from gradmarket.market.rules import sketches
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
 
 MAX_WAIT_S: Final = 30.0
 NO_ROOT: Final = Hash(bytes(32))
 
 
-def _bytes(value: Any) -> Any:
-    if isinstance(value, str):
-        if not value.startswith("0x"):
-            raise ValueError("hexadecimal starts with 0x")
-        return bytes.fromhex(value[2:])
-    return value
-
-
-def _hex(value: bytes) -> str:
-    return "0x" + value.hex()
-
-
-def _hex_bytes(length: int) -> tuple[Any, ...]:
-    digits = 2 * length
-    schema: dict[str, Any] = {"type": "string", "pattern": f"^0x[0-9a-f]{{{digits}}}$"}
-    schema |= {"minLength": 2 + digits, "maxLength": 2 + digits}
-    return (
-        BeforeValidator(_bytes),
-        Field(min_length=length, max_length=length, json_schema_extra=schema),
-        PlainSerializer(_hex, return_type=str),
-    )
-
-
-HashField = Annotated[Hash, *_hex_bytes(32)]
-SignatureField = Annotated[bytes, *_hex_bytes(65)]
-AddressField = Annotated[Address, Field(pattern=r"^0x[0-9a-fA-F]{40}$")]
+NumbersField = Annotated[bytes, *hex_bytes(sketches.BYTES)]
+"""One tensor of a sketch: float32, little-endian."""
 UnitsField = Annotated[Units, Field(ge=0, lt=2**63)]
 ReplicaField = Annotated[ReplicaId, Field(pattern=r"^[0-9A-Za-z-]{1,128}$")]
 JobField = Annotated[JobId, Field(pattern=r"^[0-9A-Za-z-]{1,64}$")]
 NO_NUL: Final = r"^[^\x00]*$"
 """PostgreSQL's texts hold every character but this one."""
+NumbersFields = Annotated[
+    dict[Annotated[str, Field(max_length=200, pattern=NO_NUL)], NumbersField], Field(max_length=sketches.TENSORS)
+]
+"""A sketch, by the names of its tensors."""
 
 
 class Wire(BaseModel):
@@ -141,11 +123,26 @@ class CommitmentMade(Wire):
         return Commitment(offer, worker, self.sealed)
 
 
+class SketchMade(Wire):
+    """The sketch of an answer under the seed of its wave, and the class it was computed in, signed."""
+
+    numbers: NumbersFields
+    determinism_class: str = Field(max_length=200, pattern=NO_NUL)
+    signature: SignatureField
+
+    def struct(self, offer: Hash, worker: Address, seed: Hash) -> Sketch:
+        made = sketches.digest_of(sketches.read(self.numbers), self.determinism_class)
+        return Sketch(offer, worker, seed, made)
+
+
 class Reveal(Wire):
+    """`sketch` where the job's verifier compares sketches, and only there."""
+
     replica: ReplicaField
     fence: int
     salt: HashField
     root: DigestField
+    sketch: SketchMade | None = None
 
 
 class GivenUp(Wire):
@@ -214,7 +211,8 @@ class AuditAsked(Wire):
 class AuditWork(Wire):
     """An accepted task as its workers had it, but for what they answered; `run` is the number of the first run of it.
 
-    For `seconds` nobody else is asked.
+    For `seconds` nobody else is asked. With a `sketch_seed` the task passed its audit, in another class, and what is
+    asked for is the sketch of this class's answer.
     """
 
     task: TaskId
@@ -222,6 +220,7 @@ class AuditWork(Wire):
     offer: OfferFields
     run: int
     seconds: float
+    sketch_seed: HashField | None = None
 
 
 class AuditTold(Wire):
@@ -237,8 +236,20 @@ class AuditAnswer(Wire):
     seconds: float = Field(default=0.0, ge=0, le=1e6)
 
 
+class SketchAnswer(Wire):
+    """What one run of a task that passed its audit found in another class, and its sketch under the seed asked for."""
+
+    auditor: str = Field(min_length=1, max_length=100, pattern=NO_NUL)
+    determinism_class: str = Field(max_length=200, pattern=NO_NUL)
+    run: int = Field(ge=0, lt=2**31)
+    root: DigestField
+    sketch_seed: HashField
+    sketch: NumbersFields
+    seconds: float = Field(default=0.0, ge=0, le=1e6)
+
+
 class AuditAnswered(Wire):
-    """`again`: it is not what was accepted; only the same answer of two runs revokes a gradient."""
+    """`again`: only the same answer of two runs revokes a gradient, or has a pair of classes refused."""
 
     again: bool
 

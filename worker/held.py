@@ -10,6 +10,7 @@ from typing import Any
 from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from gradmarket.market.fields import HashField, SignatureField
 from gradmarket.market.gradient.merkle import root as payload_root
 from gradmarket.market.job import DigestField
 from gradmarket.market.messages import Offer
@@ -17,7 +18,7 @@ from gradmarket.market.rules.lifecycle import over
 from gradmarket.market.rules.secrets import seal
 from gradmarket.market.signing import Domain, Signer, digest
 from gradmarket.market.terms import Address, Hash, ReplicaId, ReplicaState, Units
-from gradmarket.market.wire import CommitmentMade, HashField, Lease, Reveal, SignatureField, WaveOpened, hash_of
+from gradmarket.market.wire import CommitmentMade, Lease, Reveal, WaveOpened, hash_of
 from gradmarket.worker import durable
 
 

@@ -5,13 +5,14 @@ from collections.abc import Iterator, Sequence
 from pydantic import BaseModel, ConfigDict
 
 from gradmarket.market.errors import SignatureRefused
+from gradmarket.market.fields import HashField, SignatureField
 from gradmarket.market.job import DigestField
 from gradmarket.market.messages import Commitment
 from gradmarket.market.rules.replication.fixed import quorum
 from gradmarket.market.rules.secrets import digest_of, seal
 from gradmarket.market.signing import Domain, digest
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId
-from gradmarket.market.wire import HashField, SignatureField, hash_of
+from gradmarket.market.wire import hash_of
 from gradmarket.worker import checks
 from gradmarket.worker.records import Record
 

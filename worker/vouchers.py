@@ -10,11 +10,11 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 from gradmarket.market.errors import NotFound
-from gradmarket.market.fields import AmountField
+from gradmarket.market.fields import AddressField, AmountField, HashField, SignatureField
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Amount, JobId, ReplicaId, Units
-from gradmarket.market.wire import AddressField, HashField, SignatureField, UnitsField
+from gradmarket.market.wire import UnitsField
 from gradmarket.worker import durable
 from gradmarket.worker.policy import unpaid_gradients
 

@@ -162,5 +162,22 @@ def decode_tensors(layout: Layout, data: Bytes, codec: Codec, seed: bytes) -> di
     return unflatten(layout, np.concatenate(shards))
 
 
+def read_tensors(layout: Layout, data: Bytes, codec: Codec, seed: bytes) -> Iterator[tuple[str, Vector]]:
+    """Each tensor with its name, in the layout's order, one at a time, so memory is a shard's and a tensor's.
+
+    Raises PayloadRefused as `read_shard` does.
+    """
+    shards, rest = decode(layout, data, codec, seed), np.empty(0, np.float32)
+    for entry in layout.entries:
+        tensor, filled = np.empty(entry.size, np.float32), 0
+        while filled < entry.size:
+            if not rest.size:
+                _, rest = next(shards)
+            piece, rest = np.split(rest, [entry.size - filled])
+            tensor[filled : filled + piece.size] = piece
+            filled += piece.size
+        yield entry.name, tensor.reshape(entry.shape)
+
+
 def _shard_seed(seed: bytes, index: int) -> bytes:
     return blake3(seed + index.to_bytes(8, "little"), derive_key_context="gradmarket.payload.shard").digest()

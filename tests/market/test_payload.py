@@ -24,6 +24,7 @@ from gradmarket.market.gradient.payload import (
     encode,
     flatten,
     payload_bytes,
+    read_tensors,
     unflatten,
 )
 
@@ -57,6 +58,14 @@ def test_fp32_keeps_every_bit(layout: Layout, seed: int, task: bytes) -> None:
     assert all(
         bits(found[name]) == bits(tensors[name]) and found[name].shape == tensors[name].shape for name in tensors
     )
+
+
+@given(layouts(), st.integers(0, 2**32), SEEDS)
+def test_one_tensor_at_a_time_is_the_same_as_all(layout: Layout, seed: int, task: bytes) -> None:
+    data = encode(layout, tensors_of(layout, seed), BF16, task)
+    found, whole = dict(read_tensors(layout, data, BF16, task)), decode_tensors(layout, data, BF16, task)
+    assert list(found) == list(whole)
+    assert all(bits(found[name]) == bits(whole[name]) and found[name].shape == whole[name].shape for name in whole)
 
 
 @given(layouts(), st.integers(0, 2**32), SEEDS)

@@ -1,14 +1,32 @@
 """What a ballot is and which ballots agree. One verifier a file."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from gradmarket.market import plugins
-from gradmarket.market.terms import ReplicaId
+from gradmarket.market.rules.sketch import Sketch
+from gradmarket.market.terms import Digest, ReplicaId
+
+
+@dataclass(frozen=True, slots=True)
+class Revealed:
+    """What a replica answered, as it opened it; `sketch` under the wave's seed, where the verifier compares it."""
+
+    root: Digest
+    determinism_class: str
+    sketch: Sketch | None
 
 
 class Verifier(Protocol):
     """What a file in this folder offers."""
+
+    @property
+    def SKETCHED(self) -> bool:  # noqa: N802
+        """Whether ballots are sketches. A wave that follows another would know the seed that it sketched under."""
+
+    def ballot(self, revealed: Revealed) -> Any:
+        """What is compared of it; None where it has no such thing."""
 
     def groups(self, ballots: Mapping[ReplicaId, Any], allowed: Any = None) -> list[frozenset[ReplicaId]]:
         """The groups of agreeing replicas, the largest first; who revealed nothing (None) is in none.

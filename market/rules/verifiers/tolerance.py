@@ -17,8 +17,10 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.rules.sketch import Sketch
+from gradmarket.market.rules.verifiers import Revealed
 from gradmarket.market.terms import ReplicaId
 
+SKETCHED: Final = True
 FLOOR: Final = 1e-3
 """Of the median tensor's length: below it a tensor is taken for rounding."""
 
@@ -32,6 +34,10 @@ Allowed = Mapping[Classes, Mapping[str, float]]
 class Ballot:
     determinism_class: str
     sketch: Sketch
+
+
+def ballot(revealed: Revealed) -> Ballot | None:
+    return None if revealed.sketch is None else Ballot(revealed.determinism_class, revealed.sketch)
 
 
 def pair(one: str, other: str) -> Classes:

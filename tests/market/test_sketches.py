@@ -1,0 +1,50 @@
+"""A payload's sketch is that of what it decodes to; kept as bytes it comes back; what is signed binds all of it."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.payload import Entry, Layout, decode_tensors, encode
+from gradmarket.market.rules.sketch import WIDTH, sketch
+from gradmarket.market.rules.sketches import digest_of, of_payload, pack, unpack
+from gradmarket.market.terms import Hash
+
+LAYOUT = Layout((Entry("loss", (), "loss"), Entry("b.w", (30, 50), "gradient"), Entry("a", (7,), "buffer")))
+
+
+def normal(size: int, seed: int = 0) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).standard_normal(size).astype(np.float32)
+
+
+def answer() -> bytes:
+    tensors = {entry.name: normal(entry.size, seed=entry.size).reshape(entry.shape) for entry in LAYOUT.entries}
+    return encode(LAYOUT, tensors, codec("bf16"), bytes(32))
+
+
+def test_a_payload_is_sketched_as_its_codec_decodes_it() -> None:
+    decoded, seed = decode_tensors(LAYOUT, answer(), codec("bf16"), bytes(32)), Hash(b"s" * 32)
+    found = of_payload(LAYOUT, answer(), codec("bf16"), bytes(32), seed)
+    assert {name: found[name].tobytes() for name in found} == {
+        name: numbers.tobytes() for name, numbers in sketch(decoded, seed).items()
+    }
+
+
+def test_a_packed_sketch_is_read_again_by_its_names_in_order() -> None:
+    found, names = of_payload(LAYOUT, answer(), codec("bf16"), bytes(32), Hash(b"s" * 32)), ["loss", "b.w", "a"]
+    kept = pack(found, names)
+    assert len(kept) == 3 * 4 * WIDTH
+    assert {name: numbers.tobytes() for name, numbers in unpack(kept, names).items()} == {
+        name: numbers.tobytes() for name, numbers in found.items()
+    }
+    for wrong, read in ((kept[:-1], names), (kept, names[:2]), (kept + kept[:256], names)):
+        with pytest.raises(ValueError, match=r"."):
+            unpack(wrong, read)
+
+
+def test_what_is_signed_of_a_sketch_binds_its_names_numbers_and_class() -> None:
+    one = {"a": normal(WIDTH), "b": normal(WIDTH, seed=1)}
+    swapped, renamed = {"a": one["b"], "b": one["a"]}, {"a": one["a"], "c": one["b"]}
+    told = [digest_of(one, "cpu"), digest_of(one, "gpu"), digest_of(swapped, "cpu"), digest_of(renamed, "cpu")]
+    assert len(set(told)) == 4
+    assert digest_of(dict(reversed(one.items())), "cpu") == told[0]
