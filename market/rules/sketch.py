@@ -74,7 +74,8 @@ def _fold(vector: Vector, signs: Vector, seed: Hash, name: str) -> Vector:
 
 def _added(stack: Vector, signs: Vector) -> Vector:
     """Row by row, in one pass over memory: a product and then a sum would be two."""
-    return np.einsum("ri,ri->i", stack, signs)
+    added: Vector = np.einsum("ri,ri->i", stack, signs)
+    return added
 
 
 def _fold_again(folded: Vector, signs: Vector, seed: Hash) -> Vector:
@@ -88,8 +89,7 @@ def _fold_again(folded: Vector, signs: Vector, seed: Hash) -> Vector:
 
 def _draws(seed: Hash, name: bytes, count: int, numbers: int) -> list[list[int]]:
     """`count` times so many numbers below 2^16."""
-    drawn = np.frombuffer(_stream(seed, name, 2 * numbers * count), "<u2").reshape(-1, numbers)
-    return drawn.tolist()  # type: ignore[no-any-return]
+    return np.frombuffer(_stream(seed, name, 2 * numbers * count), "<u2").reshape(-1, numbers).tolist()
 
 
 def _project(folded: Vector, seed: Hash) -> Numbers:
