@@ -1,6 +1,7 @@
 """The requester's auditor: runs accepted tasks again as their workers did, blind, and says what root came out.
 
-It is a process of its own, on a machine of the class that the job votes in; several may run beside each other.
+It is a process of its own, on a machine of the class that the job votes in; several may run beside each other. One of
+another class has nothing to audit: it computes what was audited and sketches it, which is what thresholds come from.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,8 +14,9 @@ from gradmarket.client import Market
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.gradient.merkle import root
 from gradmarket.market.job import Publication
+from gradmarket.market.rules import sketches
 from gradmarket.market.terms import Amount
-from gradmarket.market.wire import AuditAnswer, AuditAsked, AuditWork, hash_of
+from gradmarket.market.wire import AuditAnswer, AuditAsked, AuditWork, SketchAnswer, hash_of
 from gradmarket.runner import Runner, RunnerSettings
 from gradmarket.worker.bench import Bench
 from gradmarket.worker.cache import Cache
@@ -40,12 +42,13 @@ class Machine:
 
 @dataclass(frozen=True)
 class Done:
-    """One audit that was run; `runs` of it, the last of which took `seconds`."""
+    """One task that was run; `runs` of it, the last of which took `seconds`. `calibrates`: it was not an audit."""
 
     task: str
     root: str
     runs: int
     seconds: float
+    calibrates: bool = False
 
 
 class Auditor:
@@ -59,7 +62,7 @@ class Auditor:
         self.determinism_class = runner.determinism_class()
 
     def turn(self) -> Done | None:
-        """One audit, or None where none is due for this class. Raises Refused where no two runs agree."""
+        """One task, or None where none is due for this class. Raises Refused where no two runs agree."""
         work = self._market.claim_audit(AuditAsked(auditor=self._name, determinism_class=self.determinism_class))
         return None if work is None else self._run(work)
 
@@ -68,11 +71,24 @@ class Auditor:
         for runs in range(1, TRIES + 1):
             payload, seconds = self._bench.work(self._publication(work), work.offer.struct())
             said = AuditAnswer(auditor=self._name, run=work.run + runs - 1, root=root(payload), seconds=seconds)
-            if not self._market.answer_audit(work.task, said):
-                return Done(work.task, said.root, runs, seconds)
+            if not self._answer(work, payload, said):
+                return Done(work.task, said.root, runs, seconds, work.sketch_seed is not None)
             self._runner.close()
             self._bench = self._fresh()
         raise Refused(f"{TRIES} runs of {work.task} gave no answer twice: this machine is not fit to audit")
+
+    def _answer(self, work: AuditWork, payload: bytes, said: AuditAnswer) -> bool:
+        """Whether the task is to be run once more."""
+        if work.sketch_seed is None:
+            return self._market.answer_audit(work.task, said)
+        made = self._bench.sketch(self._publication(work), work.offer.struct(), payload, work.sketch_seed)
+        sketched = SketchAnswer(
+            **said.model_dump(),
+            determinism_class=self.determinism_class,
+            sketch_seed=work.sketch_seed,
+            sketch=sketches.tell(made),
+        )
+        return self._market.answer_sketch(work.task, sketched)
 
     def _publication(self, work: AuditWork) -> Publication:
         """The one that the offer names. Raises Refused where the service publishes another."""

@@ -13,7 +13,7 @@ import httpx
 from blake3 import blake3
 
 from gradmarket.events import Event, read
-from gradmarket.market.wire import AuditAnswer, AuditAnswered, AuditAsked, AuditTold, AuditWork
+from gradmarket.market.wire import AuditAnswer, AuditAnswered, AuditAsked, AuditTold, AuditWork, SketchAnswer
 from gradmarket.problems import Damaged, Silence, Unreachable, problem
 
 Json = dict[str, Any]
@@ -83,14 +83,23 @@ class Market:
             cursor = page["next"]
         return {name: value for name, value in whole.items() if name != "next"}
 
+    def calibration(self, job_id: str) -> Json:
+        """How far honest answers of two classes may deviate, and the trusted runs that say so."""
+        return self._get(f"/v1/jobs/{job_id}/calibration")
+
     def claim_audit(self, asked: AuditAsked) -> AuditWork | None:
-        """The next accepted task that a machine of this class is to run again."""
+        """The next accepted task that a machine of this class is to run again, or is to calibrate with."""
         told = self._answer("POST", "/v1/audits/claim", json=asked.model_dump(mode="json"))
         return AuditTold.model_validate(told).work
 
     def answer_audit(self, task: str, said: AuditAnswer) -> bool:
         """Whether the task is to be run once more."""
         told = self._answer("PUT", f"/v1/audits/{task}", json=said.model_dump(mode="json"))
+        return AuditAnswered.model_validate(told).again
+
+    def answer_sketch(self, task: str, said: SketchAnswer) -> bool:
+        """Whether the task is to be computed once more."""
+        told = self._answer("PUT", f"/v1/audits/{task}/sketch", json=said.model_dump(mode="json"))
         return AuditAnswered.model_validate(told).again
 
     def upload(self, data: bytes) -> str:

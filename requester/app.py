@@ -10,6 +10,7 @@ from gradmarket.requester.api import (
     audits,
     auth,
     blobs,
+    calibration,
     chain,
     events,
     funds,
@@ -54,7 +55,7 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     app.state.probe = health.Probe(context)
     problems.install(app)
     openapi.install(app)
-    for door in (auth, jobs, funds, payments, ledger, events, work, audits, blobs, chain, health, metrics):
+    for door in (auth, jobs, funds, payments, ledger, events, work, audits, calibration, blobs, chain, health, metrics):
         app.include_router(door.router)
     # the last added is the first that a request meets
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.body_s)

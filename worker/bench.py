@@ -14,8 +14,10 @@ from gradmarket.market.messages import Offer
 from gradmarket.market.model.cost import Cost, cost
 from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.model.tensors import unpack
+from gradmarket.market.rules import sketches
+from gradmarket.market.rules.sketch import Sketch
 from gradmarket.market.step import Step
-from gradmarket.market.terms import Digest
+from gradmarket.market.terms import Digest, Hash
 from gradmarket.market.wire import digest_of
 from gradmarket.runner import DocumentInfo, Runner
 from gradmarket.worker.ahead import Ahead
@@ -61,6 +63,11 @@ class Bench:
         tensors = self._compute(state, batch, offer.seed, spec.step)
         seconds = time.perf_counter() - started
         return encode(info.layout, tensors, codec(spec.uplink.codec), offer.seed), seconds
+
+    def sketch(self, publication: Publication, offer: Offer, payload: bytes, seed: Hash) -> Sketch:
+        """Of what a payload for this offer decodes to, under a wave's seed or an audit's. Raises as `work` does."""
+        packed = codec(publication.spec.uplink.codec)
+        return sketches.of_payload(self._load(publication).layout, payload, packed, offer.seed, seed)
 
     def expect(self, publication: Publication, offer: Offer) -> None:
         """Fetches what this task needs, in good time; what is wrong with it is said when it is worked on."""

@@ -36,7 +36,11 @@ def run(
     max_disk: Annotated[int, typer.Option(min=2**20, help="Bytes that downloads may take.")] = Machine.disk,
     as_json: JsonOption = False,
 ) -> None:
-    """Audit until the first SIGTERM or SIGINT, which finishes the task in hand."""
+    """Audit until the first SIGTERM or SIGINT, which finishes the task in hand.
+
+    With nothing to audit in its class it computes what was audited in others, to calibrate jobs whose verifier is
+    tolerance.
+    """
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_signal: ending.set())
@@ -55,5 +59,7 @@ def _say(done: Done | MarketError, as_json: bool) -> None:
     elif as_json:
         say_json(asdict(done))
     else:
-        again = f", in {done.runs} runs: it was accepted otherwise" if done.runs > 1 else ""
-        typer.echo(f"{done.task}: {done.root} in {done.seconds:.2f} s{again}")
+        otherwise = "it is far from the other class's" if done.calibrates else "it was accepted otherwise"
+        again = f", in {done.runs} runs: {otherwise}" if done.runs > 1 else ""
+        purpose = ", to calibrate with" if done.calibrates else ""
+        typer.echo(f"{done.task}: {done.root} in {done.seconds:.2f} s{purpose}{again}")

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from gradmarket.commands import ledger, plan, progress
+from gradmarket.commands import calibration, ledger, plan, progress
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, TokenOption, say_json, told
 from gradmarket.given import checked, read
 from gradmarket.market.errors import Refused
@@ -159,6 +159,7 @@ def fund(
 
 
 app.command("ledger")(ledger.ledger)
+app.command("calibration")(calibration.calibration)
 
 
 def _steering(action: str, purpose: str) -> None:

@@ -423,6 +423,13 @@ def upgrade() -> None:
     with op.batch_alter_table("trusted_runs", schema=None) as batch_op:
         batch_op.create_index("trusted_runs_alike", ["family"], unique=False)
         batch_op.create_index("trusted_runs_of_job", ["job_id", "round"], unique=False)
+        batch_op.create_index(
+            "trusted_runs_sketched",
+            ["created_at"],
+            unique=False,
+            postgresql_where=sa.text("sketch IS NOT NULL"),
+            sqlite_where=sa.text("sketch IS NOT NULL"),
+        )
 
     op.create_table(
         "waves",
@@ -484,6 +491,7 @@ def downgrade() -> None:
     op.drop_table("earned")
     op.drop_table("waves")
     with op.batch_alter_table("trusted_runs", schema=None) as batch_op:
+        batch_op.drop_index("trusted_runs_sketched")
         batch_op.drop_index("trusted_runs_of_job")
         batch_op.drop_index("trusted_runs_alike")
 

@@ -1,4 +1,4 @@
-"""The auditor's doors: it asks for a task to run again, and says what root it found. What came of it is public."""
+"""The auditor's doors: it asks for a task to run again, and says what it found. What came of it is public."""
 
 from functools import cache, partial
 from typing import Annotated
@@ -7,7 +7,15 @@ from fastapi import APIRouter, Path
 from sqlalchemy import select
 
 from gradmarket.market.terms import AuditState, JobId, TaskId
-from gradmarket.market.wire import AuditAnswer, AuditAnswered, AuditAsked, AuditTold, AuditWork, OfferFields
+from gradmarket.market.wire import (
+    AuditAnswer,
+    AuditAnswered,
+    AuditAsked,
+    AuditTold,
+    AuditWork,
+    OfferFields,
+    SketchAnswer,
+)
 from gradmarket.requester.api.auth import ROLE, Requester
 from gradmarket.requester.api.jobs import NO_JOB, JobPath, found
 from gradmarket.requester.api.pages import Cursor, Limit, page
@@ -15,7 +23,7 @@ from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.forms import Page
 from gradmarket.requester.api.views.trust import AuditView, audit_view
-from gradmarket.requester.stages import auditors
+from gradmarket.requester.stages import auditors, calibrating
 from gradmarket.requester.store import accusations
 from gradmarket.requester.store import audits as store
 from gradmarket.requester.store.patience import patiently
@@ -34,11 +42,15 @@ def claim(context: Here, _identity: Requester, asked: AuditAsked) -> AuditTold:
     if claimed is None:
         return AuditTold(work=None)
     offer = OfferFields.model_validate(claimed.offer)
-    return AuditTold(
-        work=AuditWork(
-            task=TaskId(claimed.task), job=JobId(claimed.job), offer=offer, run=claimed.run, seconds=claimed.seconds
-        )
+    work = AuditWork(
+        task=TaskId(claimed.task),
+        job=JobId(claimed.job),
+        offer=offer,
+        run=claimed.run,
+        seconds=claimed.seconds,
+        sketch_seed=claimed.sketch_seed,
     )
+    return AuditTold(work=work)
 
 
 @router.put(
@@ -49,6 +61,16 @@ def claim(context: Here, _identity: Requester, asked: AuditAsked) -> AuditTold:
 @patiently
 def answer(context: Here, _identity: Requester, task_id: TaskPath, said: AuditAnswer) -> AuditAnswered:
     return AuditAnswered(again=auditors.answer(context, task_id, said))
+
+
+@router.put(
+    "/audits/{task_id}/sketch",
+    responses={**ROLE, **answers(404, 409)},
+    summary="The sketch that an auditor of another class made of its own answer to a task that passed its audit",
+)
+@patiently
+def sketch(context: Here, _identity: Requester, task_id: TaskPath, said: SketchAnswer) -> AuditAnswered:
+    return AuditAnswered(again=calibrating.answer(context, task_id, said))
 
 
 @router.get("/jobs/{job_id}/audits", responses=NO_JOB, summary="The job's audits that are over")

@@ -13,11 +13,11 @@ from sqlalchemy.orm import Session
 from gradmarket.market.terms import Digest, RoundState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import forget, plan
-from gradmarket.requester.store import audits, jobs
+from gradmarket.requester.store import audits, jobs, trusted_runs
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked, locked_tasks
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Job, Round, Task
+from gradmarket.requester.store.tables import Job, Round, Task, TrustedRun
 from gradmarket.requester.store.transitions import move
 
 TOPIC = "aftermath"
@@ -67,6 +67,8 @@ def _rewind(context: Context, session: Session, job: Job) -> list[Digest]:
         move(session, row, RoundState.REWOUND, optimizer_state="", **nothing)
     move(session, first, RoundState.OPEN, **nothing)
     job.rewind_to = None
+    if jobs.spec(job).verifier.sketched:
+        trusted_runs.let_go(session, job.id, TrustedRun.round > first.number)
     _undo(session, job, first.number)
     _do_again(context, session, job, first.number, now)
     tell(session, job.id, "rewound", now, round=first.number, again=[row.number for row in later])

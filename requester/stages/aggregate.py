@@ -20,12 +20,12 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.stages import drift, forget
 from gradmarket.requester.stages.ending import call_off
 from gradmarket.requester.stages.publish import move_of
-from gradmarket.requester.store import jobs
+from gradmarket.requester.store import jobs, trusted_runs
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.facts import facts_of, layout_of
 from gradmarket.requester.store.locks import alone, locked
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Job, Round, Task
+from gradmarket.requester.store.tables import Job, Round, Task, TrustedRun
 from gradmarket.requester.store.transitions import move
 
 TOPIC = "aggregate"
@@ -97,6 +97,8 @@ def _run(context: Context, job_id: str) -> None:
         )
         for task in session.scalars(_used(job_id, work.number)) if not work.spec.audited else ():
             move(session, task, TaskState.FINAL)
+        if work.spec.verifier.sketched:
+            trusted_runs.let_go(session, job_id, TrustedRun.round < forget.oldest_kept(work.number))
         body = {"round": work.number, "loss": loss, "metrics": metrics, "parameters": updated}
         tell(session, job_id, "round_closed", now, **body)
         ring(session, "plan", "audit", "aftermath")

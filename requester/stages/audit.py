@@ -16,7 +16,7 @@ from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import copies, forget, plan, verdicts
+from gradmarket.requester.stages import calibrating, copies, forget, plan, verdicts
 from gradmarket.requester.stages.ending import call_off
 from gradmarket.requester.store import accusations, audits, jobs, money, reputations
 from gradmarket.requester.store.events import tell
@@ -73,7 +73,7 @@ def run(context: Context, task_id: str) -> float | None:
 
     One at a time: a failed audit reaches into other jobs, and two of them would wait for each other.
     """
-    now = context.clock()
+    now, made = context.clock(), calibrating.sketched(context, task_id)
     with context.begin() as session:
         one_at_a_time(session, TOPIC)
         its_job = session.get_one(Task, task_id).job_id
@@ -87,6 +87,7 @@ def run(context: Context, task_id: str) -> float | None:
         if audit.root == task.root:
             _pass(session, task, audit, paid, now)
             _prove(session, job, audit, now)
+            calibrating.confirm(session, job, audit, made, now)
         else:
             _fail(context, session, job, task, audit, paid, now)
             _consequences(context, session, job, row, task, now)

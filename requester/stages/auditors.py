@@ -1,4 +1,7 @@
-"""What auditors ask for and bring: an audit at a time, run blind, for who runs it is not told what was accepted."""
+"""What auditors ask for and bring: an audit at a time, run blind, for who runs it is not told what was accepted.
+
+Where none is due in their class, a task to calibrate with: one that passed its audit in another.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,39 +10,51 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.rules import auditing
-from gradmarket.market.terms import AuditState
+from gradmarket.market.terms import AuditState, Hash
 from gradmarket.market.wire import AuditAnswer
 from gradmarket.requester.context import Context
+from gradmarket.requester.stages import calibrating
 from gradmarket.requester.store import audits
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Audit, Task
+from gradmarket.requester.store.tables import Audit, Job, Task, TrustedRun
 from gradmarket.requester.store.transitions import move
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What is to be run again, first as run `run`; for `seconds` nobody else is asked."""
+    """What is to be run again, first as run `run`; for `seconds` nobody else is asked.
+
+    With a `sketch_seed`: what is asked for is a sketch under it.
+    """
 
     task: str
     job: str
     offer: dict[str, Any]
     run: int
     seconds: float
+    sketch_seed: Hash | None = None
 
 
 def claim(context: Context, auditor: str, determinism_class: str) -> Claimed | None:
-    """The oldest audit that machines of this class may run."""
+    """The oldest audit that machines of this class may run; where there is none, a task to calibrate with."""
     now = context.clock()
     with context.begin() as session:
         found = audits.next_due(session, determinism_class, now)
         if found is None:
-            return None
+            run = calibrating.claim(session, auditor, determinism_class, now)
+            return None if run is None else _to_calibrate(session, run)
         task = session.get_one(Task, found.task_id)
         seconds = float(task.offer["lease_seconds"])
         found.auditor, found.claimed_until = auditor, now + seconds
         return Claimed(task.id, task.job_id, task.offer, found.runs, seconds)
+
+
+def _to_calibrate(session: Session, run: TrustedRun) -> Claimed:
+    task, job = session.get_one(Task, run.task_id), session.get_one(Job, run.job_id)
+    seconds = float(task.offer["lease_seconds"])
+    return Claimed(task.id, job.id, task.offer, run.runs, seconds, calibrating.seed_of(job, task))
 
 
 def answer(context: Context, task_id: str, said: AuditAnswer) -> bool:

@@ -36,6 +36,11 @@ def drop(context: Context, digest: Digest, needed: Callable[[Session], bool]) ->
             context.blobs.drop(digest)
 
 
+def oldest_kept(number: int) -> int:
+    """The first round whose tasks may still be computed, once round `number` is merged: its parameters are there."""
+    return number - KEPT_NEWEST + 2
+
+
 def merged(context: Context, job_id: str, number: int) -> None:
     """Drops a merged round's payloads, and parameters that are neither new nor a checkpoint."""
     old, every = number - KEPT_NEWEST, context.settings.keep_parameters_every

@@ -4,6 +4,7 @@ A *family* is what decides how honest answers deviate: jobs of one document, dat
 their trusted runs show, so that a short job calibrates for the long ones after it.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from blake3 import blake3
@@ -12,10 +13,12 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market.job import Publication, canonical
 from gradmarket.market.rules.calibration import Evidence
-from gradmarket.market.rules.verifiers.tolerance import Allowed
+from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
 from gradmarket.market.terms import CalibrationState
+from gradmarket.requester.store.locks import one_at_a_time
 from gradmarket.requester.store.remembered import Remembered
 from gradmarket.requester.store.tables import Calibration, Job
+from gradmarket.requester.store.transitions import move
 
 _FAMILIES: Final = Remembered[str]()
 
@@ -27,8 +30,36 @@ def allowed(session: Session, job: Job) -> Allowed:
     return {(row.one, row.other): evidence(row).tau for row in found}
 
 
+def of_family(session: Session, family: str) -> Sequence[Calibration]:
+    """Every pair of classes that a trusted run was compared in."""
+    known = select(Calibration).where(Calibration.family == family)
+    return sorted(session.scalars(known), key=lambda row: (row.one, row.other))
+
+
 def evidence(row: Calibration) -> Evidence:
     return Evidence(row.runs, row.largest)
+
+
+def held(session: Session, family: str, classes: Classes, now: float) -> Calibration:
+    """The pair's row for this transaction alone; of a pair that was never compared, a new one."""
+    one_at_a_time(session, f"calibrations of {family}")
+    one, other = classes
+    known = select(Calibration).where(Calibration.family == family, Calibration.one == one, Calibration.other == other)
+    row = session.scalars(known.execution_options(populate_existing=True)).one_or_none()
+    if row is None:
+        row = Calibration(
+            family=family, one=one, other=other, state=CalibrationState.GATHERING, runs=0, largest={}, changed_at=now
+        )
+        session.add(row)
+        session.flush()
+    return row
+
+
+def keep(session: Session, row: Calibration, found: Evidence, now: float) -> None:
+    """`row` as of `held`."""
+    row.runs, row.largest, row.changed_at = found.runs, dict(found.largest), now
+    if found.state != row.state:
+        move(session, row, found.state)
 
 
 def family_of(job: Job) -> str:

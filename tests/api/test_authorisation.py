@@ -50,8 +50,10 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("GET", "/v1/jobs/{job_id}/stats"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/ledger"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/audits"): EVERYBODY,
+    ("GET", "/v1/jobs/{job_id}/calibration"): EVERYBODY,
     ("POST", "/v1/audits/claim"): (401, 200, 403, 403),
     ("PUT", "/v1/audits/{task_id}"): (401, 404, 403, 403),  # none is drawn
+    ("PUT", "/v1/audits/{task_id}/sketch"): (401, 404, 403, 403),  # none was claimed
     ("GET", "/v1/jobs/{job_id}/parameters"): (404, 404, 404, 404),  # none yet
     ("GET", "/v1/jobs/{job_id}/events"): EVERYBODY,
     ("POST", "/v1/work/poll"): (401, 403, 200, 200),
@@ -64,6 +66,14 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("GET", "/v1/ready"): EVERYBODY,
     ("GET", "/metrics"): EVERYBODY,
 }
+SKETCHED = {
+    "auditor": "me",
+    "determinism_class": "cpu",
+    "run": 0,
+    "root": DIGEST,
+    "sketch_seed": "0x" + "00" * 32,
+    "sketch": {"w": "0x" + "00" * 256},
+}
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/session"): {"json": {"message": "I am he", "signature": "0x" + "00" * 65}},
     ("PUT", "/v1/blobs/{digest}"): {"content": DATA},
@@ -73,6 +83,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/work/poll"): {"json": POLL},
     ("POST", "/v1/audits/claim"): {"json": {"auditor": "me", "determinism_class": "cpu"}},
     ("PUT", "/v1/audits/{task_id}"): {"json": {"auditor": "me", "run": 0, "root": DIGEST}},
+    ("PUT", "/v1/audits/{task_id}/sketch"): {"json": SKETCHED},
     ("PUT", "/v1/work/payloads/{replica}"): {"content": b"too short", "params": {"fence": 1}},
 }
 BESIDES = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"}

@@ -1,12 +1,16 @@
 """The requester's auditor on the floor: it computes as an honest worker does, and may be told to err."""
 
-from market_floor import CLASS, Floor
+from typing import Any
+
+from market_floor import CLASS, LAYOUT, Floor
 from market_workers import HONEST, Behaviour, SimWorker, key_of
 
+from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merkle import root
+from gradmarket.market.rules import sketches
 from gradmarket.market.terms import Digest, JobState
-from gradmarket.market.wire import AuditAnswer, OfferFields
-from gradmarket.requester.stages import auditors
+from gradmarket.market.wire import NO_ROOT, AuditAnswer, OfferFields, SketchAnswer
+from gradmarket.requester.stages import auditors, calibrating
 from gradmarket.requester.stages.auditors import Claimed
 from gradmarket.requester.store.tables import Audit
 
@@ -26,8 +30,25 @@ class SimAuditor:
 
     def answer(self, claimed: Claimed, again: int = 0) -> bool:
         """Runs the task once, after so many runs; whether it is to do so again."""
+        if claimed.sketch_seed is not None:
+            return calibrating.answer(self.floor.context, claimed.task, self.sketched(claimed, again))
         said = AuditAnswer(auditor=self.name, run=claimed.run + again, root=self.find(claimed), seconds=1.0)
         return auditors.answer(self.floor.context, claimed.task, said)
+
+    def sketched(self, claimed: Claimed, again: int = 0, **changes: Any) -> SketchAnswer:
+        """What it says of a task to calibrate with; `changes` are what somebody else would say instead."""
+        offer, seed = OfferFields.model_validate(claimed.offer), claimed.sketch_seed or NO_ROOT
+        payload = self.computer.compute(offer)
+        made = sketches.of_payload(LAYOUT, payload, codec("fp32"), offer.seed, seed)
+        fields = {
+            "auditor": self.name,
+            "determinism_class": self.determinism_class,
+            "run": claimed.run + again,
+            "root": root(payload),
+            "sketch_seed": seed,
+            "sketch": sketches.tell(made),
+        }
+        return SketchAnswer(**(fields | changes))
 
     def work(self) -> int:
         """Everything that is due, and what follows; how many runs that took."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index
+from sqlalchemy import ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.requester.store.tables.base import Base
@@ -35,6 +35,9 @@ class Audit(Base):
     __table_args__ = (Index("audits_by_state", "state", "created_at"), Index("audits_of_job", "job_id", "state"))
 
 
+_SKETCHED = text("sketch IS NOT NULL")
+
+
 class TrustedRun(Base):
     """The answer to an audited task in one class, by somebody trusted: the audit's own, or one that is to calibrate."""
 
@@ -58,7 +61,11 @@ class TrustedRun(Base):
     created_at: Mapped[float]
     ended_at: Mapped[float | None]
 
-    __table_args__ = (Index("trusted_runs_of_job", "job_id", "round"), Index("trusted_runs_alike", "family"))
+    __table_args__ = (
+        Index("trusted_runs_alike", "family"),
+        Index("trusted_runs_of_job", "job_id", "round"),
+        Index("trusted_runs_sketched", "created_at", postgresql_where=_SKETCHED, sqlite_where=_SKETCHED),
+    )
 
 
 class Calibration(Base):

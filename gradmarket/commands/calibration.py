@@ -1,0 +1,47 @@
+"""`gradmarket job calibration`: how far honest answers of two classes may deviate, and what says so."""
+
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Column, Table
+
+from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json, told
+from gradmarket.place import find
+
+WHY_NOT: Final = "Only a job whose verifier is tolerance has thresholds; this one's is {verifier}."
+NONE_YET: Final = "No task was computed in two classes yet: run gradmarket auditor on a machine of each."
+
+
+def calibration(
+    job: JobArgument, market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False
+) -> None:
+    """A job's thresholds: each pair of classes, how many trusted runs it has, and each tensor's largest deviation."""
+    with told(), find(market, None, data).market() as there:
+        found = there.calibration(job)
+    if as_json:
+        say_json(found)
+        return
+    console = Console()
+    if found["family"] is None:
+        console.print(WHY_NOT.format(**found), soft_wrap=True)
+    elif not found["pairs"]:
+        console.print(NONE_YET, soft_wrap=True)
+    for pair in found["pairs"]:
+        console.print(_said(pair), soft_wrap=True, highlight=False)
+        console.print(_table(pair))
+
+
+def _said(pair: dict[str, Any]) -> str:
+    one, other = pair["classes"]
+    runs = f"{pair['runs']} of {pair['runs_needed']} runs" if pair["state"] == "gathering" else f"{pair['runs']} runs"
+    sure = f"95 % of honest runs lie below the largest with confidence {pair['confidence']:.3f}"
+    why = f" ({pair['reason']})" if pair["reason"] else ""
+    newest = ", ".join(task["task"] for task in pair["tasks"][:3])
+    return f"{one}\n{other}\n{pair['state']}{why}: {runs}, {sure}; the newest: {newest}"
+
+
+def _table(pair: dict[str, Any]) -> Table:
+    table = Table(Column("tensor", no_wrap=True), *(Column(name, justify="right") for name in ("largest", "threshold")))
+    for tensor in pair["tensors"]:
+        table.add_row(tensor["name"], f"{tensor['largest']:.2e}", f"{tensor['threshold']:.2e}")
+    return table

@@ -1,0 +1,161 @@
+"""Where the thresholds of `tolerance` come from: audited tasks that auditors of other classes computed too.
+
+Only trusted runs count. An audit that passed says that the accepted payload is the auditor's own answer; an auditor of
+another class that has nothing to audit computes the same task, and answers with its sketch. What a worker revealed is
+neither. So a threshold grows with what honest machines show as the training goes on, and with nothing else.
+"""
+
+from collections.abc import Iterator
+
+from sqlalchemy.orm import Session
+
+from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.payload import Layout
+from gradmarket.market.rules import calibration, secrets, sketches
+from gradmarket.market.rules.calibration import Evidence
+from gradmarket.market.rules.verifiers.tolerance import deviations, pair
+from gradmarket.market.terms import AuditState, CalibrationState, Digest, Hash
+from gradmarket.market.wire import SketchAnswer
+from gradmarket.requester.context import Context
+from gradmarket.requester.store import calibrations, jobs, trusted_runs
+from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.facts import layout_of
+from gradmarket.requester.store.locks import locked
+from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.tables import Audit, Calibration, Job, Task, TrustedRun
+
+# what an audit found
+
+
+def sketched(context: Context, task_id: str) -> bytes | None:
+    """Of an answered audit that is to pass, the sketch of the accepted payload; none where nobody compares sketches.
+
+    Made before the transaction that judges the answer: a large payload would hold others up.
+    """
+    with context.reading() as session:
+        task, audit = session.get_one(Task, task_id), session.get_one(Audit, task_id)
+        job = session.get_one(Job, task.job_id)
+        spec = jobs.spec(job)
+        if not spec.verifier.sketched or audit.state != AuditState.ANSWERED or audit.root != task.root:
+            return None
+        layout, seed = layout_of(job), seed_of(job, task)
+    with context.blobs.mapped(Digest(task.payload or "")) as data:
+        drawn = bytes.fromhex(task.offer["seed"][2:])
+        made = sketches.of_payload(layout, data, codec(spec.uplink.codec), drawn, seed)
+    return sketches.pack(made, _names(layout))
+
+
+def confirm(session: Session, job: Job, audit: Audit, made: bytes | None, now: float) -> None:
+    """For the transaction in which the audit passes; `made` as of `sketched`."""
+    if made is not None:
+        trusted_runs.of_audit(session, audit, calibrations.family_of(job), made, now)
+
+
+def _names(layout: Layout) -> list[str]:
+    return [entry.name for entry in layout.entries]
+
+
+def seed_of(job: Job, task: Task) -> Hash:
+    link = secrets.of_task(Hash(task.secret), jobs.spec(job).replication.max_replicas)[-1]
+    return calibration.seed(link, Hash(task.offer_digest))
+
+
+# what auditors of other classes find
+
+
+def claim(session: Session, auditor: str, determinism_class: str, now: float) -> TrustedRun | None:
+    """A task that this class is to compute too, claimed for as long as a lease."""
+    found = trusted_runs.wanted(session, determinism_class, now)
+    if found is None:
+        return None
+    task = locked(session, Task, found.task_id)
+    run = trusted_runs.held(session, task.id, determinism_class) or TrustedRun(
+        task_id=task.id,
+        determinism_class=determinism_class,
+        job_id=task.job_id,
+        round=task.round,
+        family=found.family,
+        runs=0,
+        created_at=now,
+    )
+    if run.ended_at is not None or (run.claimed_until is not None and run.claimed_until >= now):
+        return None  # another auditor was quicker
+    run.auditor, run.claimed_until = auditor, now + task.offer["lease_seconds"]
+    session.add(run)
+    session.flush()
+    return run
+
+
+def answer(context: Context, task_id: str, said: SketchAnswer) -> bool:
+    """Takes what a run found; whether it is to be run once more.
+
+    The same answer of a run that was taken changes nothing. Another one is a Conflict, and so is a run of anybody but
+    who claimed the task last. Raises NotFound where nobody of the class claimed it, Refused where it is no such sketch.
+    """
+    now = context.clock()
+    with context.begin() as session:
+        if session.get(TrustedRun, (task_id, said.determinism_class)) is None:
+            raise NotFound(f"no run of task {task_id[:80]} was claimed in this class")
+        task = locked(session, Task, task_id)
+        run, job = trusted_runs.held(session, task_id, said.determinism_class), session.get_one(Job, task.job_id)
+        assert run is not None  # never deleted
+        if run.ended_at is not None or said.run < run.runs:
+            if run.root != said.root:
+                raise Conflict(f"run {run.runs - 1} of the task in this class found something else")
+            return run.ended_at is None
+        if (said.auditor, said.run) != (run.auditor, run.runs):
+            raise Conflict(f"run {run.runs} of the task in this class is another auditor's: claim one")
+        _check(job, task, said)
+        return _take(session, job, task, run, said, now)
+
+
+def _check(job: Job, task: Task, said: SketchAnswer) -> None:
+    if said.sketch_seed != seed_of(job, task):
+        raise Refused("the sketch was made under another seed than was told with the task")
+    names = set(_names(layout_of(job)))
+    if said.sketch.keys() != names:
+        differing = sorted(said.sketch.keys() ^ names)[:5]
+        raise Refused(f"the sketch has other tensors than an answer in this job: {', '.join(differing)[:200]}")
+
+
+def _take(session: Session, job: Job, task: Task, run: TrustedRun, said: SketchAnswer, now: float) -> bool:
+    """Who errs once spoils no pair: one that this run would have refused is refused by the same answer of two."""
+    before = run.root
+    run.runs += 1
+    run.root, run.seconds = said.root, said.seconds
+    found = list(_compared(session, job, run, said, now))
+    if before != said.root and any(after.excess for _, after in found):
+        run.claimed_until = now + task.offer["lease_seconds"]
+        tell(session, job.id, "calibration_unsure", now, task=task.id, determinism_class=run.determinism_class)
+        return True
+    run.claimed_until, run.ended_at = None, now
+    if found:
+        run.sketch = sketches.pack(sketches.read(said.sketch), _names(layout_of(job)))
+    for row, after in found:
+        _learn(session, job, row, after, now)
+    return False
+
+
+def _compared(
+    session: Session, job: Job, run: TrustedRun, said: SketchAnswer, now: float
+) -> Iterator[tuple[Calibration, Evidence]]:
+    """Every pair that this run says something of, with what is known then; pairs in one order, for they are locked."""
+    names, own = _names(layout_of(job)), sketches.read(said.sketch)
+    for other in trusted_runs.beside(session, run):
+        row = calibrations.held(session, run.family, pair(run.determinism_class, other.determinism_class), now)
+        if row.state != CalibrationState.REFUSED:
+            apart = deviations(own, sketches.unpack(other.sketch or b"", names))
+            yield row, calibrations.evidence(row).and_run(apart)
+
+
+def _learn(session: Session, job: Job, row: Calibration, after: Evidence, now: float) -> None:
+    state, threshold = row.state, max(calibrations.evidence(row).tau.values(), default=0.0)
+    calibrations.keep(session, row, after, now)
+    classes, largest = [row.one, row.other], max(after.tau.values(), default=0.0)
+    if after.state == CalibrationState.REFUSED:
+        tell(session, job.id, "calibration_refused", now, classes=classes, runs=after.runs, reason=after.excess)
+    elif after.state == CalibrationState.CALIBRATED and (state != after.state or largest > threshold):
+        kind = "calibrated" if state != after.state else "threshold_raised"
+        tell(session, job.id, kind, now, classes=classes, runs=after.runs, threshold=largest)
+        ring(session, "assign")

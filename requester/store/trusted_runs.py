@@ -1,0 +1,96 @@
+"""Queries about trusted runs: what an auditor of another class is to compute too, and what may be compared."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, exists, or_, select, tuple_, update
+from sqlalchemy.orm import Session, aliased
+
+from gradmarket.market.rules.verifiers.tolerance import Classes
+from gradmarket.market.terms import CalibrationState
+from gradmarket.requester.store.tables import Audit, Calibration, Job, TrustedRun, Worker
+from gradmarket.requester.store.workers import LIVE_S
+
+
+def of_audit(session: Session, audit: Audit, family: str, sketch: bytes, now: float) -> None:
+    """The run of an audit that passed: its answer is the accepted one, of which this is the sketch."""
+    session.add(
+        TrustedRun(
+            task_id=audit.task_id,
+            determinism_class=audit.determinism_class,
+            job_id=audit.job_id,
+            round=audit.round,
+            family=family,
+            root=audit.root,
+            sketch=sketch,
+            runs=audit.runs,
+            auditor=audit.auditor,
+            seconds=audit.seconds,
+            created_at=now,
+            ended_at=now,
+        )
+    )
+
+
+def wanted(session: Session, determinism_class: str, now: float) -> TrustedRun | None:
+    """A run in another class whose task is of use in this one too and nobody computes in it just now.
+
+    The newest: its parameters are kept the longest. None where no worker of the class is there.
+    """
+    own = aliased(TrustedRun)
+    at_work = own.claimed_until >= now
+    taken = exists().where(
+        own.task_id == TrustedRun.task_id,
+        own.determinism_class == determinism_class,
+        or_(own.ended_at.is_not(None), at_work),
+    )
+    workers = exists().where(Worker.determinism_class == determinism_class, Worker.seen_at > now - LIVE_S)
+    sketched = select(TrustedRun).join(Job, Job.id == TrustedRun.job_id).where(TrustedRun.sketch.is_not(None))
+    others = sketched.where(TrustedRun.determinism_class != determinism_class, ~taken, workers)
+    useful = others.where(*_useful(session, determinism_class))
+    return session.scalars(useful.order_by(TrustedRun.created_at.desc(), TrustedRun.task_id).limit(1)).one_or_none()
+
+
+def _useful(session: Session, determinism_class: str) -> list[ColumnElement[bool]]:
+    """Nothing more is learnt of a pair that was refused; of a calibrated one, only as its jobs go on."""
+    pairs: dict[str, list[tuple[str, str]]] = {CalibrationState.REFUSED: [], CalibrationState.CALIBRATED: []}
+    ours = or_(Calibration.one == determinism_class, Calibration.other == determinism_class)
+    for row in session.scalars(select(Calibration).where(ours, Calibration.state.in_(pairs))):
+        pairs[row.state].append((row.family, row.other if row.one == determinism_class else row.one))
+    theirs = tuple_(TrustedRun.family, TrustedRun.determinism_class)
+    goes_on = or_(Job.ended_at.is_(None), theirs.not_in(pairs[CalibrationState.CALIBRATED]))
+    return [theirs.not_in(pairs[CalibrationState.REFUSED]), goes_on]
+
+
+def held(session: Session, task_id: str, determinism_class: str) -> TrustedRun | None:
+    """As it is now; for who holds its task."""
+    own = (TrustedRun.task_id == task_id, TrustedRun.determinism_class == determinism_class)
+    found = select(TrustedRun).where(*own).execution_options(populate_existing=True)
+    return session.scalars(found).one_or_none()
+
+
+def beside(session: Session, run: TrustedRun) -> Sequence[TrustedRun]:
+    """The same task's runs in other classes that it may be compared with."""
+    others = (TrustedRun.task_id == run.task_id, TrustedRun.determinism_class != run.determinism_class)
+    found = select(TrustedRun).where(*others, TrustedRun.sketch.is_not(None))
+    return session.scalars(found.order_by(TrustedRun.determinism_class)).all()
+
+
+def let_go(session: Session, job_id: str, *rounds: ColumnElement[bool]) -> None:
+    """Of these rounds the parameters are gone: nobody can compute their tasks in a further class."""
+    gone = (TrustedRun.job_id == job_id, TrustedRun.sketch.is_not(None), *rounds)
+    session.execute(update(TrustedRun).where(*gone).values(sketch=None))
+
+
+def compared(session: Session, family: str, classes: Classes, most: int) -> Sequence[tuple[str, str, str]]:
+    """The newest tasks that were computed in both classes: the task, and the roots found in the one and the other."""
+    first, second = aliased(TrustedRun), aliased(TrustedRun)
+    both = select(first.task_id, first.root, second.root).join(second, second.task_id == first.task_id)
+    of_pair = both.where(
+        first.family == family,
+        first.determinism_class == classes[0],
+        second.determinism_class == classes[1],
+        first.ended_at.is_not(None),
+        second.ended_at.is_not(None),
+    )
+    newest = of_pair.order_by(first.created_at.desc(), first.task_id).limit(most)
+    return [(task, one or "", other or "") for task, one, other in session.execute(newest)]
