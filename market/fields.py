@@ -1,4 +1,4 @@
-"""Fields of what strangers post, by themselves: amounts, hexadecimal, names; parts that refuse what they do not know."""
+"""Fields of what strangers post: amounts, digests, names, and parts that refuse what they do not know."""
 
 import math
 from collections.abc import Mapping

@@ -15,6 +15,9 @@ from gradmarket.market.terms import Address, Hash, JobId, Units
 WINDOW_PER_WORKER_S: Final = 0.005
 WINDOW_MAX_S: Final = 0.050
 
+Mixable = frozenset[tuple[str, str]]
+"""Pairs of determinism classes, the first by name first, whose answers can be compared; one class always can."""
+
 
 class Reason(StrEnum):
     """Why a worker gets no replica of a task, with the attack that the guard stops."""
@@ -23,7 +26,7 @@ class Reason(StrEnum):
     """Voting twice on one task."""
     NOT_SEPARATED = "another replica is of the same party"
     """Sybils on one task, as far as the job's separation tells them apart."""
-    OTHER_CLASS = "its determinism class is not the job's"
+    OTHER_CLASS = "its determinism class is not the job's, nor calibrated with those at work"
     """Honest disagreement about bits that passes for cheating."""
     NO_RESERVATION = "no money is reserved for it"
     """Work that the escrow does not cover."""
@@ -74,6 +77,20 @@ class Opening:
     price: Units
     separation: tuple[str, ...]
     max_strikes: int
+    at_work: tuple[str, ...] = ()
+    """The determinism classes of those that hold a place already."""
+    mixable: Mixable = frozenset()
+
+
+def mixes(one: str, other: str, mixable: Mixable) -> bool:
+    """Whether answers of the two classes can be compared."""
+    return one == other or (min(one, other), max(one, other)) in mixable
+
+
+def comparable(determinism_class: str, mixable: Mixable) -> frozenset[str]:
+    """The classes whose answers can be compared with those of this one, itself among them."""
+    others = (name for classes in mixable if determinism_class in classes for name in classes)
+    return frozenset((determinism_class, *others))
 
 
 def together(one: Party, other: Party, separation: Sequence[str]) -> bool:
@@ -89,7 +106,8 @@ def why_not(candidate: Candidate, opening: Opening) -> Reason | None:
         return Reason.SUSPENDED
     if candidate.barred:
         return Reason.BARRED
-    if candidate.determinism_class != opening.determinism_class:
+    classes = (opening.determinism_class, *opening.at_work)
+    if not all(mixes(candidate.determinism_class, name, opening.mixable) for name in classes):
         return Reason.OTHER_CLASS
     if candidate.party.worker in opening.tried:
         return Reason.ALREADY_TRIED
@@ -115,25 +133,56 @@ def draw_order(seed: Hash, workers: Iterable[Address]) -> list[Address]:
 
 
 def draw(seed: Hash, candidates: Iterable[Candidate], opening: Opening, count: int) -> list[Candidate]:
-    """At most `count` candidates that may take it, no two of one party."""
+    """At most `count` candidates that may take it, no two of one party, any two of comparable classes.
+
+    Where whoever is first in the order leaves too few, each class in turn has the first place.
+    """
     by_worker = {candidate.party.worker: candidate for candidate in candidates}
+    order = [by_worker[worker] for worker in draw_order(seed, by_worker)]
+    drawn = _drawn(order, opening, count)
+    names = {candidate.determinism_class for candidate in order} if opening.mixable and len(drawn) < count else set()
+    for name in sorted(names):
+        with_it_first = sorted(order, key=lambda candidate: candidate.determinism_class != name)
+        drawn = max(drawn, _drawn(with_it_first, opening, count), key=len)
+    return drawn
+
+
+def _drawn(order: Iterable[Candidate], opening: Opening, count: int) -> list[Candidate]:
     chosen: list[Candidate] = []
-    for worker in draw_order(seed, by_worker):
-        candidate = by_worker[worker]
-        clash = any(together(candidate.party, other.party, opening.separation) for other in chosen)
+    for candidate in order:
+        clash = any(_clash(candidate, other, opening) for other in chosen)
         if len(chosen) < count and not clash and why_not(candidate, opening) is None:
             chosen.append(candidate)
     return chosen
 
 
-def leading_class(parties: Iterable[tuple[str, Party]], separation: Sequence[str]) -> tuple[str, int] | None:
-    """The determinism class with the most separate parties, and how many; ties go to the first by name."""
-    by_class: dict[str, list[Party]] = {}
-    for name, party in sorted(parties, key=lambda pair: (pair[0], pair[1].worker)):
-        members = by_class.setdefault(name, [])
-        if not any(together(party, other, separation) for other in members):
-            members.append(party)
-    if not by_class:
+def _clash(one: Candidate, other: Candidate, opening: Opening) -> bool:
+    apart = mixes(one.determinism_class, other.determinism_class, opening.mixable)
+    return not apart or together(one.party, other.party, opening.separation)
+
+
+def leading_class(
+    parties: Iterable[tuple[str, Party]], separation: Sequence[str], mixable: Mixable = frozenset()
+) -> tuple[str, int] | None:
+    """The determinism class with the most separate parties, and how many; ties go to the first by name.
+
+    Who is of another class counts too where it can be compared with all that are counted.
+    """
+    present = sorted(parties, key=lambda pair: (pair[0], pair[1].worker))
+    if not present:
         return None
-    name = max(by_class, key=lambda name: len(by_class[name]))
-    return name, len(by_class[name])
+    counted = {name: _separate(name, present, separation, mixable) for name in sorted({name for name, _ in present})}
+    leading = max(counted, key=lambda name: counted[name])
+    return leading, counted[leading]
+
+
+def _separate(first: str, present: Sequence[tuple[str, Party]], separation: Sequence[str], mixable: Mixable) -> int:
+    """How many separate parties of the class and of those beside it, its own first."""
+    members: list[tuple[str, Party]] = []
+    beside = comparable(first, mixable)
+    for name, party in sorted(present, key=lambda pair: pair[0] != first) if mixable else present:
+        if name not in beside or not all(mixes(name, other, mixable) for other, _ in members):
+            continue
+        if not any(together(party, other, separation) for _, other in members):
+            members.append((name, party))
+    return len(members)

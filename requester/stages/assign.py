@@ -8,13 +8,13 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import assignment, lifecycle
-from gradmarket.market.rules.assignment import Candidate, Opening
+from gradmarket.market.rules.assignment import Candidate, Mixable, Opening
 from gradmarket.market.rules.replication import STRANGER, Lead, Plan
 from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.terms import Address, Hash, JobState, ReplicaState, TaskState, Units
 from gradmarket.requester.bell import worker_topic
 from gradmarket.requester.context import Context
-from gradmarket.requester.store import jobs, leads, progress, workers
+from gradmarket.requester.store import ballots, jobs, leads, progress, workers
 from gradmarket.requester.store.locks import locked, locked_tasks, locked_workers, one_at_a_time
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Replica, Task, Worker
@@ -27,7 +27,6 @@ DRAW = "draw"
 """All jobs draw from the same workers."""
 SAMPLE = 8
 """Workers looked at for each that a quorum needs, before all are."""
-HOLDS_A_PLACE = (ReplicaState.LEASED, ReplicaState.COMMITTED)
 
 
 def ready(session: Session, now: float) -> Sequence[str]:
@@ -44,13 +43,14 @@ def run(context: Context, job_id: str) -> float | None:
         job = locked(session, Job, job_id)
         if job.state != JobState.RUNNING:
             return None
-        if not _settle_class(session, job, context.settings.max_strikes, now):
+        mixable = ballots.mixable(session, job)
+        if not _settle_class(session, job, mixable, context.settings.max_strikes, now):
             return context.settings.sweep_s
         asking = workers.asking(session, context.settings.max_strikes, now)
-        pool = Pool(session, job, workers.candidates(session, job, asking), now)
+        pool = Pool(session, job, workers.candidates(session, job, asking), mixable, now)
         if not pool.candidates:
             return context.settings.sweep_s
-        others = _others(session, job, context.settings.max_strikes, now)
+        others = _others(session, job, mixable, context.settings.max_strikes, now)
         free, wait = sum(c.capacity for c in pool.candidates.values()), context.settings.sweep_s
         for most in (min(2 * free, TASKS_AT_ONCE), TASKS_AT_ONCE):
             deals, wait = _deal(context, session, job, _open(session, job_id, most), pool, others, now)
@@ -75,34 +75,37 @@ def _open(session: Session, job_id: str, most: int) -> Sequence[Task]:
     return sorted(tasks, key=lambda task: -task.wave)[:most]
 
 
-def _settle_class(session: Session, job: Job, max_strikes: int, now: float) -> bool:
+def _settle_class(session: Session, job: Job, mixable: Mixable, max_strikes: int, now: float) -> bool:
     """Whether the job has a determinism class to vote in; it takes the one with the most separate live workers.
 
-    As long as its own still has a quorum of separate workers, nobody else is looked at.
+    As long as its own, with those beside it, still has a quorum of separate workers, nobody else is looked at.
     """
     spec = jobs.spec(job)
     plan = spec.plan()
     enough, quorum = plan.first_wave, plan.quorum
-    if job.determinism_class is not None:
-        own = workers.present(max_strikes, now, job.determinism_class).limit(SAMPLE * quorum)
-        if _separate(session, own, spec.separation)[1] >= quorum:
-            return True
-    leading, most = _separate(session, workers.present(max_strikes, now), spec.separation)
-    own = workers.present(max_strikes, now, job.determinism_class or "")
-    if _separate(session, own, spec.separation)[1] < quorum and most >= enough:
+    beside = assignment.comparable(job.determinism_class or "", mixable)
+    own = workers.present(max_strikes, now, beside)
+    some = own.limit(SAMPLE * quorum)
+    if job.determinism_class is not None and _separate(session, some, spec.separation, mixable)[1] >= quorum:
+        return True
+    leading, most = _separate(session, workers.present(max_strikes, now), spec.separation, mixable)
+    if _separate(session, own, spec.separation, mixable)[1] < quorum and most >= enough:
         job.determinism_class = leading
     return job.determinism_class is not None
 
 
-def _separate(session: Session, present: workers.Present, separation: Sequence[str]) -> tuple[str, int]:
+def _separate(
+    session: Session, present: workers.Present, separation: Sequence[str], mixable: Mixable
+) -> tuple[str, int]:
     """The class with the most separate workers, and how many; `present` as of `workers.present`."""
     parties = ((row.determinism_class, workers.party(row)) for row in session.execute(present))
-    return assignment.leading_class(parties, separation) or ("", 0)
+    return assignment.leading_class(parties, separation, mixable) or ("", 0)
 
 
-def _others(session: Session, job: Job, max_strikes: int, now: float) -> int:
-    """Live workers of the class that hold nothing and do not ask just now: a draw waits a moment for them."""
-    silent = workers.present(max_strikes, now, job.determinism_class or "").where(~workers.asks(now))
+def _others(session: Session, job: Job, mixable: Mixable, max_strikes: int, now: float) -> int:
+    """Live workers of its classes that hold nothing and do not ask just now: a draw waits a moment for them."""
+    beside = assignment.comparable(job.determinism_class or "", mixable)
+    silent = workers.present(max_strikes, now, beside).where(~workers.asks(now))
     busy = exists().where(
         Replica.worker == Worker.address, Replica.job_id == job.id, Replica.state.in_(lifecycle.IN_FLIGHT)
     )
@@ -112,7 +115,8 @@ def _others(session: Session, job: Job, max_strikes: int, now: float) -> int:
 class Pool:
     """Who asks, as it stands after what this pass has dealt out."""
 
-    def __init__(self, session: Session, job: Job, asking: Sequence[Candidate], now: float) -> None:
+    def __init__(self, session: Session, job: Job, asking: Sequence[Candidate], mixable: Mixable, now: float) -> None:
+        self.mixable = mixable
         self.candidates = {candidate.party.worker: candidate for candidate in asking}
         self._gain = jobs.spec(job).gain
         self._leads: dict[Address, Lead] = {}
@@ -177,8 +181,8 @@ def _draw(
     now: float,
 ) -> Deal | float:
     """Draws workers for the task's open places; or says how long it waits for others to ask."""
-    places = task.wave_size - sum(r.wave == task.wave and r.state in HOLDS_A_PLACE for r in replicas)
-    opening = progress.opening_for(job, task, replicas, context.settings.max_strikes)
+    places = task.wave_size - sum(r.wave == task.wave and r.state in progress.HOLDS_A_PLACE for r in replicas)
+    opening = progress.opening_for(job, task, replicas, context.settings.max_strikes, pool.mixable)
     able = [candidate for candidate in pool.candidates.values() if assignment.why_not(candidate, opening) is None]
     if places > 0 and not able:
         return context.settings.sweep_s
@@ -186,7 +190,7 @@ def _draw(
         return wait
     seed = tagged("draw", Hash(task.secret), task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
     spec = jobs.spec(job)
-    if spec.gain is not None and task.wave == 0 and not any(r.state in HOLDS_A_PLACE for r in replicas):
+    if spec.gain is not None and task.wave == 0 and not any(r.state in progress.HOLDS_A_PLACE for r in replicas):
         return _begin(spec, task, seed, able, opening, pool) or context.settings.sweep_s
     drawn = assignment.draw(seed, able, opening, places)
     if not replicas and len(drawn) < places:
@@ -207,7 +211,8 @@ def _begin(
         plan = spec.plan(pool.lead(lead))
         if plan.first_wave >= too_many:
             continue
-        beside = replace(opening, parties=(*opening.parties, lead.party))
+        at_work = (*opening.at_work, lead.determinism_class)
+        beside = replace(opening, parties=(*opening.parties, lead.party), at_work=at_work)
         others = assignment.draw(seed, able, beside, plan.first_wave - 1)
         if len(others) == plan.first_wave - 1:
             return Deal(task, plan.first_wave, [lead, *others], plan)
@@ -221,8 +226,8 @@ def _hand_out(session: Session, job: Job, deals: Sequence[Deal], now: float) -> 
     held = {worker.address: worker for worker in locked_workers(session, named)}
     for deal in deals:
         task, lease_s = deal.task, jobs.spec(job).deadlines.lease_s
-        drawn = [held[candidate.party.worker] for candidate in deal.drawn]
-        given = [worker for worker in drawn if _asks(worker, now)]
+        drawn = [(held[candidate.party.worker], candidate.determinism_class) for candidate in deal.drawn]
+        given = [worker for worker, name in drawn if _asks(worker, now) and worker.determinism_class == name]
         for worker in given:
             _lease(session, task, worker, lease_s, now)
         begun = {"patience_until": now + lease_s + task.offer["wave_seconds"]} if given else {}
@@ -267,6 +272,7 @@ def _lease(session: Session, task: Task, worker: Worker, seconds: int, now: floa
             fence=worker.fence,
             leased_at=now,
             lease_until=now + seconds,
+            determinism_class=worker.determinism_class,
         )
     )
     ring(session, worker_topic(worker.address))

@@ -7,14 +7,15 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market import signing
 from gradmarket.market.errors import Conflict, NotFound, Refused
-from gradmarket.market.rules import secrets
+from gradmarket.market.rules import secrets, sketches
 from gradmarket.market.terms import Address, Hash, ReplicaState, TaskState
 from gradmarket.market.wire import CommitmentMade, GivenUp, Reveal, hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import close, judge
 from gradmarket.requester.stages.ending import strike
+from gradmarket.requester.store import ballots, jobs
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Job, Replica, Task
+from gradmarket.requester.store.tables import Job, Replica, Task, Wave
 from gradmarket.requester.store.transitions import move
 
 
@@ -84,11 +85,34 @@ def reveal(context: Context, session: Session, worker: Address, said: Reveal) ->
         raise TooEarly("the wave is not closed")
     if replica.state != ReplicaState.COMMITTED:
         raise TooLate(f"the replica is {replica.state}")
+    made = _sketched(context, session, task, replica, said)
     opened = secrets.seal(Hash(task.offer_digest), worker, said.salt, hash_of(said.root)) == replica.sealed
     state = ReplicaState.REVEALED if opened else ReplicaState.REJECTED
     reason = "" if opened else "salt and root do not open the commitment"
-    move(session, replica, state, salt=said.salt, root=said.root, reason=reason)
+    move(session, replica, state, salt=said.salt, root=said.root, reason=reason, **made)
     judge.advance(context, session, task)
+
+
+def _sketched(context: Context, session: Session, task: Task, replica: Replica, said: Reveal) -> dict[str, bytes]:
+    """What is kept of its sketch. Raises Refused where the job's verifier wants none, or another, or it is forged."""
+    wanted = jobs.spec_of(session, task).verifier.sketched
+    if said.sketch is None or not wanted:
+        if wanted != (said.sketch is not None):
+            raise Refused(f"this job compares {'sketches: reveal one too' if wanted else 'roots: reveal no sketch'}")
+        return {}
+    names = ballots.names(session.get_one(Job, task.job_id))
+    if differing := said.sketch.numbers.keys() ^ set(names):
+        raise Refused(f"the sketch has other tensors than an answer: {', '.join(sorted(differing)[:5])[:200]}")
+    if said.sketch.determinism_class != replica.determinism_class:
+        raise Refused(f"the lease was given to class {replica.determinism_class}, and the sketch is of another")
+    seed, worker = Hash(session.get_one(Wave, (task.id, task.wave)).seed), Address(replica.worker)
+    signing.check(
+        context.domain, said.sketch.struct(Hash(task.offer_digest), worker, seed), said.sketch.signature, worker
+    )
+    return {
+        "sketch": sketches.pack(sketches.read(said.sketch.numbers), names),
+        "sketch_signature": said.sketch.signature,
+    }
 
 
 def give_up(session: Session, worker: Address, said: GivenUp) -> None:

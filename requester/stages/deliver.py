@@ -8,29 +8,50 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import Conflict, NotFound, PayloadRefused
+from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import Diverged, Usable, inspect
 from gradmarket.market.gradient.payload import Layout, decode, payload_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Outcome
-from gradmarket.market.terms import Address, Digest, JobState, ReplicaState, RoundState, TaskState
+from gradmarket.market.rules import sketches
+from gradmarket.market.terms import Address, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire import UploadAnswer, hash_of
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import audit, forget, judge, telling, verdicts
 from gradmarket.requester.stages.collect import TooLate, at_hand, held
-from gradmarket.requester.stages.ending import work_off
+from gradmarket.requester.stages.ending import strike, work_off
 from gradmarket.requester.store import jobs, money
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.facts import layout_of
 from gradmarket.requester.store.locks import locked_task
 from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Job, Replica, Round, Task, Worker
+from gradmarket.requester.store.tables import Job, Replica, Round, Task, Wave, Worker
 from gradmarket.requester.store.transitions import move
 
+SKETCHED_OTHERWISE: Final = "its payload is not what its sketch was made of"
 NEARLY: Final = 16
 """With fewer tasks missing the merge is rung for: others may accept the last ones at the same moment, unseen by us."""
+
+
+@dataclass(frozen=True)
+class RevealedSketch:
+    """What the payload's sketch under the wave's `seed` must be, bit by bit; `numbers` as rules.sketches packs them."""
+
+    seed: Hash
+    numbers: bytes
+
+
+@dataclass(frozen=True)
+class Unlike:
+    """The payload is the committed one, and not the one that the replica's ballot was made of."""
+
+    reason: str
+
+
+Found = Usable | Diverged | PayloadRefused | Unlike
 
 
 @dataclass(frozen=True)
@@ -45,6 +66,7 @@ class Wanted:
     seed: bytes
     spec: JobSpec
     layout: Layout
+    sketch: RevealedSketch | None
     paid: bool
     """It came before: the same bytes are taken for granted."""
 
@@ -65,13 +87,18 @@ def wanted(context: Context, worker: Address, replica_id: str, fence: int) -> Wa
             replica=replica.id,
             task=task.id,
             worker=worker,
-            root=Digest(task.root or ""),
+            root=Digest(replica.root or ""),
             length=payload_bytes(layout, codec(spec.uplink.codec)),
             seed=bytes.fromhex(task.offer["seed"][2:]),
             spec=spec,
             layout=layout,
+            sketch=_revealed(session, task, replica) if spec.verifier.sketched else None,
             paid=paid,
         )
+
+
+def _revealed(session: Session, task: Task, replica: Replica) -> RevealedSketch:
+    return RevealedSketch(Hash(session.get_one(Wave, (task.id, task.wave)).seed), replica.sketch or b"")
 
 
 def take(context: Context, want: Wanted, incoming: Incoming, root: Digest) -> UploadAnswer:
@@ -105,7 +132,7 @@ def _told(session: Session, want: Wanted) -> UploadAnswer:
 
 @patiently
 def _book(
-    context: Context, want: Wanted, digest: Digest, incoming: Incoming, found: Usable | Diverged | PayloadRefused
+    context: Context, want: Wanted, digest: Digest, incoming: Incoming, found: Found
 ) -> tuple[UploadAnswer, bool]:
     """Writes down what the payload is worth, and says so; whether it came too late to be used."""
     now = context.clock()
@@ -119,6 +146,9 @@ def _book(
         job = session.get_one(Job, task.job_id)
         if isinstance(found, PayloadRefused):
             _reject(context, session, task, agreeing, str(found), now)
+            return _told(session, want), False
+        if isinstance(found, Unlike):
+            _reject_one(context, session, task, agreeing, want, found.reason, now)
             return _told(session, want), False
         reason = str(found) if isinstance(found, Diverged) else ""
         kept = {"payload": digest, "payload_bytes": incoming.length}
@@ -134,13 +164,21 @@ def _agreeing(session: Session, task: Task) -> list[Replica]:
     return sorted((replica for replica, _worker in agreed), key=lambda replica: replica.worker)
 
 
-def _look(want: Wanted, incoming: Incoming) -> Usable | Diverged | PayloadRefused:
+def _look(want: Wanted, incoming: Incoming) -> Found:
     with incoming.mapped() as data:
         try:
+            if want.sketch is not None and not _is_of(want, want.sketch, data):
+                return Unlike(SKETCHED_OTHERWISE)
             shards = decode(want.layout, data, codec(want.spec.uplink.codec), want.seed)
             return inspect(want.layout, shards, want.spec.norm_bound)
         except PayloadRefused as error:
-            return PayloadRefused(error.detail)  # the caught one's frames would hold the mapping open
+            # the caught one's frames would hold the mapping open; and of a malformed payload nothing can be sketched
+            return PayloadRefused(error.detail) if want.sketch is None else Unlike(error.detail)
+
+
+def _is_of(want: Wanted, revealed: RevealedSketch, data: Bytes) -> bool:
+    made = sketches.of_payload(want.layout, data, codec(want.spec.uplink.codec), want.seed, revealed.seed)
+    return sketches.pack(made, made) == revealed.numbers
 
 
 def _accept(
@@ -154,16 +192,16 @@ def _accept(
     now: float,
 ) -> None:
     """ACCEPTED (or DIVERGED) and EARNED for every agreeing replica, with vouchers, in this one transaction."""
-    root = hash_of(Digest(task.root or ""))
     state = TaskState.DIVERGED if diverged else TaskState.ACCEPTED
     move(session, task, state, due_at=None, reason=diverged, ended_at=now, **kept)
     for replica in agreeing:
         if diverged:
-            verdicts.sign(context, session, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, task.root, diverged)
+            own = replica.root
+            verdicts.sign(context, session, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, own, diverged)
         else:
             move(session, replica, ReplicaState.PAYABLE)
             work_off(session, replica.worker)
-        account = money.earn(session, job, task, replica, root, now)
+        account = money.earn(session, job, task, replica, hash_of(Digest(replica.root or "")), now)
         account.voucher_signature = context.voucher(job, account)
         if account.reserved - account.earned < 2 * task.offer["price"]:
             ring(session, "settle")
@@ -185,3 +223,18 @@ def _reject(context: Context, session: Session, task: Task, agreeing: list[Repli
     for replica in agreeing:
         verdicts.sign(context, session, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, task.root, reason)
     judge.fail(context, session, task, reason, now)
+
+
+def _reject_one(
+    context: Context, session: Session, task: Task, agreeing: list[Replica], want: Wanted, reason: str, now: float
+) -> None:
+    """Its ballot was not of its payload; the others' are their own, so the next one is asked.
+
+    Its verdict names its own root: who is rejected so and did as it should holds a promise and its breach.
+    """
+    (liar,) = (replica for replica in agreeing if replica.id == want.replica)
+    verdicts.sign(context, session, task, liar, ReplicaState.REJECTED, Outcome.REJECTED, liar.root, reason)
+    strike(session, liar.worker)
+    tell(session, task.job_id, "rejected", now, task=task.id, replica=liar.id, worker=liar.worker, reason=reason)
+    left = [replica for replica in agreeing if replica is not liar]
+    judge.ask_next(context, session, task, left, "no agreeing worker brought the payload of its ballot", now)

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import Exists, Select, exists, select
 from sqlalchemy.orm import Session
 
-from gradmarket.market.rules import voting
-from gradmarket.market.terms import Hash, ReplicaId, ReplicaState, TaskState
+from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.bell import worker_topic
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import judge
@@ -15,7 +14,7 @@ from gradmarket.requester.stages.ending import strike
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import claimed_task
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Replica, Task, Wave
+from gradmarket.requester.store.tables import Replica, Task
 from gradmarket.requester.store.transitions import move
 
 TOPIC = "expire"
@@ -73,10 +72,5 @@ def _ask_next(context: Context, session: Session, task: Task, now: float) -> Non
             strike(session, replica.worker)
             tell(session, task.job_id, "withheld", now, task=task.id, replica=replica.id, worker=replica.worker)
             ring(session, worker_topic(replica.worker))
-    left = {ReplicaId(replica.id): replica for replica in agreeing if replica.state == ReplicaState.AGREE}
-    if not left:
-        judge.fail(context, session, task, "every agreeing worker withheld the payload", now)
-        return
-    seed = Hash(session.get_one(Wave, (task.id, task.wave)).seed)
-    order = voting.upload_order(seed, {id_: replica.worker for id_, replica in left.items()})
-    judge.ask(session, task, left[order[0]], now)
+    left = [replica for replica in agreeing if replica.state == ReplicaState.AGREE]
+    judge.ask_next(context, session, task, left, "every agreeing worker withheld the payload", now)

@@ -1,6 +1,7 @@
 """Revealed ballots become a verdict, another wave, or nothing: the rule is market.rules.voting."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from sqlalchemy import and_, exists, select
 from sqlalchemy.orm import Session
@@ -8,13 +9,12 @@ from sqlalchemy.orm import Session
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import voting
 from gradmarket.market.rules.replication import Plan
-from gradmarket.market.rules.verifiers import exact
-from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskState
+from gradmarket.market.terms import Hash, ReplicaId, ReplicaState, TaskState
 from gradmarket.requester.bell import worker_topic
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import plan, verdicts
 from gradmarket.requester.stages.ending import strike
-from gradmarket.requester.store import jobs, reputations
+from gradmarket.requester.store import ballots, jobs, reputations
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import claimed_task
 from gradmarket.requester.store.session import ring
@@ -22,6 +22,11 @@ from gradmarket.requester.store.tables import Job, Replica, Task, Wave
 from gradmarket.requester.store.transitions import move
 
 TOPIC = "judge"
+_REASONS: Final = (
+    "{agree} of {committed} committed to another root than it did",
+    "{agree} of {committed} agree, and its answer is further from theirs than is allowed for its class",
+)
+"""Where roots were compared, and where sketches were."""
 
 
 def ready(session: Session, now: float) -> Sequence[str]:
@@ -50,13 +55,8 @@ def advance(context: Context, session: Session, task: Task) -> None:
     replicas = {ReplicaId(replica.id): replica for replica, _wave in session.execute(committed)}
     if not _all_said(session, task, replicas, now):
         return
-    ballots = {id_: _ballot(replica) for id_, replica in replicas.items()}
-    judgement = voting.judge(exact.groups(ballots), len(replicas), Plan(**task.plan))
+    judgement = voting.judge(ballots.groups(session, task, replicas), len(replicas), Plan(**task.plan))
     _carry_out(context, session, task, replicas, judgement, now)
-
-
-def _ballot(replica: Replica) -> Digest | None:
-    return Digest(replica.root or "") if replica.state == ReplicaState.REVEALED else None
 
 
 def _all_said(session: Session, task: Task, replicas: dict[ReplicaId, Replica], now: float) -> bool:
@@ -82,7 +82,7 @@ def _carry_out(
 ) -> None:
     if isinstance(judgement, voting.Quorum):
         _crown(context, session, task, replicas, judgement, now)
-    elif isinstance(judgement, voting.Another) and jobs.wants(session, session.get_one(Job, task.job_id), task.round):
+    elif isinstance(judgement, voting.Another) and _may_go_on(session, task):
         patience = now + task.offer["lease_seconds"] + task.offer["wave_seconds"]
         wave = {"wave": task.wave + 1, "wave_size": judgement.wave, "due_at": None, "patience_until": patience}
         move(session, task, TaskState.OPEN, **wave)
@@ -90,6 +90,12 @@ def _carry_out(
         ring(session, "assign")
     else:
         fail(context, session, task, "no quorum among those that the job may ask", now)
+
+
+def _may_go_on(session: Session, task: Task) -> bool:
+    """Whether a further wave is of use: who commits after sketches were told would know what they do not see."""
+    sketched = jobs.spec_of(session, task).verifier.sketched
+    return not sketched and jobs.wants(session, session.get_one(Job, task.job_id), task.round)
 
 
 def _crown(
@@ -100,30 +106,53 @@ def _crown(
     quorum: voting.Quorum,
     now: float,
 ) -> None:
-    root = replicas[min(quorum.agreeing)].root
+    agreeing = [replicas[id_] for id_ in sorted(quorum.agreeing)]
+    asked = _first(session, task, agreeing)
     rejected = [r for id_, r in replicas.items() if id_ not in quorum.agreeing and r.state == ReplicaState.REVEALED]
-    reputations.outvoted(session, [r.operator for r in rejected], task.determinism_class or "", now)
-    for id_, replica in replicas.items():
-        if id_ in quorum.agreeing:
-            verdicts.sign(context, session, task, replica, ReplicaState.AGREE, Outcome.ACCEPTED, root)
-        elif replica.state == ReplicaState.REVEALED:
-            reason = f"{len(quorum.agreeing)} of {len(replicas)} committed to another root than it did"
-            verdicts.sign(context, session, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, root, reason)
-            named = {"task": task.id, "replica": id_, "worker": replica.worker}
-            tell(session, task.job_id, "rejected", now, **named, reason=reason)
+    _outvoted(session, rejected, now)
+    reason = _REASONS[task.allowed is not None].format(agree=len(agreeing), committed=len(replicas))
+    for replica in agreeing:
+        verdicts.sign(context, session, task, replica, ReplicaState.AGREE, Outcome.ACCEPTED, replica.root)
+    for replica in rejected:
+        verdicts.sign(context, session, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, asked.root, reason)
+        named = {"task": task.id, "replica": replica.id, "worker": replica.worker}
+        tell(session, task.job_id, "rejected", now, **named, reason=reason)
+    _ask(session, task, asked, now)
+
+
+def _outvoted(session: Session, rejected: Sequence[Replica], now: float) -> None:
+    for name in sorted({replica.determinism_class for replica in rejected}):
+        operators = [replica.operator for replica in rejected if replica.determinism_class == name]
+        reputations.outvoted(session, operators, name, now)
+
+
+def _first(session: Session, task: Task, agreeing: Sequence[Replica]) -> Replica:
+    """Whom of them the wave's seed has asked for the payload first."""
+    by_id = {ReplicaId(replica.id): replica for replica in agreeing}
     seed = Hash(session.get_one(Wave, (task.id, task.wave)).seed)
-    order = voting.upload_order(seed, {id_: replicas[id_].worker for id_ in quorum.agreeing})
-    ask(session, task, replicas[order[0]], now, root=root)
+    order = voting.upload_order(seed, {id_: replica.worker for id_, replica in by_id.items()})
+    return by_id[order[0]]
 
 
-def ask(session: Session, task: Task, uploader: Replica, now: float, root: str | None = None) -> None:
-    """Asks one agreeing replica for the payload."""
-    values = {"uploader": uploader.id, "due_at": now + task.offer["upload_seconds"]}
-    if task.state == TaskState.UPLOADING:
-        task.uploader, task.due_at = uploader.id, now + task.offer["upload_seconds"]
-    else:
-        move(session, task, TaskState.UPLOADING, root=root, **values)
+def _ask(session: Session, task: Task, uploader: Replica, now: float) -> None:
+    """Its payload is the one that is used, and that an audit holds its own against."""
+    asked = {"uploader": uploader.id, "root": uploader.root, "determinism_class": uploader.determinism_class}
+    asked["due_at"] = now + task.offer["upload_seconds"]
+    if task.state != TaskState.UPLOADING:
+        move(session, task, TaskState.UPLOADING, **asked)
+    for name, value in asked.items():
+        setattr(task, name, value)
     ring(session, worker_topic(uploader.worker))
+
+
+def ask_next(
+    context: Context, session: Session, task: Task, agreeing: Sequence[Replica], none_left: str, now: float
+) -> None:
+    """Asks another one of those that still agree; where nobody is left, the task is tried again."""
+    if agreeing:
+        _ask(session, task, _first(session, task, agreeing), now)
+    else:
+        fail(context, session, task, none_left, now)
 
 
 def fail(context: Context, session: Session, task: Task, reason: str, now: float) -> None:

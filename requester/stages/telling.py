@@ -13,13 +13,11 @@ PROMISES = (Outcome.ACCEPTED, Outcome.DIVERGED)
 
 def verdict(replica: Replica, task: Task) -> VerdictTold:
     promised = replica.outcome in PROMISES
-    # what is paid is its own answer: an audit may have proved it right against the task's
-    agreed = replica.root if replica.state == ReplicaState.PAYABLE else task.root
     return VerdictTold(
         replica=ReplicaId(replica.id),
         state=ReplicaState(replica.state),
         outcome=replica.outcome,
-        root=agreed if replica.verdict_signature and replica.state != ReplicaState.INCONCLUSIVE else None,
+        root=replica.verdict_root,
         price=task.offer["price"] if promised else 0,
         reason=replica.reason,
         signature=replica.verdict_signature,

@@ -28,8 +28,8 @@ def sign(
     price = Units(task.offer["price"] if outcome in (Outcome.ACCEPTED, Outcome.DIVERGED) else 0)
     agreed = hash_of(Digest(root)) if root else NO_ROOT
     verdict = Verdict(Hash(task.offer_digest), Address(replica.worker), int(outcome), agreed, price)
-    values = {"outcome": int(outcome), "verdict_signature": context.sign(verdict), "reason": reason}
-    move(session, replica, state, **values, **({} if heard is None else {"heard": heard}))
+    signed = {"outcome": int(outcome), "verdict_root": root, "verdict_signature": context.sign(verdict)}
+    move(session, replica, state, reason=reason, **signed, **({} if heard is None else {"heard": heard}))
     wake(session, replica)
 
 

@@ -6,7 +6,8 @@ from sqlalchemy import exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.terms import RoundState, TaskState
+from gradmarket.market.terms import Hash, RoundState, TaskState
+from gradmarket.market.wire import digest_of
 from gradmarket.requester.store.remembered import Remembered
 from gradmarket.requester.store.tables import Earned, Job, Round, Task
 
@@ -24,6 +25,12 @@ _SPECS: Final = Remembered[JobSpec]()
 def spec(job: Job) -> JobSpec:
     """The job's spec; its row has another only before it is published, and no digest until then."""
     return _SPECS.get(job.spec_digest, lambda: JobSpec.model_validate(job.spec))
+
+
+def spec_of(session: Session, task: Task) -> JobSpec:
+    """Of the task's job, whose row is read only where its spec is not remembered."""
+    digest = digest_of(Hash(bytes.fromhex(task.offer["spec"][2:])))
+    return _SPECS.get(digest, lambda: JobSpec.model_validate(session.get_one(Job, task.job_id).spec))
 
 
 def has_open_round(session: Session, job_id: str) -> bool:

@@ -1,6 +1,7 @@
 """Why a job does not get on, and why a worker gets nothing: said in words that name the remedy."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -8,9 +9,11 @@ from sqlalchemy.orm import Session
 from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import Opening, Reason
 from gradmarket.market.rules.replication import BEST
-from gradmarket.market.terms import JobId, JobState, TaskState, Units
-from gradmarket.requester.store import audits, jobs, tasks, workers
+from gradmarket.market.terms import JobId, JobState, ReplicaState, TaskState, Units
+from gradmarket.requester.store import audits, ballots, jobs, tasks, workers
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
+
+HOLDS_A_PLACE: Final = (ReplicaState.LEASED, ReplicaState.COMMITTED)
 
 
 def running(session: Session) -> Sequence[Job]:
@@ -27,12 +30,14 @@ def why_waiting(session: Session, job: Job, max_strikes: int, now: float) -> str
     spec = jobs.spec(job)
     rows = session.execute(workers.present(max_strikes, now))
     present = [(row.determinism_class, workers.party(row)) for row in rows]
-    leading = assignment.leading_class(present, spec.separation)
+    mixable = ballots.mixable(session, job)
+    leading = assignment.leading_class(present, spec.separation, mixable)
     have = leading[1] if leading else 0
     least = spec.plan(BEST).first_wave if job.determinism_class is not None else spec.plan().first_wave
     if have < least:
         return f"needs {least} separate workers of one determinism class, has {have}"
-    opening = opening_for(job, open_task, tasks.replicas_of(session, [open_task])[open_task.id], max_strikes)
+    replicas = tasks.replicas_of(session, [open_task])[open_task.id]
+    opening = opening_for(job, open_task, replicas, max_strikes, mixable)
     alive = workers.live(session, now)
     candidates = workers.candidates(session, job, alive, workers.barred(session, alive, now))
     reasons = [assignment.why_not(candidate, opening) for candidate in candidates]
@@ -69,7 +74,9 @@ def _commonest(reasons: list[Reason]) -> str:
     return f"an open task has no worker that may take it; {reasons.count(reason)} of {len(reasons)}: {reason}"
 
 
-def opening_for(job: Job, task: Task, replicas: Sequence[Replica], max_strikes: int) -> Opening:
+def opening_for(
+    job: Job, task: Task, replicas: Sequence[Replica], max_strikes: int, mixable: assignment.Mixable
+) -> Opening:
     """What a candidate for the task's open places is held against."""
     return Opening(
         job=JobId(job.id),
@@ -79,6 +86,8 @@ def opening_for(job: Job, task: Task, replicas: Sequence[Replica], max_strikes: 
         price=Units(task.offer["price"]),
         separation=jobs.spec(job).separation,
         max_strikes=max_strikes,
+        at_work=tuple(replica.determinism_class for replica in replicas if replica.state in HOLDS_A_PLACE),
+        mixable=mixable,
     )
 
 
@@ -95,7 +104,8 @@ def why_no_lease(session: Session, address: str, max_strikes: int, now: float) -
         if job.determinism_class is None and (stuck := why_waiting(session, job, max_strikes, now)):
             return f"{jobs.spec(job).name}: {stuck}"
         (candidate,) = workers.candidates(session, job, [worker], workers.barred(session, [worker], now))
-        opening = opening_for(job, task, tasks.replicas_of(session, [task])[task.id], max_strikes)
+        replicas = tasks.replicas_of(session, [task])[task.id]
+        opening = opening_for(job, task, replicas, max_strikes, ballots.mixable(session, job))
         reason = assignment.why_not(candidate, opening)
         return f"{jobs.spec(job).name}: {reason or _nobody_to_blame(opening)}"
     return "no task is open just now"

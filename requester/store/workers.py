@@ -32,13 +32,13 @@ def live(session: Session, now: float) -> Sequence[Worker]:
     return session.scalars(select(Worker).where(Worker.seen_at > now - LIVE_S)).all()
 
 
-def present(max_strikes: int, now: float, determinism_class: str | None = None) -> Present:
-    """Class and party of every live worker that may be drawn, or of those of one class."""
+def present(max_strikes: int, now: float, classes: Collection[str] | None = None) -> Present:
+    """Class and party of every live worker that may be drawn, or of those of some classes."""
     columns = (Worker.determinism_class, Worker.address, Worker.operator, Worker.payout, Worker.network)
     alive = select(*columns).where(Worker.seen_at > now - LIVE_S, *_fit(max_strikes, now))
-    if determinism_class is None:
+    if classes is None:
         return alive.where(Worker.determinism_class != "")
-    return alive.where(Worker.determinism_class == determinism_class)
+    return alive.where(Worker.determinism_class.in_(classes))
 
 
 def _fit(max_strikes: int, now: float) -> tuple[ColumnElement[bool], ...]:

@@ -10,9 +10,9 @@ near B and B near C never puts C with A unless both are near one ballot. A patie
 at most that much a round.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -42,6 +42,21 @@ def ballot(revealed: Revealed) -> Ballot | None:
 
 def pair(one: str, other: str) -> Classes:
     return (one, other) if one <= other else (other, one)
+
+
+def tell(allowed: Allowed) -> list[dict[str, Any]]:
+    """As JSON."""
+    return [{"classes": list(classes), "tau": dict(tau)} for classes, tau in sorted(allowed.items())]
+
+
+def read(told: Iterable[Mapping[str, Any]]) -> dict[Classes, Mapping[str, float]]:
+    """What `tell` told."""
+    return {pair(*each["classes"]): each["tau"] for each in told}
+
+
+def near(one: Ballot, other: Ballot, allowed: Allowed) -> bool:
+    """Whether no tensor of the two is further apart than is allowed for it."""
+    return _apart(one, other, allowed) <= 1.0
 
 
 def deviations(one: Sketch, other: Sketch) -> dict[str, float]:

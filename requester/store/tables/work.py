@@ -28,10 +28,13 @@ class Task(Base):
     due_at: Mapped[float | None]
     """When the state's deadline ends: the wave's commitments, its reveals, or the upload."""
     determinism_class: Mapped[str | None]
-    """Of its first replica: the bits of one attempt are compared within one class."""
+    """Of its first replica; once it is judged, of the one that was asked for the payload."""
     patience_until: Mapped[float | None]
     """While it is open: how long it waits for workers that have not tried it."""
+    allowed: Mapped[list[Any] | None] = mapped_column(JSON)
+    """The thresholds that its sketches were judged by (store.ballots); None where its roots were."""
     root: Mapped[str | None]
+    """Of the payload that was asked for last."""
     uploader: Mapped[str | None]
     payload: Mapped[str | None] = mapped_column(index=True)
     """Digest of the accepted payload's blob; its Merkle root is `root`."""
@@ -81,13 +84,20 @@ class Replica(Base):
     fence: Mapped[int]
     leased_at: Mapped[float]
     lease_until: Mapped[float]
+    determinism_class: Mapped[str] = mapped_column(default="")
+    """Of its worker when it was leased."""
     sealed: Mapped[bytes | None]
     signature: Mapped[bytes | None]
     committed_at: Mapped[float | None]
     salt: Mapped[bytes | None]
     root: Mapped[str | None]
+    sketch: Mapped[bytes | None] = mapped_column(deferred=True)
+    """float32[tensors, 64] in the layout's order, little-endian; where the job's verifier compares sketches."""
+    sketch_signature: Mapped[bytes | None]
     compute_seconds: Mapped[float | None]
     outcome: Mapped[int | None]
+    verdict_root: Mapped[str | None]
+    """What its verdict is signed over: its own root, or one that the quorum has."""
     verdict_signature: Mapped[bytes | None]
     reason: Mapped[str] = mapped_column(default="")
     heard: Mapped[bool] = mapped_column(default=False)
