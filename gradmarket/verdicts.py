@@ -7,36 +7,25 @@ on-chain. A worker that was rejected wrongly has here what it can show to anybod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict
-
 from gradmarket.market.fields import AddressField, HashField, SignatureField
 from gradmarket.market.job import DigestField, Publication
 from gradmarket.market.messages import Commitment, Outcome, Verdict
 from gradmarket.market.messages import Wave as SignedWave
 from gradmarket.market.rules import auditing, secrets, voting
 from gradmarket.market.rules.replication import Plan
-from gradmarket.market.rules.verifiers import exact
 from gradmarket.market.signing import Domain, Struct, digest
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
 from gradmarket.market.wire import NO_ROOT, OfferFields, hash_of
+from gradmarket.worker import published
 from gradmarket.worker.checks import PROMISES, signed
+from gradmarket.worker.published import Thresholds, Told, groups, not_sketched, opens
 
 
-class Told(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class Ballot(Told):
-    id: ReplicaId
-    worker: AddressField
+class Ballot(published.Ballot):
     payout: AddressField
     state: ReplicaState
-    wave: int
-    sealed: HashField | None
-    commitment_signature: SignatureField | None
-    salt: HashField | None
-    root: DigestField | None
     outcome: int | None
+    verdict_root: DigestField | None
     verdict_signature: SignatureField | None
 
     @property
@@ -44,10 +33,8 @@ class Ballot(Told):
         return self.salt is not None and self.root is not None
 
 
-class Wave(Told):
-    number: int
+class Wave(published.Wave):
     secret: HashField
-    commitments: HashField
     seed: HashField
     signature: SignatureField
 
@@ -68,6 +55,7 @@ class Evidence(Told):
     offer_signature: SignatureField
     waves: tuple[Wave, ...]
     replicas: tuple[Ballot, ...]
+    allowed: tuple[Thresholds, ...] | None = None
     plan: Plan | None = None
     audit_link: HashField | None = None
     audit: Audit | None = None
@@ -98,7 +86,15 @@ def faults(case: Case) -> list[str]:
     """What in the evidence does not follow from the rest of it, in words; empty where the verdict is proven."""
     if not case.evidence.committed:
         return ["no ballot is shown yet: evidence opens when the task is decided"]
-    return [*_offer(case), *_ballots(case), *_waves(case), *_votes(case), *_verdicts(case), *_draw(case)]
+    return [
+        *_offer(case),
+        *_ballots(case),
+        *_waves(case),
+        *_sketches(case),
+        *_votes(case),
+        *_verdicts(case),
+        *_draw(case),
+    ]
 
 
 def _offer(case: Case) -> Iterator[str]:
@@ -123,13 +119,6 @@ def _ballots(case: Case) -> Iterator[str]:
         yield "one worker has two ballots"
 
 
-def opens(offer: Hash, ballot: Ballot) -> bool:
-    """Whether the ballot's salt and root lead to what was committed to."""
-    if ballot.salt is None or ballot.root is None:
-        return False
-    return secrets.seal(offer, ballot.worker, Hash(ballot.salt), hash_of(ballot.root)) == ballot.sealed
-
-
 def _waves(case: Case) -> Iterator[str]:
     for wave in case.evidence.waves:
         members = [(each.worker, Hash(each.sealed or b"")) for each in case.evidence.committed]
@@ -145,53 +134,64 @@ def _waves(case: Case) -> Iterator[str]:
             yield f"wave {wave.number} is not signed by {case.signer}"
 
 
-def _cast(case: Case) -> dict[ReplicaId, Digest | None]:
-    committed = case.evidence.committed
-    return {each.id: each.root if opens(case.offer, each) else None for each in committed}
+def agreeing(case: Case) -> frozenset[ReplicaId]:
+    """The quorum that follows from the ballots; nobody where none does."""
+    committed, spec = case.evidence.committed, case.publication.spec
+    found = groups(spec, case.offer, committed, case.evidence.allowed)
+    judged = voting.judge(found, len(committed), case.evidence.plan or spec.plan())
+    return judged.agreeing if isinstance(judged, voting.Quorum) else frozenset()
+
+
+def _sketches(case: Case) -> Iterator[str]:
+    if case.publication.spec.verifier.sketched:
+        evidence, anchor = case.evidence, case.evidence.offer.anchor
+        yield from not_sketched(case.domain, case.offer, anchor, evidence.waves, evidence.committed, evidence.allowed)
 
 
 def _votes(case: Case) -> Iterator[str]:
-    """The quorum that follows from the ballots is the one that the task's root names."""
-    cast = _cast(case)
-    plan = case.evidence.plan or case.publication.spec.plan()
-    found = voting.judge(exact.groups(cast), len(cast), plan)
-    crowned = cast[min(found.agreeing)] if isinstance(found, voting.Quorum) else None
-    if case.evidence.root is not None and crowned != case.evidence.root:
-        yield f"by its ballots the task has the root {crowned}, and it is said to be {case.evidence.root}"
+    """The task's root is one that the quorum has."""
+    crowned = _roots(case, agreeing(case))
+    if case.evidence.root is not None and case.evidence.root not in crowned:
+        told = ", ".join(sorted(crowned)) or None
+        yield f"by its ballots the task has the root {told}, and it is said to be {case.evidence.root}"
+
+
+def _roots(case: Case, members: frozenset[ReplicaId]) -> set[Digest]:
+    return {ballot.root for ballot in case.evidence.committed if ballot.id in members and ballot.root is not None}
 
 
 def _verdicts(case: Case) -> Iterator[str]:
-    """Where no root is named nobody was judged by one: then only `inconclusive` is signed over nothing else."""
+    """Where no root is told the task is to be done again, or was: nobody was judged by it."""
+    quorum = agreeing(case)
     for ballot in case.evidence.committed:
-        unnamed = case.evidence.root is None and ballot.outcome != Outcome.INCONCLUSIVE
-        if ballot.verdict_signature is None or ballot.outcome is None or unnamed:
+        if ballot.verdict_signature is None or ballot.outcome is None:
             continue
         if not case.by_signer(_said(case, ballot), ballot.verdict_signature):
             yield f"{ballot.id}: its verdict is not signed by {case.signer}"
-        yield from _just(case, ballot)
-
-
-def _vindicated(case: Case, ballot: Ballot) -> bool:
-    return ballot.state == ReplicaState.PAYABLE and ballot.root != case.evidence.root
+        if case.evidence.root is not None:
+            yield from _just(case, ballot, quorum)
 
 
 def _said(case: Case, ballot: Ballot) -> Verdict:
-    root = ballot.root if _vindicated(case, ballot) else case.evidence.root
-    named = NO_ROOT if ballot.outcome == Outcome.INCONCLUSIVE or root is None else hash_of(root)
+    named = NO_ROOT if ballot.verdict_root is None else hash_of(ballot.verdict_root)
     price = case.evidence.offer.price if ballot.outcome in PROMISES else Units(0)
     return Verdict(case.offer, ballot.worker, ballot.outcome or 0, named, price)
 
 
-def _just(case: Case, ballot: Ballot) -> Iterator[str]:
-    """Whether the outcome is the one that the roots give."""
-    if _vindicated(case, ballot):
-        audit = case.evidence.audit
-        if audit is None or audit.root != ballot.root:
+def _just(case: Case, ballot: Ballot, quorum: frozenset[ReplicaId]) -> Iterator[str]:
+    """Whether the outcome is the one that the ballots give, and its signature is over the root that it must name."""
+    agrees, own = ballot.id in quorum, ballot.verdict_root == ballot.root
+    if ballot.outcome in PROMISES and not own:
+        yield f"{ballot.id}: promised pay for another root than its own"
+    elif ballot.state == ReplicaState.PAYABLE and not agrees:
+        if case.evidence.audit is None or case.evidence.audit.root != ballot.root:
             yield f"{ballot.id}: paid against the quorum, and no audit found its root"
-    elif ballot.outcome == Outcome.REJECTED and ballot.root == case.evidence.root and opens(case.offer, ballot):
-        yield f"{ballot.id}: rejected, and its root is the accepted one"
-    elif ballot.outcome in PROMISES and ballot.root != case.evidence.root:
-        yield f"{ballot.id}: promised pay for another root than the accepted one"
+    elif ballot.outcome in PROMISES and not agrees:
+        yield f"{ballot.id}: promised pay for another root than the quorum's"
+    elif ballot.outcome == Outcome.REJECTED and agrees:
+        yield f"{ballot.id}: rejected, and its ballot is the quorum's: only its payload could show why"
+    elif ballot.outcome == Outcome.REJECTED and ballot.verdict_root not in _roots(case, quorum):
+        yield f"{ballot.id}: rejected for a root that the quorum does not have"
 
 
 def _draw(case: Case) -> Iterator[str]:

@@ -9,11 +9,11 @@ from gradmarket.market.job import Publication
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.signing import Domain, Signer, signer_of
 from gradmarket.market.terms import Address, Amount, JobId, JobState, Units
-from gradmarket.market.wire import ChainFacts, Lease, UploadAnswer
+from gradmarket.market.wire import ChainFacts, Lease, SketchMade, UploadAnswer, WaveOpened
 from gradmarket.worker.bench import Bench
 from gradmarket.worker.chain import Sight
 from gradmarket.worker.client import JobView, Market
-from gradmarket.worker.held import Held
+from gradmarket.worker.held import Held, seed_of, sign_sketch
 from gradmarket.worker.policy import Limits, Proposal, Reason, Standing, too_cheap, too_slow, why_not
 from gradmarket.worker.problems import DownloadFailed, DownloadRefused, Problem
 from gradmarket.worker.report import Journal, Money
@@ -137,6 +137,18 @@ class Desk:
         payload, seconds = self.bench.work(publication, lease.offer.struct())
         self._step_seconds[lease.job] = seconds
         return payload, seconds
+
+    def sketch(self, held: Held, payload: Path, opened: WaveOpened) -> SketchMade | None:
+        """Of the payload under the wave's seed, signed; None where the job compares roots.
+
+        Raises MarketError as `compute` does, OSError where the payload is gone.
+        """
+        publication = self.view(held.lease.job).publication
+        if publication is None or not publication.spec.verifier.sketched:
+            return None
+        made = self.bench.sketch(publication, held.offer, payload.read_bytes(), seed_of(opened))
+        mine = (self.determinism_class, self.address, self.own_signer)
+        return sign_sketch(self.domain, held, opened, made, *mine)
 
     def expect(self, lease: Lease) -> None:
         """Fetches ahead of time what the lease needs."""

@@ -14,11 +14,13 @@ from gradmarket.market.fields import HashField, SignatureField
 from gradmarket.market.gradient.merkle import root as payload_root
 from gradmarket.market.job import DigestField
 from gradmarket.market.messages import Offer
+from gradmarket.market.rules import sketches
 from gradmarket.market.rules.lifecycle import over
-from gradmarket.market.rules.secrets import seal
+from gradmarket.market.rules.secrets import digest_of, seal, wave_seed
+from gradmarket.market.rules.sketch import Sketch
 from gradmarket.market.signing import Domain, Signer, digest
 from gradmarket.market.terms import Address, Hash, ReplicaId, ReplicaState, Units
-from gradmarket.market.wire import CommitmentMade, Lease, Reveal, WaveOpened, hash_of
+from gradmarket.market.wire import CommitmentMade, Lease, Reveal, SketchMade, WaveOpened, hash_of
 from gradmarket.worker import durable
 
 
@@ -46,6 +48,8 @@ class Held(BaseModel):
     """The wave's secret was told and is right: reveal."""
     wave: WaveOpened | None = None
     """As it was told."""
+    sketch: SketchMade | None = None
+    """Under the seed of that wave, where the job compares sketches."""
     promised: bool = False
     """A signed verdict promises pay on upload."""
     uploaded: bool = False
@@ -84,7 +88,7 @@ class Held(BaseModel):
         if self.prepared is None or not self.opened or self.state is not ReplicaState.COMMITTED:
             return None
         salt, root = self.prepared.salt, self.prepared.root
-        return Reveal(replica=self.replica, fence=self.lease.fence, salt=salt, root=root)
+        return Reveal(replica=self.replica, fence=self.lease.fence, salt=salt, root=root, sketch=self.sketch)
 
 
 def prepare(domain: Domain, held: Held, payload: bytes, worker: Address, signer: Signer, seconds: float) -> Held:
@@ -97,6 +101,25 @@ def prepare(domain: Domain, held: Held, payload: bytes, worker: Address, signer:
     signature = signer(digest(domain, made.struct(offer, worker)))
     prepared = Prepared(salt=salt, root=root, sealed=sealed, signature=signature, compute_seconds=seconds)
     return held.model_copy(update={"prepared": prepared})
+
+
+def sign_sketch(
+    domain: Domain,
+    held: Held,
+    opened: WaveOpened,
+    made: Sketch,
+    determinism_class: str,
+    worker: Address,
+    signer: Signer,
+) -> SketchMade:
+    """Signs what an answer comes to under the wave's seed."""
+    said = SketchMade(numbers=sketches.tell(made), determinism_class=determinism_class, signature=bytes(65))
+    struct = said.struct(digest(domain, held.offer), worker, seed_of(opened))
+    return said.model_copy(update={"signature": signer(digest(domain, struct))})
+
+
+def seed_of(opened: WaveOpened) -> Hash:
+    return wave_seed(opened.secret, digest_of(opened.commitments))
 
 
 class Shelf:

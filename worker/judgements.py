@@ -10,6 +10,7 @@ from gradmarket.worker import checks, records
 from gradmarket.worker.checks import Breach
 from gradmarket.worker.desk import Desk
 from gradmarket.worker.held import Held, Shelf
+from gradmarket.worker.leasing import UNFIT
 from gradmarket.worker.records import Record
 from gradmarket.worker.vouchers import Account, value
 
@@ -30,7 +31,13 @@ class Judgements:
         breach = checks.wave(self._desk.domain, held.offer, opened, me, self._desk.signer)
         if breach is not None:
             return self._aggrieved(breach, held.replica)
-        self._shelf.put(held, opened=True, wave=opened, state=ReplicaState.COMMITTED)
+        try:
+            sketch = self._desk.sketch(held, self._shelf.payload(held.replica), opened)
+        except (*UNFIT, OSError) as error:
+            text = f"Could not sketch {held.replica}, so it cannot be revealed: {error}"
+            self._desk.journal.once("unsketched", text, replica=held.replica)
+            return False
+        self._shelf.put(held, opened=True, wave=opened, sketch=sketch, state=ReplicaState.COMMITTED)
         return True
 
     def verdict(self, told: VerdictTold) -> bool:

@@ -6,11 +6,13 @@ nothing is revealed or believed that `checks` finds wrong, and a payload is on d
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Final
 
+from gradmarket.market.rules import sketches
 from gradmarket.market.terms import ReplicaId, ReplicaState
-from gradmarket.market.wire import PollAnswer, PollRequest, UploadWanted
+from gradmarket.market.wire import PollAnswer, PollRequest, Reveal, UploadWanted
 from gradmarket.worker.desk import Desk
 from gradmarket.worker.held import Shelf
 from gradmarket.worker.judgements import Judgements
@@ -99,7 +101,7 @@ class Loop:
             determinism_class=self._desk.determinism_class,
             capacity=capacity if room is None else min(room, capacity),
             commitments=tuple(commitment for one in held if (commitment := one.commitment())),
-            reveals=tuple(reveal for one in held if (reveal := one.reveal())),
+            reveals=_at_once([reveal for one in held if (reveal := one.reveal())]),
             given_up=tuple(self._leasing.given_up.values()),
             known={**{one.replica: one.state for one in self._shelf.held.values()}, **self._heard},
             vouchers_for=self._desk.jobs_to_ask_about(leaving),
@@ -176,3 +178,9 @@ class Loop:
         if answer.voucher is not None:
             self._judgements.voucher(answer.voucher)
         return True
+
+
+def _at_once(reveals: Sequence[Reveal]) -> tuple[Reveal, ...]:
+    """The first ones, as far as their sketches find room in one request; the others are for the next."""
+    told = list(accumulate(len(reveal.sketch.numbers) if reveal.sketch else 0 for reveal in reveals))
+    return tuple(reveal for reveal, tensors in zip(reveals, told, strict=True) if tensors <= sketches.TENSORS)

@@ -1,18 +1,19 @@
 """What a market publishes of its verdicts, and whether its evidence of a rejection proves it. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.fields import HashField, SignatureField
-from gradmarket.market.job import DigestField
+from gradmarket.market.job import DigestField, JobSpec
 from gradmarket.market.messages import Commitment
+from gradmarket.market.rules import calibration, sketches
 from gradmarket.market.rules.replication.fixed import quorum
-from gradmarket.market.rules.secrets import digest_of, seal
+from gradmarket.market.rules.secrets import digest_of, leads_to, seal, wave_seed
+from gradmarket.market.rules.verifiers import Revealed, tolerance, verifier
 from gradmarket.market.signing import Domain, digest
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire import NumbersFields, SketchMade, hash_of
 from gradmarket.worker import checks
 from gradmarket.worker.records import Record
 
@@ -38,7 +39,7 @@ class Judged(Told):
 
 
 class Ballot(Told):
-    """A replica; salt, root and signatures are shown once nobody can copy them any more."""
+    """A replica; all that it answered is shown once nobody can copy it any more."""
 
     id: ReplicaId
     worker: Address
@@ -47,11 +48,23 @@ class Ballot(Told):
     commitment_signature: SignatureField | None = None
     salt: HashField | None = None
     root: DigestField | None = None
+    determinism_class: str | None = None
+    sketch: NumbersFields | None = None
+    sketch_signature: SignatureField | None = None
 
 
 class Wave(Told):
     number: int
     commitments: HashField
+    secret: HashField | None = None
+    seed: HashField | None = None
+
+
+class Thresholds(Told):
+    """Largest deviation of each tensor, for two determinism classes."""
+
+    classes: tuple[str, str]
+    tau: dict[str, float]
 
 
 class Evidence(Told):
@@ -60,28 +73,77 @@ class Evidence(Told):
     offer_digest: HashField
     waves: tuple[Wave, ...]
     replicas: tuple[Ballot, ...]
+    allowed: tuple[Thresholds, ...] | None = None
 
     @property
     def shown(self) -> bool:
         return any(ballot.sealed is not None for ballot in self.replicas)
 
 
-def unproven(domain: Domain, record: Record, evidence: Evidence, replicas: int) -> str:
-    """Why the evidence does not show that a quorum of the job's policy, `replicas`, answered otherwise; else empty.
+def opens(offer: Hash, ballot: Ballot) -> bool:
+    """Whether the ballot's salt and root lead to what was committed to."""
+    if ballot.salt is None or ballot.root is None:
+        return False
+    return seal(offer, ballot.worker, Hash(ballot.salt), hash_of(Digest(ballot.root))) == ballot.sealed
+
+
+def groups(
+    spec: JobSpec, offer: Hash, committed: Sequence[Ballot], allowed: Sequence[Thresholds] | None
+) -> list[frozenset[ReplicaId]]:
+    """Who of those that committed agree, by the job's verifier; who opened nothing is in no group."""
+    chosen, cast = verifier(spec.verifier.name), {}
+    for ballot in committed:
+        made = None if ballot.sketch is None else sketches.read(ballot.sketch)
+        said = Revealed(Digest(ballot.root or ""), ballot.determinism_class or "", made)
+        cast[ballot.id] = chosen.ballot(said) if opens(offer, ballot) else None
+    return chosen.groups(cast, tolerance.read(each.model_dump() for each in allowed or ()))
+
+
+def not_sketched(
+    domain: Domain,
+    offer: Hash,
+    anchor: Hash,
+    waves: Sequence[Wave],
+    committed: Sequence[Ballot],
+    allowed: Sequence[Thresholds] | None,
+) -> Iterator[str]:
+    """What shows that a sketch is not its worker's, that its seed was chosen, or that no run gives such thresholds."""
+    seeds: Mapping[int, Hash | None] = {wave.number: wave.seed for wave in waves}
+    for wave in waves:
+        secret = Hash(wave.secret or bytes(32))
+        if wave.seed != wave_seed(secret, Hash(wave.commitments)) or not leads_to(secret, wave.number, anchor):
+            yield f"wave {wave.number}: the seed of its sketches is another than its secret and commitments give"
+    for ballot in committed:
+        if ballot.sketch is not None and not _signed(domain, offer, ballot, seeds.get(ballot.wave)):
+            yield f"{ballot.id}: its sketch is not signed by {ballot.worker}"
+    for pair in allowed or ():
+        if not all(calibration.LEAST <= tau <= calibration.MOST for tau in pair.tau.values()):
+            yield f"no calibration gives the thresholds of {' and '.join(pair.classes)}"
+
+
+def _signed(domain: Domain, offer: Hash, ballot: Ballot, seed: Hash | None) -> bool:
+    if ballot.sketch is None or ballot.sketch_signature is None or seed is None:
+        return False
+    said = SketchMade(
+        numbers=ballot.sketch, determinism_class=ballot.determinism_class or "", signature=ballot.sketch_signature
+    )
+    return checks.signed(domain, said.struct(offer, ballot.worker, seed), said.signature, ballot.worker)
+
+
+def unproven(domain: Domain, record: Record, evidence: Evidence, spec: JobSpec) -> str:
+    """Why the evidence does not show that a quorum of the job's policy answered otherwise; else empty.
 
     Every commitment must be its worker's own, the waves must have closed over just these, and the winners' salts and
-    roots must lead to what they committed to.
+    roots must lead to what they committed to. So must sketches be their workers' own, where the job compares them.
     """
-    offer = digest(domain, record.offer)
-    if evidence.offer_digest != offer:
+    if evidence.offer_digest != digest(domain, record.offer):
         return "it is about another offer"
+    return next(_faults(domain, record, evidence, spec), "")
+
+
+def _faults(domain: Domain, record: Record, evidence: Evidence, spec: JobSpec) -> Iterator[str]:
+    offer, waves = evidence.offer_digest, evidence.waves
     committed = [ballot for ballot in evidence.replicas if ballot.sealed is not None]
-    return next(_faults(domain, offer, record, evidence.waves, committed, replicas), "")
-
-
-def _faults(
-    domain: Domain, offer: Hash, record: Record, waves: Sequence[Wave], committed: Sequence[Ballot], replicas: int
-) -> Iterator[str]:
     for ballot in committed:
         if not _committed(domain, offer, ballot):
             yield f"{ballot.id} is not committed to by {ballot.worker}"
@@ -89,12 +151,34 @@ def _faults(
         members = [(each.worker, Hash(each.sealed or b"")) for each in committed if each.wave == wave.number]
         if digest_of(members) != wave.commitments:
             yield f"wave {wave.number} closed over other commitments"
-    winners = [each for each in committed if each.root is not None and each.root == record.verdict.root]
-    if not all(_opens(offer, each) for each in winners):
+    if spec.verifier.sketched:
+        yield from not_sketched(domain, offer, record.offer.anchor, waves, committed, evidence.allowed)
+        yield from _own_sketch(record, committed)
+    yield from _outvoted(offer, record, evidence, committed, spec)
+
+
+def _own_sketch(record: Record, committed: Sequence[Ballot]) -> Iterator[str]:
+    """Signed by this worker it is the one that it revealed: it signs one for each wave, in the class it works in."""
+    own = [ballot for ballot in committed if record.prepared and ballot.sealed == record.prepared.sealed]
+    if not own or own[0].sketch is None:
+        yield "this worker's own sketch is not shown"
+
+
+def _outvoted(
+    offer: Hash, record: Record, evidence: Evidence, committed: Sequence[Ballot], spec: JobSpec
+) -> Iterator[str]:
+    """`winners`: who agrees with the answer that the verdict names."""
+    named = [each for each in committed if each.root is not None and each.root == record.verdict.root]
+    if not all(opens(offer, each) for each in named):
         yield "a winner's salt and root do not lead to its commitment"
+    beside = {each.id for each in named}
+    found = groups(spec, offer, committed, evidence.allowed)
+    group = next((members for members in found if members & beside), frozenset())
+    winners = [each for each in committed if each.id in group]
     if any(hash_of(Digest(each.root or "")) == record.root for each in winners):
         yield "the winners answered as this worker did"
-    if len({each.worker for each in winners}) < quorum(replicas) or 2 * len(winners) <= len(committed):
+    least = quorum(spec.replication.replicas)
+    if len({each.worker for each in winners}) < least or 2 * len(winners) <= len(committed):
         yield f"{len(winners)} of {len(committed)} that committed agree"
 
 
@@ -103,12 +187,3 @@ def _committed(domain: Domain, offer: Hash, ballot: Ballot) -> bool:
         return False
     said = Commitment(offer, ballot.worker, Hash(ballot.sealed))
     return checks.signed(domain, said, ballot.commitment_signature, ballot.worker)
-
-
-def _opens(offer: Hash, ballot: Ballot) -> bool:
-    if ballot.salt is None or ballot.root is None:
-        return False
-    try:
-        return seal(offer, ballot.worker, Hash(ballot.salt), hash_of(Digest(ballot.root))) == ballot.sealed
-    except SignatureRefused:
-        return False

@@ -153,6 +153,6 @@ def _rejection(market: Market, account: Account, seen: Seen, record: Record) -> 
     elif not evidence.shown:
         return
     else:
-        why = published.unproven(account.domain, record, evidence, publication.spec.replication.replicas)
+        why = published.unproven(account.domain, record, evidence, publication.spec)
     if why:
         yield Finding(Fault.UNPROVEN, account.job, record.lease.replica, why)

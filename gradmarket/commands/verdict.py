@@ -12,7 +12,7 @@ from gradmarket.market.job import Publication
 from gradmarket.market.signing import Domain, checksum
 from gradmarket.market.wire import ChainFacts
 from gradmarket.place import find
-from gradmarket.verdicts import Case, Evidence, faults
+from gradmarket.verdicts import Case, Evidence, agreeing, faults
 
 app = typer.Typer(no_args_is_help=True, help="Check a verdict by its evidence.")
 
@@ -63,6 +63,6 @@ def _case(job: str, task: str, market: str | None, signer: str | None, data: Pat
 
 def _sum(case: Case, found: list[str]) -> str:
     committed = case.evidence.committed
-    agree = sum(ballot.root == case.evidence.root for ballot in committed)
+    agree = len(agreeing(case))
     word = f"{len(found)} faults" if found else "proven"
     return f"{word}: {agree} of {len(committed)} that committed agree; the task is {case.evidence.state}"

@@ -26,7 +26,7 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.stages.ending import end
 from gradmarket.requester.stages.publish import admit
 from gradmarket.requester.stages.resume import resume_job
-from gradmarket.requester.store import audits, jobs, progress
+from gradmarket.requester.store import audits, ballots, jobs, progress
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import ring
@@ -177,7 +177,8 @@ def evidence_of(session: Session, row: Task) -> TaskEvidence:
     job = session.get_one(Job, row.job_id)
     link = secrets.of_task(Hash(row.secret), jobs.spec(job).replication.max_replicas)[-1]
     stands = audits.stands(session, job, row.round)
-    return evidence(row, list(waves), list(replicas), stands, link, session.get(Audit, row.id))
+    made = {} if row.allowed is None else ballots.sketches_of(session, row)
+    return evidence(row, list(waves), list(replicas), stands, link, session.get(Audit, row.id), made)
 
 
 @router.get("/{job_id}/verdicts", responses=NO_JOB)

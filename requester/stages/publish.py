@@ -15,9 +15,10 @@ from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merge import Move, begin
 from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.payload import Layout
 from gradmarket.market.job import JobSpec, Publication, ReadyModel, canonical
 from gradmarket.market.model import tensors
-from gradmarket.market.rules import payment
+from gradmarket.market.rules import payment, sketches
 from gradmarket.market.rules.pricing import Work
 from gradmarket.market.step import InnerOptimizer, LocalStep
 from gradmarket.market.terms import Amount, Digest, JobState, Units
@@ -143,6 +144,7 @@ def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication,
     dataset.check(context.blobs, context.modelling, spec, manifest)
     model = _model(context, spec, manifest)
     dataset.check_inputs(manifest, model.inputs)
+    _sketchable(spec, model.layout)
     memory = begin(model.layout, tensors.unpack(context.blobs.read(model.parameters)), move_of(spec)).memory
     publication = Publication(
         job=job_id,
@@ -160,6 +162,13 @@ def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication,
         memory=context.blobs.put(tensors.pack(memory)),
     )
     return publication, facts
+
+
+def _sketchable(spec: JobSpec, layout: Layout) -> None:
+    tensors = len(layout.entries)
+    if spec.verifier.sketched and tensors > sketches.TENSORS:
+        most = f"{tensors} tensors, of which a sketch has {sketches.TENSORS} at most: use the verifier exact"
+        raise JobRefused("verifier", f"an answer has {most}")
 
 
 def _model(context: Context, spec: JobSpec, manifest: Manifest) -> Model:

@@ -8,7 +8,8 @@ from gradmarket.market import signing
 from gradmarket.market.messages import Voucher
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.rules.replication import Plan
-from gradmarket.market.terms import Address, AuditState, ReplicaState, TaskState, Units
+from gradmarket.market.terms import Address, AuditState, Digest, ReplicaState, TaskState, Units
+from gradmarket.market.wire import hash_of
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.tables import Account, Audit, Earned, Replica, Task, Wave
 
@@ -29,14 +30,14 @@ def check_books(floor: Floor) -> None:
 
 def _earned_by_a_majority(floor: Floor, row: Earned, task: Task, replicas: list[Replica]) -> None:
     committed = [replica for replica in replicas if replica.task_id == task.id and replica.committed_at is not None]
-    agreeing = [r for r in committed if r.root == task.root and r.state != ReplicaState.REJECTED]
+    agreeing = [r for r in committed if _agreed(task, r)]
     plan = Plan(**task.plan)
     assert task.state in PAYS
     assert row.units == task.offer["price"]
     assert row.revoked <= (task.state == TaskState.REVOKED)
     if vindicated(floor, row, task):
         return
-    assert row.replica_id in {replica.id for replica in agreeing}
+    assert (row.replica_id, row.digest) in {(r.id, hash_of(Digest(r.root or ""))) for r in agreeing}
     assert 2 * len(agreeing) > len(committed)
     assert len(agreeing) >= plan.quorum
     assert len(committed) <= plan.maximum
@@ -44,6 +45,13 @@ def _earned_by_a_majority(floor: Floor, row: Earned, task: Task, replicas: list[
     assert len({replica.payout for replica in agreeing}) == len(agreeing)
     closed = {wave.number: wave.closed_at for wave in floor.all(Wave, Wave.task_id == task.id)}
     assert all((replica.committed_at or 0) <= closed[replica.wave] for replica in agreeing)
+
+
+def _agreed(task: Task, replica: Replica) -> bool:
+    """Where sketches were compared each has a verdict over its own root."""
+    if task.allowed is not None:
+        return replica.verdict_root == replica.root
+    return replica.root == task.root and replica.state != ReplicaState.REJECTED
 
 
 def vindicated(floor: Floor, row: Earned, task: Task) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import count
+from itertools import combinations, count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +23,8 @@ from gradmarket.contracts.ledger import Ledger
 from gradmarket.market.gradient.payload import Entry, Layout
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.model import tensors
-from gradmarket.market.rules import assignment
+from gradmarket.market.rules import assignment, calibration
+from gradmarket.market.rules.calibration import Evidence
 from gradmarket.market.signing import address_of, signer_of
 from gradmarket.market.terms import Address, Digest, JobState
 from gradmarket.market.wire import ChainFacts
@@ -38,7 +39,7 @@ from gradmarket.requester.stages import aftermath, aggregate, assign, audit, clo
 from gradmarket.requester.stages.ending import end
 from gradmarket.requester.stages.resume import resume_job
 from gradmarket.requester.stages.stage import Stage
-from gradmarket.requester.store import identities, money, progress
+from gradmarket.requester.store import calibrations, identities, money, progress
 from gradmarket.requester.store.facts import Facts, as_json, layout_facts
 from gradmarket.requester.store.session import Sessions, connect, reading, sessions_of
 from gradmarket.requester.store.tables import Account, Earned, Event, Job, Replica, Round, Task, Worker
@@ -82,6 +83,8 @@ class Floor:
         self.settings = Settings(data=folder, **(settings or {}))
         self.workers: list[SimWorker] = []
         self.stages = STAGES
+        self.sketched: set[str] = set()
+        """The jobs that compare sketches."""
         self.driven = False
         """Somebody else drives the stages."""
         self._database = database(folder)
@@ -158,6 +161,7 @@ class Floor:
 
     def _post(self, job: str, chain_job: int, **changes: Any) -> None:
         spec = JobSpec.model_validate(self._spec(**changes))
+        self.sketched |= {job} if spec.verifier.sketched else set()
         blobs = self.context.blobs
         publication = Publication(
             job=job,
@@ -205,6 +209,15 @@ class Floor:
             "price": str(PRICE),
             "deadlines": DEADLINES,
         } | changes
+
+    def calibrate(self, *classes: str, tau: float = 1e-5) -> None:
+        """As trusted runs of these classes leave it: every pair of them may deviate by `tau` in each tensor."""
+        largest = {entry.name: tau / calibration.MARGIN for entry in LAYOUT.entries}
+        with self.context.begin() as session:
+            family = calibrations.family_of(session.get_one(Job, self.job))
+            for pair in combinations(sorted(classes), 2):
+                row = calibrations.held(session, family, pair, self.clock())
+                calibrations.keep(session, row, Evidence(calibration.RUNS, largest), self.clock())
 
     def prove_class(self) -> None:
         """As audits of three operators' work leave it."""

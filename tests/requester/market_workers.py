@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
+from market_sketches import sketched
 
 from gradmarket.market import signing
 from gradmarket.market.gradient import payload
@@ -29,6 +30,7 @@ from gradmarket.market.wire import (
     PollRequest,
     Refusal,
     Reveal,
+    SketchMade,
     UploadWanted,
     VerdictTold,
     VoucherTold,
@@ -70,6 +72,8 @@ class Behaviour:
     commits: bool = True
     reveals: bool = True
     uploads: bool = True
+    sketches: Callable[[bytes], bytes] = bytes
+    """Makes of its payload what its sketch is of."""
 
 
 def scaled(factor: float) -> Behaviour:
@@ -213,7 +217,17 @@ class SimWorker:
 
     def revelation(self, held: Held, **changes: Any) -> Reveal:
         fields = {"replica": held.lease.replica, "fence": held.lease.fence, "salt": held.salt, "root": held.root}
-        return Reveal(**(fields | changes))
+        return Reveal(**(fields | {"sketch": self.sketch(held)} | changes))
+
+    def sketch(self, held: Held, **changes: Any) -> SketchMade | None:
+        """Where the job compares sketches; `changes` are what a cheater says instead."""
+        if held.lease.job not in self.floor.sketched or held.wave is None:
+            return None
+        lied = self.behaviour.sketches(held.payload)
+        own = {"determinism_class": self.determinism_class} | changes
+        return sketched(
+            self.floor.context.domain, self.key, self.floor_layout, lied, held.lease.offer, held.wave, **own
+        )
 
     def give_up(self, held: Held, failed: bool = False) -> GivenUp:
         return GivenUp(replica=held.lease.replica, fence=held.lease.fence, failed=failed, reason="declined")

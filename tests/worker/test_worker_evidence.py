@@ -7,6 +7,7 @@ from eth_keys.datatypes import PrivateKey
 from onchain import NewKey
 from stranger import other
 
+from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Commitment, Offer
 from gradmarket.market.rules.secrets import digest_of, seal
 from gradmarket.market.signing import Domain, address_of, digest, sign
@@ -21,6 +22,17 @@ TRUE = Digest("blake3:" + "22" * 32)
 ZERO = Hash(bytes(32))
 OFFER = Offer(1, ZERO, 0, 0, 0, ZERO, ZERO, Units(7), ZERO, 60, 30, 30)
 NAME = digest(DOMAIN, OFFER)
+JOB = JobSpec.model_validate(
+    {
+        "name": "digits",
+        "model": {"architecture": "mlp"},
+        "data": {"ready": "digits"},
+        "step": {"rows": 8},
+        "optimizer": {"name": "sgd", "lr": 0.1},
+        "rounds": 1,
+        "price": "7",
+    }
+)
 
 
 def ballot(key: PrivateKey, root: Digest, number: int, salt: Hash = ZERO) -> Ballot:
@@ -83,7 +95,7 @@ def rejected(new_key: NewKey) -> Record:
 def test_a_quorum_that_opens_what_it_committed_to_proves_it(rejected: Record, new_key: NewKey) -> None:
     loser = ballot(new_key(), Digest("blake3:" + "33" * 32), 2)
     evidence = told([ballot(new_key(), TRUE, 0), ballot(new_key(), TRUE, 1), loser])
-    assert unproven(DOMAIN, rejected, evidence, 3) == ""
+    assert unproven(DOMAIN, rejected, evidence, JOB) == ""
 
 
 def hidden(found: Evidence) -> Evidence:
@@ -126,4 +138,4 @@ def test_evidence_that_proves_nothing_is_found_out(
 ) -> None:
     loser = ballot(new_key(), Digest("blake3:" + "33" * 32), 2)
     evidence = told([ballot(new_key(), TRUE, 0), ballot(new_key(), TRUE, 1), loser])
-    assert why in unproven(DOMAIN, rejected, change(evidence), 3)
+    assert why in unproven(DOMAIN, rejected, change(evidence), JOB)

@@ -1,9 +1,12 @@
 """A task, its waves and replicas, and the verdicts on them."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel
 
+from gradmarket.market.rules import sketches
+from gradmarket.market.rules.sketch import Sketch
 from gradmarket.market.terms import Hash, ReplicaState, TaskState
 from gradmarket.requester.api.views.forms import hexed, time
 from gradmarket.requester.api.views.trust import AuditView, audit_view
@@ -31,11 +34,17 @@ class ReplicaView(BaseModel):
     commitment_signature: str | None
     salt: str | None
     root: str | None
+    determinism_class: str | None
+    sketch: dict[str, str] | None
+    """Where the job compares sketches: each tensor's 64 float32, little-endian, as `0x…`."""
+    sketch_signature: str | None
     outcome: int | None
+    verdict_root: str | None
+    """What the verdict is signed over: its own root, or one that the quorum has."""
     verdict_signature: str | None
 
 
-def replica_view(row: Replica, shown: bool) -> ReplicaView:
+def replica_view(row: Replica, shown: bool, sketch: Sketch | None) -> ReplicaView:
     return ReplicaView(
         id=row.id,
         worker=row.worker,
@@ -50,9 +59,17 @@ def replica_view(row: Replica, shown: bool) -> ReplicaView:
         commitment_signature=hexed(row.signature) if shown else None,
         salt=hexed(row.salt) if shown else None,
         root=row.root if shown else None,
+        determinism_class=row.determinism_class if shown else None,
+        sketch=_told(sketch) if shown and sketch is not None else None,
+        sketch_signature=hexed(row.sketch_signature) if shown else None,
         outcome=row.outcome,
+        verdict_root=row.verdict_root if shown else None,
         verdict_signature=hexed(row.verdict_signature) if shown else None,
     )
+
+
+def _told(sketch: Sketch) -> dict[str, str]:
+    return {name: f"0x{numbers.hex()}" for name, numbers in sketches.tell(sketch).items()}
 
 
 class WaveView(BaseModel):
@@ -125,6 +142,13 @@ class PlanView(BaseModel):
     audit: float
 
 
+class AllowedView(BaseModel):
+    """How far the tensors of two determinism classes may deviate: market.rules.verifiers.tolerance."""
+
+    classes: tuple[str, str]
+    tau: dict[str, float]
+
+
 class TaskEvidence(TaskView):
     """All that a verdict rests on: offer, waves, and every replica with its ballot.
 
@@ -136,6 +160,8 @@ class TaskEvidence(TaskView):
     offer_signature: str | None
     waves: list[WaveView]
     replicas: list[ReplicaView]
+    allowed: list[AllowedView] | None
+    """The thresholds that its sketches were judged by, where the job compares sketches; told with the ballots."""
     plan: PlanView | None
     """How it was checked. Told once no audit can change the task: who knew it while at work would cheat accordingly."""
     audit_link: str | None
@@ -144,9 +170,15 @@ class TaskEvidence(TaskView):
 
 
 def evidence(
-    row: Task, waves: list[Wave], replicas: list[Replica], stands: bool, link: Hash, audit: Audit | None
+    row: Task,
+    waves: list[Wave],
+    replicas: list[Replica],
+    stands: bool,
+    link: Hash,
+    audit: Audit | None,
+    made: Mapping[str, Sketch],
 ) -> TaskEvidence:
-    """`stands`: nothing of the task's round is asked of anybody again (store.audits)."""
+    """`stands`: nothing of the task's round is asked of anybody again (store.audits); `made`: by replica."""
     rate, over = row.plan.get("audit", 0.0), row.state in STANDING
     shown = stands or (row.state == TaskState.ACCEPTED and not rate)
     return TaskEvidence(
@@ -155,7 +187,12 @@ def evidence(
         offer_digest=hexed(row.offer_digest),
         offer_signature=hexed(row.offer_signature),
         waves=[wave_view(wave) for wave in waves],
-        replicas=[replica_view(replica, shown) for replica in replicas if shown or not _at_work(row, replica)],
+        replicas=[
+            replica_view(replica, shown, made.get(replica.id))
+            for replica in replicas
+            if shown or not _at_work(row, replica)
+        ],
+        allowed=[AllowedView(**pair) for pair in row.allowed] if shown and row.allowed is not None else None,
         plan=PlanView(**row.plan) if over else None,
         audit_link=hexed(link) if over else None,
         audit=audit_view(audit, stands) if audit is not None and over else None,

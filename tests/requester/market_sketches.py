@@ -1,0 +1,35 @@
+"""The sketch that a simulated worker reveals, signed as a real one signs it."""
+
+from typing import Any
+
+from eth_keys.datatypes import PrivateKey
+
+from gradmarket.market import signing
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.payload import Layout
+from gradmarket.market.rules import secrets, sketches
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import Hash
+from gradmarket.market.wire import OfferFields, SketchMade, WaveOpened
+
+
+def seed_of(wave: WaveOpened) -> Hash:
+    return secrets.wave_seed(wave.secret, secrets.digest_of(wave.commitments))
+
+
+def sketched(
+    domain: Domain,
+    key: PrivateKey,
+    layout: Layout,
+    payload: bytes,
+    offer: OfferFields,
+    wave: WaveOpened,
+    **changes: Any,
+) -> SketchMade:
+    """Of the payload under the wave's seed; `changes` are what somebody else says instead, under his signature."""
+    made = sketches.of_payload(layout, payload, codec("fp32"), offer.seed, seed_of(wave))
+    said = SketchMade(**({"numbers": sketches.tell(made), "signature": bytes(65)} | changes))
+    if "signature" in changes:
+        return said
+    named = said.struct(signing.digest(domain, offer.struct()), signing.address_of(key), seed_of(wave))
+    return said.model_copy(update={"signature": signing.sign(key, signing.digest(domain, named))})
