@@ -101,7 +101,7 @@ def answer(context: Context, task_id: str, said: SketchAnswer) -> bool:
         run, job = trusted_runs.held(session, task_id, said.determinism_class), session.get_one(Job, task.job_id)
         assert run is not None  # never deleted
         if run.ended_at is not None or said.run < run.runs:
-            if run.root != said.root:
+            if run.root != said.root or run.sketch not in (None, _packed(job, said)):
                 raise Conflict(f"run {run.runs - 1} of the task in this class found something else")
             return run.ended_at is None
         if (said.auditor, said.run) != (run.auditor, run.runs):
@@ -119,6 +119,10 @@ def _check(job: Job, task: Task, said: SketchAnswer) -> None:
         raise Refused(f"the sketch has other tensors than an answer in this job: {', '.join(differing)[:200]}")
 
 
+def _packed(job: Job, said: SketchAnswer) -> bytes:
+    return sketches.pack(sketches.read(said.sketch), _names(layout_of(job)))
+
+
 def _take(session: Session, job: Job, task: Task, run: TrustedRun, said: SketchAnswer, now: float) -> bool:
     """Who errs once spoils no pair: one that this run would have refused is refused by the same answer of two."""
     before = run.root
@@ -131,7 +135,7 @@ def _take(session: Session, job: Job, task: Task, run: TrustedRun, said: SketchA
         return True
     run.claimed_until, run.ended_at = None, now
     if found:
-        run.sketch = sketches.pack(sketches.read(said.sketch), _names(layout_of(job)))
+        run.sketch = _packed(job, said)
     for row, after in found:
         _learn(session, job, row, after, now)
     return False
