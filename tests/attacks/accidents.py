@@ -1,4 +1,4 @@
-"""What an attacker would wait for: a service that dies, and a chain that is silent, between accepting and paying."""
+"""What an attacker would wait for: a service that dies, a chain that is silent or takes its blocks back, at the pay."""
 
 import time
 
@@ -11,6 +11,8 @@ from served import Served, served
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.rpc import request
 
+DEEPEST = 4
+"""Blocks: the batch is in one of the last."""
 NO_BATCH = QUICK | {"GRADMARKET_SETTLE_EVERY_S": "3600"}
 
 
@@ -68,3 +70,29 @@ def the_chain_is_silent_while_a_batch_is_sent(_scene: Scene) -> str:
             until(lambda: ledger.job(after.chain_job).batches, 30, "the batch is on-chain")
             told = after.seen(all=workers)
             return f"before the block {before} batches; {told}; batches {ledger.job(after.chain_job).batches}"
+
+
+@attack(
+    "re-org or lagging node",
+    "batches 1, 0 when its block is taken back, 1 again; all payable 10; finished; books balanced",
+    alone=True,
+)
+def the_block_with_the_batch_is_taken_back(_scene: Scene) -> str:
+    """The node drops what the old blocks held, and puts it into no pool: the service sees it and sends it again."""
+    with funded(history=True) as (data, chain, ledger), served(data, chain.url, QUICK) as market:
+        job, workers = accepted(market, ledger)
+        until(lambda: job.told()["state"] == "finished", 60, "the job is over")
+        for worker in workers:
+            worker.poll()
+
+        def batches() -> int:
+            return ledger.job(job.chain_job).batches
+
+        until(batches, 30, "the batch is on-chain")
+        before, taken, depth = batches(), batches(), 0
+        while taken and depth < DEEPEST:
+            depth += 1
+            request(ledger.web3, "anvil_reorg", depth, [])
+            taken = batches()
+        until(batches, 60, "the batch is on-chain again")
+        return f"batches {before}, {taken} when its block is taken back, {batches()} again; {job.seen(all=workers)}"

@@ -1,7 +1,7 @@
 """Audits turned to somebody's profit: answers forged, copied or repeated, and the work of others held up."""
 
 import secrets as chance
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gradients import TRIPLED
 from puppet import HONEST, Puppet
@@ -45,18 +45,20 @@ class Auditor:
         if work is not None:
             if self.say(work, 0) == "again":
                 self.say(work, 1)
-            until(lambda: work.task in [audit["task"] for audit in self.job.told("/audits")["items"]], 20, "the audit")
+            until(lambda: work.task in [audit["task"] for audit in self.job.told("/audits")["items"]], 60, "the audit")
             self.work = None
 
 
-def finish(job: Posted, auditor: Auditor, *puppets: Puppet) -> None:
-    """They live, and what is accepted is audited, until the job is over."""
+def finish(
+    job: Posted, auditor: Auditor, *puppets: Puppet, seconds: float = 180.0, done: Callable[[], object] = bool
+) -> None:
+    """They live, and what is accepted is audited, until the job is over or `done`."""
 
-    def over() -> bool:
+    def over() -> object:
         auditor.run()
-        return job.told()["state"] in OVER
+        return job.told()["state"] in OVER or done()
 
-    job.play(*puppets, done=over)
+    job.play(*puppets, seconds=seconds, done=over)
 
 
 def won_by_liars(job: Posted, third: Puppet, liars: Sequence[Puppet]) -> None:

@@ -19,6 +19,7 @@ FAMILIES: Final = (
     "links",
     "api",
     "audits",
+    "patience",
     "accidents",
 )
 ABREAST: Final = 3

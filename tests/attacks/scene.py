@@ -253,10 +253,10 @@ def until(true: Callable[[], object], seconds: float, what: str, lives: Sequence
 
 
 @contextmanager
-def funded() -> Iterator[tuple[Path, LocalChain, Ledger]]:
-    """A chain with the contract on it, and a market's folder that names it."""
+def funded(history: bool = False) -> Iterator[tuple[Path, LocalChain, Ledger]]:
+    """A chain with the contract on it, and a market's folder that names it; `history`: it can go back."""
     with TemporaryDirectory() as folder:
-        chain = LocalChain.start(None)
+        chain = LocalChain.start(None, history=history)
         try:
             web3 = chain.connect()
             deployment = deploy(web3, DEPLOYER)
