@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, exists, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, and_, exists, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
 from gradmarket.market.rules.verifiers.tolerance import Classes
@@ -34,31 +34,34 @@ def of_audit(session: Session, audit: Audit, family: str, sketch: bytes, now: fl
 def wanted(session: Session, determinism_class: str, now: float) -> TrustedRun | None:
     """A run in another class whose task is of use in this one too and nobody computes in it just now.
 
-    The newest: its parameters are kept the longest. None where no worker of the class is there.
+    The newest: its parameters are kept the longest.
     """
     own = aliased(TrustedRun)
-    at_work = own.claimed_until >= now
     taken = exists().where(
         own.task_id == TrustedRun.task_id,
         own.determinism_class == determinism_class,
-        or_(own.ended_at.is_not(None), at_work),
+        or_(own.ended_at.is_not(None), own.claimed_until >= now),
     )
-    workers = exists().where(Worker.determinism_class == determinism_class, Worker.seen_at > now - LIVE_S)
     sketched = select(TrustedRun).join(Job, Job.id == TrustedRun.job_id).where(TrustedRun.sketch.is_not(None))
-    others = sketched.where(TrustedRun.determinism_class != determinism_class, ~taken, workers)
-    useful = others.where(*_useful(session, determinism_class))
+    others = sketched.where(TrustedRun.determinism_class != determinism_class, ~taken)
+    useful = others.where(*_useful(session, determinism_class, now))
     return session.scalars(useful.order_by(TrustedRun.created_at.desc(), TrustedRun.task_id).limit(1)).one_or_none()
 
 
-def _useful(session: Session, determinism_class: str) -> list[ColumnElement[bool]]:
-    """Nothing more is learnt of a pair that was refused; of a calibrated one, only as its jobs go on."""
+def _useful(session: Session, determinism_class: str, now: float) -> list[ColumnElement[bool]]:
+    """Nothing more is learnt of a pair that was refused.
+
+    One that is calibrated is looked at further as the training goes on, where workers of the class are there for it.
+    """
     pairs: dict[str, list[tuple[str, str]]] = {CalibrationState.REFUSED: [], CalibrationState.CALIBRATED: []}
     ours = or_(Calibration.one == determinism_class, Calibration.other == determinism_class)
     for row in session.scalars(select(Calibration).where(ours, Calibration.state.in_(pairs))):
         pairs[row.state].append((row.family, row.other if row.one == determinism_class else row.one))
     theirs = tuple_(TrustedRun.family, TrustedRun.determinism_class)
-    goes_on = or_(Job.ended_at.is_(None), theirs.not_in(pairs[CalibrationState.CALIBRATED]))
-    return [theirs.not_in(pairs[CalibrationState.REFUSED]), goes_on]
+    workers = exists().where(Worker.determinism_class == determinism_class, Worker.seen_at > now - LIVE_S)
+    goes_on = and_(Job.ended_at.is_(None), workers)
+    refused, calibrated = pairs[CalibrationState.REFUSED], pairs[CalibrationState.CALIBRATED]
+    return [theirs.not_in(refused), or_(theirs.not_in(calibrated), goes_on)]
 
 
 def held(session: Session, task_id: str, determinism_class: str) -> TrustedRun | None:

@@ -111,7 +111,7 @@ def test_what_two_classes_find_of_one_task_becomes_a_threshold_that_anybody_sees
 
 @SQLITE
 def test_fewer_than_59_runs_allow_nothing(new_floor: NewFloor) -> None:
-    floor = tolerant(new_floor, GPU)
+    floor = tolerant(new_floor)
     known(floor, RUNS - 2)
     audited(floor)
     auditor(floor).work()
@@ -121,27 +121,37 @@ def test_fewer_than_59_runs_allow_nothing(new_floor: NewFloor) -> None:
 
 
 @SQLITE
-def test_a_task_is_to_calibrate_with_only_once_it_passed_and_where_its_class_works(new_floor: NewFloor) -> None:
+def test_a_task_is_to_calibrate_with_once_it_passed_one_auditor_at_a_time(new_floor: NewFloor) -> None:
     floor = tolerant(new_floor)
     floor.until(lambda: audits_of(floor))
     gpu = auditor(floor)
     assert gpu.claim() is None
     audited(floor)
+    first = to_calibrate(floor, gpu)
+    assert (first.task, first.run) == (floor.tasks()[0].id, 0)
+    assert gpu.claim() is None
+    assert SimAuditor(floor).claim() is None
+    floor.clock.now += first.seconds + 1
+    assert to_calibrate(floor, auditor(floor)).task == first.task
+
+
+@SQLITE
+def test_a_calibrated_pair_is_looked_at_further_where_workers_of_the_class_are_there(new_floor: NewFloor) -> None:
+    floor = tolerant(new_floor)
+    known(floor, RUNS)
+    audited(floor)
+    gpu = auditor(floor)
     assert gpu.claim() is None
     present = floor.worker(determinism_class=GPU)
+    present.capacity = 0
     present.ask()
-    first, second = to_calibrate(floor, gpu), gpu.claim()
-    assert second is None
-    assert (first.task, first.run) == (floor.tasks()[0].id, 0)
-    floor.clock.now += first.seconds + 1
-    present.ask()
-    assert to_calibrate(floor, auditor(floor)).task == first.task
+    assert to_calibrate(floor, gpu).task == floor.tasks()[0].id
 
 
 @SQLITE
 def test_a_lie_is_never_taken_for_trusted_nor_is_any_workers_sketch(new_floor: NewFloor) -> None:
     """The liars' payload was accepted, and an audit found another: neither says how far honest answers deviate."""
-    floor = tolerant(new_floor, GPU)
+    floor = tolerant(new_floor)
     for worker in floor.workers[:2]:
         worker.behaviour = scaled(1.0001)
     floor.until(lambda: audits_of(floor))
@@ -160,7 +170,7 @@ def test_a_lie_is_never_taken_for_trusted_nor_is_any_workers_sketch(new_floor: N
 
 @SQLITE
 def test_what_was_not_asked_for_is_refused(new_floor: NewFloor) -> None:
-    floor = tolerant(new_floor, GPU)
+    floor = tolerant(new_floor)
     audited(floor)
     gpu, context = auditor(floor), floor.context
     claimed = to_calibrate(floor, gpu)
@@ -183,7 +193,7 @@ def test_what_was_not_asked_for_is_refused(new_floor: NewFloor) -> None:
 
 @SQLITE
 def test_the_same_answer_counts_once_and_another_is_a_conflict(new_floor: NewFloor) -> None:
-    floor = tolerant(new_floor, GPU)
+    floor = tolerant(new_floor)
     audited(floor)
     gpu = auditor(floor)
     claimed = to_calibrate(floor, gpu)
@@ -262,7 +272,7 @@ def test_jobs_alike_share_what_was_found_and_others_do_not(new_floor: NewFloor) 
 
 @SQLITE
 def test_an_ended_job_still_calibrates_for_those_like_it_until_that_is_done(new_floor: NewFloor) -> None:
-    floor = tolerant(new_floor, GPU, tasks_per_round=2)
+    floor = tolerant(new_floor, tasks_per_round=2)
     known(floor, RUNS - 1)
     audited(floor, 2)
     floor.cancel()
@@ -273,7 +283,7 @@ def test_an_ended_job_still_calibrates_for_those_like_it_until_that_is_done(new_
 
 @SQLITE
 def test_no_task_is_asked_for_whose_parameters_are_gone(new_floor: NewFloor) -> None:
-    floor = tolerant(new_floor, GPU)
+    floor = tolerant(new_floor)
     SimAuditor(floor).play()
     assert floor.state() == JobState.FINISHED
     sketched = {run.round: run.sketch is not None for run in floor.all(TrustedRun)}
@@ -287,7 +297,7 @@ def test_no_task_is_asked_for_whose_parameters_are_gone(new_floor: NewFloor) -> 
 
 @SQLITE
 def test_a_round_that_is_taken_back_leaves_nothing_to_calibrate_with(new_floor: NewFloor) -> None:
-    floor = tolerant(new_floor, GPU)
+    floor = tolerant(new_floor)
     for worker in floor.workers:
         worker.behaviour = scaled(3.0)
     floor.until(lambda: audits_of(floor))
