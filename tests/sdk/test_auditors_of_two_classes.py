@@ -1,0 +1,105 @@
+"""A served market learns from real auditors of two classes how far honest answers may deviate."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+from typer.testing import CliRunner
+
+from gradmarket import Job, Market
+from gradmarket.auditor import Auditor, Machine, opened
+from gradmarket.cli import app
+from gradmarket.client import Market as Requester
+from gradmarket.demo.children import Children
+from gradmarket.demo.service import Service
+from gradmarket.market.rules.calibration import MOST, RUNS, Evidence
+from gradmarket.market.rules.verifiers.tolerance import pair
+from gradmarket.requester.settings import Settings
+from gradmarket.requester.store import calibrations
+from gradmarket.requester.store.session import begin, connect, sessions_of
+from gradmarket.requester.store.tables import Job as JobRow
+
+PATIENCE_S = 120.0
+TASKS = 4
+"""The other runs are taken for known: each costs two workers and two auditors a step."""
+
+
+def rows() -> TensorDataset:
+    generator = torch.Generator().manual_seed(3)
+    return TensorDataset(torch.randn(256, 64, generator=generator), torch.arange(256) % 10)
+
+
+def network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 10))
+
+
+@pytest.fixture
+def another_worker(served: Service, tmp_path: Path) -> Iterator[None]:
+    """Two vote."""
+    children = Children(tmp_path / "logs")
+    try:
+        folder = ["--market", served.place.url, "--data", str(tmp_path / "worker")]
+        children.start("another worker", ["-m", "gradmarket", "worker", "run", *folder])
+        yield
+    finally:
+        children.end()
+
+
+def known(served: Service, job: Job, classes: tuple[str, str]) -> None:
+    """As earlier runs leave it that agreed to the bit: all that is seen to deviate is seen here."""
+    names = ("loss", "0.weight", "0.bias", "2.weight", "2.bias")
+    engine = connect(Settings(data=served.data).database_url)
+    with begin(sessions_of(engine)) as session:
+        family, now = calibrations.family_of(session.get_one(JobRow, job.id)), time.time()
+        row = calibrations.held(session, family, classes, now)
+        calibrations.keep(session, row, Evidence(RUNS - TASKS, dict.fromkeys(names, 0.0)), now)
+    engine.dispose()
+
+
+def work(job: Job, *auditors: Auditor) -> list[list[bool]]:
+    """What each did until the job is over and nobody has anything to do: whether it was to calibrate."""
+    done: list[list[bool]] = [[] for _ in auditors]
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        ended = job.state == "finished"
+        found = [auditor.turn() for auditor in auditors]
+        for list_, each in zip(done, found, strict=True):
+            list_ += [] if each is None else [each.calibrates]
+        if ended and not any(found):
+            break
+        time.sleep(0.0 if any(found) else 0.2)
+    return done
+
+
+def test_real_auditors_of_two_classes_give_a_threshold(
+    market: Market, served: Service, another_worker: None, tmp_path: Path
+) -> None:
+    job = market.train(
+        network(), nn.CrossEntropyLoss(), rows(), optimizer={"name": "sgd", "lr": 0.1}, rows=128, rounds=1,
+        tasks_per_round=TASKS, price="0.01 GRAD", verifier={"name": "tolerance"}, audit={"probability": 1.0},
+        replication={"name": "fixed", "replicas": 2, "max_replicas": 2},
+    )  # fmt: skip
+    token = served.place.token
+    with (
+        Requester(served.place.url, token) as there,
+        opened("own", there, token, Machine(tmp_path / "own")) as own,
+        opened("wide", there, token, Machine(tmp_path / "wide", threads=2)) as wide,
+    ):
+        classes = pair(own.determinism_class, wide.determinism_class)
+        known(served, job, classes)
+        assert work(job, own, wide) == [[False] * TASKS, [True] * TASKS]
+        (found,) = there.calibration(job.id)["pairs"]
+    assert (tuple(found["classes"]), found["state"], found["runs"]) == (classes, "calibrated", RUNS)
+    assert max(tensor["largest"] for tensor in found["tensors"]) > 1e-9
+    assert all(1e-7 < tensor["threshold"] < MOST for tensor in found["tensors"])
+    assert len({task["task"] for task in found["tasks"]}) == TASKS
+    assert all(one != other for one, other in (task["roots"] for task in found["tasks"]))
+    shown = CliRunner().invoke(app, ["job", "calibration", job.id, "--market", served.place.url])
+    assert shown.exit_code == 0
+    assert f"calibrated: {RUNS} runs" in shown.output
+    assert "0.weight" in shown.output
