@@ -79,15 +79,14 @@ class Auditor:
 
     def _answer(self, work: AuditWork, payload: bytes, said: AuditAnswer) -> bool:
         """Whether the task is to be run once more."""
-        if work.sketch_seed is None:
+        seed = work.sketch_seed or work.wave_seed
+        if seed is None:
             return self._market.answer_audit(work.task, said)
-        made = self._bench.sketch(self._publication(work), work.offer.struct(), payload, work.sketch_seed)
-        sketched = SketchAnswer(
-            **said.model_dump(),
-            determinism_class=self.determinism_class,
-            sketch_seed=work.sketch_seed,
-            sketch=sketches.tell(made),
-        )
+        made = sketches.tell(self._bench.sketch(self._publication(work), work.offer.struct(), payload, seed))
+        if work.sketch_seed is None:
+            return self._market.answer_audit(work.task, said.model_copy(update={"sketch": made}))
+        fields = said.model_dump() | {"sketch": made, "sketch_seed": seed}
+        sketched = SketchAnswer(**fields, determinism_class=self.determinism_class)
         return self._market.answer_sketch(work.task, sketched)
 
     def _publication(self, work: AuditWork) -> Publication:

@@ -11,14 +11,15 @@ from gradmarket.market.fields import AddressField, HashField, SignatureField
 from gradmarket.market.job import DigestField, Publication
 from gradmarket.market.messages import Commitment, Outcome, Verdict
 from gradmarket.market.messages import Wave as SignedWave
-from gradmarket.market.rules import auditing, secrets, voting
+from gradmarket.market.rules import auditing, secrets, sketches, voting
 from gradmarket.market.rules.replication import Plan
+from gradmarket.market.rules.verifiers import tolerance
 from gradmarket.market.signing import Domain, Struct, digest
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
-from gradmarket.market.wire import NO_ROOT, OfferFields, hash_of
+from gradmarket.market.wire import NO_ROOT, NumbersFields, OfferFields, hash_of
 from gradmarket.worker import published
 from gradmarket.worker.checks import PROMISES, signed
-from gradmarket.worker.published import Thresholds, Told, groups, not_sketched, opens
+from gradmarket.worker.published import Thresholds, Told, groups, not_sketched, opens, thresholds
 
 
 class Ballot(published.Ballot):
@@ -43,6 +44,8 @@ class Audit(Told):
     state: str
     reason: str
     root: DigestField | None
+    determinism_class: str = ""
+    sketch: NumbersFields | None = None
 
 
 class Evidence(Told):
@@ -184,14 +187,26 @@ def _just(case: Case, ballot: Ballot, quorum: frozenset[ReplicaId]) -> Iterator[
     if ballot.outcome in PROMISES and not own:
         yield f"{ballot.id}: promised pay for another root than its own"
     elif ballot.state == ReplicaState.PAYABLE and not agrees:
-        if case.evidence.audit is None or case.evidence.audit.root != ballot.root:
-            yield f"{ballot.id}: paid against the quorum, and no audit found its root"
+        if not _found(case, ballot):
+            yield f"{ballot.id}: paid against the quorum, and no audit found its root, or one near it"
     elif ballot.outcome in PROMISES and not agrees:
         yield f"{ballot.id}: promised pay for another root than the quorum's"
     elif ballot.outcome == Outcome.REJECTED and agrees:
         yield f"{ballot.id}: rejected, and its ballot is the quorum's: only its payload could show why"
     elif ballot.outcome == Outcome.REJECTED and ballot.verdict_root not in _roots(case, quorum):
         yield f"{ballot.id}: rejected for a root that the quorum does not have"
+
+
+def _found(case: Case, ballot: Ballot) -> bool:
+    """Whether the audit's answer is the ballot's, or within what is allowed for their classes."""
+    audit = case.evidence.audit
+    if audit is None or audit.root is None:
+        return False
+    if audit.sketch is None or ballot.sketch is None:
+        return audit.root == ballot.root
+    told = (audit.determinism_class, audit.sketch), (ballot.determinism_class or "", ballot.sketch)
+    found, own = (tolerance.Ballot(name, sketches.read(numbers)) for name, numbers in told)
+    return audit.root == ballot.root or tolerance.near(found, own, thresholds(case.evidence.allowed))
 
 
 def _draw(case: Case) -> Iterator[str]:

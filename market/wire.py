@@ -212,7 +212,8 @@ class AuditWork(Wire):
     """An accepted task as its workers had it, but for what they answered; `run` is the number of the first run of it.
 
     For `seconds` nobody else is asked. With a `sketch_seed` the task passed its audit, in another class, and what is
-    asked for is the sketch of this class's answer.
+    asked for is the sketch of this class's answer. With a `wave_seed` its replicas were compared by sketches under it:
+    the answer has one too.
     """
 
     task: TaskId
@@ -221,6 +222,7 @@ class AuditWork(Wire):
     run: int
     seconds: float
     sketch_seed: HashField | None = None
+    wave_seed: HashField | None = None
 
 
 class AuditTold(Wire):
@@ -234,6 +236,7 @@ class AuditAnswer(Wire):
     run: int = Field(ge=0, lt=2**31)
     root: DigestField
     seconds: float = Field(default=0.0, ge=0, le=1e6)
+    sketch: NumbersFields | None = None
 
 
 class SketchAnswer(Wire):

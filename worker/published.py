@@ -96,7 +96,11 @@ def groups(
         made = None if ballot.sketch is None else sketches.read(ballot.sketch)
         said = Revealed(Digest(ballot.root or ""), ballot.determinism_class or "", made)
         cast[ballot.id] = chosen.ballot(said) if opens(offer, ballot) else None
-    return chosen.groups(cast, tolerance.read(each.model_dump() for each in allowed or ()))
+    return chosen.groups(cast, thresholds(allowed))
+
+
+def thresholds(allowed: Sequence[Thresholds] | None) -> tolerance.Allowed:
+    return tolerance.read(each.model_dump() for each in allowed or ())
 
 
 def not_sketched(

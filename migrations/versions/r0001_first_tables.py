@@ -300,6 +300,7 @@ def upgrade() -> None:
         sa.Column("determinism_class", sa.String(), nullable=False),
         sa.Column("reason", sa.String(), nullable=False),
         sa.Column("root", sa.String(), nullable=True),
+        sa.Column("sketch", sa.LargeBinary(), nullable=True),
         sa.Column("runs", sa.BigInteger(), nullable=False),
         sa.Column("auditor", sa.String(), nullable=False),
         sa.Column("claimed_until", sa.Float(precision=53), nullable=True),

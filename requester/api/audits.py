@@ -49,6 +49,7 @@ def claim(context: Here, _identity: Requester, asked: AuditAsked) -> AuditTold:
         run=claimed.run,
         seconds=claimed.seconds,
         sketch_seed=claimed.sketch_seed,
+        wave_seed=claimed.wave_seed,
     )
     return AuditTold(work=work)
 

@@ -177,8 +177,9 @@ def evidence_of(session: Session, row: Task) -> TaskEvidence:
     job = session.get_one(Job, row.job_id)
     link = secrets.of_task(Hash(row.secret), jobs.spec(job).replication.max_replicas)[-1]
     stands = audits.stands(session, job, row.round)
-    made = {} if row.allowed is None else ballots.sketches_of(session, row)
-    return evidence(row, list(waves), list(replicas), stands, link, session.get(Audit, row.id), made)
+    audit = session.get(Audit, row.id)
+    made = ballots.shown(session, row, audit)
+    return evidence(row, list(waves), list(replicas), stands, link, audit, made)
 
 
 @router.get("/{job_id}/verdicts", responses=NO_JOB)

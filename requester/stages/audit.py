@@ -18,7 +18,7 @@ from gradmarket.market.wire import hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import calibrating, copies, forget, plan, verdicts
 from gradmarket.requester.stages.ending import call_off
-from gradmarket.requester.store import accusations, audits, jobs, money, reputations
+from gradmarket.requester.store import accusations, audits, ballots, jobs, money, reputations
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked, one_at_a_time
 from gradmarket.requester.store.session import ring
@@ -89,9 +89,10 @@ def run(context: Context, task_id: str) -> float | None:
             _prove(session, job, audit, now)
             calibrating.confirm(session, job, audit, made, now)
         else:
-            _fail(context, session, job, task, audit, paid, now)
+            wrong = _wrong(session, task, audit, paid)
+            _fail(context, session, job, task, audit, wrong, now)
             _consequences(context, session, job, row, task, now)
-            copies.convicted(session, task, [replica.worker for replica in paid], now)
+            copies.convicted(session, task, [replica.worker for replica in wrong], now)
         for other in copies.followed(session, task):
             _order(session, other, 1.0, copies.ALIKE, now)
         ring(session, "aftermath", "plan", "aggregate", "settle")
@@ -105,21 +106,31 @@ def _replicas(session: Session, task: Task, state: ReplicaState) -> list[Replica
     return list(session.scalars(found.order_by(Replica.worker)))
 
 
-def _outvoted(session: Session, task: Task, root: Digest) -> list[Replica]:
-    """Rejected by a verdict for answering `root`; whose salt did not open its seal has committed to no such answer."""
+def _outvoted(session: Session, task: Task, audit: Audit) -> list[Replica]:
+    """Rejected by a verdict for the auditor's answer; whose salt did not open its seal has committed to no such one."""
     rejected = _replicas(session, task, ReplicaState.REJECTED)
-    return [replica for replica in rejected if replica.outcome == Outcome.REJECTED and replica.root == root]
+    judged = [each for each in rejected if each.outcome == Outcome.REJECTED and each.verdict_root != each.root]
+    near = ballots.near_audit(session, task, audit, judged)
+    return [replica for replica in judged if replica.root == audit.root or replica.id in near]
+
+
+def _wrong(session: Session, task: Task, audit: Audit, paid: list[Replica]) -> list[Replica]:
+    """Of those that were paid: not who answered in its own class what the auditor did, though a liar was near it."""
+    near = ballots.near_audit(session, task, audit, paid)
+    return [replica for replica in paid if replica.root == task.root or replica.id not in near]
 
 
 def _pass(session: Session, task: Task, audit: Audit, paid: list[Replica], now: float) -> None:
     move(session, audit, AuditState.PASSED, ended_at=now)
-    reputations.passed(session, [replica.operator for replica in paid], audit.determinism_class, now)
+    confirmed = [replica.operator for replica in paid if replica.root == audit.root]
+    reputations.passed(session, confirmed, audit.determinism_class, now)
     tell(session, task.job_id, "audit_passed", now, task=task.id, round=task.round)
 
 
 def _prove(session: Session, job: Job, audit: Audit, now: float) -> None:
     """The job's class, once enough operators' answers were confirmed."""
-    operators = audits.confirmed(session, audit) if job.proven_class != audit.determinism_class else ()
+    own = audit.determinism_class == job.determinism_class
+    operators = audits.confirmed(session, audit) if own and job.proven_class != job.determinism_class else ()
     if classes.proven(operators):
         job.proven_class = audit.determinism_class
         found = {"determinism_class": job.proven_class, "operators": sorted(operators)}
@@ -127,23 +138,24 @@ def _prove(session: Session, job: Job, audit: Audit, now: float) -> None:
 
 
 def _fail(
-    context: Context, session: Session, job: Job, task: Task, audit: Audit, paid: list[Replica], now: float
+    context: Context, session: Session, job: Job, task: Task, audit: Audit, wrong: list[Replica], now: float
 ) -> None:
-    """The task is revoked, its operators lose their records, and who answered as the auditor did is paid."""
+    """The task is revoked, the operators of `wrong` lose their records, and who answered as the auditor did is paid."""
     move(session, audit, AuditState.FAILED, ended_at=now)
     move(session, task, TaskState.REVOKED, reason="an audit found another gradient")
-    operators = sorted({replica.operator for replica in paid})
+    operators = sorted({replica.operator for replica in wrong})
     others = audits.spared(session, operators)  # tasks are locked before accounts and records
     reputations.failed(session, operators, audit.determinism_class, now)
-    lost = money.revoke(session, task, paid)
-    accusations.bring(session, job, task, paid, audit.root or "", now)
-    right = _outvoted(session, task, Digest(audit.root or ""))
+    lost = money.revoke(session, task, wrong)
+    accusations.bring(session, job, task, wrong, audit.root or "", now)
+    right = _outvoted(session, task, audit)
     for replica in right:
         _vindicate(context, session, job, task, replica, now)
-    reputations.passed(session, [replica.operator for replica in right], audit.determinism_class, now)
+    confirmed = [replica.operator for replica in right if replica.root == audit.root]
+    reputations.passed(session, confirmed, audit.determinism_class, now)
     for other in others:
         _order(session, other, 1.0, REOPENED, now)
-    found = {"workers": [replica.worker for replica in paid], "vindicated": [replica.worker for replica in right]}
+    found = {"workers": [replica.worker for replica in wrong], "vindicated": [replica.worker for replica in right]}
     tell(session, job.id, "audit_failed", now, task=task.id, round=task.round, used=task.used, lost=lost, **found)
 
 

@@ -8,17 +8,17 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from gradmarket.market.errors import Conflict, NotFound
-from gradmarket.market.rules import auditing
+from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.rules import auditing, sketches
 from gradmarket.market.terms import AuditState, Hash
 from gradmarket.market.wire import AuditAnswer
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import calibrating
-from gradmarket.requester.store import audits
+from gradmarket.requester.store import audits, ballots
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Audit, Job, Task, TrustedRun
+from gradmarket.requester.store.tables import Audit, Job, Task, TrustedRun, Wave
 from gradmarket.requester.store.transitions import move
 
 
@@ -26,7 +26,7 @@ from gradmarket.requester.store.transitions import move
 class Claimed:
     """What is to be run again, first as run `run`; for `seconds` nobody else is asked.
 
-    With a `sketch_seed`: what is asked for is a sketch under it.
+    With a `sketch_seed`: what is asked for is a sketch under it. With a `wave_seed`: a sketch under it too.
     """
 
     task: str
@@ -35,6 +35,7 @@ class Claimed:
     run: int
     seconds: float
     sketch_seed: Hash | None = None
+    wave_seed: Hash | None = None
 
 
 def claim(context: Context, auditor: str, determinism_class: str) -> Claimed | None:
@@ -48,7 +49,14 @@ def claim(context: Context, auditor: str, determinism_class: str) -> Claimed | N
         task = session.get_one(Task, found.task_id)
         seconds = float(task.offer["lease_seconds"])
         found.auditor, found.claimed_until = auditor, now + seconds
-        return Claimed(task.id, task.job_id, task.offer, found.runs, seconds)
+        return Claimed(task.id, task.job_id, task.offer, found.runs, seconds, wave_seed=_wave_seed(session, task))
+
+
+def _wave_seed(session: Session, task: Task) -> Hash | None:
+    """Under which its replicas sketched; none where their roots were compared."""
+    if task.allowed is None:
+        return None
+    return Hash(session.get_one(Wave, (task.id, task.wave)).seed)
 
 
 def _to_calibrate(session: Session, run: TrustedRun) -> Claimed:
@@ -78,6 +86,7 @@ def answer(context: Context, task_id: str, said: AuditAnswer) -> bool:
 
 def _take(context: Context, session: Session, task: Task, audit: Audit, said: AuditAnswer) -> bool:
     found = auditing.passes(task.root or "", said.root, audit.root)
+    audit.sketch = _sketch(session, task, said)
     audit.runs += 1
     audit.root, audit.seconds = said.root, said.seconds
     session.flush()
@@ -88,3 +97,12 @@ def _take(context: Context, session: Session, task: Task, audit: Audit, said: Au
     move(session, audit, AuditState.ANSWERED, claimed_until=None)
     ring(session, "audit")
     return False
+
+
+def _sketch(session: Session, task: Task, said: AuditAnswer) -> bytes | None:
+    """As it is kept. Raises Refused where the task's replicas were compared otherwise, or it is of other tensors."""
+    names = None if task.allowed is None else ballots.names(session.get_one(Job, task.job_id))
+    told = None if said.sketch is None else said.sketch.keys()
+    if told != (None if names is None else set(names)):
+        raise Refused("the answer has no sketch of just the tensors that an answer in this job has")
+    return None if said.sketch is None or names is None else sketches.pack(sketches.read(said.sketch), names)

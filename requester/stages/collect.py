@@ -78,7 +78,7 @@ def reveal(context: Context, session: Session, worker: Address, said: Reveal) ->
     """COMMITTED -> REVEALED where salt and root open the seal, else REJECTED with that as the evidence; then judged."""
     replica, task = held(session, worker, said.replica, said.fence)
     if replica.salt is not None:
-        if (replica.salt, replica.root) != (said.salt, said.root):
+        if (replica.salt, replica.root) != (said.salt, said.root) or not _same_sketch(session, replica, said):
             raise Conflict("something else was revealed for this replica")
         return
     if replica.state == ReplicaState.COMMITTED and task.state != TaskState.REVEALING:
@@ -91,6 +91,14 @@ def reveal(context: Context, session: Session, worker: Address, said: Reveal) ->
     reason = "" if opened else "salt and root do not open the commitment"
     move(session, replica, state, salt=said.salt, root=said.root, reason=reason, **made)
     judge.advance(context, session, task)
+
+
+def _same_sketch(session: Session, replica: Replica, said: Reveal) -> bool:
+    if said.sketch is None or replica.sketch_signature is None:
+        return (said.sketch is None) == (replica.sketch_signature is None)
+    names = ballots.names(session.get_one(Job, replica.job_id))
+    told = said.sketch.numbers
+    return told.keys() == set(names) and b"".join(told[name] for name in names) == replica.sketch
 
 
 def _sketched(context: Context, session: Session, task: Task, replica: Replica, said: Reveal) -> dict[str, bytes]:

@@ -28,10 +28,10 @@ def seed_of(job: Job) -> Hash:
 
 
 def operators(session: Session, tasks: Sequence[Task]) -> tuple[frozenset[str], ...]:
-    """Who agreed on each accepted task's answer."""
-    paid = select(Replica.task_id, Replica.operator).where(
-        Replica.task_id.in_([task.id for task in tasks]), Replica.state == ReplicaState.PAYABLE
-    )
+    """Who answered with each accepted task's payload: who was only near it gave another answer, that nobody merges."""
+    theirs = (Replica.task_id.in_([task.id for task in tasks]), Replica.state == ReplicaState.PAYABLE)
+    paid = select(Replica.task_id, Replica.operator).join(Task, Task.id == Replica.task_id)
+    paid = paid.where(*theirs, Replica.root == Task.root)
     found: dict[str, set[str]] = {task.id: set() for task in tasks}
     for task_id, operator in session.execute(paid):
         found[task_id].add(operator)

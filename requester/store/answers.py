@@ -38,7 +38,7 @@ def copies(session: Session, worker: str) -> int:
     other = aliased(Task)
     another = exists().where(other.job_id == Task.job_id, other.root == Task.root, other.id != Task.id)
     paid = select(func.count()).select_from(Replica).join(Task, Task.id == Replica.task_id)
-    theirs = paid.where(Replica.worker == worker, Replica.state == ReplicaState.PAYABLE)
+    theirs = paid.where(Replica.worker == worker, Replica.state == ReplicaState.PAYABLE, Replica.root == Task.root)
     return session.scalar(theirs.where(Task.state == TaskState.REVOKED, another.where(other.state.in_(ACCEPTED)))) or 0
 
 

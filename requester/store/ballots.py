@@ -1,6 +1,7 @@
 """What replicas revealed, as the job's verifier compares it, and the thresholds that sketches were judged by."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import Any
 
@@ -14,7 +15,7 @@ from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
 from gradmarket.market.terms import Digest, ReplicaId, ReplicaState
 from gradmarket.requester.store import calibrations, jobs
 from gradmarket.requester.store.facts import layout_of
-from gradmarket.requester.store.tables import Job, Replica, Task
+from gradmarket.requester.store.tables import Audit, Job, Replica, Task
 
 
 def names(job: Job) -> list[str]:
@@ -51,6 +52,37 @@ def _allowed(session: Session, task: Task, replicas: Iterable[Replica]) -> Allow
     known = calibrations.allowed(session, session.get_one(Job, task.job_id))
     pairs = combinations_with_replacement(sorted({replica.determinism_class for replica in replicas}), 2)
     return {classes: known[classes] for classes in pairs if classes in known}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The sketches of a task's replicas, by their ids, and of what an audit found."""
+
+    replicas: Mapping[str, Sketch]
+    audit: Sketch | None
+
+
+def shown(session: Session, task: Task, audit: Audit | None) -> Shown:
+    """None of any where the task's roots were compared."""
+    if task.allowed is None:
+        return Shown({}, None)
+    return Shown(sketches_of(session, task), None if audit is None else _found(session, task, audit))
+
+
+def _found(session: Session, task: Task, audit: Audit) -> Sketch | None:
+    named = names(session.get_one(Job, task.job_id))
+    return None if audit.sketch is None else sketches.unpack(audit.sketch, named)
+
+
+def near_audit(session: Session, task: Task, audit: Audit, replicas: Collection[Replica]) -> set[str]:
+    """The replicas whose sketches are within the task's thresholds of the auditor's; none where roots were compared."""
+    known = shown(session, task, audit) if replicas else Shown({}, None)
+    if task.allowed is None or known.audit is None:
+        return set()
+    made, allowed = known.replicas, tolerance.read(task.allowed)
+    found = tolerance.Ballot(audit.determinism_class, known.audit)
+    cast = {each.id: tolerance.Ballot(each.determinism_class, made[each.id]) for each in replicas if each.id in made}
+    return {id_ for id_, ballot in cast.items() if tolerance.near(ballot, found, allowed)}
 
 
 def mixable(session: Session, job: Job) -> frozenset[Classes]:

@@ -32,8 +32,17 @@ class SimAuditor:
         """Runs the task once, after so many runs; whether it is to do so again."""
         if claimed.sketch_seed is not None:
             return calibrating.answer(self.floor.context, claimed.task, self.sketched(claimed, again))
-        said = AuditAnswer(auditor=self.name, run=claimed.run + again, root=self.find(claimed), seconds=1.0)
+        found = {"root": self.find(claimed), "sketch": self.beside(claimed)}
+        said = AuditAnswer(auditor=self.name, run=claimed.run + again, seconds=1.0, **found)
         return auditors.answer(self.floor.context, claimed.task, said)
+
+    def beside(self, claimed: Claimed) -> dict[str, bytes] | None:
+        """The sketch of its answer, where the replicas were compared by theirs."""
+        if claimed.wave_seed is None:
+            return None
+        offer = OfferFields.model_validate(claimed.offer)
+        payload = self.computer.compute(offer)
+        return sketches.tell(sketches.of_payload(LAYOUT, payload, codec("fp32"), offer.seed, claimed.wave_seed))
 
     def sketched(self, claimed: Claimed, again: int = 0, **changes: Any) -> SketchAnswer:
         """What it says of a task to calibrate with; `changes` are what somebody else would say instead."""

@@ -1,9 +1,12 @@
-"""How times, hashes and amounts are written, and what a page of a list looks like."""
+"""How times, hashes, sketches and amounts are written, and what a page of a list looks like."""
 
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
 from pydantic import BaseModel
+
+from gradmarket.market.rules import sketches
+from gradmarket.market.rules.sketch import Sketch
 
 Item = TypeVar("Item")
 
@@ -21,6 +24,11 @@ def time(seconds: float | None) -> str | None:
 
 def hexed(value: bytes | None) -> str | None:
     return None if value is None else "0x" + value.hex()
+
+
+def sketch_view(sketch: Sketch | None) -> dict[str, str] | None:
+    """By tensor, its 64 float32 little-endian."""
+    return None if sketch is None else {name: f"0x{told.hex()}" for name, told in sketches.tell(sketch).items()}
 
 
 def amount(units: int, unit: str) -> str:

@@ -1,15 +1,14 @@
 """A task, its waves and replicas, and the verdicts on them."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel
 
-from gradmarket.market.rules import sketches
 from gradmarket.market.rules.sketch import Sketch
 from gradmarket.market.terms import Hash, ReplicaState, TaskState
-from gradmarket.requester.api.views.forms import hexed, time
+from gradmarket.requester.api.views.forms import hexed, sketch_view, time
 from gradmarket.requester.api.views.trust import AuditView, audit_view
+from gradmarket.requester.store.ballots import Shown
 from gradmarket.requester.store.tables import Audit, Replica, Task, Wave
 
 DECIDED: Final = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.REVOKED)
@@ -60,16 +59,12 @@ def replica_view(row: Replica, shown: bool, sketch: Sketch | None) -> ReplicaVie
         salt=hexed(row.salt) if shown else None,
         root=row.root if shown else None,
         determinism_class=row.determinism_class if shown else None,
-        sketch=_told(sketch) if shown and sketch is not None else None,
+        sketch=sketch_view(sketch) if shown else None,
         sketch_signature=hexed(row.sketch_signature) if shown else None,
         outcome=row.outcome,
         verdict_root=row.verdict_root if shown else None,
         verdict_signature=hexed(row.verdict_signature) if shown else None,
     )
-
-
-def _told(sketch: Sketch) -> dict[str, str]:
-    return {name: f"0x{numbers.hex()}" for name, numbers in sketches.tell(sketch).items()}
 
 
 class WaveView(BaseModel):
@@ -176,9 +171,9 @@ def evidence(
     stands: bool,
     link: Hash,
     audit: Audit | None,
-    made: Mapping[str, Sketch],
+    made: Shown,
 ) -> TaskEvidence:
-    """`stands`: nothing of the task's round is asked of anybody again (store.audits); `made`: by replica."""
+    """`stands`: nothing of the task's round is asked of anybody again (store.audits)."""
     rate, over = row.plan.get("audit", 0.0), row.state in STANDING
     shown = stands or (row.state == TaskState.ACCEPTED and not rate)
     return TaskEvidence(
@@ -188,14 +183,14 @@ def evidence(
         offer_signature=hexed(row.offer_signature),
         waves=[wave_view(wave) for wave in waves],
         replicas=[
-            replica_view(replica, shown, made.get(replica.id))
+            replica_view(replica, shown, made.replicas.get(replica.id))
             for replica in replicas
             if shown or not _at_work(row, replica)
         ],
         allowed=[AllowedView(**pair) for pair in row.allowed] if shown and row.allowed is not None else None,
         plan=PlanView(**row.plan) if over else None,
         audit_link=hexed(link) if over else None,
-        audit=audit_view(audit, stands) if audit is not None and over else None,
+        audit=audit_view(audit, stands, found=made.audit) if audit is not None and over else None,
     )
 
 

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from pydantic import BaseModel
 
+from gradmarket.market.rules.sketch import Sketch
 from gradmarket.market.terms import AccusationState, AuditState
-from gradmarket.requester.api.views.forms import hexed, time
+from gradmarket.requester.api.views.forms import hexed, sketch_view, time
 from gradmarket.requester.store import reputations
 from gradmarket.requester.store.tables import Accusation, Audit, Reputation
 
@@ -45,14 +46,19 @@ class AuditView(BaseModel):
     reason: str
     determinism_class: str
     root: str | None
+    sketch: dict[str, str] | None
+    """Of what was found, under the wave's seed, with the root; in the task's evidence, where sketches were compared."""
     runs: int
     seconds: float | None
     ended_at: str | None
     accusations: list[AccusationView]
 
 
-def audit_view(row: Audit, stands: bool, accusations: Iterable[Accusation] = ()) -> AuditView:
+def audit_view(
+    row: Audit, stands: bool, accusations: Iterable[Accusation] = (), found: Sketch | None = None
+) -> AuditView:
     """`stands`: no other attempt at the task can follow."""
+    told = stands or row.state == AuditState.PASSED
     return AuditView(
         task=row.task_id,
         round=row.round,
@@ -60,7 +66,8 @@ def audit_view(row: Audit, stands: bool, accusations: Iterable[Accusation] = ())
         rate=row.rate,
         reason=row.reason,
         determinism_class=row.determinism_class,
-        root=row.root if stands or row.state == AuditState.PASSED else None,
+        root=row.root if told else None,
+        sketch=sketch_view(found) if told else None,
         runs=row.runs,
         seconds=row.seconds,
         ended_at=time(row.ended_at),

@@ -24,6 +24,8 @@ class Audit(Base):
     reason: Mapped[str]
     root: Mapped[str | None]
     """The payload root that the auditor found last."""
+    sketch: Mapped[bytes | None] = mapped_column(deferred=True)
+    """Of that payload under the wave's seed, kept as replicas' are; where the job compares sketches."""
     runs: Mapped[int] = mapped_column(default=0)
     auditor: Mapped[str] = mapped_column(default="")
     claimed_until: Mapped[float | None]
