@@ -95,11 +95,12 @@ def answer(context: Context, task_id: str, said: SketchAnswer) -> bool:
     """
     now = context.clock()
     with context.begin() as session:
-        if session.get(TrustedRun, (task_id, said.determinism_class)) is None:
+        run = session.get(TrustedRun, (task_id, said.determinism_class))
+        if run is None:
             raise NotFound(f"no run of task {task_id[:80]} was claimed in this class")
         task = locked(session, Task, task_id)
-        run, job = trusted_runs.held(session, task_id, said.determinism_class), session.get_one(Job, task.job_id)
-        assert run is not None  # never deleted
+        session.refresh(run)
+        job = session.get_one(Job, task.job_id)
         if run.ended_at is not None or said.run < run.runs:
             if run.root != said.root or run.sketch not in (None, _packed(job, said)):
                 raise Conflict(f"run {run.runs - 1} of the task in this class found something else")
