@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 
+from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.payload import Layout, read_tensors
@@ -17,6 +18,14 @@ BYTES: Final = WIDTH * STORED.itemsize
 """Of one tensor's numbers."""
 TENSORS: Final = 1024
 """Of an answer that may be sketched: its reveal stays within what one request may hold."""
+
+
+def check(layout: Layout) -> None:
+    """Raises JobRefused where answers have too many tensors for a reveal."""
+    tensors = len(layout.entries)
+    if tensors > TENSORS:
+        most = f"{tensors} tensors, and a sketch has {TENSORS} at most: take the verifier exact"
+        raise JobRefused("verifier", f"an answer has {most}")
 
 
 def of_payload(layout: Layout, data: Bytes, codec: Codec, task_seed: bytes, seed: Hash) -> dict[str, Numbers]:

@@ -15,7 +15,6 @@ from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merge import Move, begin
 from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.gradient.payload import Layout
 from gradmarket.market.job import JobSpec, Publication, ReadyModel, canonical
 from gradmarket.market.model import tensors
 from gradmarket.market.rules import payment, sketches
@@ -144,7 +143,8 @@ def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication,
     dataset.check(context.blobs, context.modelling, spec, manifest)
     model = _model(context, spec, manifest)
     dataset.check_inputs(manifest, model.inputs)
-    _sketchable(spec, model.layout)
+    if spec.verifier.sketched:
+        sketches.check(model.layout)
     memory = begin(model.layout, tensors.unpack(context.blobs.read(model.parameters)), move_of(spec)).memory
     publication = Publication(
         job=job_id,
@@ -162,13 +162,6 @@ def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication,
         memory=context.blobs.put(tensors.pack(memory)),
     )
     return publication, facts
-
-
-def _sketchable(spec: JobSpec, layout: Layout) -> None:
-    tensors = len(layout.entries)
-    if spec.verifier.sketched and tensors > sketches.TENSORS:
-        most = f"{tensors} tensors, of which a sketch has {sketches.TENSORS} at most: use the verifier exact"
-        raise JobRefused("verifier", f"an answer has {most}")
 
 
 def _model(context: Context, spec: JobSpec, manifest: Manifest) -> Model:

@@ -89,3 +89,48 @@ def test_the_leading_class_counts_separate_parties_not_identities() -> None:
     honest = [("slow", candidate(n).party) for n in (20, 21)]
     assert leading_class([*sybils, *honest], ("payout",)) == ("slow", 2)
     assert leading_class([], ("payout",)) is None
+
+
+MIXABLE = frozenset({("cpu", "gpu"), ("gpu", "tpu")})
+
+
+def of(determinism_class: str, number: int) -> Candidate:
+    return replace(candidate(number), determinism_class=determinism_class)
+
+
+@pytest.mark.parametrize(
+    ("name", "at_work", "mixable", "may"),
+    [
+        ("gpu", (), frozenset(), False),
+        ("gpu", (), MIXABLE, True),
+        ("tpu", (), MIXABLE, False),
+        ("gpu", ("cpu",), MIXABLE, True),
+        ("tpu", ("gpu",), MIXABLE, False),
+        ("cpu", ("gpu",), MIXABLE, True),
+    ],
+)
+def test_a_class_is_mixed_in_only_where_it_can_be_compared_with_all(
+    name: str, at_work: tuple[str, ...], mixable: assignment.Mixable, may: bool
+) -> None:
+    reason = why_not(of(name, 1), replace(OPENING, at_work=at_work, mixable=mixable))
+    assert reason is (None if may else Reason.OTHER_CLASS)
+
+
+@given(st.lists(st.sampled_from(["cpu", "gpu", "tpu"]), min_size=1, max_size=8), st.integers(0, 2**32))
+def test_any_two_that_are_drawn_can_be_compared_and_no_full_draw_is_missed(classes: list[str], seed: int) -> None:
+    opening = replace(OPENING, determinism_class="gpu", mixable=MIXABLE)
+    candidates = [of(name, number) for number, name in enumerate(classes, 1)]
+    chosen = draw(Hash(seed.to_bytes(32, "big")), candidates, opening, 3)
+    drawn = {one.determinism_class for one in chosen}
+    assert not {"cpu", "tpu"} <= drawn
+    possible = max(classes.count("gpu") + classes.count(other) for other in ("cpu", "tpu"))
+    assert len(chosen) == min(3, possible)
+
+
+def test_the_leading_class_counts_those_beside_it() -> None:
+    parties = [("cpu", candidate(1).party), ("gpu", candidate(2).party), ("tpu", candidate(3).party)]
+    parties.append(("tpu", candidate(4).party))
+    assert leading_class(parties, ("payout",)) == ("tpu", 2)
+    assert leading_class(parties, ("payout",), MIXABLE) == ("tpu", 3)
+    assert leading_class(parties, ("payout",), frozenset({("cpu", "gpu")})) == ("cpu", 2)
+    assert leading_class([], ("payout",), MIXABLE) is None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from eth_keys.datatypes import PrivateKey
 from onchain import NewKey
@@ -9,18 +10,20 @@ from stranger import other
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Commitment, Offer
+from gradmarket.market.rules import secrets
 from gradmarket.market.rules.secrets import digest_of, seal
 from gradmarket.market.signing import Domain, address_of, digest, sign
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
-from gradmarket.market.wire import Lease, OfferFields, VerdictTold, hash_of
+from gradmarket.market.wire import Lease, OfferFields, SketchMade, VerdictTold, hash_of
 from gradmarket.worker.held import Held, prepare
-from gradmarket.worker.published import Ballot, Evidence, Wave, unproven
+from gradmarket.worker.published import Ballot, Evidence, Thresholds, Wave, unproven
 from gradmarket.worker.records import Record
 
 DOMAIN = Domain(1, Address("0x000000000000000000000000000000000000dEaD"), Hash(bytes(32)))
 TRUE = Digest("blake3:" + "22" * 32)
 ZERO = Hash(bytes(32))
-OFFER = Offer(1, ZERO, 0, 0, 0, ZERO, ZERO, Units(7), ZERO, 60, 30, 30)
+LINKS = secrets.of_task(ZERO, 3)
+OFFER = Offer(1, ZERO, 0, 0, 0, ZERO, ZERO, Units(7), secrets.anchor_of_task(ZERO, 3), 60, 30, 30)
 NAME = digest(DOMAIN, OFFER)
 JOB = JobSpec.model_validate(
     {
@@ -31,6 +34,16 @@ JOB = JobSpec.model_validate(
         "optimizer": {"name": "sgd", "lr": 0.1},
         "rounds": 1,
         "price": "7",
+    }
+)
+
+
+TOLERANT = JobSpec.model_validate(
+    JOB.model_dump(mode="json")
+    | {
+        "verifier": {"name": "tolerance"},
+        "audit": {"probability": 0.5},
+        "replication": {"replicas": 3, "max_replicas": 3},
     }
 )
 
@@ -57,8 +70,11 @@ def told(ballots: list[Ballot]) -> Evidence:
 
 @pytest.fixture
 def rejected(new_key: NewKey) -> Record:
-    """This worker's record of an answer that was rejected."""
-    key = new_key()
+    return rejection(new_key())
+
+
+def rejection(key: PrivateKey) -> Record:
+    """A worker's record of an answer that was rejected."""
     fields = OfferFields(**{name: getattr(OFFER, name) for name in OFFER.__slots__})
     lease = Lease(
         replica=ReplicaId("r-0"),
@@ -139,3 +155,84 @@ def test_evidence_that_proves_nothing_is_found_out(
     loser = ballot(new_key(), Digest("blake3:" + "33" * 32), 2)
     evidence = told([ballot(new_key(), TRUE, 0), ballot(new_key(), TRUE, 1), loser])
     assert why in unproven(DOMAIN, rejected, change(evidence), JOB)
+
+
+# where sketches are compared
+
+ALLOWED = (Thresholds(classes=("cpu", "gpu"), tau={"w": 1e-4}),)
+
+
+def numbers(factor: float) -> dict[str, bytes]:
+    return {"w": (np.arange(1, 65, dtype=np.float32) * np.float32(factor)).tobytes()}
+
+
+@pytest.fixture
+def vote(new_key: NewKey) -> tuple[Record, Evidence, dict[Address, PrivateKey]]:
+    """A worker's record of a rejection, what the market publishes of it, and everybody's keys."""
+    keys = {address_of(key): key for key in (new_key(), new_key(), new_key())}
+    own_key, *others = keys.values()
+    record = rejection(own_key)
+    assert record.prepared is not None
+    mine = ballot(own_key, record.prepared.root, 0, Hash(record.prepared.salt))
+    evidence = told([mine, ballot(others[0], TRUE, 1), ballot(others[1], Digest("blake3:" + "33" * 32), 2)])
+    seed = secrets.wave_seed(LINKS[0], Hash(evidence.waves[0].commitments))
+    cast = zip(evidence.replicas, (("cpu", 1.01), ("cpu", 1.0), ("gpu", 1.00001)), strict=True)
+    shown = tuple(drawn(keys[each.worker], each, seed, name, factor) for each, (name, factor) in cast)
+    waves = (evidence.waves[0].model_copy(update={"secret": LINKS[0], "seed": seed}),)
+    return record, other(evidence, replicas=shown, waves=waves, allowed=ALLOWED), keys
+
+
+def drawn(key: PrivateKey, of: Ballot, seed: Hash, determinism_class: str, factor: float) -> Ballot:
+    """The ballot with a sketch that its worker signed."""
+    made = SketchMade(numbers=numbers(factor), determinism_class=determinism_class, signature=bytes(65))
+    signature = sign(key, digest(DOMAIN, made.struct(NAME, of.worker, seed)))
+    return other(of, sketch=made.numbers, determinism_class=determinism_class, sketch_signature=signature)
+
+
+Vote = tuple[Record, Evidence, dict[Address, PrivateKey]]
+
+
+def with_own(found: Evidence, **changes: object) -> Evidence:
+    own, *others = found.replicas
+    return other(found, replicas=(other(own, **changes), *others))
+
+
+def near_them(found: Evidence, keys: dict[Address, PrivateKey]) -> Evidence:
+    """It answered as the others did, and the market says that it did not."""
+    own, *others = found.replicas
+    seed = found.waves[0].seed
+    return other(found, replicas=(drawn(keys[own.worker], own, Hash(seed or b""), "gpu", 1.00002), *others))
+
+
+SKETCH_LIES: list[tuple[Callable[[Evidence, dict[Address, PrivateKey]], Evidence], str]] = [
+    (near_them, "the winners answered as this worker did"),
+    (lambda found, _: with_own(found, sketch=None), "own sketch is not shown"),
+    (lambda found, _: with_own(found, sketch=numbers(2.0)), "r-0: its sketch is not signed"),
+    (lambda found, _: with_own(found, determinism_class="tpu"), "r-0: its sketch is not signed"),
+    (lambda found, _: other(found, allowed=()), "1 of 3 that committed agree"),
+    (
+        lambda found, _: other(found, allowed=(Thresholds(classes=("cpu", "gpu"), tau={"w": 0.5}),)),
+        "no calibration gives the thresholds",
+    ),
+    (
+        lambda found, _: other(found, waves=(other(found.waves[0], seed=Hash(b"s" * 32)),)),
+        "the seed of its sketches is another",
+    ),
+    (
+        lambda found, _: other(found, waves=(other(found.waves[0], secret=Hash(b"s" * 32)),)),
+        "the seed of its sketches is another",
+    ),
+]
+
+
+def test_a_quorum_of_two_classes_proves_a_rejection(vote: Vote) -> None:
+    record, evidence, _ = vote
+    assert unproven(DOMAIN, record, evidence, TOLERANT) == ""
+
+
+@pytest.mark.parametrize(("change", "why"), SKETCH_LIES)
+def test_evidence_of_sketches_that_proves_nothing_is_found_out(
+    vote: Vote, change: Callable[[Evidence, dict[Address, PrivateKey]], Evidence], why: str
+) -> None:
+    record, evidence, keys = vote
+    assert why in unproven(DOMAIN, record, change(evidence, keys), TOLERANT)
