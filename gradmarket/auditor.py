@@ -72,22 +72,20 @@ class Auditor:
             payload, seconds = self._bench.work(self._publication(work), work.offer.struct())
             said = AuditAnswer(auditor=self._name, run=work.run + runs - 1, root=root(payload), seconds=seconds)
             if not self._answer(work, payload, said):
-                return Done(work.task, said.root, runs, seconds, work.sketch_seed is not None)
+                return Done(work.task, said.root, runs, seconds, work.calibrates)
             self._runner.close()
             self._bench = self._fresh()
         raise Refused(f"{TRIES} runs of {work.task} gave no answer twice: this machine is not fit to audit")
 
     def _answer(self, work: AuditWork, payload: bytes, said: AuditAnswer) -> bool:
         """Whether the task is to be run once more."""
-        seed = work.sketch_seed or work.wave_seed
-        if seed is None:
+        if work.wave_seed is None:
             return self._market.answer_audit(work.task, said)
-        made = sketches.tell(self._bench.sketch(self._publication(work), work.offer.struct(), payload, seed))
-        if work.sketch_seed is None:
+        made = sketches.tell(self._bench.sketch(self._publication(work), work.offer.struct(), payload, work.wave_seed))
+        if not work.calibrates:
             return self._market.answer_audit(work.task, said.model_copy(update={"sketch": made}))
-        fields = said.model_dump() | {"sketch": made, "sketch_seed": seed}
-        sketched = SketchAnswer(**fields, determinism_class=self.determinism_class)
-        return self._market.answer_sketch(work.task, sketched)
+        fields = said.model_dump() | {"sketch": made, "determinism_class": self.determinism_class}
+        return self._market.answer_sketch(work.task, SketchAnswer(**fields))
 
     def _publication(self, work: AuditWork) -> Publication:
         """The one that the offer names. Raises Refused where the service publishes another."""

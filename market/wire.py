@@ -211,9 +211,8 @@ class AuditAsked(Wire):
 class AuditWork(Wire):
     """An accepted task as its workers had it, but for what they answered; `run` is the number of the first run of it.
 
-    For `seconds` nobody else is asked. With a `sketch_seed` the task passed its audit, in another class, and what is
-    asked for is the sketch of this class's answer. With a `wave_seed` its replicas were compared by sketches under it:
-    the answer has one too.
+    For `seconds` nobody else is asked. With a `wave_seed` its replicas were compared by sketches under it, and the answer
+    has one too. Where it `calibrates` the task passed its audit, in another class, and a `SketchAnswer` is asked for.
     """
 
     task: TaskId
@@ -221,8 +220,8 @@ class AuditWork(Wire):
     offer: OfferFields
     run: int
     seconds: float
-    sketch_seed: HashField | None = None
     wave_seed: HashField | None = None
+    calibrates: bool = False
 
 
 class AuditTold(Wire):
@@ -240,13 +239,12 @@ class AuditAnswer(Wire):
 
 
 class SketchAnswer(Wire):
-    """What one run of a task that passed its audit found in another class, and its sketch under the seed asked for."""
+    """What one run of a task that passed its audit found in another class, and its sketch under the wave's seed."""
 
     auditor: str = Field(min_length=1, max_length=100, pattern=NO_NUL)
     determinism_class: str = Field(max_length=200, pattern=NO_NUL)
     run: int = Field(ge=0, lt=2**31)
     root: DigestField
-    sketch_seed: HashField
     sketch: NumbersFields
     seconds: float = Field(default=0.0, ge=0, le=1e6)
 

@@ -16,9 +16,8 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
-from gradmarket.market.terms import CalibrationState, Hash
+from gradmarket.market.terms import CalibrationState
 
 MARGIN: Final = 10.0
 LEAST: Final = 1e-6
@@ -77,11 +76,6 @@ class Evidence:
         within = {name: APART if np.isnan(value) else min(APART, float(value)) for name, value in deviations.items()}
         largest = {name: max(value, self.largest.get(name, 0.0)) for name, value in within.items()}
         return Evidence(self.runs + 1, largest)
-
-
-def seed(link: Hash, offer: Hash) -> Hash:
-    """What a task's trusted runs are sketched under: of the link that drew its audit, and open to no worker before."""
-    return tagged("calibrate", link, offer)
 
 
 def calibrate(observations: Iterable[Observation], codec: str) -> dict[Classes, Evidence]:

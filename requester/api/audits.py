@@ -48,8 +48,8 @@ def claim(context: Here, _identity: Requester, asked: AuditAsked) -> AuditTold:
         offer=offer,
         run=claimed.run,
         seconds=claimed.seconds,
-        sketch_seed=claimed.sketch_seed,
         wave_seed=claimed.wave_seed,
+        calibrates=claimed.calibrates,
     )
     return AuditTold(work=work)
 

@@ -73,7 +73,7 @@ def run(context: Context, task_id: str) -> float | None:
 
     One at a time: a failed audit reaches into other jobs, and two of them would wait for each other.
     """
-    now, made = context.clock(), calibrating.sketched(context, task_id)
+    now = context.clock()
     with context.begin() as session:
         one_at_a_time(session, TOPIC)
         its_job = session.get_one(Task, task_id).job_id
@@ -87,7 +87,7 @@ def run(context: Context, task_id: str) -> float | None:
         if audit.root == task.root:
             _pass(session, task, audit, paid, now)
             _prove(session, job, audit, now)
-            calibrating.confirm(session, job, audit, made, now)
+            calibrating.confirm(session, job, audit, now)
         else:
             wrong = _wrong(session, task, audit, paid)
             _fail(context, session, job, task, audit, wrong, now)

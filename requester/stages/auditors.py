@@ -18,7 +18,7 @@ from gradmarket.requester.store import audits, ballots
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Audit, Job, Task, TrustedRun, Wave
+from gradmarket.requester.store.tables import Audit, Job, Task, Wave
 from gradmarket.requester.store.transitions import move
 
 
@@ -26,7 +26,7 @@ from gradmarket.requester.store.transitions import move
 class Claimed:
     """What is to be run again, first as run `run`; for `seconds` nobody else is asked.
 
-    With a `sketch_seed`: what is asked for is a sketch under it. With a `wave_seed`: a sketch under it too.
+    With a `wave_seed`: the answer has a sketch under it. `calibrates`: it passed its audit, in another class.
     """
 
     task: str
@@ -34,8 +34,8 @@ class Claimed:
     offer: dict[str, Any]
     run: int
     seconds: float
-    sketch_seed: Hash | None = None
     wave_seed: Hash | None = None
+    calibrates: bool = False
 
 
 def claim(context: Context, auditor: str, determinism_class: str) -> Claimed | None:
@@ -45,11 +45,15 @@ def claim(context: Context, auditor: str, determinism_class: str) -> Claimed | N
         found = audits.next_due(session, determinism_class, now)
         if found is None:
             run = calibrating.claim(session, auditor, determinism_class, now)
-            return None if run is None else _to_calibrate(session, run)
+            return None if run is None else _claimed(session, session.get_one(Task, run.task_id), run.runs, True)
         task = session.get_one(Task, found.task_id)
-        seconds = float(task.offer["lease_seconds"])
-        found.auditor, found.claimed_until = auditor, now + seconds
-        return Claimed(task.id, task.job_id, task.offer, found.runs, seconds, wave_seed=_wave_seed(session, task))
+        found.auditor, found.claimed_until = auditor, now + task.offer["lease_seconds"]
+        return _claimed(session, task, found.runs)
+
+
+def _claimed(session: Session, task: Task, runs: int, calibrates: bool = False) -> Claimed:
+    seconds, seed = float(task.offer["lease_seconds"]), _wave_seed(session, task)
+    return Claimed(task.id, task.job_id, task.offer, runs, seconds, seed, calibrates)
 
 
 def _wave_seed(session: Session, task: Task) -> Hash | None:
@@ -57,12 +61,6 @@ def _wave_seed(session: Session, task: Task) -> Hash | None:
     if task.allowed is None:
         return None
     return Hash(session.get_one(Wave, (task.id, task.wave)).seed)
-
-
-def _to_calibrate(session: Session, run: TrustedRun) -> Claimed:
-    task, job = session.get_one(Task, run.task_id), session.get_one(Job, run.job_id)
-    seconds = float(task.offer["lease_seconds"])
-    return Claimed(task.id, job.id, task.offer, run.runs, seconds, calibrating.seed_of(job, task))
 
 
 def answer(context: Context, task_id: str, said: AuditAnswer) -> bool:

@@ -1,6 +1,6 @@
 """Where the thresholds of `tolerance` come from: audited tasks that auditors of other classes computed too.
 
-Only trusted runs count. An audit that passed says that the accepted payload is the auditor's own answer; an auditor of
+Only trusted runs count. An auditor whose audit passed has sketched its own answer, which is the accepted one; one of
 another class that has nothing to audit computes the same task, and answers with its sketch. What a worker revealed is
 neither. So a threshold grows with what honest machines show as the training goes on, and with nothing else.
 """
@@ -10,58 +10,23 @@ from collections.abc import Iterator
 from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
-from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import Layout
-from gradmarket.market.rules import calibration, secrets, sketches
+from gradmarket.market.rules import sketches
 from gradmarket.market.rules.calibration import Evidence
 from gradmarket.market.rules.verifiers.tolerance import deviations, pair
-from gradmarket.market.terms import AuditState, CalibrationState, Digest, Hash
+from gradmarket.market.terms import CalibrationState
 from gradmarket.market.wire import SketchAnswer
 from gradmarket.requester.context import Context
-from gradmarket.requester.store import calibrations, jobs, trusted_runs
+from gradmarket.requester.store import ballots, calibrations, trusted_runs
 from gradmarket.requester.store.events import tell
-from gradmarket.requester.store.facts import layout_of
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Audit, Calibration, Job, Task, TrustedRun
 
-# what an audit found
 
-
-def sketched(context: Context, task_id: str) -> bytes | None:
-    """Of an answered audit that is to pass, the sketch of the accepted payload; none where nobody compares sketches.
-
-    Made before the transaction that judges the answer: a large payload would hold others up.
-    """
-    with context.reading() as session:
-        task, audit = session.get_one(Task, task_id), session.get_one(Audit, task_id)
-        job = session.get_one(Job, task.job_id)
-        spec = jobs.spec(job)
-        if not spec.verifier.sketched or audit.state != AuditState.ANSWERED or audit.root != task.root:
-            return None
-        layout, seed = layout_of(job), seed_of(job, task)
-    with context.blobs.mapped(Digest(task.payload or "")) as data:
-        drawn = bytes.fromhex(task.offer["seed"][2:])
-        made = sketches.of_payload(layout, data, codec(spec.uplink.codec), drawn, seed)
-    return sketches.pack(made, _names(layout))
-
-
-def confirm(session: Session, job: Job, audit: Audit, made: bytes | None, now: float) -> None:
-    """For the transaction in which the audit passes; `made` as of `sketched`."""
-    if made is not None:
-        trusted_runs.of_audit(session, audit, calibrations.family_of(job), made, now)
-
-
-def _names(layout: Layout) -> list[str]:
-    return [entry.name for entry in layout.entries]
-
-
-def seed_of(job: Job, task: Task) -> Hash:
-    link = secrets.of_task(Hash(task.secret), jobs.spec(job).replication.max_replicas)[-1]
-    return calibration.seed(link, Hash(task.offer_digest))
-
-
-# what auditors of other classes find
+def confirm(session: Session, job: Job, audit: Audit, now: float) -> None:
+    """For the transaction in which an audit passes: what it found is the class's own answer, and it sketched it."""
+    if audit.sketch is not None:
+        trusted_runs.of_audit(session, audit, calibrations.family_of(job), now)
 
 
 def claim(session: Session, auditor: str, determinism_class: str, now: float) -> TrustedRun | None:
@@ -101,27 +66,25 @@ def answer(context: Context, task_id: str, said: SketchAnswer) -> bool:
         task = locked(session, Task, task_id)
         session.refresh(run)
         job = session.get_one(Job, task.job_id)
+        _check(job, said)
         if run.ended_at is not None or said.run < run.runs:
             if run.root != said.root or run.sketch not in (None, _packed(job, said)):
                 raise Conflict(f"run {run.runs - 1} of the task in this class found something else")
             return run.ended_at is None
         if (said.auditor, said.run) != (run.auditor, run.runs):
             raise Conflict(f"run {run.runs} of the task in this class is another auditor's: claim one")
-        _check(job, task, said)
         return _take(session, job, task, run, said, now)
 
 
-def _check(job: Job, task: Task, said: SketchAnswer) -> None:
-    if said.sketch_seed != seed_of(job, task):
-        raise Refused("the sketch was made under another seed than was told with the task")
-    names = set(_names(layout_of(job)))
+def _check(job: Job, said: SketchAnswer) -> None:
+    names = set(ballots.names(job))
     if said.sketch.keys() != names:
         differing = sorted(said.sketch.keys() ^ names)[:5]
         raise Refused(f"the sketch has other tensors than an answer in this job: {', '.join(differing)[:200]}")
 
 
 def _packed(job: Job, said: SketchAnswer) -> bytes:
-    return sketches.pack(sketches.read(said.sketch), _names(layout_of(job)))
+    return sketches.pack(sketches.read(said.sketch), ballots.names(job))
 
 
 def _take(session: Session, job: Job, task: Task, run: TrustedRun, said: SketchAnswer, now: float) -> bool:
@@ -146,7 +109,7 @@ def _compared(
     session: Session, job: Job, run: TrustedRun, said: SketchAnswer, now: float
 ) -> Iterator[tuple[Calibration, Evidence]]:
     """Every pair that this run says something of, with what is known then; pairs in one order, for they are locked."""
-    names, own = _names(layout_of(job)), sketches.read(said.sketch)
+    names, own = ballots.names(job), sketches.read(said.sketch)
     for other in trusted_runs.beside(session, run):
         row = calibrations.held(session, run.family, pair(run.determinism_class, other.determinism_class), now)
         if row.state != CalibrationState.REFUSED:

@@ -11,8 +11,8 @@ from gradmarket.requester.store.tables import Audit, Calibration, Job, TrustedRu
 from gradmarket.requester.store.workers import LIVE_S
 
 
-def of_audit(session: Session, audit: Audit, family: str, sketch: bytes, now: float) -> None:
-    """The run of an audit that passed: its answer is the accepted one, of which this is the sketch."""
+def of_audit(session: Session, audit: Audit, family: str, now: float) -> None:
+    """The run of an audit that passed: its answer is the accepted one."""
     session.add(
         TrustedRun(
             task_id=audit.task_id,
@@ -21,7 +21,7 @@ def of_audit(session: Session, audit: Audit, family: str, sketch: bytes, now: fl
             round=audit.round,
             family=family,
             root=audit.root,
-            sketch=sketch,
+            sketch=audit.sketch,
             runs=audit.runs,
             auditor=audit.auditor,
             seconds=audit.seconds,

@@ -71,7 +71,6 @@ SKETCHED = {
     "determinism_class": "cpu",
     "run": 0,
     "root": DIGEST,
-    "sketch_seed": "0x" + "00" * 32,
     "sketch": {"w": "0x" + "00" * 256},
 }
 BODIES: dict[tuple[str, str], dict[str, Any]] = {

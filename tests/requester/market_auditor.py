@@ -9,7 +9,7 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merkle import root
 from gradmarket.market.rules import sketches
 from gradmarket.market.terms import Digest, JobState
-from gradmarket.market.wire import NO_ROOT, AuditAnswer, OfferFields, SketchAnswer
+from gradmarket.market.wire import AuditAnswer, OfferFields, SketchAnswer
 from gradmarket.requester.stages import auditors, calibrating
 from gradmarket.requester.stages.auditors import Claimed
 from gradmarket.requester.store.tables import Audit
@@ -30,7 +30,7 @@ class SimAuditor:
 
     def answer(self, claimed: Claimed, again: int = 0) -> bool:
         """Runs the task once, after so many runs; whether it is to do so again."""
-        if claimed.sketch_seed is not None:
+        if claimed.calibrates:
             return calibrating.answer(self.floor.context, claimed.task, self.sketched(claimed, again))
         found = {"root": self.find(claimed), "sketch": self.beside(claimed)}
         said = AuditAnswer(auditor=self.name, run=claimed.run + again, seconds=1.0, **found)
@@ -46,16 +46,12 @@ class SimAuditor:
 
     def sketched(self, claimed: Claimed, again: int = 0, **changes: Any) -> SketchAnswer:
         """What it says of a task to calibrate with; `changes` are what somebody else would say instead."""
-        offer, seed = OfferFields.model_validate(claimed.offer), claimed.sketch_seed or NO_ROOT
-        payload = self.computer.compute(offer)
-        made = sketches.of_payload(LAYOUT, payload, codec("fp32"), offer.seed, seed)
         fields = {
             "auditor": self.name,
             "determinism_class": self.determinism_class,
             "run": claimed.run + again,
-            "root": root(payload),
-            "sketch_seed": seed,
-            "sketch": sketches.tell(made),
+            "root": self.find(claimed),
+            "sketch": self.beside(claimed),
         }
         return SketchAnswer(**(fields | changes))
 
