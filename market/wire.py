@@ -211,8 +211,8 @@ class AuditAsked(Wire):
 class AuditWork(Wire):
     """An accepted task as its workers had it, but for what they answered; `run` is the number of the first run of it.
 
-    For `seconds` nobody else is asked. With a `wave_seed` its replicas were compared by sketches under it, and the answer
-    has one too. Where it `calibrates` the task passed its audit, in another class, and a `SketchAnswer` is asked for.
+    For `seconds` nobody else is asked. With a `wave_seed` its replicas were compared by sketches under it, and the
+    answer has one too. Where it `calibrates` it passed its audit, in another class: a `SketchAnswer` is asked for.
     """
 
     task: TaskId
