@@ -14,7 +14,7 @@ from gradmarket.simulation.outcome import Outcome
 from gradmarket.simulation.play import Play
 from gradmarket.simulation.scenario import Scenario
 
-PREFIX = "trust."
+PREFIX = "trust.cost."
 CHEATERS = 0.2
 TASKS_EACH = 1000
 WORKERS = 50
@@ -34,9 +34,7 @@ def measure() -> Iterator[Figure]:
             yield Figure(f"{name}.never_caught", share, "of wrong", target="<= 0.01", note=_note(outcome))
     boinc = played({"sleeper": CHEATERS}, policy="boinc")
     wrong = boinc.kinds["sleeper"].lies_accepted / boinc.kinds["sleeper"].paid
-    yield Figure(
-        "trust.sleeper.boinc", wrong, "wrong of its accepted", note="for comparison: the same play, BOINC's rule"
-    )
+    yield Figure("trust.cost.boinc", wrong, "wrong of its accepted", note="for comparison: the same play, BOINC's rule")
     newcomers = played({}, history=0.0)
     yield Figure("trust.cost.newcomers", newcomers.cost, "of plain", note=f"their first {TASKS_EACH} tasks")
 

@@ -4,7 +4,8 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from http.client import HTTPConnection, RemoteDisconnected
 from itertools import pairwise
 from typing import Any
@@ -19,7 +20,7 @@ from benchmarks.rig.service import Service
 from gradmarket.market import signing, wire
 from gradmarket.market.gradient.merkle import root
 from gradmarket.market.messages import Commitment
-from gradmarket.market.rules import secrets
+from gradmarket.market.rules import lifecycle, secrets
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState
 
 HIDDEN = (8,)
@@ -32,6 +33,10 @@ def payload_of(*hidden: int) -> bytes:
     return bytes(4 * (1 + sum((inputs + 1) * outputs for inputs, outputs in layers)))
 
 
+class Refused(RuntimeError):
+    """The service said no."""
+
+
 class Worker:
     """Takes up to `batch` leases at a time and brings them to their end together."""
 
@@ -39,6 +44,8 @@ class Worker:
         self.payload = payload
         self.uploads: list[float] = []
         """Seconds that each took."""
+        self.sent = 0
+        """Bytes of payloads, whether they were taken or not."""
         self._account = Account.create()
         self._key = PrivateKey(bytes(self._account.key))
         self._domain = service.domain
@@ -64,7 +71,7 @@ class Worker:
             answer = self._http.getresponse()
         told = answer.read()
         if answer.status >= 300:
-            raise RuntimeError(f"{answer.status}: {told!r}")
+            raise Refused(f"{answer.status}: {told!r}")
         return told
 
     def _sign_in(self) -> str:
@@ -101,25 +108,30 @@ class Worker:
         while len(opened) < len(leases):
             opened |= {wave.replica for wave in self.poll().waves}
         told = self.poll(reveals=tuple(map(self._reveal, leases.values())))
-        paid: set[ReplicaId] = set()
-        while len(paid) < len(leases):
+        over: set[ReplicaId] = set()
+        while len(over) < len(leases):
             for verdict in told.verdicts:
                 self._known[verdict.replica] = verdict.state
-                if verdict.state == ReplicaState.PAYABLE:
-                    paid.add(verdict.replica)
-            for wanted in told.uploads:
-                self._upload(leases[wanted.replica])
-                paid.add(wanted.replica)
-            self._known |= dict.fromkeys(paid, ReplicaState.PAYABLE)  # the upload's answer says so
-            if len(paid) < len(leases):
+                if verdict.state == ReplicaState.PAYABLE or lifecycle.over(verdict.state):
+                    over.add(verdict.replica)
+            for wanted in (wanted.replica for wanted in told.uploads if wanted.replica in leases):
+                self._known[wanted] = self._upload(leases[wanted])
+                over.add(wanted)
+            if len(over) < len(leases):
                 told = self.poll()
         self.done += len(leases)
         return len(leases)
 
-    def _upload(self, lease: wire.Lease) -> None:
+    def _upload(self, lease: wire.Lease) -> ReplicaState:
+        """What the answer says that the replica is now."""
         began = time.perf_counter()
-        self.ask("PUT", f"/v1/work/payloads/{lease.replica}?fence={lease.fence}", self.payload)
+        self._put(lease, self.payload)
         self.uploads.append(time.perf_counter() - began)
+        return ReplicaState.PAYABLE
+
+    def _put(self, lease: wire.Lease, data: bytes) -> None:
+        self.sent += len(data)
+        self.ask("PUT", f"/v1/work/payloads/{lease.replica}?fence={lease.fence}", data)
 
     def _commitment(self, lease: wire.Lease) -> wire.CommitmentMade:
         offer = signing.digest(self._domain, lease.offer.struct())
@@ -131,25 +143,39 @@ class Worker:
         return wire.Reveal(replica=lease.replica, fence=lease.fence, salt=self._salt, root=Digest(self._root))
 
 
+class Spoiler(Worker):
+    """Agrees, and brings other bytes than it agreed on: nothing else makes the market carry a payload in vain."""
+
+    def _upload(self, lease: wire.Lease) -> ReplicaState:
+        with suppress(Refused):
+            self._put(lease, self.payload[:-1] + b"\1")
+        return ReplicaState.AGREE
+
+
 def work(workers: Iterable[Worker], replicas: int) -> int:
     """Every worker in a thread of its own, until `replicas` are done between them; how many were."""
     crew = tuple(workers)
     before = sum(worker.done for worker in crew)
+    work_until(crew, lambda: sum(worker.done for worker in crew) - before >= replicas)
+    return sum(worker.done for worker in crew) - before
+
+
+def work_until(workers: Iterable[Worker], enough: Callable[[], bool]) -> None:
+    """Every worker in a thread of its own; raises RuntimeError where one fails."""
     failed: list[BaseException] = []
 
     def one(worker: Worker) -> None:
         try:
-            while not failed and sum(other.done for other in crew) - before < replicas:
+            while not failed and not enough():
                 worker.batch(wait_s=1.0)
         except BaseException as error:
             failed.append(error)
             raise
 
-    threads = [threading.Thread(target=one, args=(worker,)) for worker in crew]
+    threads = [threading.Thread(target=one, args=(worker,)) for worker in workers]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if failed:
         raise RuntimeError("a worker failed") from failed[0]
-    return sum(worker.done for worker in crew) - before

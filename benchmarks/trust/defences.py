@@ -1,50 +1,63 @@
 """What stands between a worker's answer and the merge: nothing but the aggregator, or votes and audits before it."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
 from gradmarket.market.gradient.aggregators import Aggregator, aggregator
+from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import voting
-from gradmarket.market.rules.replication import Plan, policy
+from gradmarket.market.rules.replication import Plan
 from gradmarket.market.rules.verifiers import exact
 from gradmarket.market.terms import Digest, ReplicaId
-
-Audits = Callable[[Random], bool]
-"""Whether an accepted task is run again by somebody trusted; the draw is given its randomness."""
-
-
-def none(_random: Random) -> bool:
-    return False
-
-
-def a_tenth(random: Random) -> bool:
-    """The rate of an `audited` job that asks for one in ten."""
-    return random.random() < 0.1
 
 
 @dataclass(frozen=True)
 class Defence:
-    """`plan` None: each task has one worker, and its answer is believed."""
+    """`plan` None: each task has one worker, and its answer is believed, however long."""
 
     aggregator: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     plan: Plan | None = None
-    audits: Audits = none
+    replays: bool = False
+    """Whether a failed audit takes back what was merged (trust.replay)."""
 
     def rule(self) -> tuple[Aggregator, Any]:
         rule = aggregator(self.aggregator)
         return rule, rule.Settings(**self.settings)
 
 
-_FIXED = policy("fixed")
-VOTES: Final = _FIXED.plan(_FIXED.Settings(replicas=3, max_replicas=5))
+TRUST: Final = {
+    "replication": {"name": "fixed", "replicas": 3, "max_replicas": 5},
+    "audit": {"probability": 0.5, "on_failure": "replay"},
+    "norm_bound": 10.0,
+    "aggregator": {"name": "mean"},
+}
+"""What a job says that is to bear these attacks (docs/trust.md)."""
+TRUSTED: Final = JobSpec.model_validate(
+    {
+        "name": "trust",
+        "model": {"architecture": "mlp"},
+        "data": {"ready": "digits"},
+        "step": {"rows": 16},
+        "optimizer": {"name": "sgd", "lr": 0.1},
+        "rounds": 30,
+        "tasks_per_round": 16,
+        "price": "1000000000",
+    }
+    | TRUST
+)
+DEFAULT: Final = "this project's default"
+_AUDITED: Final = TRUSTED.plan()
+_SELDOM: Final = replace(_AUDITED, audit=0.1)
+VOTES: Final = replace(_AUDITED, audit=0.0)
 DEFENCES: Final[Mapping[str, Defence]] = {
+    DEFAULT: Defence("mean", plan=_AUDITED, replays=True),
+    "audits of 10 %": Defence("mean", plan=_SELDOM, replays=True),
+    "audits of 10 %, median": Defence("median", plan=_SELDOM, replays=True),
     "votes of 3 to 5": Defence("mean", plan=VOTES),
     "votes, median": Defence("median", plan=VOTES),
-    "votes, audits 10 %": Defence("mean", plan=VOTES, audits=a_tenth),
-    "votes, audits, median": Defence("median", plan=VOTES, audits=a_tenth),
     "mean": Defence("mean"),
     "trimmed mean": Defence("trimmed_mean", {"trim": 7}),
     "median": Defence("median", {"hostile": 7}),
@@ -69,21 +82,30 @@ class Crew:
     def present(self) -> list[int]:
         return [worker for worker in range(self.workers) if worker not in self.caught]
 
+    def at_large(self) -> int:
+        """How many of the hostile are not caught."""
+        return sum(map(self.is_hostile, self.present()))
+
 
 def believed(crew: Crew, task: int) -> bool:
     """Without votes: whether task `task` falls to an honest worker; there are as many tasks as workers."""
     return not crew.is_hostile(task % crew.workers)
 
 
-def voted(crew: Crew, defence: Defence, plan: Plan, quiet: bool) -> bool | None:
-    """Which answer one task comes to, by the rules of the vote: the honest one, the colluders', or none.
+@dataclass(frozen=True)
+class Decided:
+    """What a quorum answered one task."""
 
-    Colluders give one answer, so that they agree; `quiet` ones give it only where it wins at once. An audit that finds
-    it takes it out of the round and its workers out of the run.
+    agreeing: frozenset[int]
+    honest: bool
+
+
+def agreed(crew: Crew, plan: Plan, asked: Sequence[int], quiet: bool) -> Decided | None:
+    """What one task comes to by the rules of the vote; `asked`: in the order in which they are drawn.
+
+    Colluders give one answer, so that they agree; `quiet` ones give it only where it wins at once.
     """
-    present = crew.present()
-    asked = crew.random.sample(present, min(plan.maximum, len(present)))
-    size = plan.first_wave
+    size = min(plan.first_wave, len(asked))
     colluders = sum(crew.is_hostile(worker) for worker in asked[:size])
     cheats = not quiet or plan.decides(size, colluders)
     while True:
@@ -92,20 +114,17 @@ def voted(crew: Crew, defence: Defence, plan: Plan, quiet: bool) -> bool | None:
         judged = voting.judge(exact.groups(ballots), len(wave), plan)
         if isinstance(judged, voting.Another) and size < len(asked):
             size = min(size + judged.wave, len(asked))
+        elif isinstance(judged, voting.Quorum):
+            honest = all(ballots[replica] == HONEST for replica in judged.agreeing)
+            return Decided(frozenset(map(int, judged.agreeing)), honest)
         else:
-            return _outcome(crew, defence, judged, ballots)
+            return None
 
 
-def _outcome(
-    crew: Crew, defence: Defence, judged: voting.Judgement, ballots: Mapping[ReplicaId, Digest]
-) -> bool | None:
-    if not isinstance(judged, voting.Quorum):
-        return None
-    honest = all(ballots[replica] == HONEST for replica in judged.agreeing)
-    if defence.audits(crew.random) and not honest:
-        crew.caught |= {int(replica) for replica in judged.agreeing}
-        return None
-    return honest
+def voted(crew: Crew, plan: Plan, quiet: bool) -> bool | None:
+    """Which answer one task comes to: the honest one, the colluders', or none."""
+    decided = agreed(crew, plan, crew.random.sample(crew.present(), plan.maximum), quiet)
+    return None if decided is None else decided.honest
 
 
 HONEST: Final = Digest("blake3:" + "0" * 64)

@@ -1,6 +1,6 @@
 """One training run under one attack and one defence, a pure function of its seed."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 
 from benchmarks.trust.attacks import ATTACKS, DELAY, QUIET, Scene
-from benchmarks.trust.defences import Crew, Defence, believed, voted
+from benchmarks.trust.defences import TRUSTED, Crew, Defence, believed, voted
 from benchmarks.trust.workloads import Trained
-from gradmarket.market.gradient.arrays import Vector
+from gradmarket.market.gradient.arrays import Tensors, Vector
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import Usable, inspect
 from gradmarket.market.gradient.merge import Answer, Model, Move, Recipe, apply, begin, merge
@@ -29,9 +29,11 @@ class Setting:
     workers: int = 16
     hostile: int = 7
     start: int = 10
-    norm_bound: float = 100.0
+    norm_bound: float = TRUSTED.norm_bound
     unbounded: float = 1e6
     """The norm bound of a defence that has none."""
+    tries: int = 3
+    """Runs with other draws of workers and audits, where a defence does rounds again; the worst of them counts."""
 
 
 class Run:
@@ -60,36 +62,39 @@ class Run:
 
     def _next(self, crew: Crew, attack: str | None) -> Model:
         number, model = len(self.models) - 1, self.models[-1]
-        honest = [self.trained.answer(model.tensors, number, task) for task in range(self.setting.workers)]
+        honest = self._honest(model, number)
         accepted = (self._accepted(crew, attack, task, honest) for task in range(len(honest)))
         usable = [answer for answer in accepted if answer is not None and self._is_usable(answer)]
-        if len(usable) < self._recipe.settings.least:
-            return model
-        merged = merge(self._recipe, usable)
+        return model if len(usable) < self._recipe.settings.least else self._merged(model, usable)
+
+    def _honest(self, model: Model, number: int) -> Sequence[Tensors]:
+        return self.trained.round(model.tensors, number, self.setting.workers)
+
+    def _merged(self, model: Model, answers: Sequence[Answer]) -> Model:
+        merged = merge(self._recipe, answers)
         counters = tuple(name for name in model.tensors if name.endswith("num_batches_tracked"))
         return apply(self.trained.layout, model, merged, self._move, self.trained.workload.lr, counters)
 
-    def _accepted(
-        self, crew: Crew, attack: str | None, task: int, honest: list[dict[str, np.ndarray]]
-    ) -> Answer | None:
+    def _accepted(self, crew: Crew, attack: str | None, task: int, honest: Sequence[Tensors]) -> Answer | None:
         is_honest = attack is None or self._is_honest(crew, self.defence.plan, task, attack in QUIET)
-        if is_honest is None:
-            return None
-        tensors: Mapping[str, np.ndarray] = honest[task]
-        if not is_honest and attack is not None:
+        return None if is_honest is None else self._answer(task, honest, None if is_honest else attack)
+
+    def _answer(self, task: int, honest: Sequence[Tensors], attack: str | None) -> Answer:
+        tensors = honest[task]
+        if attack is not None:
             flat = flatten(self.trained.layout, tensors)
             flat[self.trained.layout.gradient] = ATTACKS[attack](self._scene(task, honest))
             tensors = unflatten(self.trained.layout, flat)
         return Answer(encode(self.trained.layout, tensors, FP32, SEED), SEED)
 
     def _is_honest(self, crew: Crew, plan: Plan | None, task: int, quiet: bool) -> bool | None:
-        return believed(crew, task) if plan is None else voted(crew, self.defence, plan, quiet)
+        return believed(crew, task) if plan is None else voted(crew, plan, quiet)
 
     def _is_usable(self, answer: Answer) -> bool:
         shards = ((0, np.frombuffer(answer.data, np.float32)),)
         return isinstance(inspect(self.trained.layout, shards, self._recipe.norm_bound), Usable)
 
-    def _scene(self, task: int, honest: list[dict[str, np.ndarray]]) -> Scene:
+    def _scene(self, task: int, honest: Sequence[Tensors]) -> Scene:
         number = len(self.models) - 1
         old = self.models[max(0, number - DELAY)].tensors
         return Scene(
@@ -104,5 +109,5 @@ class Run:
             task=task,
         )
 
-    def _gradient(self, answer: dict[str, np.ndarray]) -> Vector:
+    def _gradient(self, answer: Tensors) -> Vector:
         return flatten(self.trained.layout, answer)[self.trained.layout.gradient]

@@ -6,6 +6,7 @@ from html import escape
 
 from benchmarks.trust.attacks import ATTACKS
 from benchmarks.trust.defences import DEFENCES
+from benchmarks.trust.replay import Course, Replayed
 from benchmarks.trust.run import Run, Setting
 from benchmarks.trust.workloads import Trained
 
@@ -16,11 +17,15 @@ WIDTH, HEIGHT, LEFT, TOP = 74, 26, 190, 118
 
 @dataclass
 class Table:
-    """`lost[defence][attack]`: points below the plain mean without an attack, whose accuracy is `baseline`."""
+    """`lost[defence][attack]`: points below the plain mean without an attack, whose accuracy is `baseline`.
+
+    `courses`, likewise: what the runs took of a defence that does rounds again.
+    """
 
     workload: str
     baseline: float
     lost: dict[str, dict[str, float]] = field(default_factory=dict)
+    courses: dict[str, dict[str, list[Course]]] = field(default_factory=dict)
 
 
 def fill(
@@ -32,23 +37,24 @@ def fill(
     """The table, once more after each defence."""
     table = Table(trained.workload.name, Run(trained, DEFENCES[BASELINE], setting).accuracy(None))
     for name in defences:
-        run = Run(trained, DEFENCES[name], setting)
+        run = (Replayed if DEFENCES[name].replays else Run)(trained, DEFENCES[name], setting)
         tried = {NO_ATTACK: None, **{attack: attack for attack in attacks}}
         table.lost[name] = {label: table.baseline - run.accuracy(attack) for label, attack in tried.items()}
+        if isinstance(run, Replayed):
+            table.courses[name] = run.courses
         yield table
 
 
-def picture(tables: Sequence[Table]) -> str:
+def picture(table: Table) -> str:
     """SVG: a row an attack, a column a defence; the darker, the more is lost."""
-    parts, top = [], 0
-    for table in tables:
-        parts.append(f'<g transform="translate(0 {top})">{"".join(_drawn(table))}</g>')
-        top += TOP + HEIGHT * len(next(iter(table.lost.values()))) + 24
-    width = LEFT + WIDTH * max(len(table.lost) for table in tables) + 48
+    width = LEFT + WIDTH * len(table.lost) + 90
+    height = TOP + HEIGHT * len(next(iter(table.lost.values()))) + 8
     style = "text{font:12px sans-serif;fill:#222}.n{text-anchor:middle}.h{font-weight:bold}"
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{top}" viewBox="0 0 {width} {top}">'
-        f'<style>{style}</style><rect width="100%" height="100%" fill="#fff"/>\n' + "\n".join(parts) + "\n</svg>\n"
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
+        f'<style>{style}</style><rect width="100%" height="100%" fill="#fff"/>\n'
+        + "".join(_drawn(table))
+        + "\n</svg>\n"
     )
 
 

@@ -1,5 +1,6 @@
 """A small corner of the table that `make bench ONLY=trust.btard` draws: the same functions, few rounds."""
 
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -10,12 +11,13 @@ import pytest
 from sklearn.datasets import load_digits
 
 from benchmarks.trust.attacks import ATTACKS, Scene
-from benchmarks.trust.defences import DEFENCES, VOTES, Crew, Defence, voted
+from benchmarks.trust.defences import DEFAULT, DEFENCES, VOTES, Crew, voted
+from benchmarks.trust.replay import Course, Replayed
 from benchmarks.trust.run import Run, Setting
 from benchmarks.trust.table import NO_ATTACK, Table, picture
 from gradmarket.market.gradient.payload import Entry, Layout
 
-SETTING = Setting(start=4)
+SETTING = Setting(start=4, tries=1)
 LAYOUT = Layout((Entry("loss", (), "loss"), Entry("weight", (64, 10), "gradient")))
 
 
@@ -27,6 +29,9 @@ class Regression:
         self.layout, self.parameters = LAYOUT, {"weight": np.zeros((64, 10), np.float32)}
         images, self.labels = load_digits(return_X_y=True)
         self.images = images / 16
+
+    def round(self, state: Any, number: int, tasks: int) -> list[dict[str, np.ndarray]]:
+        return [self.answer(state, number, task) for task in range(tasks)]
 
     def answer(self, state: Any, round_number: int, task: int, flipped: bool = False) -> dict[str, np.ndarray]:
         rows = np.random.default_rng((round_number, task)).integers(400, len(self.labels), 16)
@@ -55,9 +60,52 @@ def test_the_plain_mean_falls_to_one_attack_that_votes_bear(trained: Regression)
     assert Run(trained, DEFENCES["votes of 3 to 5"], SETTING).accuracy("sign flip x1000") > honest - 20
 
 
-def test_a_run_is_a_function_of_its_seed(trained: Regression) -> None:
-    runs = [Run(trained, DEFENCES["votes, audits, median"], SETTING) for _ in range(2)]
+@pytest.mark.parametrize("name", ["votes, median", "audits of 10 %"])
+def test_a_run_is_a_function_of_its_seed(trained: Regression, name: str) -> None:
+    made = Replayed if DEFENCES[name].replays else Run
+    runs = [made(trained, DEFENCES[name], SETTING) for _ in range(2)]
     assert runs[0].accuracy("silent quorum") == runs[1].accuracy("silent quorum")
+
+
+def played(trained: Regression, audit: float, attack: str | None) -> tuple[bytes, Course]:
+    """The bits of the model in the end, and what the run took."""
+    defence = replace(DEFENCES[DEFAULT], plan=replace(VOTES, audit=audit))
+    run = Replayed(trained, defence, SETTING)
+    run.accuracy(attack)
+    return run.models[-1].tensors["weight"].tobytes(), run.courses[attack or ""][-1]
+
+
+@pytest.fixture(scope="module")
+def honest_bits(trained: Regression) -> bytes:
+    bits, course = played(trained, 1.0, None)
+    assert (course.rounds, course.failed, course.accepted) == (16, 0, 256)
+    assert course.audits == 256
+    return bits
+
+
+@pytest.mark.parametrize("attack", ["silent quorum", "label flip", "IPM"])
+def test_what_audits_find_is_taken_back_to_the_bit(trained: Regression, honest_bits: bytes, attack: str) -> None:
+    """As the service does with an auditor as late: the first wrong round and the one after it are done again."""
+    bits, course = played(trained, 1.0, attack)
+    assert bits == honest_bits
+    assert course.failed > 0
+    assert course.gone == 2
+    assert course.rounds == 16 + 2
+    assert 256 + 16 < course.accepted < 256 + 16 + course.failed
+
+
+def test_lies_that_no_audit_is_drawn_for_stay(trained: Regression, honest_bits: bytes) -> None:
+    bits, course = played(trained, 1e-9, "silent quorum")
+    assert bits != honest_bits
+    assert (course.failed, course.audits, course.left) == (0, 0, 7)
+    assert course.rounds == 16
+
+
+def test_what_is_over_the_norm_bound_is_never_used_and_never_audited(trained: Regression, honest_bits: bytes) -> None:
+    bits, course = played(trained, 1.0, "sign flip x1000")
+    assert bits == honest_bits
+    assert course.diverged > 0
+    assert (course.failed, course.gone, course.left) == (0, None, 7)
 
 
 def scene(honest: np.ndarray) -> Scene:
@@ -73,32 +121,26 @@ def test_an_attack_is_another_gradient_of_the_same_shape_and_the_same_twice(name
     assert not np.allclose(first, honest[0])
 
 
-def shares(defence: Defence, quiet: bool, hostile: int = 7, tasks: int = 3000) -> dict[bool | None, float]:
+def shares(quiet: bool, hostile: int = 7, tasks: int = 3000) -> dict[bool | None, float]:
     """Of the outcomes: honest, false, none."""
     crew = Crew(16, hostile, Random(1))
-    outcomes = [voted(crew, defence, VOTES, quiet) for _ in range(tasks)]
+    outcomes = [voted(crew, VOTES, quiet) for _ in range(tasks)]
     return {outcome: outcomes.count(outcome) / tasks for outcome in (True, False, None)}
 
 
 @pytest.mark.parametrize("quiet", [True, False])
 def test_seven_of_sixteen_hold_the_quorum_of_three_in_two_tasks_of_five(quiet: bool) -> None:
-    found = shares(DEFENCES["votes of 3 to 5"], quiet)
+    found = shares(quiet)
     assert found[False] == pytest.approx(0.4, abs=0.03)
     assert found[True] == pytest.approx(0.6, abs=0.03)
 
 
 def test_without_colluders_every_task_is_honest() -> None:
-    assert shares(DEFENCES["votes of 3 to 5"], quiet=False, hostile=0, tasks=100) == {True: 1.0, False: 0.0, None: 0.0}
-
-
-def test_audits_find_a_silent_quorum_until_none_is_left() -> None:
-    found = shares(DEFENCES["votes, audits 10 %"], quiet=True)
-    assert found[False] < 0.03
-    assert 0 < found[None] < 0.01
+    assert shares(quiet=False, hostile=0, tasks=100) == {True: 1.0, False: 0.0, None: 0.0}
 
 
 def test_the_picture_is_well_formed_and_tells_every_figure() -> None:
     table = Table("digits", 95.0, {"mean": {NO_ATTACK: 0.0, "IPM": 12.3}, "median <7>": {NO_ATTACK: 1.0, "IPM": 4.5}})
-    drawn = picture([table, table])
+    drawn = picture(table)
     texts = [element.text for element in ElementTree.fromstring(drawn).iter() if element.text]
     assert {"12.3", "4.5", "median <7>", "IPM"} <= set(texts)

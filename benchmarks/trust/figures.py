@@ -1,0 +1,59 @@
+"""The figures of one model's table: points lost by each attack under each defence, and what rounds done again take."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from benchmarks.figure import Figure
+from benchmarks.trust.defences import DEFAULT
+from benchmarks.trust.replay import Course
+from benchmarks.trust.run import Setting
+from benchmarks.trust.table import Table, fill, picture
+from benchmarks.trust.workloads import Trained
+
+PREFIX: Final = "trust.btard."
+DOCS: Final = Path(__file__).parents[2] / "docs"
+
+
+def figures(trained: Callable[[], Trained], drawn: str) -> Iterator[Figure]:
+    """In BTARD's setting, 7 of 16 workers turn hostile; `drawn`: the file in docs with the table as a picture."""
+    torch.set_num_threads(1)
+    for table in fill(trained(), Setting()):
+        defence = list(table.lost)[-1]
+        yield from lost(table, defence)
+        yield from spent(table, defence)
+    (DOCS / drawn).write_text(picture(table))
+
+
+def lost(table: Table, defence: str) -> Iterator[Figure]:
+    target = "<= 0.5" if defence == DEFAULT else ""
+    for attack, points in table.lost[defence].items():
+        note = f"of {table.baseline:.1f}"
+        yield Figure(_name(table, attack, defence), points, "points lost", target=target, note=note)
+
+
+def spent(table: Table, defence: str) -> Iterator[Figure]:
+    """What the rounds that are done again take, and when the attackers are gone; of each attack's runs the worst."""
+    for attack, courses in table.courses.get(defence, {}).items():
+        name = _name(table, attack, defence)
+        again = [course.accepted / course.needed - 1 for course in courses]
+        audits = [course.audits / course.needed for course in courses]
+        yield Figure(f"{name}.again", max(again), "of tasks", note=f"audits {max(audits):.2f} of tasks")
+        if attack:
+            yield _gone(name, courses)
+
+
+def _gone(name: str, courses: list[Course]) -> Figure:
+    """Rounds until the colluders are too few for a quorum; where a run never came to that, how many were left."""
+    diverged = f"{max(course.diverged for course in courses)} answers diverged"
+    gone = [course.gone for course in courses if course.gone is not None]
+    if len(gone) == len(courses):
+        return Figure(f"{name}.gone", max(gone), "rounds", target="<= 70", note=diverged)
+    return Figure(f"{name}.left", max(course.left for course in courses), "colluders", target="<= 1", note=diverged)
+
+
+def _name(table: Table, attack: str, defence: str) -> str:
+    words = f"{table.workload}.{attack or 'no attack'}.{defence}"
+    return PREFIX + words.replace(",", "").replace("'s", "").replace(" %", "").replace(" ", "_").lower()

@@ -1,0 +1,188 @@
+"""A run as the service plays an audited job: votes, audits drawn after acceptance, merged lies taken back.
+
+The rules are the market's own: who is drawn, how they vote, what is audited, what is usable, how it is merged. What
+follows a failed audit is that of requester.stages.audit and .aftermath: the answer is revoked and its workers barred;
+all that is not final and has one of them behind it is audited, as is the same answer given again. Once no audit is left
+the first wrong round opens again with its other answers, and what came after it is done anew.
+tests/requester/test_trust_replay.py holds the two side by side.
+
+The auditor is as late as the service bears: a round's audits are over only when the round two after it is to open, and
+then the round is final. Where an answer diverges the job pauses, and its requester resumes it at once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from benchmarks.trust.attacks import QUIET
+from benchmarks.trust.defences import VOTES, Crew, Decided, Defence, agreed
+from benchmarks.trust.run import Run, Setting
+from benchmarks.trust.workloads import Trained
+from gradmarket.market.gradient.arrays import Tensors
+from gradmarket.market.gradient.merge import Answer
+from gradmarket.market.gradient.merkle import root
+from gradmarket.market.rules import assignment, auditing, classes, secrets
+from gradmarket.market.terms import Address, Digest, Hash
+from gradmarket.market.wire import hash_of
+from gradmarket.requester.store.audits import BEHIND
+
+CONVICTING: Final = 2
+"""Computations of an audit that fails: who convicts has found the same twice."""
+
+
+@dataclass
+class Task:
+    """An accepted one that is not final. `right`: the root that an auditor finds."""
+
+    round: int
+    index: int
+    agreeing: frozenset[int]
+    answer: Answer
+    root: Digest
+    right: Digest
+    due: bool
+    """An audit of it waits."""
+    audited: bool = False
+
+
+@dataclass
+class Course:
+    """What a run took."""
+
+    accepted: int = 0
+    """Tasks, those that were taken back among them."""
+    needed: int = 0
+    audits: int = 0
+    """Tasks that the auditor computed."""
+    failed: int = 0
+    diverged: int = 0
+    """Answers beyond the norm bound, each of which pauses the job."""
+    rounds: int = 0
+    """Merges, those that were taken back among them."""
+    gone: int | None = None
+    """Merges after which too few colluders were left for a quorum; None where they never were."""
+    left: int = 0
+    """Colluders at large in the end."""
+
+
+class Replayed(Run):
+    """`courses`: of every hostile run so far, by attack."""
+
+    def __init__(self, trained: Trained, defence: Defence, setting: Setting) -> None:
+        self.courses: dict[str, list[Course]] = {}
+        self._seed = 0
+        self._plan = defence.plan or VOTES
+        super().__init__(trained, defence, setting)
+
+    def accuracy(self, attack: str | None) -> float:
+        """The worst of the setting's tries."""
+        found = []
+        for seed in range(1 if attack is None else self.setting.tries):
+            self._seed = seed
+            found.append(super().accuracy(attack))
+            self.courses.setdefault(attack or "", []).append(self._course)
+        return min(found)
+
+    def _train(self, rounds: int, attack: str | None) -> None:
+        crew = Crew(self.setting.workers, self.setting.hostile, Random(self._seed))
+        self._tasks: dict[tuple[int, int], Task] = {}
+        self._attempts: dict[tuple[int, int], int] = {}
+        self._wrong: set[Digest] = set()
+        self._course = Course(needed=(rounds - len(self.models) + 1) * self.setting.workers)
+        while True:
+            closed = len(self.models) - 1
+            wrong = self._audit(crew, closed - 1 if closed == rounds else closed - BEHIND)
+            if wrong is not None:
+                self._take_back(wrong)
+            elif closed == rounds:
+                self._course.left = crew.at_large()
+                return
+            else:
+                self._finish(closed - BEHIND)
+                self._play(crew, attack)
+
+    def _play(self, crew: Crew, attack: str | None) -> None:
+        """The round's tasks that have no accepted attempt, and its merge."""
+        number, model = len(self.models) - 1, self.models[-1]
+        honest = self._honest(model, number)
+        for index in range(self.setting.workers):
+            if (number, index) not in self._tasks:
+                self._tasks[number, index] = self._accept(crew, attack, number, index, honest)
+        answers = [self._tasks[number, index].answer for index in range(self.setting.workers)]
+        self.models.append(self._merged(model, answers))
+        self._course.rounds += 1
+        if self._course.gone is None and crew.at_large() < self._plan.quorum:
+            self._course.gone = self._course.rounds - 1
+
+    def _accept(self, crew: Crew, attack: str | None, number: int, index: int, honest: Sequence[Tensors]) -> Task:
+        """By attempt after attempt: no quorum has it issued again, and so has the resumption after a divergence."""
+        while True:
+            attempt = self._attempts[number, index] = self._attempts.get((number, index), -1) + 1
+            secret = _secret(self._seed, number, index, attempt)
+            decided = self._decided(crew, attack, secret)
+            if decided is None:
+                continue
+            answer = self._answer(index, honest, None if decided.honest else attack)
+            if self._is_usable(answer):
+                self._course.accepted += 1
+                return self._drawn(number, index, decided, answer, honest, secret)
+            if decided.honest:
+                raise ValueError(f"an honest gradient of round {number} is over the norm bound")
+            self._course.diverged += 1
+
+    def _decided(self, crew: Crew, attack: str | None, secret: Hash) -> Decided | None:
+        present = {Address(str(worker)): worker for worker in crew.present()}
+        order = [present[name] for name in assignment.draw_order(secrets.tagged("draw", secret), present)]
+        if attack is None:
+            return Decided(frozenset(order[: self._plan.first_wave]), honest=True)
+        return agreed(crew, self._plan, order[: self._plan.maximum], attack in QUIET)
+
+    def _drawn(
+        self, number: int, index: int, decided: Decided, answer: Answer, honest: Sequence[Tensors], secret: Hash
+    ) -> Task:
+        found = root(answer.data)
+        right = root(self._answer(index, honest, None).data)
+        link = secrets.of_task(secret, self._plan.maximum)[-1]
+        rate = classes.rate(self._plan, proven=False)
+        due = found in self._wrong or auditing.drawn(link, secrets.tagged("offer", secret), hash_of(found), rate)
+        return Task(number, index, decided.agreeing, answer, found, right, due)
+
+    def _audit(self, crew: Crew, through: int) -> int | None:
+        """Runs the audits of the rounds up to this one, and where one fails all that are due: the first wrong round."""
+        wrong: int | None = None
+        while due := self._due(None if wrong is not None else through):
+            task = due[0]
+            task.due, task.audited = False, True
+            passed = auditing.passes(task.root, task.right, before=task.right)
+            self._course.audits += 1 if passed else CONVICTING
+            if not passed:
+                wrong = task.round if wrong is None else min(wrong, task.round)
+                self._fail(crew, task)
+        return wrong
+
+    def _due(self, through: int | None) -> list[Task]:
+        """Whose audits wait, the oldest first; `through` None: of any round."""
+        due = [task for task in self._tasks.values() if task.due and (through is None or task.round <= through)]
+        return sorted(due, key=lambda task: (task.round, task.index))
+
+    def _fail(self, crew: Crew, task: Task) -> None:
+        """The task is revoked, who answered it gets no work, and what else they answered is audited."""
+        self._course.failed += 1
+        self._wrong.add(task.root)
+        crew.caught |= task.agreeing
+        del self._tasks[task.round, task.index]
+        for other in self._tasks.values():
+            other.due |= not other.audited and not task.agreeing.isdisjoint(other.agreeing)
+
+    def _take_back(self, number: int) -> None:
+        """The round opens again from its parameters; what came later is of no use."""
+        del self.models[number + 1 :]
+        self._tasks = {place: task for place, task in self._tasks.items() if task.round <= number}
+
+    def _finish(self, through: int) -> None:
+        self._tasks = {place: task for place, task in self._tasks.items() if task.round > through}
+
+
+def _secret(seed: int, *place: int) -> Hash:
+    return secrets.tagged("secret", *(part.to_bytes(8, "big") for part in (seed, *place)))

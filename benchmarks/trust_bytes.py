@@ -1,0 +1,53 @@
+"""What redundancy costs in bytes: payloads sent by all workers over one payload for each accepted task, at 3 replicas.
+
+A service and workers over HTTP; every byte that a worker puts as a payload counts, whether it is taken or not.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+
+from benchmarks.figure import Figure
+from benchmarks.rig.service import Service, service
+from benchmarks.rig.workers import HIDDEN, Spoiler, Worker, payload_of, work_until
+
+PREFIX = "trust.bytes."
+TASKS = 24
+WORKERS = 4
+REPLICATION = {"name": "fixed", "replicas": 3, "max_replicas": 5}
+DEADLINES = {"lease_s": 60, "wave_s": 60, "upload_s": 1}
+STANDS = ("accepted", "final")
+
+
+def measure() -> Iterator[Figure]:
+    yield _figure("trust.bytes.r3", Worker, target="<= 1.01")
+    yield _figure("trust.bytes.r3.spoiler", Spoiler, note="; one of the workers brings wrong bytes when it is asked")
+
+
+def _figure(name: str, last: type[Worker], target: str = "", note: str = "") -> Figure:
+    """WORKERS honest ones, and one of the kind `last`."""
+    with service(shared=False) as here:
+        job = here.post(tasks_per_round=TASKS, replication=REPLICATION, deadlines=DEADLINES)
+        workers = [Worker(here) for _ in range(WORKERS)] + [last(here)]
+        work_until(workers, lambda: _ended(here, job))
+        tasks = _tasks(here, job)
+    sent, accepted = sum(worker.sent for worker in workers), sum(task["state"] in STANDS for task in tasks)
+    share = sent / (accepted * len(payload_of(*HIDDEN)))
+    told = f"{sent} bytes for {accepted} tasks{note}"
+    return Figure(name, share, "payloads a task", "one from each replica", share / 3, target, told)
+
+
+def _ended(here: Service, job: str) -> bool:
+    return bool(_asked(here, f"/v1/jobs/{job}")["state"] != "running")
+
+
+def _tasks(here: Service, job: str) -> list[dict[str, Any]]:
+    """All attempts."""
+    return list(_asked(here, f"/v1/jobs/{job}/tasks?limit=200")["items"])
+
+
+def _asked(here: Service, path: str) -> dict[str, Any]:
+    answer = httpx.get(here.url + path, headers={"Authorization": f"Bearer {here.token}"}, timeout=60)
+    answer.raise_for_status()
+    return dict(answer.json())
