@@ -9,13 +9,13 @@ from sqlalchemy.orm import Session
 
 from gradmarket.contracts import calls
 from gradmarket.contracts.errors import ContractRefused
-from gradmarket.market.rules import lifecycle
+from gradmarket.market.rules import assignment, lifecycle
 from gradmarket.market.rules.payment import Standing, top_up
 from gradmarket.market.terms import Address, JobState, Units
 from gradmarket.requester.chain import sender
 from gradmarket.requester.chain.desk import Desk, Kind
 from gradmarket.requester.chain.money import expired, running, tell_once, with_money
-from gradmarket.requester.store import workers
+from gradmarket.requester.store import ballots, workers
 from gradmarket.requester.store.tables import Account, Job
 
 MOST_ROWS: Final = 200
@@ -89,12 +89,21 @@ def _case(session: Session, job: Job, now: float) -> Case | None:
     """None where a reservation is under way, since its workers' standings are about to change, or it is too late."""
     if not _may_reserve(session, job, now):
         return None
-    here = {worker.address for worker in workers.live(session, now) if workers.serves(worker, job.id)}
+    able = _classes(session, job)
+    live = [each for each in workers.live(session, now) if able is None or each.determinism_class in able]
+    here = {worker.address for worker in live if workers.serves(worker, job.id)}
     staying = select(Account.worker).where(Account.job_id == job.id, Account.leaving.is_(False))
-    able = here & set(session.scalars(staying))
+    theirs = here & set(session.scalars(staying))
     standings = workers.standings(session, job)
-    needs = tuple(Need(Address(worker), standings[worker]) for worker in sorted(able))
+    needs = tuple(Need(Address(worker), standings[worker]) for worker in sorted(theirs))
     return Case(job.id, job.chain_job or 0, Units(job.price), Units(job.deposited), needs)
+
+
+def _classes(session: Session, job: Job) -> frozenset[str] | None:
+    """Whose workers can share the job's tasks; of any while it has no class of its own."""
+    if job.determinism_class is None:
+        return None
+    return assignment.comparable(job.determinism_class, ballots.mixable(session, job))
 
 
 def _uncovered(session: Session, job: Job, now: float) -> Case | None:

@@ -139,6 +139,18 @@ def test_nothing_is_reserved_for_who_asks_for_other_jobs_alone(till: Till, new_k
     assert [till.account(job_id, worker).reserved for worker in (picky, any_job)] == [0, PRICE]
 
 
+def test_nothing_is_reserved_for_a_class_that_cannot_share_the_job_s_tasks(till: Till, new_key: NewKey) -> None:
+    """It would lie there to the job's end, and the last task would have no money."""
+    job_id = till.running_job()
+    own, alien = till.joins(job_id, new_key()), till.joins(job_id, new_key())
+    till.set_job(job_id, determinism_class="cpu")
+    with till.desk.begin() as session:
+        session.get_one(Worker, own).determinism_class = "cpu"
+        session.get_one(Worker, alien).determinism_class = "gpu"
+    till.settle_down()
+    assert [till.account(job_id, worker).reserved for worker in (own, alien)] == [PRICE, 0]
+
+
 def test_a_paused_or_ended_job_reserves_nothing(till: Till, new_key: NewKey) -> None:
     job_id = till.running_job()
     till.set_job(job_id, state=JobState.PAUSED)
