@@ -1,0 +1,93 @@
+"""Real workers of two determinism classes vote on one task: other last bits, one quorum, and proofs of it."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from sqlalchemy import select
+from torch import nn
+from torch.utils.data import TensorDataset
+from typer.testing import CliRunner
+
+from gradmarket import Job, Market
+from gradmarket.cli import app
+from gradmarket.demo.children import Children
+from gradmarket.demo.service import Service
+from gradmarket.market.rules.calibration import RUNS, Evidence
+from gradmarket.market.rules.verifiers.tolerance import pair
+from gradmarket.requester.settings import Settings
+from gradmarket.requester.store import calibrations
+from gradmarket.requester.store.session import begin, connect, reading, sessions_of
+from gradmarket.requester.store.tables import Job as JobRow
+from gradmarket.requester.store.tables import Worker
+
+PATIENCE_S = 60.0
+NAMES = ("loss", "0.weight", "0.bias", "2.weight", "2.bias")
+
+
+@pytest.fixture
+def wide_worker(served: Service, tmp_path: Path) -> Iterator[Path]:
+    """The folder of a second worker, with two threads."""
+    children, folder = Children(tmp_path / "logs"), tmp_path / "wide"
+    try:
+        where = ["--market", served.place.url, "--data", str(folder)]
+        children.start("wide worker", ["-m", "gradmarket", "worker", "run", *where], {"GRADMARKET_WORKER_THREADS": "2"})
+        yield folder
+    finally:
+        children.end()
+
+
+def posted(market: Market) -> Job:
+    generator = torch.Generator().manual_seed(5)
+    torch.manual_seed(2)
+    network = nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 10))
+    rows = TensorDataset(torch.randn(256, 64, generator=generator), torch.arange(256) % 10)
+    return market.train(
+        network, nn.CrossEntropyLoss(), rows, optimizer={"name": "sgd", "lr": 0.1}, rows=128, rounds=2,
+        price="0.01 GRAD", verifier={"name": "tolerance"}, audit={"probability": 1e-9},
+        replication={"name": "fixed", "replicas": 2, "max_replicas": 2},
+    )  # fmt: skip
+
+
+def until_it_is(job: Job, state: str) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while job.state != state and time.monotonic() < until:
+        time.sleep(0.2)
+    assert job.state == state
+
+
+def calibrate(served: Service, job: Job) -> set[str]:
+    """As trusted runs of the two workers' classes leave it that were 10^-7 apart; the classes."""
+    engine, until = connect(Settings(data=served.data).database_url), time.monotonic() + PATIENCE_S
+    classes: set[str] = set()
+    while len(classes) < 2 and time.monotonic() < until:
+        time.sleep(0.2)
+        with reading(sessions_of(engine)) as session:
+            classes = set(session.scalars(select(Worker.determinism_class).where(Worker.determinism_class != "")))
+    with begin(sessions_of(engine)) as session:
+        family, now = calibrations.family_of(session.get_one(JobRow, job.id)), time.time()
+        row = calibrations.held(session, family, pair(*classes), now)
+        calibrations.keep(session, row, Evidence(RUNS, dict.fromkeys(NAMES, 1e-7)), now)
+    engine.dispose()
+    return classes
+
+
+def test_real_workers_of_two_classes_share_a_task_and_prove_it(
+    market: Market, served: Service, wide_worker: Path
+) -> None:
+    job = posted(market)
+    until_it_is(job, "running")
+    classes = calibrate(served, job)
+    until_it_is(job, "finished")
+    with served.place.market() as there:
+        tasks = [there.task(job.id, f"{job.id}-{number}-0-0") for number in range(2)]
+    for task in tasks:
+        one, other = task["replicas"]
+        assert {one["determinism_class"], other["determinism_class"]} == classes
+        assert one["root"] != other["root"]
+        assert {one["state"], other["state"]} == {"payable"}
+        check = ["verdict", "check", job.id, task["id"], "--market", served.place.url]
+        proven = CliRunner().invoke(app, check)
+        assert (proven.exit_code, proven.output.split(":")[0]) == (0, "proven"), proven.output
