@@ -105,7 +105,7 @@ fuzz: develop
 	@$(BIN)/python -m fuzz $(if $(SEED),--seed $(SEED),--cases $(CASES))
 
 attacks: develop
-	@PYTHONPATH=tests:tests/ops:tests/worker $(BIN)/python tests/attacks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
+	@PYTHONPATH=tests:tests/ops:tests/worker:tests/requester $(BIN)/python tests/attacks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
 
 mutants: develop
 	@$(BIN)/python -m gradmarket.contracts.mutation --mutants $(MUTANTS)

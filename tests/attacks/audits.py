@@ -4,11 +4,13 @@ import secrets as chance
 from collections.abc import Callable, Sequence
 
 from gradients import TRIPLED
-from puppet import HONEST, Puppet
+from puppet import HONEST, Puppet, Spoil
 from registry import attack
 from scene import OVER, Posted, Scene, until
 
+from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merkle import root as root_of
+from gradmarket.market.rules import sketches
 from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire import AuditWork
 
@@ -18,26 +20,45 @@ WRONG = Digest("blake3:" + "0" * 64)
 
 
 class Auditor:
-    """The requester's, who computes one job's audits as its workers do."""
+    """The requester's, who computes one job's audits as workers of its class do."""
 
-    def __init__(self, job: Posted) -> None:
+    def __init__(self, job: Posted, determinism_class: str = "cpu", kernels: Spoil = HONEST.spoil) -> None:
         self.job, self.http = job, job.scene.requester
+        self.determinism_class, self.kernels = determinism_class, kernels
         self.work: AuditWork | None = None
 
     def claim(self) -> AuditWork | None:
         """What it holds, or the next that is due."""
         if self.work is None:
-            asked = {"auditor": "the attacked", "determinism_class": "cpu"}
+            asked = {"auditor": "the attacked", "determinism_class": self.determinism_class}
             found = self.http.post("/v1/audits/claim", json=asked).json()["work"]
             self.work = AuditWork.model_validate(found) if found else None
         return self.work
 
     def say(self, work: AuditWork, run: int, root: Digest | None = None) -> str:
         """One run, or what it is said to have found: whether it is to run the task again."""
-        found = root or root_of(self.job.compute(work.offer, HONEST.spoil, NOBODY, "honest"))
-        said = {"auditor": "the attacked", "run": work.run + run, "root": found}
+        payload = self.job.compute(work.offer, self.kernels, NOBODY, "honest")
+        said = {"auditor": "the attacked", "run": work.run + run, "root": root or root_of(payload)}
+        if work.wave_seed is not None:
+            said["sketch"] = self.sketch(work, payload, work.wave_seed)
         answer = self.http.put(f"/v1/audits/{work.task}", json=said)
         return ("again" if answer.json()["again"] else "enough") if answer.status_code == 200 else "refused"
+
+    def sketch(self, work: AuditWork, payload: bytes, seed: Hash) -> dict[str, str]:
+        made = sketches.of_payload(self.job.layout, payload, codec("fp32"), work.offer.seed, seed)
+        return {name: f"0x{numbers.hex()}" for name, numbers in sketches.tell(made).items()}
+
+    def calibrate(self) -> bool:
+        """The next task that passed its audit in another class, where one waits for this one's sketch."""
+        work = self.claim()
+        if work is None or work.wave_seed is None or not work.calibrates:
+            return False
+        payload = self.job.compute(work.offer, self.kernels, NOBODY, "honest")
+        said = {"auditor": "the attacked", "run": work.run, "root": root_of(payload)}
+        said |= {"determinism_class": self.determinism_class, "sketch": self.sketch(work, payload, work.wave_seed)}
+        self.http.put(f"/v1/audits/{work.task}/sketch", json=said).raise_for_status()
+        self.work = None
+        return True
 
     def run(self) -> None:
         """All of the next audit, where one is due, until it is judged."""

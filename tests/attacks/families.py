@@ -20,6 +20,7 @@ FAMILIES: Final = (
     "api",
     "audits",
     "patience",
+    "nearness",
     "accidents",
 )
 ABREAST: Final = 3

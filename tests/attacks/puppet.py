@@ -12,6 +12,7 @@ import numpy as np
 from eth_account import Account
 from eth_account.messages import encode_defunct
 from eth_keys.datatypes import PrivateKey
+from market_sketches import sketched
 from siwe import SiweMessage
 
 from gradmarket.market import signing, wire
@@ -19,7 +20,17 @@ from gradmarket.market.gradient.merkle import root as root_of
 from gradmarket.market.messages import Voucher
 from gradmarket.market.rules import lifecycle, secrets
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState
-from gradmarket.market.wire import CommitmentMade, GivenUp, Lease, PollAnswer, Refusal, Reveal, VerdictTold, WaveOpened
+from gradmarket.market.wire import (
+    CommitmentMade,
+    GivenUp,
+    Lease,
+    PollAnswer,
+    Refusal,
+    Reveal,
+    SketchMade,
+    VerdictTold,
+    WaveOpened,
+)
 
 if TYPE_CHECKING:
     from scene import Posted
@@ -36,6 +47,8 @@ class Behaviour:
     commits: bool = True
     reveals: bool = True
     uploads: bool = True
+    sketches: Callable[[bytes], bytes] = bytes
+    """Makes of its payload what its sketch is of."""
     takes: str = "honest"
     """honest, or one of the short cuts that scene.Posted.compute knows."""
 
@@ -187,7 +200,15 @@ class Puppet:
 
     def revelation(self, held: Held, **changes: Any) -> Reveal:
         fields = {"replica": held.lease.replica, "fence": held.lease.fence, "salt": held.salt, "root": held.root}
-        return Reveal(**(fields | changes))
+        return Reveal(**(fields | {"sketch": self.sketch(held)} | changes))
+
+    def sketch(self, held: Held, **changes: Any) -> SketchMade | None:
+        """Where the job compares sketches; `changes` are what a cheater says instead."""
+        if held.wave is None or not self.job.spec.verifier.sketched:
+            return None
+        lied, named = self.behaviour.sketches(held.payload), {"determinism_class": self.determinism_class}
+        offer = held.lease.offer
+        return sketched(self.job.domain, self.key, self.job.layout, lied, offer, held.wave, **(named | changes))
 
     def give_up(self, held: Held) -> GivenUp:
         return GivenUp(replica=held.lease.replica, fence=held.lease.fence, reason="declined")

@@ -140,6 +140,10 @@ class Posted:
         return JobSpec.model_validate(self.told()["spec"])
 
     @property
+    def layout(self) -> payload.Layout:
+        return layout(self.scene.program.document)
+
+    @property
     def chain_job(self) -> int:
         return int(self.told()["chain_job"])
 
@@ -200,8 +204,7 @@ class Posted:
         if takes == "flipped labels":
             batch["y"] = -batch["y"]
         answer = compute(scene.program, tensors.unpack(self._blob(digest)), batch, offer.seed, step)
-        entries = layout(scene.program.document)
-        return payload.encode(entries, spoil(answer, address), codec(spec.uplink.codec), offer.seed)
+        return payload.encode(self.layout, spoil(answer, address), codec(spec.uplink.codec), offer.seed)
 
     def _blob(self, digest: Digest) -> bytes:
         if digest not in self._blobs:
