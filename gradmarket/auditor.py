@@ -16,7 +16,8 @@ from gradmarket.market.gradient.merkle import root
 from gradmarket.market.job import Publication
 from gradmarket.market.rules import sketches
 from gradmarket.market.terms import Amount
-from gradmarket.market.wire import AuditAnswer, AuditAsked, AuditWork, SketchAnswer, hash_of
+from gradmarket.market.wire import hash_of
+from gradmarket.market.wire_audits import AuditAnswer, AuditAsked, AuditWork, SketchAnswer
 from gradmarket.runner import Runner, RunnerSettings
 from gradmarket.worker.bench import Bench
 from gradmarket.worker.cache import Cache

@@ -13,7 +13,7 @@ import httpx
 from blake3 import blake3
 
 from gradmarket.events import Event, read
-from gradmarket.market.wire import AuditAnswer, AuditAnswered, AuditAsked, AuditTold, AuditWork, SketchAnswer
+from gradmarket.market.wire_audits import AuditAnswer, AuditAnswered, AuditAsked, AuditTold, AuditWork, SketchAnswer
 from gradmarket.problems import Damaged, Silence, Unreachable, problem
 
 Json = dict[str, Any]

@@ -7,15 +7,8 @@ from fastapi import APIRouter, Path
 from sqlalchemy import select
 
 from gradmarket.market.terms import AuditState, JobId, TaskId
-from gradmarket.market.wire import (
-    AuditAnswer,
-    AuditAnswered,
-    AuditAsked,
-    AuditTold,
-    AuditWork,
-    OfferFields,
-    SketchAnswer,
-)
+from gradmarket.market.wire import OfferFields
+from gradmarket.market.wire_audits import AuditAnswer, AuditAnswered, AuditAsked, AuditTold, AuditWork, SketchAnswer
 from gradmarket.requester.api.auth import ROLE, Requester
 from gradmarket.requester.api.jobs import NO_JOB, JobPath, found
 from gradmarket.requester.api.pages import Cursor, Limit, page

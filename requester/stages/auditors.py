@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.rules import auditing, sketches
 from gradmarket.market.terms import AuditState, Hash
-from gradmarket.market.wire import AuditAnswer
+from gradmarket.market.wire_audits import AuditAnswer
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import calibrating
 from gradmarket.requester.store import audits, ballots

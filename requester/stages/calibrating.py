@@ -14,7 +14,7 @@ from gradmarket.market.rules import sketches
 from gradmarket.market.rules.calibration import Evidence
 from gradmarket.market.rules.verifiers.tolerance import deviations, pair
 from gradmarket.market.terms import CalibrationState
-from gradmarket.market.wire import SketchAnswer
+from gradmarket.market.wire_audits import SketchAnswer
 from gradmarket.requester.context import Context
 from gradmarket.requester.store import ballots, calibrations, trusted_runs
 from gradmarket.requester.store.events import tell

@@ -9,7 +9,8 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merkle import root
 from gradmarket.market.rules import sketches
 from gradmarket.market.terms import Digest, JobState
-from gradmarket.market.wire import AuditAnswer, OfferFields, SketchAnswer
+from gradmarket.market.wire import OfferFields
+from gradmarket.market.wire_audits import AuditAnswer, SketchAnswer
 from gradmarket.requester.stages import auditors, calibrating
 from gradmarket.requester.stages.auditors import Claimed
 from gradmarket.requester.store.tables import Audit

@@ -18,7 +18,7 @@ from gradmarket.client import Market as Requester
 from gradmarket.commands import auditor as commands
 from gradmarket.demo.service import Service
 from gradmarket.market.errors import MarketError, Refused
-from gradmarket.market.wire import AuditAnswer
+from gradmarket.market.wire_audits import AuditAnswer
 
 PATIENCE_S = 120.0
 
