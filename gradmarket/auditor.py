@@ -2,6 +2,7 @@
 
 It is a process of its own, on a machine of the class that the job votes in; several may run beside each other. One of
 another class has nothing to audit: it computes what was audited and sketches it, which is what thresholds come from.
+Where answers are scored any machine may audit, and it is told what was accepted.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,8 +18,17 @@ from gradmarket.market.job import Publication
 from gradmarket.market.rules import sketches
 from gradmarket.market.terms import Amount
 from gradmarket.market.wire import hash_of
-from gradmarket.market.wire_audits import AuditAnswer, AuditAsked, AuditWork, SketchAnswer
+from gradmarket.market.wire_audits import (
+    AuditAnswer,
+    AuditAsked,
+    AuditWork,
+    ChangeTold,
+    ScoreMade,
+    ScoreWanted,
+    SketchAnswer,
+)
 from gradmarket.runner import Runner, RunnerSettings
+from gradmarket.scoring import changes
 from gradmarket.worker.bench import Bench
 from gradmarket.worker.cache import Cache
 from gradmarket.worker.fetch import Fetcher
@@ -80,13 +90,22 @@ class Auditor:
 
     def _answer(self, work: AuditWork, payload: bytes, said: AuditAnswer) -> bool:
         """Whether the task is to be run once more."""
+        if work.score is not None:
+            said = said.model_copy(update={"score": self._score(work, work.score, payload)})
         if work.wave_seed is None:
             return self._market.answer_audit(work.task, said)
         made = sketches.tell(self._bench.sketch(self._publication(work), work.offer.struct(), payload, work.wave_seed))
         if not work.calibrates:
             return self._market.answer_audit(work.task, said.model_copy(update={"sketch": made}))
-        fields = said.model_dump() | {"sketch": made, "determinism_class": self.determinism_class}
+        fields = said.model_dump(exclude={"score"}) | {"sketch": made, "determinism_class": self.determinism_class}
         return self._market.answer_sketch(work.task, SketchAnswer(**fields))
+
+    def _score(self, work: AuditWork, wanted: ScoreWanted, own: bytes) -> ScoreMade:
+        """Of the accepted payload, and of this auditor's own."""
+        payloads = [self._market.blob(wanted.payload), own]
+        publication, offer = self._publication(work), work.offer.struct()
+        accepted, trusted = map(ChangeTold.of, changes(self._bench, publication, offer, wanted.seed, payloads))
+        return ScoreMade(accepted=accepted, trusted=trusted)
 
     def _publication(self, work: AuditWork) -> Publication:
         """The one that the offer names. Raises Refused where the service publishes another."""

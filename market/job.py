@@ -123,13 +123,20 @@ class Audit(Part):
 
 
 class Verifier(Part):
-    """`exact` compares the bits of one determinism class, `tolerance` sketches within thresholds that audits gave."""
+    """`exact` compares the bits of one determinism class, `tolerance` sketches within thresholds that audits gave.
 
-    name: Literal["exact", "tolerance"] = "exact"
+    `loss_change` compares nothing: audits look whether a gradient lowers the loss on its own rows more than elsewhere.
+    """
+
+    name: Literal["exact", "tolerance", "loss_change"] = "exact"
 
     @property
     def sketched(self) -> bool:
         return verifiers.verifier(self.name).SKETCHED
+
+    @property
+    def scored(self) -> bool:
+        return verifiers.verifier(self.name).SCORED
 
 
 class Deadlines(Part):
@@ -206,6 +213,8 @@ class JobSpec(Part):
             raise ValueError("stake: only an audit finds what it is lost for, and no task is audited")
         if self.verifier.sketched and (fault := self._not_sketched()):
             raise ValueError(f"verifier: {self.verifier.name} {fault}")
+        if self.verifier.scored and (fault := self._not_scored()):
+            raise ValueError(f"verifier: {self.verifier.name} {fault}")
         if any(isinstance(rule, StopAtMetric) for rule in self.stop) and self.evaluation is None:
             raise ValueError("stop: a metric is watched only where evaluation names a partition")
         return self
@@ -218,6 +227,14 @@ class JobSpec(Part):
         if not replicas == most >= 2:
             alike = "set replication.replicas and max_replicas alike, to 2 or more"
             return f"has one wave, for a later one would know its seed: {alike}"
+        return ""
+
+    def _not_scored(self) -> str:
+        """Why its answers cannot be judged by scores; empty where they can."""
+        if not isinstance(self.replication, AuditedReplication):
+            return 'scores what one worker answers: set replication to {"name": "audited", "audit": 0.2} say'
+        if self.stake is not None:
+            return "gives odds and no proof, and a stake is lost by proof only: leave out stake"
         return ""
 
     @property

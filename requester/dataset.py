@@ -4,6 +4,7 @@ from gradmarket.market.data.manifest import Manifest, Partition, parsed, trainin
 from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
 from gradmarket.market.job import JobSpec, LinkedData
 from gradmarket.market.model.tensors import Expected
+from gradmarket.market.rules.loss_change import OTHERS
 from gradmarket.requester.blobs import Blobs
 from gradmarket.requester.modelling import Modelling
 from gradmarket.requester.readydata import digits
@@ -36,6 +37,9 @@ def check(blobs: Blobs, modelling: Modelling, spec: JobSpec, manifest: Manifest)
     for partition in partitions:
         if spec.step.rows > partition.rows:
             raise JobRefused("step.rows", f"partition {partition.name!r} has only {partition.rows}")
+        if spec.verifier.scored and (1 + OTHERS) * spec.step.moves * spec.step.rows > partition.rows:
+            compared = f"{spec.verifier.name} holds a task's rows against {OTHERS} times as many others"
+            raise JobRefused("step.rows", f"{compared}, and partition {partition.name!r} has only {partition.rows}")
         if partition.link.startswith(OURS):
             _check_here(blobs, partition)
     if spec.evaluation is not None:

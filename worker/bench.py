@@ -1,5 +1,6 @@
 """From an offer to a payload: what was published is fetched by digest, run in the runner, and encoded."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 
@@ -7,12 +8,13 @@ import numpy as np
 
 from gradmarket.market.data.manifest import Manifest, Partition, parsed, partition_of, training
 from gradmarket.market.errors import JobRefused, Refused
+from gradmarket.market.gradient.arrays import Tensors
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import encode
+from gradmarket.market.gradient.payload import encode, read_tensors
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.model.cost import Cost, cost
-from gradmarket.market.model.sampling import task_rows
+from gradmarket.market.model.sampling import other_rows, task_rows
 from gradmarket.market.model.tensors import unpack
 from gradmarket.market.rules import sketches
 from gradmarket.market.rules.sketch import Sketch
@@ -68,6 +70,28 @@ class Bench:
         """Of what a payload for this offer decodes to, under a wave's seed or an audit's. Raises as `work` does."""
         packed = codec(publication.spec.uplink.codec)
         return sketches.of_payload(self._load(publication).layout, payload, packed, offer.seed, seed)
+
+    def draws(self, publication: Publication, offer: Offer, seed: Hash, others: int) -> tuple[Arrays, list[Arrays]]:
+        """The offer's parameters; its task's rows, and so many draws of as many other rows. Raises as `work` does."""
+        info, spec = self._load(publication), publication.spec
+        partition, arrays = self._partition(publication, offer.round, offer.task)
+        own = task_rows(spec, partition, offer.round, offer.task)
+        draws = [own, *other_rows(own, partition.rows, others, seed)]
+        return self._parameters(digest_of(offer.parameters), info), [_chosen(arrays, rows) for rows in draws]
+
+    def loss(self, publication: Publication, state: Arrays, batch: Arrays) -> float:
+        """The mean loss at `state`, as many rows at a time as a step takes. Raises as `work` does."""
+        document, size = self._fetcher.blob(publication.document), publication.spec.step.pass_rows
+        rows = len(next(iter(batch.values())))
+        parts = [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
+        found = [self._runner.evaluate(document, state, _cut(batch, part)).loss for part in parts]
+        return math.fsum(loss * (part.stop - part.start) / rows for loss, part in zip(found, parts, strict=True))
+
+    def gradient(self, publication: Publication, offer: Offer, payload: bytes) -> Tensors:
+        """The gradients of a payload for this offer. Raises PayloadRefused, and as `work` does."""
+        layout, packed = self._load(publication).layout, codec(publication.spec.uplink.codec)
+        wanted = {entry.name for entry in layout.of("gradient")}
+        return {name: found for name, found in read_tensors(layout, payload, packed, offer.seed) if name in wanted}
 
     def expect(self, publication: Publication, offer: Offer) -> None:
         """Fetches what this task needs, in good time; what is wrong with it is said when it is worked on."""
@@ -135,14 +159,16 @@ class Bench:
 
     def _batch(self, publication: Publication, round_number: int, task: int) -> dict[str, np.ndarray]:
         """The task's rows of its partition: the same ones on every replica."""
-        spec = publication.spec
-        manifest = self._manifest(publication.manifest)
+        partition, arrays = self._partition(publication, round_number, task)
+        return _chosen(arrays, task_rows(publication.spec, partition, round_number, task))
+
+    def _partition(self, publication: Publication, round_number: int, task: int) -> tuple[Partition, Arrays]:
+        """Where the task's rows lie."""
+        spec, manifest = publication.spec, self._manifest(publication.manifest)
         if not training(manifest, spec):
             raise JobRefused("data", "the manifest has no partition to train on")
         partition = partition_of(manifest, spec, round_number, task)
-        arrays = self._partitions.take(partition.digest, lambda: self._read(manifest, partition))
-        chosen = task_rows(spec, partition, round_number, task)
-        return {name: np.ascontiguousarray(array[chosen]) for name, array in arrays.items()}
+        return partition, self._partitions.take(partition.digest, lambda: self._read(manifest, partition))
 
     def _look_ahead(self, publication: Publication, offer: Offer) -> None:
         """Expects the partition of the task that comes next, if this worker goes on in strides as long as its last."""
@@ -161,3 +187,11 @@ class Bench:
         """Downloads a partition and reads it in the runner's child."""
         data = self._fetcher.get(partition.link, partition.digest, partition.bytes)
         return self._runner.read(partition.format, data, manifest.batch(partition.rows))
+
+
+def _chosen(arrays: Arrays, rows: list[int]) -> dict[str, np.ndarray]:
+    return {name: np.ascontiguousarray(array[rows]) for name, array in arrays.items()}
+
+
+def _cut(batch: Arrays, part: slice) -> dict[str, np.ndarray]:
+    return {name: array[part] for name, array in batch.items()}

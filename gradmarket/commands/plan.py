@@ -14,6 +14,7 @@ from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, Token
 from gradmarket.commands.resources import Speed, lines, resources
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
+from gradmarket.market.rules.loss_change import UNSEEN
 from gradmarket.place import find
 from gradmarket.trust.forecast import Assumed, Forecast, forecast
 from gradmarket.trust.picture import svg
@@ -54,6 +55,10 @@ def command(read: Callable[[str], JobSpec]) -> Callable[..., None]:
         """
         with told():
             spec = read(file)
+            if spec.verifier.scored and (trust or picture):
+                raise Refused(
+                    "--trust reckons with audits that are proof, and a score is none: see docs/loss_change.md"
+                )
             price = spec.price.most
             shares = _shares(colluders or DEFAULT_SHARES)
             own = price if saved is None else saved
@@ -92,7 +97,7 @@ def _costs(spec: JobSpec) -> dict[str, Any]:
         "replicas": f"{policy.replicas} to {policy.max_replicas}",
         "price": str(spec.price.most),
         "at_most": str(spec.most_expensive),
-    }
+    } | ({"not_seen": UNSEEN} if spec.verifier.scored else {})
 
 
 def _told(found: Forecast, assumed: Assumed) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Which rows a task takes: a pure function of (job seed, round, task), the same on every replica. No torch."""
 
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
@@ -33,6 +34,15 @@ def rows(seed: bytes, round: int, task: int, total: int, count: int, moves: int 
     places = np.arange(task * moves * count, (task + 1) * moves * count) % total
     chosen: list[int] = _shuffle(seed, round, total)[places].tolist()
     return chosen
+
+
+def other_rows(own: Collection[int], total: int, draws: int, seed: bytes) -> list[list[int]]:
+    """So many draws of as many rows as `own`, no row twice and none of `own`. Raises Refused if there are too few."""
+    if (draws + 1) * len(own) > total:
+        raise Refused(f"{draws} draws of {len(own)} rows beside the own ones, of a partition that has {total}")
+    taken = set(own)
+    order = [row for row in _shuffle(seed, 0, total).tolist() if row not in taken]
+    return [order[draw * len(own) : (draw + 1) * len(own)] for draw in range(draws)]
 
 
 def _shuffle(seed: bytes, round: int, total: int) -> np.ndarray:

@@ -29,6 +29,8 @@ from enum import StrEnum
 from typing import Final
 
 from gradmarket.market.rules.reputation import DOUBT
+from gradmarket.market.rules.secrets import tagged
+from gradmarket.market.terms import Hash
 
 OTHERS: Final = 3
 """Draws of other rows that a score is held against."""
@@ -46,6 +48,8 @@ BETA: Final = 0.01
 """The probability that one whole test takes for honest who knows nothing of the rows."""
 CONVICTS: Final = math.log((1.0 - BETA) / ALPHA)
 CLEARS: Final = math.log(BETA / (1.0 - ALPHA))
+UNSEEN: Final = "answers of older parameters, of fewer rows, of another length, with a backdoor in a few rows"
+"""What passes, in words: it follows the task's rows."""
 LARGEST: Final = 1e30
 """Stands for what is not finite: numbers that JSON can carry."""
 _HALVINGS: Final = 40
@@ -76,6 +80,11 @@ class Verdict(StrEnum):
     HONEST = "honest"
     OPEN = "open"
     CONVICTED = "convicted"
+
+
+def seed(link: Hash, offer: Hash) -> Hash:
+    """What draws the other rows: the link that drew the audit, which nobody knew when the answer was committed."""
+    return tagged("others", link, offer)
 
 
 def change(before: Sequence[float], after: Sequence[float]) -> Change:

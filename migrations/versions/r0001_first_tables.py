@@ -299,6 +299,7 @@ def upgrade() -> None:
         sa.Column("rate", sa.Float(precision=53), nullable=False),
         sa.Column("determinism_class", sa.String(), nullable=False),
         sa.Column("reason", sa.String(), nullable=False),
+        sa.Column("scored", sa.Boolean(), nullable=False),
         sa.Column("root", sa.String(), nullable=True),
         sa.Column("sketch", sa.LargeBinary(), nullable=True),
         sa.Column("runs", sa.BigInteger(), nullable=False),
@@ -402,6 +403,32 @@ def upgrade() -> None:
         )
 
     op.create_table(
+        "scores",
+        sa.Column("task_id", sa.String(), nullable=False),
+        sa.Column("job_id", sa.String(), nullable=False),
+        sa.Column("operator", sa.String(), nullable=False),
+        sa.Column("own", sa.Float(precision=53), nullable=False),
+        sa.Column("others", sa.JSON(), nullable=False),
+        sa.Column("trusted_own", sa.Float(precision=53), nullable=False),
+        sa.Column("trusted_others", sa.JSON(), nullable=False),
+        sa.Column("number", sa.BigInteger(), nullable=True),
+        sa.Column("honest", sa.Float(precision=53), nullable=True),
+        sa.Column("total", sa.Float(precision=53), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["job_id"],
+            ["jobs.id"],
+        ),
+        sa.ForeignKeyConstraint(
+            ["task_id"],
+            ["tasks.id"],
+        ),
+        sa.PrimaryKeyConstraint("task_id"),
+    )
+    with op.batch_alter_table("scores", schema=None) as batch_op:
+        batch_op.create_index("scores_of_job", ["job_id", "number"], unique=False)
+        batch_op.create_index("scores_of_operator", ["job_id", "operator", "number"], unique=False)
+
+    op.create_table(
         "trusted_runs",
         sa.Column("task_id", sa.String(), nullable=False),
         sa.Column("determinism_class", sa.String(), nullable=False),
@@ -502,6 +529,11 @@ def downgrade() -> None:
         batch_op.drop_index("trusted_runs_alike")
 
     op.drop_table("trusted_runs")
+    with op.batch_alter_table("scores", schema=None) as batch_op:
+        batch_op.drop_index("scores_of_operator")
+        batch_op.drop_index("scores_of_job")
+
+    op.drop_table("scores")
     with op.batch_alter_table("replicas", schema=None) as batch_op:
         batch_op.drop_index("replicas_unheard")
         batch_op.drop_index("replicas_of_worker")

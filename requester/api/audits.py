@@ -8,7 +8,15 @@ from sqlalchemy import select
 
 from gradmarket.market.terms import AuditState, JobId, TaskId
 from gradmarket.market.wire import OfferFields
-from gradmarket.market.wire_audits import AuditAnswer, AuditAnswered, AuditAsked, AuditTold, AuditWork, SketchAnswer
+from gradmarket.market.wire_audits import (
+    AuditAnswer,
+    AuditAnswered,
+    AuditAsked,
+    AuditTold,
+    AuditWork,
+    ScoreWanted,
+    SketchAnswer,
+)
 from gradmarket.requester.api.auth import ROLE, Requester
 from gradmarket.requester.api.jobs import NO_JOB, JobPath, found
 from gradmarket.requester.api.pages import Cursor, Limit, page
@@ -20,7 +28,7 @@ from gradmarket.requester.stages import auditors, calibrating
 from gradmarket.requester.store import accusations
 from gradmarket.requester.store import audits as store
 from gradmarket.requester.store.patience import patiently
-from gradmarket.requester.store.tables import Audit
+from gradmarket.requester.store.tables import Audit, Score
 
 router = APIRouter(prefix="/v1", tags=["audits"])
 
@@ -43,6 +51,7 @@ def claim(context: Here, _identity: Requester, asked: AuditAsked) -> AuditTold:
         seconds=claimed.seconds,
         wave_seed=claimed.wave_seed,
         calibrates=claimed.calibrates,
+        score=ScoreWanted(payload=claimed.score.payload, seed=claimed.score.seed) if claimed.score else None,
     )
     return AuditTold(work=work)
 
@@ -75,6 +84,7 @@ def audits(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit =
         rows = select(Audit).where(Audit.job_id == job.id, Audit.state.in_(OVER))
 
         def line(row: Audit) -> AuditView:
-            return audit_view(row, stands(row.round), accusations.of_task(session, row.task_id))
+            score = session.get(Score, row.task_id) if row.scored else None
+            return audit_view(row, stands(row.round), accusations.of_task(session, row.task_id), score=score)
 
         return page(session, rows, [Audit.task_id], line, cursor, limit)

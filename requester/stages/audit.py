@@ -16,7 +16,7 @@ from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import calibrating, copies, forget, plan, verdicts
+from gradmarket.requester.stages import calibrating, copies, forget, plan, scoring, verdicts
 from gradmarket.requester.stages.ending import call_off
 from gradmarket.requester.store import accusations, audits, ballots, jobs, money, reputations
 from gradmarket.requester.store.events import tell
@@ -28,22 +28,27 @@ from gradmarket.requester.store.transitions import move
 TOPIC = "audit"
 DRAWN: Final = "drawn"
 UNPROVEN: Final = "its determinism class is not proven in this job yet"
+UNCLEARED: Final = "no whole test has found its operator honest in this job yet"
 REOPENED: Final = "another audit of the same operator failed"
 
 
 def draw(session: Session, job: Job, task: Task, now: float) -> None:
     """For the transaction that accepts the task: the offer's last link and the accepted root decide.
 
-    Where another task has that root already, or one replica decides in a class unproven, nothing is left to chance.
+    Where another task has that root already, or one replica decides in a class unproven, nothing is left to chance;
+    nor where answers are scored, for an operator that no whole test has cleared.
     """
     if copies.pointed(session, task):
         _order(session, task, 1.0, copies.ALIKE, now)
         return
     link = secrets.of_task(Hash(task.secret), jobs.spec(job).replication.max_replicas)[-1]
     plan = Plan(**task.plan)
-    rate = classes.rate(plan, task.determinism_class == job.proven_class)
+    if jobs.spec(job).verifier.scored:
+        rate, certain = scoring.rate(session, task, plan.audit), UNCLEARED
+    else:
+        rate, certain = classes.rate(plan, task.determinism_class == job.proven_class), UNPROVEN
     if auditing.drawn(link, Hash(task.offer_digest), hash_of(Digest(task.root or "")), rate):
-        _order(session, task, rate, DRAWN if rate == plan.audit else UNPROVEN, now)
+        _order(session, task, rate, DRAWN if rate == plan.audit else certain, now)
 
 
 def _order(session: Session, task: Task, rate: float, reason: str, now: float) -> None:
@@ -56,6 +61,7 @@ def _order(session: Session, task: Task, rate: float, reason: str, now: float) -
             rate=rate,
             determinism_class=task.determinism_class or "",
             reason=reason,
+            scored=jobs.spec_of(session, task).verifier.scored,
             runs=0,
             auditor="",
             created_at=now,
@@ -84,9 +90,8 @@ def run(context: Context, task_id: str) -> float | None:
         if row.state == RoundState.MERGING and job.ended_at is None:
             return context.settings.sweep_s
         paid = _replicas(session, task, ReplicaState.PAYABLE)
-        if audit.root == task.root:
-            _pass(session, task, audit, paid, now)
-            _prove(session, job, audit, now)
+        if _right(session, task, audit, now):
+            _pass(session, job, task, audit, paid, now)
             calibrating.confirm(session, job, audit, now)
         else:
             wrong = _wrong(session, task, audit, paid)
@@ -99,6 +104,10 @@ def run(context: Context, task_id: str) -> float | None:
     if task.state == TaskState.REVOKED and task.payload:
         forget.payload(context, Digest(task.payload))
     return None
+
+
+def _right(session: Session, task: Task, audit: Audit, now: float) -> bool:
+    return not scoring.convicts(session, audit, now) if audit.scored else audit.root == task.root
 
 
 def _replicas(session: Session, task: Task, state: ReplicaState) -> list[Replica]:
@@ -120,10 +129,13 @@ def _wrong(session: Session, task: Task, audit: Audit, paid: list[Replica]) -> l
     return [replica for replica in paid if replica.root == task.root or replica.id not in near]
 
 
-def _pass(session: Session, task: Task, audit: Audit, paid: list[Replica], now: float) -> None:
+def _pass(session: Session, job: Job, task: Task, audit: Audit, paid: list[Replica], now: float) -> None:
+    """A score that does not convict proves nothing: neither a record nor a class."""
     move(session, audit, AuditState.PASSED, ended_at=now)
-    confirmed = [replica.operator for replica in paid if replica.root == audit.root]
-    reputations.passed(session, confirmed, audit.determinism_class, now)
+    if not audit.scored:
+        confirmed = [replica.operator for replica in paid if replica.root == audit.root]
+        reputations.passed(session, confirmed, audit.determinism_class, now)
+        _prove(session, job, audit, now)
     tell(session, task.job_id, "audit_passed", now, task=task.id, round=task.round)
 
 
@@ -142,7 +154,8 @@ def _fail(
 ) -> None:
     """The task is revoked, the operators of `wrong` lose their records, and who answered as the auditor did is paid."""
     move(session, audit, AuditState.FAILED, ended_at=now)
-    move(session, task, TaskState.REVOKED, reason="an audit found another gradient")
+    reason = "the scores of its operator convict it" if audit.scored else "an audit found another gradient"
+    move(session, task, TaskState.REVOKED, reason=reason)
     operators = sorted({replica.operator for replica in wrong})
     others = audits.spared(session, operators)  # tasks are locked before accounts and records
     reputations.failed(session, operators, audit.determinism_class, now)

@@ -1,9 +1,10 @@
 """What auditors ask for and bring: an audit at a time, run blind, for who runs it is not told what was accepted.
 
-Where none is due in their class, a task to calibrate with: one that passed its audit in another.
+Where none is due in their class, a task to calibrate with: one that passed its audit in another. An audit that is
+scored cannot be blind: its auditor is told the accepted payload, and answers with its own root nevertheless.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -13,7 +14,7 @@ from gradmarket.market.rules import auditing, sketches
 from gradmarket.market.terms import AuditState, Hash
 from gradmarket.market.wire_audits import AuditAnswer
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import calibrating
+from gradmarket.requester.stages import calibrating, scoring
 from gradmarket.requester.store import audits, ballots
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked
@@ -27,6 +28,7 @@ class Claimed:
     """What is to be run again, first as run `run`; for `seconds` nobody else is asked.
 
     With a `wave_seed`: the answer has a sketch under it. `calibrates`: it passed its audit, in another class.
+    With a `score`: the score of that payload is asked for too.
     """
 
     task: str
@@ -36,6 +38,7 @@ class Claimed:
     seconds: float
     wave_seed: Hash | None = None
     calibrates: bool = False
+    score: scoring.Wanted | None = None
 
 
 def claim(context: Context, auditor: str, determinism_class: str) -> Claimed | None:
@@ -48,7 +51,8 @@ def claim(context: Context, auditor: str, determinism_class: str) -> Claimed | N
             return None if run is None else _claimed(session, session.get_one(Task, run.task_id), run.runs, True)
         task = session.get_one(Task, found.task_id)
         found.auditor, found.claimed_until = auditor, now + task.offer["lease_seconds"]
-        return _claimed(session, task, found.runs)
+        score = scoring.wanted(session, task) if found.scored else None
+        return replace(_claimed(session, task, found.runs), score=score)
 
 
 def _claimed(session: Session, task: Task, runs: int, calibrates: bool = False) -> Claimed:
@@ -67,7 +71,7 @@ def answer(context: Context, task_id: str, said: AuditAnswer) -> bool:
     """Takes the payload root that a run found; whether the auditor is to run the task once more.
 
     The same answer of a run that was taken changes nothing. Another one is a Conflict, and so is a run of anybody but
-    who claimed the audit last.
+    who claimed the audit last. Raises Refused where a score is missing, or nobody asked for one.
     """
     with context.begin() as session:
         if session.get(Audit, task_id) is None:
@@ -83,7 +87,8 @@ def answer(context: Context, task_id: str, said: AuditAnswer) -> bool:
 
 
 def _take(context: Context, session: Session, task: Task, audit: Audit, said: AuditAnswer) -> bool:
-    found = auditing.passes(task.root or "", said.root, audit.root)
+    found = audit.scored or auditing.passes(task.root or "", said.root, audit.root)
+    scoring.take(session, task, audit, said.score)
     audit.sketch = _sketch(session, task, said)
     audit.runs += 1
     audit.root, audit.seconds = said.root, said.seconds

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import exists, func, or_, select
+from sqlalchemy import case, exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import AuditState, ReplicaState, RoundState, TaskState
@@ -23,9 +23,10 @@ def earliest(session: Session, job_id: str) -> int | None:
 
 
 def waiting(session: Session, job_id: str) -> dict[str, int]:
-    """How many audits nobody has run yet, by determinism class."""
+    """How many audits nobody has run yet, by whose machines may run them."""
     due = (Audit.job_id == job_id, Audit.state == AuditState.DUE)
-    counted = select(Audit.determinism_class, func.count()).where(*due).group_by(Audit.determinism_class)
+    able = case((Audit.scored, "any class"), else_="class " + Audit.determinism_class)
+    counted = select(able, func.count()).where(*due).group_by(able)
     return dict(session.execute(counted).all())
 
 
@@ -46,7 +47,8 @@ def confirmed(session: Session, audit: Audit) -> Sequence[str]:
 def next_due(session: Session, determinism_class: str, now: float) -> Audit | None:
     """The oldest that this class may run and nobody runs just now; none where another transaction holds it."""
     free = or_(Audit.claimed_until.is_(None), Audit.claimed_until < now)
-    due = select(Audit).where(Audit.state == AuditState.DUE, Audit.determinism_class == determinism_class, free)
+    able = or_(Audit.determinism_class == determinism_class, Audit.scored)
+    due = select(Audit).where(Audit.state == AuditState.DUE, able, free)
     first = due.order_by(Audit.created_at, Audit.task_id).limit(1)
     return session.scalars(first.with_for_update(skip_locked=True)).one_or_none()
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.model.sampling import rows
+from gradmarket.market.model.sampling import other_rows, rows
 
 SEED = bytes(range(32))
 
@@ -54,3 +54,22 @@ def test_pinned_vectors() -> None:
 def test_more_rows_than_there_are_is_refused(total: int, count: int) -> None:
     with pytest.raises(Refused):
         rows(SEED, 0, 0, total, count)
+
+
+@given(count=st.integers(1, 20), draws=st.integers(1, 4), more=st.integers(0, 30), number=st.integers(0, 50))
+def test_other_rows_are_other_rows(count: int, draws: int, more: int, number: int) -> None:
+    total = (draws + 1) * count + more
+    own = rows(SEED, number, 0, total, count)
+    found = other_rows(own, total, draws, bytes([number]) * 32)
+    everything = [*own, *(row for draw in found for row in draw)]
+    assert [len(draw) for draw in found] == [count] * draws
+    assert len(set(everything)) == len(everything)
+    assert set(everything) <= set(range(total))
+    assert found == other_rows(own, total, draws, bytes([number]) * 32)
+
+
+def test_other_rows_are_drawn_by_the_seed_and_refused_where_there_are_too_few() -> None:
+    own = rows(SEED, 0, 0, 100, 10)
+    assert other_rows(own, 100, 3, bytes(32)) != other_rows(own, 100, 3, bytes([1]) * 32)
+    with pytest.raises(Refused, match="3 draws of 10 rows beside the own ones, of a partition that has 39"):
+        other_rows(range(10), 39, 3, bytes(32))

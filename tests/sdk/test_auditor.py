@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import ALONE
+from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
@@ -66,6 +67,37 @@ def test_what_a_worker_computed_is_found_again_and_the_job_ends(
         workers = list(anyone.listed(job.id, "workers"))
     assert [(audit["state"], audit["rate"]) for audit in told] == [("passed", 1.0)] * 2
     assert [worker["accepted"] for worker in workers] == [2]
+
+
+def test_an_answer_is_scored_on_its_rows_where_nothing_is_compared(
+    market: Market, served: Service, tmp_path: Path
+) -> None:
+    """The worker's class is the auditor's here, so that both gradients score the same to the bit."""
+    images, labels = load_digits(return_X_y=True)
+    digits = TensorDataset(torch.tensor(images / 16.0, dtype=torch.float32), torch.tensor(labels))
+    torch.manual_seed(0)
+    perceptron = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    job = market.train(
+        perceptron, nn.CrossEntropyLoss(), digits, optimizer={"name": "sgd", "lr": 0.1}, rows=32, rounds=3,
+        price="0.01 GRAD", replication={"name": "audited", "audit": 1.0}, verifier={"name": "loss_change"},
+    )  # fmt: skip
+    until = time.monotonic() + PATIENCE_S
+
+    def pause(idle: bool) -> bool:
+        time.sleep(0.2 if idle else 0.0)
+        return job.state == "finished" or time.monotonic() > until
+
+    found: list[Done | MarketError] = []
+    with Requester(served.place.url, served.place.token) as there, auditor(there, served, tmp_path) as made:
+        watch(made, pause, found.append)
+        told = list(there.listed(job.id, "audits"))
+    assert job.state == "finished"
+    assert [done.runs for done in found if isinstance(done, Done)] == [1] * 3
+    scores = [audit["score"] for audit in told]
+    assert all(score["accepted"] == score["trusted"] for score in scores)
+    assert {(score["honest"], score["total"], score["verdict"]) for score in scores} == {(None, 0.0, "open")}
+    assert sum(score["accepted"]["passes"] for score in scores) >= 2
+    assert all(score["accepted"]["own"] > 0.0 for score in scores), "a step along a gradient lowers its rows' loss"
 
 
 def auditor(there: Requester, served: Service, folder: Path):  # type: ignore[no-untyped-def]

@@ -83,6 +83,16 @@ def test_a_simulation_is_told_and_repeated(tmp_path: Path) -> None:
     assert "accepted and never caught" in RUNNER.invoke(app, ["simulate", str(file)]).output
 
 
+def test_a_plan_says_what_scores_do_not_see(tmp_path: Path) -> None:
+    file, alone = tmp_path / "scored.json", {"name": "audited", "audit": 0.5}
+    job = json.loads(Path(EXAMPLE).read_text()) | {"verifier": {"name": "loss_change"}, "replication": alone}
+    file.write_text(json.dumps(job))
+    assert "a backdoor in a few rows" in said("job", "plan", str(file), "--json")["not_seen"]
+    assert "a score is none" in refused("job", "plan", str(file), "--trust")
+    file.write_text(json.dumps(job | {"replication": {"name": "fixed"}}))
+    assert "set replication to" in refused("job", "plan", str(file))
+
+
 def test_what_makes_no_sense_is_refused_in_a_line(tmp_path: Path) -> None:
     file = tmp_path / "scenario.json"
     file.write_text("[]")

@@ -25,6 +25,10 @@ class Verifier(Protocol):
     def SKETCHED(self) -> bool:  # noqa: N802
         """Whether ballots are sketches. A wave that follows another would know the seed that it sketched under."""
 
+    @property
+    def SCORED(self) -> bool:  # noqa: N802
+        """Whether audits score an answer by the loss (rules.loss_change), instead of looking for its root again."""
+
     def ballot(self, revealed: Revealed) -> Any:
         """What is compared of it; None where it has no such thing."""
 

@@ -8,6 +8,7 @@ from gradmarket.market.rules.verifiers import Revealed
 from gradmarket.market.terms import Digest, ReplicaId
 
 SKETCHED: Final = False
+SCORED: Final = False
 
 
 def ballot(revealed: Revealed) -> Digest:

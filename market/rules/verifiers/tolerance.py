@@ -21,6 +21,7 @@ from gradmarket.market.rules.verifiers import Revealed
 from gradmarket.market.terms import ReplicaId
 
 SKETCHED: Final = True
+SCORED: Final = False
 FLOOR: Final = 1e-3
 """Of the median tensor's length: below it a tensor is taken for rounding."""
 

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 
 from pydantic import BaseModel
 
+from gradmarket.market.rules import loss_change
 from gradmarket.market.rules.sketch import Sketch
 from gradmarket.market.terms import AccusationState, AuditState
 from gradmarket.requester.api.views.forms import hexed, sketch_view, time
-from gradmarket.requester.store import reputations
-from gradmarket.requester.store.tables import Accusation, Audit, Reputation
+from gradmarket.requester.store import reputations, scores
+from gradmarket.requester.store.tables import Accusation, Audit, Reputation, Score
 
 
 class AccusationView(BaseModel):
@@ -33,10 +34,55 @@ def accusation_view(row: Accusation) -> AccusationView:
     )
 
 
+class ChangeView(BaseModel):
+    """By how much a small step along a gradient lowered the loss on its task's rows, and on other draws of rows."""
+
+    own: float
+    others: list[float]
+    score: float
+    passes: bool
+
+
+class ScoreView(BaseModel):
+    """A gradient that was scored (rules.loss_change), and the auditor's own. The numbers follow the job's scores.
+
+    `honest`: at least this share of honest gradients passes; null where too few trusted runs say so, and nothing is
+    weighed. `total`: of the operator's weights until then; at `convicts` or above the audit failed.
+    """
+
+    number: int
+    operator: str
+    accepted: ChangeView
+    trusted: ChangeView
+    honest: float | None
+    total: float
+    convicts: float
+    verdict: loss_change.Verdict
+
+
+def score_view(row: Score) -> ScoreView:
+    total = row.total or 0.0
+    return ScoreView(
+        number=row.number or 0,
+        operator=row.operator,
+        accepted=_change_view(scores.accepted(row)),
+        trusted=_change_view(scores.trusted(row)),
+        honest=row.honest,
+        total=total,
+        convicts=loss_change.CONVICTS,
+        verdict=loss_change.verdict(total),
+    )
+
+
+def _change_view(change: loss_change.Change) -> ChangeView:
+    return ChangeView(own=change.own, others=list(change.others), score=change.score, passes=change.passes)
+
+
 class AuditView(BaseModel):
     """`rate`: the probability that the task was drawn with; `root`: what the auditor found, in `runs` runs.
 
-    The root of an audit that failed is told once the task is not done again: it is the answer.
+    The root of an audit that failed is told once the task is not done again: it is the answer. Where answers are
+    scored the root decided nothing; the list of a job's audits has the `score`.
     """
 
     task: str
@@ -52,10 +98,15 @@ class AuditView(BaseModel):
     seconds: float | None
     ended_at: str | None
     accusations: list[AccusationView]
+    score: ScoreView | None
 
 
 def audit_view(
-    row: Audit, stands: bool, accusations: Iterable[Accusation] = (), found: Sketch | None = None
+    row: Audit,
+    stands: bool,
+    accusations: Iterable[Accusation] = (),
+    found: Sketch | None = None,
+    score: Score | None = None,
 ) -> AuditView:
     """`stands`: no other attempt at the task can follow."""
     told = stands or row.state == AuditState.PASSED
@@ -72,6 +123,7 @@ def audit_view(
         seconds=row.seconds,
         ended_at=time(row.ended_at),
         accusations=[accusation_view(each) for each in accusations],
+        score=None if score is None else score_view(score),
     )
 
 

@@ -8,7 +8,7 @@ from gradmarket.requester.store.tables.base import Base, BigKey
 from gradmarket.requester.store.tables.doors import Duty, Idempotency, Nonce, Token
 from gradmarket.requester.store.tables.jobs import Event, Job, Round
 from gradmarket.requester.store.tables.money import Account, Batch, Earned, Transaction
-from gradmarket.requester.store.tables.trust import Accusation, Audit, Calibration, Lean, Reputation, TrustedRun
+from gradmarket.requester.store.tables.trust import Accusation, Audit, Calibration, Lean, Reputation, Score, TrustedRun
 from gradmarket.requester.store.tables.work import Replica, Task, Wave, Worker
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Replica",
     "Reputation",
     "Round",
+    "Score",
     "Task",
     "Token",
     "Transaction",

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, text
+from sqlalchemy import JSON, ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.requester.store.tables.base import Base
@@ -22,6 +22,8 @@ class Audit(Base):
     determinism_class: Mapped[str]
     """Whose machines may run it again."""
     reason: Mapped[str]
+    scored: Mapped[bool] = mapped_column(default=False)
+    """Its answer is a score and machines of any class may run it: the job's verifier is `loss_change`."""
     root: Mapped[str | None]
     """The payload root that the auditor found last."""
     sketch: Mapped[bytes | None] = mapped_column(deferred=True)
@@ -84,6 +86,31 @@ class Calibration(Base):
     largest: Mapped[dict[str, Any]]
     """Deviation of each tensor."""
     changed_at: Mapped[float]
+
+
+class Score(Base):
+    """What an audit measured of an accepted gradient, and of the auditor's own: as market.rules.loss_change has it."""
+
+    __tablename__ = "scores"
+
+    task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    operator: Mapped[str]
+    own: Mapped[float]
+    others: Mapped[list[Any]] = mapped_column(JSON)
+    trusted_own: Mapped[float]
+    trusted_others: Mapped[list[Any]] = mapped_column(JSON)
+    number: Mapped[int | None]
+    """In the order that the job's scores were judged in, from 0; what follows is empty before."""
+    honest: Mapped[float | None]
+    """At least this share of honest gradients passes, by the job's trusted runs until then; empty where too few do."""
+    total: Mapped[float | None]
+    """Of the operator's weights in its present test, this one among them."""
+
+    __table_args__ = (
+        Index("scores_of_job", "job_id", "number"),
+        Index("scores_of_operator", "job_id", "operator", "number"),
+    )
 
 
 class Accusation(Base):
