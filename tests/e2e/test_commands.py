@@ -118,6 +118,12 @@ def test_the_books_of_a_job_sum_to_zero_and_add_up(run: Run, posted: str) -> Non
     assert "no job" in run("job", "ledger", "0000").stderr
 
 
+def test_a_job_that_compares_roots_says_that_it_has_no_thresholds(run: Run, posted: str) -> None:
+    assert "this one's is exact" in run("job", "calibration", posted).stdout
+    assert json.loads(run("job", "calibration", posted, "--json").stdout)["pairs"] == []
+    assert "no job" in run("job", "calibration", "0000").stderr
+
+
 def test_a_job_is_steered(run: Run, posted: str) -> None:
     done = run("job", "cancel", posted, "--json")
     assert json.loads(done.stdout)["state"] == "cancelled"
