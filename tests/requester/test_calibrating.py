@@ -2,86 +2,37 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
 import pytest
 from market_auditor import SimAuditor, audits_of
-from market_floor import CLASS, LAYOUT, Floor
-from market_workers import HONEST, Behaviour, scaled
+from market_calibrating import (
+    GPU,
+    NAMES,
+    TOLERANT,
+    TPU,
+    NewFloor,
+    allowed,
+    audited,
+    auditor,
+    known,
+    pairs,
+    to_calibrate,
+    tolerant,
+)
+from market_floor import CLASS, Floor
+from market_workers import HONEST, scaled
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
-from gradmarket.market.rules.calibration import LEAST, MARGIN, RUNS, Evidence
-from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes, pair
+from gradmarket.market.rules.calibration import LEAST, MARGIN, RUNS
+from gradmarket.market.rules.verifiers.tolerance import pair
 from gradmarket.market.terms import AuditState, CalibrationState, Hash, JobState
 from gradmarket.requester.api.calibration import calibration as told
 from gradmarket.requester.stages import auditors, calibrating
 from gradmarket.requester.stages.auditors import Claimed
-from gradmarket.requester.store import calibrations
-from gradmarket.requester.store.tables import Calibration, Job, TrustedRun
+from gradmarket.requester.store.tables import TrustedRun
 
-NewFloor = Callable[..., Floor]
 SQLITE = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
 """For rules that no database has a part in: the others run on both."""
-GPU, TPU = "gpu", "tpu"
-"""Classes beside the floor's own."""
-ANOTHER = "00000000000000bb"
-NAMES = tuple(entry.name for entry in LAYOUT.entries)
-TOLERANT: dict[str, Any] = {
-    "rounds": 3,
-    "verifier": {"name": "tolerance"},
-    "replication": {"name": "fixed", "replicas": 2, "max_replicas": 2},
-    "audit": {"probability": 1.0},
-}
-
-
-def apart(deviation: float) -> Behaviour:
-    """Honest work of another class: every element is off by this share of it."""
-    factor = 1.0 + deviation
-    return Behaviour(lambda answer, _: {name: (value * factor).astype(np.float32) for name, value in answer.items()})
-
-
-def tolerant(new_floor: NewFloor, *live: str, **spec: Any) -> Floor:
-    """Two workers of the floor's class, and one of each of the classes `live` that is there and asks for no work."""
-    floor = new_floor(**(TOLERANT | spec))
-    floor.worker(), floor.worker()
-    for name in live:
-        floor.worker(determinism_class=name).capacity = 0
-    return floor
-
-
-def auditor(floor: Floor, name: str = GPU, deviation: float = 1e-6) -> SimAuditor:
-    return SimAuditor(floor, apart(deviation), determinism_class=name, name=f"the {name}")
-
-
-def audited(floor: Floor, count: int = 1) -> None:
-    """So many tasks have passed their audit."""
-    floor.until(lambda: len(audits_of(floor)) >= count)
-    SimAuditor(floor).work()
-
-
-def to_calibrate(floor: Floor, by: SimAuditor) -> Claimed:
-    claimed = by.claim()
-    assert claimed is not None
-    assert claimed.calibrates
-    return claimed
-
-
-def known(floor: Floor, runs: int, deviation: float = 1e-7, classes: Classes = (CLASS, GPU)) -> None:
-    """As so many trusted runs of the pair leave it."""
-    with floor.context.begin() as session:
-        family = calibrations.family_of(session.get_one(Job, floor.job))
-        row = calibrations.held(session, family, classes, floor.clock())
-        calibrations.keep(session, row, Evidence(runs, dict.fromkeys(NAMES, deviation)), floor.clock())
-
-
-def pairs(floor: Floor) -> dict[Classes, Calibration]:
-    return {(row.one, row.other): row for row in floor.all(Calibration)}
-
-
-def allowed(floor: Floor, job: str = "") -> Allowed:
-    with floor.reading() as session:
-        return calibrations.allowed(session, session.get_one(Job, job or floor.job))
 
 
 def test_what_two_classes_find_of_one_task_becomes_a_threshold_that_anybody_sees(new_floor: NewFloor) -> None:
