@@ -73,4 +73,4 @@ def _column(x: int, lost: Mapping[str, float]) -> Iterator[str]:
     for row, points in enumerate(lost.values()):
         y, shade = TOP + HEIGHT * row, round(255 - 155 * min(1.0, max(0.0, points) / 50))
         yield f'<rect x="{x}" y="{y}" width="{WIDTH - 2}" height="{HEIGHT - 2}" fill="rgb(255 {shade} {shade})"/>'
-        yield f'<text class="n" x="{x + WIDTH // 2 - 1}" y="{y + 17}">{points:.1f}</text>'
+        yield f'<text class="n" x="{x + WIDTH // 2 - 1}" y="{y + 17}">{round(points, 1) + 0.0:.1f}</text>'
