@@ -35,7 +35,8 @@ def why_waiting(session: Session, job: Job, max_strikes: int, now: float) -> str
     have = leading[1] if leading else 0
     least = spec.plan(BEST).first_wave if job.determinism_class is not None else spec.plan().first_wave
     if have < least:
-        return f"needs {least} separate workers of one determinism class, has {have}"
+        classes = "one determinism class" + (", or of calibrated ones" if spec.verifier.sketched else "")
+        return f"needs {least} separate workers of {classes}, has {have}"
     replicas = tasks.replicas_of(session, [open_task])[open_task.id]
     opening = opening_for(job, open_task, replicas, max_strikes, mixable)
     alive = workers.live(session, now)

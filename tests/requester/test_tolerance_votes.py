@@ -9,7 +9,7 @@ import pytest
 from books import check_books
 from market_auditor import SimAuditor, audits_of
 from market_floor import LAYOUT, PRICE, Floor
-from market_workers import HONEST, NOISE, Answer, Behaviour, SimWorker, filled, scaled
+from market_workers import HONEST, NOISE, WITHHOLDER, Answer, Behaviour, SimWorker, filled, scaled
 from pydantic import ValidationError
 from test_verdicts_replayed import changed, found, shown
 
@@ -169,6 +169,23 @@ def test_where_nobody_brings_the_payload_of_its_ballot_the_task_is_tried_again(n
     assert (floor.strikes(one), floor.strikes(other)) == (1, 1)
 
 
+@SQLITE
+def test_who_was_outvoted_has_a_proof_though_the_first_who_was_asked_withholds(new_floor: NewFloor) -> None:
+    """Its verdict names the root of a ballot in the quorum, which is not the one that is merged."""
+    floor = mixed(new_floor, rounds=3)
+    liar, silent, honest = floor.worker(scaled(2.0)), floor.worker(WITHHOLDER), gpu(floor)
+    floor.play(seconds=4.0)
+    assert floor.state() == JobState.FINISHED
+    withheld = {replica.task_id for replica in floor.replicas(silent) if replica.state == ReplicaState.WITHHELD}
+    assert withheld
+    for task in floor.tasks():
+        (rejected,) = [replica for replica in floor.replicas(liar) if replica.task_id == task.id]
+        assert (rejected.verdict_root != task.root) == (task.id in withheld)
+        assert found(floor, shown(floor, task)) == []
+    assert {task.root for task in floor.tasks() if task.id in withheld} <= {held.root for held in honest.held.values()}
+    check_books(floor)
+
+
 def said(floor: Floor, worker: SimWorker, change: Callable[[Reveal], Reveal]) -> str:
     """What the market answers to another reveal than the worker's own."""
     floor.gather()
@@ -249,7 +266,7 @@ def test_a_class_that_is_not_calibrated_is_not_mixed_in(new_floor: NewFloor) -> 
     one, two, other = floor.worker(), floor.worker(), gpu(floor)
     floor.play(passes=5)
     assert floor.replicas() == []
-    assert "needs 3 separate workers of one determinism class, has 2" in floor.why_waiting()
+    assert "needs 3 separate workers of one determinism class, or of calibrated ones, has 2" in floor.why_waiting()
     floor.calibrate(CPU, GPU)
     floor.play()
     assert paid(floor, one, two, other)
