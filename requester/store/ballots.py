@@ -65,10 +65,14 @@ class Shown:
     audit: Sketch | None
 
 
+UNSKETCHED: Final = Shown({}, None)
+"""Of a task whose roots were compared."""
+
+
 def shown(session: Session, task: Task, audit: Audit | None) -> Shown:
-    """None of any where the task's roots were compared."""
+    """As far as they are there by now."""
     if task.allowed is None:
-        return Shown({}, None)
+        return UNSKETCHED
     return Shown(sketches_of(session, task), None if audit is None else _found(session, task, audit))
 
 
@@ -79,7 +83,7 @@ def _found(session: Session, task: Task, audit: Audit) -> Sketch | None:
 
 def near_audit(session: Session, task: Task, audit: Audit, replicas: Collection[Replica]) -> set[str]:
     """The replicas whose sketches are within the task's thresholds of the auditor's; none where roots were compared."""
-    known = shown(session, task, audit) if replicas else Shown({}, None)
+    known = shown(session, task, audit) if replicas else UNSKETCHED
     if task.allowed is None or known.audit is None:
         return set()
     made, allowed = known.replicas, tolerance.read(task.allowed)

@@ -9,7 +9,7 @@ import pytest
 from books import check_books
 from market_auditor import SimAuditor, audits_of
 from market_floor import LAYOUT, PRICE, Floor
-from market_workers import HONEST, NOISE, WITHHOLDER, Answer, Behaviour, SimWorker, filled, scaled
+from market_workers import NOISE, WITHHOLDER, Answer, Behaviour, SimWorker, filled, scaled
 from pydantic import ValidationError
 from test_verdicts_replayed import changed, found, shown
 
@@ -140,22 +140,26 @@ HONEST_SKETCH = replace(scaled(3.0), sketches=of_other_data)
 
 @SQLITE
 def test_a_sketch_of_other_data_is_found_at_the_upload_and_the_next_is_asked(new_floor: NewFloor) -> None:
-    floor = mixed(new_floor, rounds=4, replication={"replicas": 2, "max_replicas": 2})
+    floor = mixed(new_floor, rounds=50, replication={"replicas": 2, "max_replicas": 2})
     forger, honest = floor.worker(HONEST_SKETCH), gpu(floor)
-    floor.play()
-    assert floor.state() == JobState.FINISHED
-    caught = [replica for replica in floor.replicas(forger) if replica.state == ReplicaState.REJECTED]
-    assert caught
-    assert {replica.reason for replica in caught} == {"its payload is not what its sketch was made of"}
-    assert {task.root for task in floor.tasks()} == {held.root for held in honest.held.values()}
-    assert floor.earned()[honest.address] == 4 * PRICE
-    assert floor.earned().get(forger.address, 0) == (4 - len(caught)) * PRICE
-    assert floor.strikes(forger) > 0 or len(caught) < 4
-    task = next(task for task in floor.tasks() if task.id == caught[0].task_id)
+    floor.until(lambda: judged(floor, forger, ReplicaState.REJECTED))
+    floor.cancel()
+    (replica,) = [each for each in floor.replicas(forger) if each.state == ReplicaState.REJECTED]
+    (task,) = [each for each in floor.tasks() if each.id == replica.task_id]
+    assert replica.reason == "its payload is not what its sketch was made of"
+    assert task.root in {held.root for held in honest.held.values()}
+    assert floor.earned()[honest.address] == floor.earned().get(forger.address, 0) + PRICE
+    assert floor.strikes(forger) == 1
     assert [fault.partition(": ")[2] for fault in found(floor, shown(floor, task))] == [
         "rejected, and its ballot is the quorum's: only its payload could show why"
     ]
     check_books(floor)
+
+
+def judged(floor: Floor, worker: SimWorker, state: ReplicaState) -> bool:
+    """Whether a replica of the worker has come to this, and its task is accepted; whom a seed asks first is chance."""
+    mine = {replica.task_id for replica in floor.replicas(worker) if replica.state == state}
+    return any(task.id in mine and task.payload is not None for task in floor.tasks())
 
 
 @SQLITE
@@ -172,17 +176,17 @@ def test_where_nobody_brings_the_payload_of_its_ballot_the_task_is_tried_again(n
 @SQLITE
 def test_who_was_outvoted_has_a_proof_though_the_first_who_was_asked_withholds(new_floor: NewFloor) -> None:
     """Its verdict names the root of a ballot in the quorum, which is not the one that is merged."""
-    floor = mixed(new_floor, rounds=3)
+    floor = mixed(new_floor, rounds=50)
     liar, silent, honest = floor.worker(scaled(2.0)), floor.worker(WITHHOLDER), gpu(floor)
-    floor.play(seconds=4.0)
-    assert floor.state() == JobState.FINISHED
-    withheld = {replica.task_id for replica in floor.replicas(silent) if replica.state == ReplicaState.WITHHELD}
-    assert withheld
-    for task in floor.tasks():
-        (rejected,) = [replica for replica in floor.replicas(liar) if replica.task_id == task.id]
-        assert (rejected.verdict_root != task.root) == (task.id in withheld)
-        assert found(floor, shown(floor, task)) == []
-    assert {task.root for task in floor.tasks() if task.id in withheld} <= {held.root for held in honest.held.values()}
+    floor.until(lambda: judged(floor, silent, ReplicaState.WITHHELD), seconds=4.0)
+    floor.cancel()
+    (lazy,) = [replica for replica in floor.replicas(silent) if replica.state == ReplicaState.WITHHELD]
+    (task,) = [each for each in floor.tasks() if each.id == lazy.task_id]
+    (rejected,) = [replica for replica in floor.replicas(liar) if replica.task_id == task.id]
+    assert (rejected.state, rejected.verdict_root) == (ReplicaState.REJECTED, lazy.root)
+    assert task.root != lazy.root
+    assert task.root in {held.root for held in honest.held.values()}
+    assert found(floor, shown(floor, task)) == []
     check_books(floor)
 
 
@@ -313,25 +317,35 @@ def test_a_task_without_a_quorum_has_no_further_wave(new_floor: NewFloor) -> Non
 # audits
 
 
-def caught(floor: Floor, behaviour: Behaviour = HONEST) -> SimAuditor:
-    """Both auditors at work, each in its class."""
-    auditor = SimAuditor(floor, behaviour)
-    auditor.work()
+def caught(floor: Floor) -> None:
+    """Auditors of both classes do what is due."""
+    SimAuditor(floor).work()
     SimAuditor(floor, NEARBY, determinism_class=GPU).work()
-    return auditor
+
+
+def until_audits(floor: Floor, seen: Callable[[], object]) -> None:
+    """The market goes on beside its auditors until that is seen; whose payload is audited is chance."""
+    for _ in range(60):
+        if seen():
+            return
+        for worker in floor.workers:
+            worker.ask()
+            worker.turn()
+        floor.lapse(2.0)
+        caught(floor)
+    raise AssertionError("it was never seen")
 
 
 @SQLITE
 def test_an_audit_asks_for_the_class_of_the_payload_that_is_used(new_floor: NewFloor) -> None:
-    floor = mixed(new_floor, rounds=1, tasks_per_round=4, audit={"probability": 1.0})
+    floor = mixed(new_floor, rounds=50, audit={"probability": 1.0})
     one, two, other = floor.worker(), floor.worker(), gpu(floor)
-    floor.until(lambda: len(audits_of(floor)) == 4)
-    assert {audit.determinism_class for audit in audits_of(floor)} == {CPU, GPU}
+    until_audits(floor, lambda: len({audit.determinism_class for audit in audits_of(floor)}) == 2)
     caught(floor)
     assert {audit.state for audit in audits_of(floor)} == {AuditState.PASSED}
     counted = {(row.operator, row.determinism_class): row.passed for row in floor.all(Reputation)}
     assert set(counted) == {(one.address, CPU), (two.address, CPU), (other.address, GPU)}
-    assert counted[one.address, CPU] + counted[other.address, GPU] == 4
+    assert counted[one.address, CPU] + counted[other.address, GPU] == len(audits_of(floor))
 
 
 @SQLITE
@@ -357,15 +371,14 @@ def test_colluders_of_two_classes_are_both_found_and_the_outvoted_one_is_paid(ne
 @SQLITE
 def test_who_was_near_a_liar_and_right_in_its_own_class_loses_nothing(new_floor: NewFloor) -> None:
     """The lie is under the threshold: bits tell it in its own class, and the honest ones of the other stand."""
-    floor = mixed(new_floor, audit={"probability": 1.0}, rounds=1, tasks_per_round=4)
+    floor = mixed(new_floor, rounds=50, audit={"probability": 1.0})
     sly, honest, third = floor.worker(scaled(1 + 3e-6)), gpu(floor), gpu(floor)
-    floor.until(lambda: len(audits_of(floor)) == 4)
-    caught(floor)
-    failed = floor.events("audit_failed")
-    assert failed
-    assert {worker for event in failed for worker in event["workers"]} == {sly.address}
+    until_audits(floor, lambda: floor.events("audit_failed"))
+    (event,) = floor.events("audit_failed")
+    assert event["workers"] == [sly.address]
     assert {row.operator for row in floor.all(Reputation, Reputation.failed > 0)} == {sly.address}
-    assert floor.earned()[honest.address] == floor.earned()[third.address] == 4 * PRICE
+    assert {row.worker for row in floor.all(Earned, Earned.revoked)} == {sly.address}
+    assert floor.earned()[honest.address] == floor.earned()[third.address] > 0
 
 
 # what is shown
@@ -424,7 +437,7 @@ BASE = {
         ({"replication": {"replicas": 3, "max_replicas": 5}}, "set replication.replicas and max_replicas alike"),
         ({"replication": {"replicas": 1, "max_replicas": 1}}, "to 2 or more"),
         ({"replication": {"name": "audited", "audit": 0.1}}, "to 2 or more"),
-        ({"verifier": {"name": "nearly"}}, "'exact' or 'tolerance'"),
+        ({"verifier": {"name": "nearly"}}, "'exact', 'tolerance'"),
         ({"verifier": {"name": "tolerance", "tau": 0.1}}, "Extra inputs"),
     ],
 )

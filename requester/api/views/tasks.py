@@ -8,7 +8,7 @@ from gradmarket.market.rules.sketch import Sketch
 from gradmarket.market.terms import Hash, ReplicaState, TaskState
 from gradmarket.requester.api.views.forms import hexed, sketch_view, time
 from gradmarket.requester.api.views.trust import AuditView, audit_view
-from gradmarket.requester.store.ballots import Shown
+from gradmarket.requester.store.ballots import UNSKETCHED, Shown
 from gradmarket.requester.store.tables import Audit, Replica, Task, Wave
 
 DECIDED: Final = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.REVOKED)
@@ -171,7 +171,7 @@ def evidence(
     stands: bool,
     link: Hash,
     audit: Audit | None,
-    made: Shown,
+    made: Shown = UNSKETCHED,
 ) -> TaskEvidence:
     """`stands`: nothing of the task's round is asked of anybody again (store.audits)."""
     rate, over = row.plan.get("audit", 0.0), row.state in STANDING
