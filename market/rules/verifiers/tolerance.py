@@ -12,6 +12,7 @@ at most that much a round.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
@@ -72,7 +73,9 @@ def deviations(one: Sketch, other: Sketch) -> dict[str, float]:
 def groups(ballots: Mapping[ReplicaId, Ballot | None], allowed: Allowed) -> list[frozenset[ReplicaId]]:
     """Medoids with their neighbours, the most neighbours first; each is taken out before the next is looked for."""
     cast = {replica: ballot for replica, ballot in ballots.items() if ballot is not None}
-    apart = {(one, other): _apart(cast[one], cast[other], allowed) for one in cast for other in cast}
+    apart = dict.fromkeys(((replica, replica) for replica in cast), 0.0)
+    for one, other in combinations(cast, 2):
+        apart[one, other] = apart[other, one] = _apart(cast[one], cast[other], allowed)
     left, found = set(cast), []
     while left:
         medoid = min(left, key=lambda replica: _rank(replica, left, cast, apart))
