@@ -42,7 +42,7 @@ TASK: Final = {
     _T.REVEALING: {_T.OPEN, _T.UPLOADING, _T.FAILED},
     _T.UPLOADING: {_T.ACCEPTED, _T.DIVERGED, _T.FAILED},
     _T.ACCEPTED: {_T.FINAL, _T.REVOKED},
-    _T.DIVERGED: {_T.FINAL},
+    _T.DIVERGED: {_T.FINAL, _T.REVOKED},
     _T.FAILED: set[TaskState](),
     _T.CANCELLED: set[TaskState](),
     _T.FINAL: set[TaskState](),

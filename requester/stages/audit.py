@@ -1,5 +1,7 @@
 """An accepted task is drawn for an audit or not; the auditor's answer makes it stand, or revokes it.
 
+What diverged is audited for certain: a job that a lie paused goes on by itself.
+
 A revoked gradient is not merged, or what was merged is taken back (stages.aftermath). Whoever was paid for it keeps
 what a voucher promised, and loses its reputation and further work; whoever was rejected for the right answer is paid.
 """
@@ -16,7 +18,7 @@ from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import calibrating, copies, forget, plan, scoring, verdicts
+from gradmarket.requester.stages import calibrating, copies, forget, plan, resume, scoring, verdicts
 from gradmarket.requester.stages.ending import call_off
 from gradmarket.requester.store import accusations, audits, ballots, jobs, money, reputations
 from gradmarket.requester.store.events import tell
@@ -29,6 +31,7 @@ TOPIC = "audit"
 DRAWN: Final = "drawn"
 UNPROVEN: Final = "its determinism class is not proven in this job yet"
 UNCLEARED: Final = "no whole test has found its operator honest in this job yet"
+SUSPECT: Final = "its answer diverged"
 REOPENED: Final = "another audit of the same operator failed"
 
 
@@ -49,6 +52,17 @@ def draw(session: Session, job: Job, task: Task, now: float) -> None:
         rate, certain = classes.rate(plan, task.determinism_class == job.proven_class), UNPROVEN
     if auditing.drawn(link, Hash(task.offer_digest), hash_of(Digest(task.root or "")), rate):
         _order(session, task, rate, DRAWN if rate == plan.audit else certain, now)
+
+
+def may_be_a_lie(job: Job) -> bool:
+    """Whether what diverges in the job is audited: where answers are scored, a single score says nothing."""
+    spec = jobs.spec(job)
+    return spec.audited and not spec.verifier.scored
+
+
+def suspect(session: Session, task: Task, now: float) -> None:
+    """For the transaction that finds a divergence: paid and never merged, it would shelter who wants a job to pause."""
+    _order(session, task, 1.0, SUSPECT, now)
 
 
 def _order(session: Session, task: Task, rate: float, reason: str, now: float) -> None:
@@ -89,16 +103,20 @@ def run(context: Context, task_id: str) -> float | None:
             return None
         if row.state == RoundState.MERGING and job.ended_at is None:
             return context.settings.sweep_s
-        paid = _replicas(session, task, ReplicaState.PAYABLE)
+        diverged = task.state == TaskState.DIVERGED
+        paid = _replicas(session, task, ReplicaState.DIVERGED if diverged else ReplicaState.PAYABLE)
         if _right(session, task, audit, now):
             _pass(session, job, task, audit, paid, now)
-            calibrating.confirm(session, job, audit, now)
+            if not diverged:
+                calibrating.confirm(session, job, audit, now)
         else:
             wrong = _wrong(session, task, audit, paid)
             _fail(context, session, job, task, audit, wrong, now)
             _consequences(context, session, job, row, task, now)
             copies.convicted(session, task, [replica.worker for replica in wrong], now)
-        for other in copies.followed(session, task):
+            if diverged:
+                resume.after_a_lie(context, session, job)
+        for other in () if task.state == TaskState.DIVERGED else copies.followed(session, task):
             _order(session, other, 1.0, copies.ALIKE, now)
         ring(session, "aftermath", "plan", "aggregate", "settle")
     if task.state == TaskState.REVOKED and task.payload:

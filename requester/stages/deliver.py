@@ -19,7 +19,7 @@ from gradmarket.market.terms import Address, Digest, Hash, JobState, ReplicaStat
 from gradmarket.market.wire import UploadAnswer, hash_of
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import audit, forget, judge, telling, verdicts
+from gradmarket.requester.stages import audit, forget, judge, resume, telling, verdicts
 from gradmarket.requester.stages.collect import TooLate, at_hand, held
 from gradmarket.requester.stages.ending import strike, work_off
 from gradmarket.requester.store import jobs, money
@@ -208,12 +208,14 @@ def _accept(
         verdicts.wake(session, replica)
     paid = [replica.worker for replica in agreeing]
     tell(session, job.id, task.state, now, task=task.id, round=task.round, paid=paid)
-    if not diverged and jobs.spec(job).audited:
+    if diverged and audit.may_be_a_lie(job):
+        audit.suspect(session, task, now)
+    elif not diverged and jobs.spec(job).audited:
         audit.draw(session, job, task, now)
     elif not diverged and session.get_one(Round, (job.id, task.round)).state != RoundState.OPEN:
         move(session, task, TaskState.FINAL)
     if diverged and job.state == JobState.RUNNING:
-        move(session, job, JobState.PAUSED, reason=f"a gradient diverged in round {task.round}: {diverged}")
+        move(session, job, JobState.PAUSED, reason=f"{resume.DIVERGED} in round {task.round}: {diverged}")
         tell(session, job.id, "paused", now, reason=job.reason)
     if jobs.lacks(session, job, task.round, NEARLY) < NEARLY:
         ring(session, "aggregate")

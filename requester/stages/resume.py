@@ -1,26 +1,53 @@
 """A paused job goes on: tasks whose gradient diverged are tried again."""
 
+from collections.abc import Sequence
+from typing import Final
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import JobState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import plan
+from gradmarket.requester.store import audits
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Round, Task
 from gradmarket.requester.store.transitions import move
 
+DIVERGED: Final = "a gradient diverged"
+"""So begins the reason of a job that this paused."""
+
 
 def resume_job(context: Context, session: Session, job: Job) -> None:
+    """Raises Conflict while an audit may still find that what diverged is a lie."""
     if job.state == JobState.RUNNING:
         return
+    diverged = _diverged(session, job)
+    if audits.under_way(session, [task.id for task in diverged]):
+        raise Conflict(f"{DIVERGED}, and its audit is not over: run an auditor (gradmarket auditor run)")
     now = context.clock()
     move(session, job, JobState.RUNNING, reason="")
-    diverged = select(Task).where(Task.job_id == job.id, Task.state == TaskState.DIVERGED)
-    for task in session.scalars(diverged).all():
+    for task in diverged:
         move(session, task, TaskState.FINAL)
         if session.get_one(Round, (job.id, task.round)).state == "open":
             plan.reissue(context, session, job, task, now)
+    _go_on(session, job, now)
+
+
+def after_a_lie(context: Context, session: Session, job: Job) -> None:
+    """An audit revoked what diverged, and it is done again: the job goes on, unless something else pauses it."""
+    paused_by_it = job.state == JobState.PAUSED and job.reason.startswith(DIVERGED)
+    if paused_by_it and not _diverged(session, job):
+        move(session, job, JobState.RUNNING, reason="")
+        _go_on(session, job, context.clock())
+
+
+def _diverged(session: Session, job: Job) -> Sequence[Task]:
+    return session.scalars(select(Task).where(Task.job_id == job.id, Task.state == TaskState.DIVERGED)).all()
+
+
+def _go_on(session: Session, job: Job, now: float) -> None:
     tell(session, job.id, "resumed", now)
     ring(session, "plan", "assign", "aggregate")

@@ -30,6 +30,11 @@ def waiting(session: Session, job_id: str) -> dict[str, int]:
     return dict(session.execute(counted).all())
 
 
+def under_way(session: Session, tasks: Sequence[str]) -> bool:
+    """Whether an audit of any of these tasks is not over."""
+    return bool(session.scalar(select(exists().where(Audit.task_id.in_(tasks), Audit.state.in_(OPEN)))))
+
+
 def answered(session: Session) -> Sequence[str]:
     """Tasks whose auditor has answered."""
     found = select(Audit.task_id).where(Audit.state == AuditState.ANSWERED)
