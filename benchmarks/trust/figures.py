@@ -38,7 +38,7 @@ def spent(table: Table, defence: str) -> Iterator[Figure]:
     """What the rounds that are done again take, and when the attackers are gone; of each attack's runs the worst."""
     for attack, courses in table.courses.get(defence, {}).items():
         name = _name(table, attack, defence)
-        again = [course.accepted / course.needed - 1 for course in courses]
+        again = [(course.accepted + course.diverged) / course.needed - 1 for course in courses]
         audits = [course.audits / course.needed for course in courses]
         yield Figure(f"{name}.again", max(again), "of tasks", note=f"audits {max(audits):.2f} of tasks")
         if attack:

@@ -7,7 +7,8 @@ the first wrong round opens again with its other answers, and what came after it
 tests/requester/test_trust_replay.py holds the two side by side.
 
 The auditor is as late as the service bears: a round's audits are over only when the round two after it is to open, and
-then the round is final. Where an answer diverges the job pauses, and its requester resumes it at once.
+then the round is final. All tasks of a round are out at once. An answer that diverges pauses the job, and nothing is
+given out before its audit is over: that one is run at once, it fails, and the task is done again.
 """
 
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ CONVICTING: Final = 2
 
 @dataclass
 class Task:
-    """An accepted one that is not final. `right`: the root that an auditor finds."""
+    """An accepted one that is not final, or one that diverged. `right`: the root that an auditor finds."""
 
     round: int
     index: int
@@ -43,6 +44,8 @@ class Task:
     right: Digest
     due: bool
     """An audit of it waits."""
+    diverged: bool = False
+    """Its answer is over the norm bound: paid, audited for certain, never merged."""
     audited: bool = False
 
 
@@ -57,7 +60,7 @@ class Course:
     """Tasks that the auditor computed."""
     failed: int = 0
     diverged: int = 0
-    """Answers beyond the norm bound, each of which pauses the job."""
+    """Tasks answered beyond the norm bound, which pauses the job until they are audited."""
     rounds: int = 0
     """Merges, those that were taken back among them."""
     gone: int | None = None
@@ -106,9 +109,10 @@ class Replayed(Run):
         """The round's tasks that have no accepted attempt, and its merge."""
         number, model = len(self.models) - 1, self.models[-1]
         honest = self._honest(model, number)
-        for index in range(self.setting.workers):
-            if (number, index) not in self._tasks:
+        while missing := [index for index in range(self.setting.workers) if (number, index) not in self._tasks]:
+            for index in missing:
                 self._tasks[number, index] = self._accept(crew, attack, number, index, honest)
+            self._clear(crew)
         answers = [self._tasks[number, index].answer for index in range(self.setting.workers)]
         self.models.append(self._merged(model, answers))
         self._course.rounds += 1
@@ -116,20 +120,21 @@ class Replayed(Run):
             self._course.gone = self._course.rounds - 1
 
     def _accept(self, crew: Crew, attack: str | None, number: int, index: int, honest: Sequence[Tensors]) -> Task:
-        """By attempt after attempt: no quorum has it issued again, and so has the resumption after a divergence."""
+        """By attempt after attempt: where there is no quorum the task is issued again."""
         while True:
             attempt = self._attempts[number, index] = self._attempts.get((number, index), -1) + 1
             secret = _secret(self._seed, number, index, attempt)
             decided = self._decided(crew, attack, secret)
-            if decided is None:
-                continue
-            answer = self._answer(index, honest, None if decided.honest else attack)
-            if self._is_usable(answer):
-                self._course.accepted += 1
+            if decided is not None:
+                answer = self._answer(index, honest, None if decided.honest else attack)
                 return self._drawn(number, index, decided, answer, honest, secret)
-            if decided.honest:
-                raise ValueError(f"an honest gradient of round {number} is over the norm bound")
+
+    def _clear(self, crew: Crew) -> None:
+        """Audits what diverged. Raises ValueError where one is right: such a job stays paused until it is resumed."""
+        for task in [task for task in self._tasks.values() if task.diverged]:
             self._course.diverged += 1
+            if self._examine(crew, task):
+                raise ValueError(f"an honest gradient of round {task.round} is over the norm bound")
 
     def _decided(self, crew: Crew, attack: str | None, secret: Hash) -> Decided | None:
         present = {Address(str(worker)): worker for worker in crew.present()}
@@ -145,21 +150,29 @@ class Replayed(Run):
         right = root(self._answer(index, honest, None).data)
         link = secrets.of_task(secret, self._plan.maximum)[-1]
         rate = classes.rate(self._plan, proven=False)
-        due = found in self._wrong or auditing.drawn(link, secrets.tagged("offer", secret), hash_of(found), rate)
-        return Task(number, index, decided.agreeing, answer, found, right, due)
+        diverged = not self._is_usable(answer)
+        self._course.accepted += not diverged
+        drawn = auditing.drawn(link, secrets.tagged("offer", secret), hash_of(found), rate)
+        due = diverged or found in self._wrong or drawn
+        return Task(number, index, decided.agreeing, answer, found, right, due, diverged)
 
     def _audit(self, crew: Crew, through: int) -> int | None:
         """Runs the audits of the rounds up to this one, and where one fails all that are due: the first wrong round."""
         wrong: int | None = None
         while due := self._due(None if wrong is not None else through):
             task = due[0]
-            task.due, task.audited = False, True
-            passed = auditing.passes(task.root, task.right, before=task.right)
-            self._course.audits += 1 if passed else CONVICTING
-            if not passed:
+            if not self._examine(crew, task):
                 wrong = task.round if wrong is None else min(wrong, task.round)
-                self._fail(crew, task)
         return wrong
+
+    def _examine(self, crew: Crew, task: Task) -> bool:
+        """Whether the task stands; it is revoked if not."""
+        task.due, task.audited = False, True
+        passed = auditing.passes(task.root, task.right, before=task.right)
+        self._course.audits += 1 if passed else CONVICTING
+        if not passed:
+            self._fail(crew, task)
+        return bool(passed)
 
     def _due(self, through: int | None) -> list[Task]:
         """Whose audits wait, the oldest first; `through` None: of any round."""

@@ -4,42 +4,72 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from market_auditor import SimAuditor, audits_of
-from market_floor import Floor
-from market_workers import scaled
+from market_floor import DEADLINES, Floor, first_parameters
+from market_workers import Answer as Answered
+from market_workers import Behaviour, scaled
 
 from benchmarks.trust.defences import Crew
 from benchmarks.trust.replay import Replayed, Task
 from benchmarks.trust.run import Setting
 from gradmarket.market.gradient.merge import Answer
 from gradmarket.market.job import JobSpec
-from gradmarket.market.terms import Digest, JobState, TaskState
+from gradmarket.market.terms import Address, Digest, JobState, TaskState
 from gradmarket.requester.stages.aftermath import IN_FLIGHT
-from gradmarket.requester.stages.audit import DRAWN
+from gradmarket.requester.stages.audit import DRAWN, SUSPECT
+from gradmarket.requester.stages.auditors import Claimed
 from gradmarket.requester.store.tables import Reputation
+from gradmarket.requester.store.tables import Task as TaskRow
 
 ROUNDS, TASKS = 5, 3
+HUGE = 1e6
+"""Times the honest gradient: over the job's norm bound."""
 NO_ANSWER = Answer(b"", b"")
 RIGHT = Digest("blake3:" + "0" * 64)
 NewFloor = Callable[..., Floor]
 
 
 def played(floor: Floor) -> None:
-    """With an auditor that is as late as the service bears: it runs one audit whenever the job stands still."""
+    """With an auditor that is as late as the service bears: it runs one audit whenever the job stands still.
+
+    While the job is paused it runs those of what diverged, and no other.
+    """
     auditor = SimAuditor(floor)
-    while floor.state() == JobState.RUNNING:
+    while floor.state() != JobState.FINISHED:
         floor.until(lambda: _stands_still(floor))
+        if floor.state() == JobState.PAUSED:
+            _lift(floor, auditor)
+            continue
         before = len(floor.tasks())
         while floor.state() == JobState.RUNNING and len(floor.tasks()) == before and (claimed := auditor.claim()):
-            again = 0
-            while auditor.answer(claimed, again):
-                again += 1
+            _answer(auditor, claimed)
             floor.lapse(2.0)
 
 
 def _stands_still(floor: Floor) -> bool:
-    return not any(task.state in IN_FLIGHT for task in floor.tasks())
+    """Nothing is given out while a job is paused, and what is out is answered."""
+    out = set(IN_FLIGHT) - ({TaskState.OPEN} if floor.state() == JobState.PAUSED else set())
+    return not any(task.state in out for task in floor.tasks())
+
+
+def _lift(floor: Floor, auditor: SimAuditor) -> None:
+    """Whoever claimed what else is due never answers, and its time lapses."""
+    claims = list(iter(auditor.claim, None))
+    floor.lapse(DEADLINES["lease_s"] + 1.0)
+    suspects = {audit.task_id for audit in audits_of(floor) if audit.reason == SUSPECT}
+    for claimed in claims:
+        if claimed.task in suspects:
+            _answer(auditor, claimed)
+    floor.drive()
+    assert floor.state() == JobState.RUNNING
+
+
+def _answer(auditor: SimAuditor, claimed: Claimed) -> None:
+    again = 0
+    while auditor.answer(claimed, again):
+        again += 1
 
 
 class Told(Replayed):
@@ -53,14 +83,15 @@ class Told(Replayed):
         self.made: dict[str, Task] = {}
         self.taken_back: list[int] = []
         self.crew = Crew(0, 0, None)  # type: ignore[arg-type]
-        rows = {task.id: task for task in floor.tasks()}
-        drawn = {audit.task_id for audit in audits_of(floor) if audit.reason == DRAWN}
+        due = {audit.task_id for audit in audits_of(floor) if audit.reason in (DRAWN, SUSPECT)}
+        diverged = floor.events("diverged")
+        paid = {event["task"]: frozenset(event["paid"]) for event in floor.events("accepted") + diverged}
         self._waiting: dict[tuple[int, int], list[tuple[str, Task]]] = defaultdict(list)
-        for event in floor.events("accepted"):
-            row, paid = rows[event["task"]], frozenset(event["paid"])
-            right = RIGHT if paid <= liars else Digest(row.root)
-            told = Task(row.round, row.index, paid, NO_ANSWER, Digest(row.root), right, row.id in drawn)  # type: ignore[arg-type]
-            self._waiting[row.round, row.index].append((row.id, told))
+        for row in floor.tasks(TaskRow.id.in_(paid)):
+            root, place = Digest(row.root or ""), (row.round, row.index)
+            right = RIGHT if paid[row.id] <= liars else root
+            fate = row.id in due, any(event["task"] == row.id for event in diverged)
+            self._waiting[place].append((row.id, Task(*place, paid[row.id], NO_ANSWER, root, right, *fate)))
 
     def _honest(self, *_: Any) -> list[Any]:
         return []
@@ -79,22 +110,41 @@ class Told(Replayed):
         super()._take_back(number)
 
 
+def _ever_longer(answer: Answered, address: Address) -> Answered:
+    """Within the bound in the first round and beyond it later: an audit of the second lie is to find the first."""
+    factor = 3.0 if answer["loss"] == np.square(first_parameters()["w"]).sum() else HUGE
+    return scaled(factor).spoil(answer, address)
+
+
+USABLE, DIVERGING, BOTH = scaled(3.0), scaled(HUGE), Behaviour(_ever_longer)
+
+
 @pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("probability", [0.3, 0.9])
-def test_the_same_rounds_are_taken_back_and_the_same_tasks_audited(new_floor: NewFloor, probability: float) -> None:
+@pytest.mark.parametrize(
+    ("lie", "probability"), [(USABLE, 0.3), (USABLE, 0.9), (DIVERGING, 0.3), (BOTH, 0.02), (BOTH, 0.9)]
+)
+def test_the_same_rounds_are_taken_back_and_the_same_tasks_audited(
+    new_floor: NewFloor, probability: float, lie: Behaviour
+) -> None:
     """Each run of this test draws anew: the draws depend on the contract's address."""
     audit = {"probability": probability, "on_failure": "replay"}
     floor = new_floor(rounds=ROUNDS, tasks_per_round=TASKS, audit=audit)
-    honest = [floor.worker() for _ in range(4)]
-    liars = {floor.worker(scaled(3.0)).address for _ in range(3)}
+    honest = {floor.worker().address for _ in range(3)}
+    liars = {floor.worker(lie).address for _ in range(3)}
+    for worker in floor.workers:
+        worker.capacity = TASKS
     played(floor)
     told = Told(floor, liars)
     told._train(ROUNDS, None)
-    assert told.taken_back or probability < 0.5
+    diverged = {event["task"] for event in floor.events("diverged")}
+    assert told.taken_back or (lie, probability) != (USABLE, 0.9)
+    assert diverged or lie != DIVERGING
     assert told.taken_back == [event["round"] for event in floor.events("rewound")]
-    assert set(told.made) == {event["task"] for event in floor.events("accepted")}
+    assert set(told.made) == {event["task"] for event in floor.events("accepted")} | diverged
     assert {name for name, task in told.made.items() if task.audited} == {audit.task_id for audit in audits_of(floor)}
     revoked = {task.id for task in floor.tasks() if task.state == TaskState.REVOKED}
     assert {name for name, task in told.made.items() if task.audited and task.root != task.right} == revoked
+    assert diverged <= revoked, "colluders alone diverge"
+    assert told._course.diverged == len(diverged)
     assert told.crew.caught == {row.operator for row in floor.all(Reputation, Reputation.failed_at.is_not(None))}
-    assert not told.crew.caught & {worker.address for worker in honest}
+    assert not told.crew.caught & honest
