@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import auditing, classes, secrets
 from gradmarket.market.rules.replication import Plan
+from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.context import Context
@@ -38,11 +39,15 @@ REOPENED: Final = "another audit of the same operator failed"
 def draw(session: Session, job: Job, task: Task, now: float) -> None:
     """For the transaction that accepts the task: the offer's last link and the accepted root decide.
 
-    Where another task has that root already, or one replica decides in a class unproven, nothing is left to chance;
-    nor where answers are scored, for an operator that no whole test has cleared.
+    Where another task has that root already, an operator was barred while it was at work, or one replica decides in a
+    class unproven, nothing is left to chance; nor where answers are scored, for an operator that no test has cleared.
     """
     if copies.pointed(session, task):
         _order(session, task, 1.0, copies.ALIKE, now)
+        return
+    operators = [replica.operator for replica in _replicas(session, task, ReplicaState.PAYABLE)]
+    if reputations.barred_among(session, operators, now - BARRED_S):
+        _order(session, task, 1.0, REOPENED, now)
         return
     link = secrets.of_task(Hash(task.secret), jobs.spec(job).replication.max_replicas)[-1]
     plan = Plan(**task.plan)

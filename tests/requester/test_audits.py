@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from books import check_books
 from market_auditor import SimAuditor, audits_of
-from market_floor import PRICE, Floor
+from market_floor import CLASS, PRICE, Floor
 from market_workers import NOISE, SimWorker, scaled
 from sqlalchemy import update
 
@@ -18,7 +18,7 @@ from gradmarket.requester.api.audits import audits as audits_told
 from gradmarket.requester.api.jobs import evidence_of
 from gradmarket.requester.api.jobs import tasks as tasks_told
 from gradmarket.requester.stages import aggregate, audit
-from gradmarket.requester.store import progress
+from gradmarket.requester.store import progress, reputations
 from gradmarket.requester.store.tables import Earned, Job, Reputation, Round, Task
 
 LIE = scaled(3.0)
@@ -301,6 +301,19 @@ def test_one_failed_audit_has_all_audited_that_its_operators_were_paid_for(new_f
     assert {audit.task_id for audit in audits_of(floor)} >= {task.id for task in accepted}
     assert {audit.rate for audit in audits_of(floor)} == {0.5, 1.0}
     assert all(task.state == TaskState.REVOKED for task in floor.tasks() if task.id in {a.id for a in accepted})
+
+
+def test_what_was_in_flight_when_its_worker_was_barred_is_audited_when_it_is_accepted(new_floor: NewFloor) -> None:
+    floor = new_floor(rounds=1, audit={"probability": 1e-9})
+    (liar, _), _ = betrayed(floor)
+    floor.gather()
+    with floor.context.begin() as session:
+        reputations.failed(session, [liar.address], CLASS, floor.clock())
+    floor.play()
+    (found,) = audits_of(floor)
+    assert (found.reason, found.rate) == (audit.REOPENED, 1.0)
+    SimAuditor(floor).work()
+    assert floor.tasks()[0].state == TaskState.REVOKED
 
 
 @SQLITE
