@@ -12,7 +12,7 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merkle import root as root_of
 from gradmarket.market.rules import sketches
 from gradmarket.market.terms import Address, Digest, Hash
-from gradmarket.market.wire import AuditWork
+from gradmarket.market.wire_audits import AuditWork
 
 ALWAYS = {"probability": 1.0}
 NOBODY = Address("0x" + "0" * 40)
