@@ -73,7 +73,7 @@ def test_the_noisy_honest_are_cleared_audited_as_the_job_says_and_never_convicte
 
 @SQLITE
 def test_who_does_not_compute_from_its_rows_is_convicted_and_its_rounds_done_again(new_floor: NewFloor) -> None:
-    floor = new_floor(rounds=2, tasks_per_round=26, **scored())
+    floor = new_floor(rounds=2, tasks_per_round=40, **scored())
     liar, *honest = hired(floor, NOISE, HONEST)
     floor.until(lambda: len([row for row in floor.rounds() if row.state == RoundState.CLOSED]) == 2)
     auditor = Scorer(floor, passing=1.0, seed=1)
