@@ -52,6 +52,8 @@ def another_worker(served: Service, tmp_path: Path) -> Iterator[None]:
 
 def known(served: Service, job: Job, classes: tuple[str, str]) -> None:
     """As earlier runs leave it that agreed to the bit: all that is seen to deviate is seen here."""
+    while job.state != "running":  # before it is published it has no family
+        time.sleep(0.1)
     names = ("loss", "0.weight", "0.bias", "2.weight", "2.bias")
     engine = connect(Settings(data=served.data).database_url)
     with begin(sessions_of(engine)) as session:
