@@ -101,11 +101,13 @@ def test_lies_that_no_audit_is_drawn_for_stay(trained: Regression, honest_bits: 
     assert course.rounds == 16
 
 
-def test_what_is_over_the_norm_bound_is_never_used_and_never_audited(trained: Regression, honest_bits: bytes) -> None:
-    bits, course = played(trained, 1.0, "sign flip x1000")
+def test_what_is_over_the_norm_bound_is_never_used_and_audited_at_once(trained: Regression, honest_bits: bytes) -> None:
+    bits, course = played(trained, 1e-9, "sign flip x1000")
     assert bits == honest_bits
     assert course.diverged > 0
-    assert (course.failed, course.gone, course.left) == (0, None, 7)
+    assert course.failed >= course.diverged
+    assert course.gone == 0
+    assert course.left <= 1
 
 
 def scene(honest: np.ndarray) -> Scene:
