@@ -79,7 +79,13 @@ def settled(market: Market, ledger: Ledger, job_id: str) -> None:
     _until(lambda: _all_settled(market, job_id), "not every accepted gradient is settled")
     chain_job = market.job(job_id)["chain_job"]
     _until(lambda: ledger.free(chain_job) == 0, "the requester does not take the rest back")
-    _until(lambda: int(market.job(job_id)["costs"]["refunded"]) > 0, "the refund is not in the books")
+    _until(lambda: _refunded(market, ledger, job_id), "the books do not have what the chain refunded")
+
+
+def _refunded(market: Market, ledger: Ledger, job_id: str) -> bool:
+    """Whether the books have it all: it may come back in parts, each a while after its block."""
+    job = market.job(job_id)
+    return int(job["costs"]["refunded"]) == _escrow(ledger, job).refunded > 0
 
 
 def read(market: Market, ledger: Ledger, job_id: str, workers: Sequence[Worker], folder: Path) -> Outcome:
