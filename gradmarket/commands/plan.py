@@ -55,15 +55,11 @@ def command(read: Callable[[str], JobSpec]) -> Callable[..., None]:
         """
         with told():
             spec = read(file)
-            if spec.verifier.scored and (trust or picture):
-                raise Refused(
-                    "--trust reckons with audits that are proof, and a score is none: see docs/loss_change.md"
-                )
             price = spec.price.most
             shares = _shares(colluders or DEFAULT_SHARES)
             own = price if saved is None else saved
             assumed = Assumed(shares, workers, audit, stake / price, own / price, benefit / price)
-            found = forecast(spec, assumed) if trust or picture else None
+            found = _forecast(spec, assumed) if trust or picture else None
             if picture and found:
                 picture.write_text(svg(found, workers))
             speed = Speed(tflops, mbit, workers or spec.tasks_per_round * spec.replication.replicas)
@@ -80,6 +76,12 @@ def command(read: Callable[[str], JobSpec]) -> Callable[..., None]:
             _show(found, assumed)
 
     return plan
+
+
+def _forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
+    if spec.verifier.scored:
+        raise Refused("--trust reckons with audits that are proof, and a score is none: see docs/loss_change.md")
+    return forecast(spec, assumed)
 
 
 def _shares(given: list[float] | tuple[float, ...]) -> tuple[Fraction, ...]:

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
+from gradmarket.market.rules.verifiers.tolerance import Classes
 from gradmarket.market.terms import CalibrationState
 
 MARGIN: Final = 10.0
@@ -88,11 +88,6 @@ def calibrate(observations: Iterable[Observation], codec: str) -> dict[Classes, 
         if observation.codec == codec:
             by_pair[observation.classes].append(observation)
     return {classes: _evidence(classes, seen) for classes, seen in sorted(by_pair.items())}
-
-
-def allowed(found: Mapping[Classes, Evidence]) -> Allowed:
-    """As `tolerance` takes them."""
-    return {classes: evidence.tau for classes, evidence in found.items()}
 
 
 def _evidence(classes: Classes, seen: list[Observation]) -> Evidence:

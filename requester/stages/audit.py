@@ -121,7 +121,7 @@ def run(context: Context, task_id: str) -> float | None:
             copies.convicted(session, task, [replica.worker for replica in wrong], now)
             if diverged:
                 resume.after_a_lie(context, session, job)
-        for other in () if task.state == TaskState.DIVERGED else copies.followed(session, task):
+        for other in copies.followed(session, task):
             _order(session, other, 1.0, copies.ALIKE, now)
         ring(session, "aftermath", "plan", "aggregate", "settle")
     if task.state == TaskState.REVOKED and task.payload:

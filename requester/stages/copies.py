@@ -23,7 +23,12 @@ def pointed(session: Session, task: Task) -> bool:
 
 
 def followed(session: Session, task: Task) -> Sequence[Task]:
-    """Once its audit is over: those it points at that nobody has audited and that are not final. They are held."""
+    """Once its audit is over: those it points at that nobody has audited and that are not final. They are held.
+
+    What diverged by honest work was never accepted, and points at nothing.
+    """
+    if task.state == TaskState.DIVERGED:
+        return ()
     own, others = answers.pointing(session, task, ALIKE)
     wanted = [answer.task for answer in copying.to_audit(own, others)]
     audited = exists().where(Audit.task_id == Task.id)
