@@ -1,7 +1,6 @@
 """`gradmarket serve`: the service, on embedded defaults in one process; with stages=celery, the doors alone."""
 
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -15,7 +14,7 @@ from gradmarket.requester import logs
 from gradmarket.requester.app import create_app
 from gradmarket.requester.bell import Bell
 from gradmarket.requester.context import Context
-from gradmarket.requester.edge.serving import config
+from gradmarket.requester.edge.serving import config, listener
 from gradmarket.requester.engine import Engine
 from gradmarket.requester.queue import STAGES, Courier, celery_of
 from gradmarket.requester.settings import Settings
@@ -33,15 +32,13 @@ def serve(
     given = {"data": data, "host": host, "port": port, "rpc": rpc}
     settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     logs.configure(json, settings.log)
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((settings.host, settings.port))
-        url = settings.url or f"http://{settings.host}:{listener.getsockname()[1]}"
+    with listener(settings.host, settings.port) as door:
+        url = settings.url or f"http://{settings.host}:{door.getsockname()[1]}"
         relay = Courier(celery_of(settings)) if settings.stages == "celery" else None
         with wired(settings, url, relay) as context:
             app = create_app(context, lambda: _stages(context))
             _announce(settings, url, context)
-            Server(config(app, settings), context.bell).run([listener])
+            Server(config(app, settings), context.bell).run([door])
 
 
 class Server(uvicorn.Server):

@@ -1,6 +1,5 @@
 """A real service on loopback: uvicorn over a context, with no stages driving it."""
 
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from siwe import SiweMessage
 from gradmarket.market import wire
 from gradmarket.requester.app import create_app
 from gradmarket.requester.context import Context
-from gradmarket.requester.edge.serving import config
+from gradmarket.requester.edge.serving import config, listener
 from gradmarket.requester.settings import Settings
 from gradmarket.requester.wiring import wired
 
@@ -64,13 +63,12 @@ class Service:
 @contextmanager
 def serving(settings: Settings) -> Iterator[Service]:
     """A service under these settings, on its own port."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with listener("127.0.0.1", 0) as door:
+        url = f"http://127.0.0.1:{door.getsockname()[1]}"
         with wired(settings, url) as context:
             app = create_app(context, nullcontext)
             server = uvicorn.Server(config(app, settings))
-            thread = threading.Thread(target=server.run, args=([listener],))
+            thread = threading.Thread(target=server.run, args=([door],))
             thread.start()
             until = time.monotonic() + 10
             while not server.started and time.monotonic() < until:
