@@ -8,6 +8,7 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
+from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.merkle import RootHasher
 from gradmarket.market.wire import PollAnswer, PollRequest, UploadAnswer
 from gradmarket.requester.api.auth import ROLE, Worker
@@ -88,7 +89,7 @@ async def _take(context: Context, request: Request, want: deliver.Wanted) -> Upl
 
 
 async def _receive(request: Request, incoming: Incoming, hasher: RootHasher, length: int) -> None:
-    def take(block: bytearray) -> None:
+    def take(block: Bytes) -> None:
         hasher.update(block)
         incoming.write(block)
 

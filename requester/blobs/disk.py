@@ -27,7 +27,7 @@ class Incoming:
         self.lies: object = None
         """Where its store has the bytes already, in the store's own terms."""
 
-    def write(self, chunk: bytes | bytearray) -> None:
+    def write(self, chunk: Bytes) -> None:
         self._file.write(chunk)
         self._hasher.update(chunk)
         self.length += len(chunk)

@@ -10,6 +10,8 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from gradmarket.requester.edge.uploads import Uploads
+
 
 def patient(header_s: float, silence_s: float) -> type[H11Protocol]:
     """A protocol for uvicorn, for clients that send a request's headers within `header_s` of the connection or of the
@@ -17,7 +19,7 @@ def patient(header_s: float, silence_s: float) -> type[H11Protocol]:
     return type("Patient", (PatientProtocol,), {"header_s": header_s, "silence_s": silence_s})
 
 
-class PatientProtocol(H11Protocol):
+class PatientProtocol(Uploads):
     header_s = 10.0
     silence_s = 30.0
 
@@ -40,6 +42,11 @@ class PatientProtocol(H11Protocol):
         elif self._timer is None:
             self._since = self.loop.time()
             self._arm(self.silence_s, self._look)
+
+    def moved(self) -> None:
+        if self._comes_body():
+            self._since = self.loop.time()
+        super().moved()
 
     def on_response_complete(self) -> None:
         self._since = self.loop.time()

@@ -1,0 +1,121 @@
+"""Long bodies arrive as they were sent, however they are cut; and the connection goes on as HTTP says."""
+
+import random
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from api_service import Service
+from blake3 import blake3
+
+from gradmarket.requester.api.streams import BLOCK
+from gradmarket.requester.edge.uploads import AHEAD, LONG
+
+HEALTH = b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n"
+SIZES = [LONG - 1, LONG, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, (AHEAD + 3) * BLOCK + 17]
+
+
+def made(length: int) -> tuple[bytes, str]:
+    data = random.Random(length).randbytes(length)
+    return data, "blake3:" + blake3(data).hexdigest()
+
+
+def head(service: Service, digest: str, length: int, *more: str) -> bytes:
+    lines = [f"PUT /v1/blobs/{digest} HTTP/1.1", "Host: x", f"Authorization: Bearer {service.token}"]
+    return "\r\n".join([*lines, f"Content-Length: {length}", *more, "", ""]).encode()
+
+
+@contextmanager
+def connected(service: Service) -> Iterator[socket.socket]:
+    url = httpx.URL(service.url)
+    with socket.create_connection((url.host, url.port), timeout=20) as connection:
+        yield connection
+
+
+def statuses(connection: socket.socket, count: int) -> list[str]:
+    """Of the next answers."""
+    heard = b""
+    while (found := heard.count(b"HTTP/1.1 ")) < count or not heard.endswith((b"}", b"\r\n\r\n")):
+        got = connection.recv(65536)
+        assert got, (found, heard[-300:])
+        heard += got
+    return [part[:3].decode() for part in heard.split(b"HTTP/1.1 ")[1:]]
+
+
+@pytest.mark.parametrize("length", SIZES)
+def test_a_body_is_whole_whether_it_comes_at_once_or_a_piece_at_a_time(service: Service, length: int) -> None:
+    data, digest = made(length)
+    with connected(service) as connection:
+        for pieces in (1, 7):
+            connection.sendall(head(service, digest, length))
+            for piece in (data[part * length // pieces : (part + 1) * length // pieces] for part in range(pieces)):
+                connection.sendall(piece)
+                time.sleep(0.005 * (pieces > 1))
+            assert statuses(connection, 1) == ["201"]
+            assert service.requester.get(f"/v1/blobs/{digest}").content == data
+
+
+@pytest.mark.parametrize("length", SIZES)
+def test_what_is_sent_behind_a_body_is_answered_after_it(service: Service, length: int) -> None:
+    data, digest = made(length)
+    upload = head(service, digest, length) + data
+    with connected(service) as connection:
+        connection.sendall(upload + HEALTH + upload + HEALTH + HEALTH)
+        assert statuses(connection, 5) == ["201", "200", "201", "200", "200"]
+
+
+def test_a_body_that_is_refused_while_it_comes_is_let_through_and_the_next_request_is_answered(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a full disk does it, with most of the body still to come."""
+    data, digest = made(8 * BLOCK)
+
+    def full(*_arguments: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("gradmarket.requester.blobs.disk.Incoming.write", full)
+    with connected(service) as connection:
+        connection.sendall(head(service, digest, len(data)) + data[: 4 * BLOCK])
+        assert statuses(connection, 1) == ["503"]
+        connection.sendall(data[4 * BLOCK :] + HEALTH)
+        assert statuses(connection, 1) == ["200"]
+
+
+def test_a_body_of_nobody_is_refused_before_it_comes(service: Service) -> None:
+    data, digest = made(4 * BLOCK)
+    with connected(service) as connection:
+        connection.sendall(head(service, digest, len(data)).replace(service.token.encode(), b"nobody"))
+        assert statuses(connection, 1) == ["401"]
+        connection.sendall(data + HEALTH)
+        assert statuses(connection, 1) == ["200"]
+
+
+def test_who_asks_first_is_told_to_go_on(service: Service) -> None:
+    data, digest = made(3 * BLOCK)
+    with connected(service) as connection:
+        connection.sendall(head(service, digest, len(data), "Expect: 100-continue"))
+        assert statuses(connection, 1) == ["100"]
+        connection.sendall(data)
+        assert statuses(connection, 1) == ["201"]
+
+
+def test_who_asks_to_close_is_closed_after_the_answer(service: Service) -> None:
+    data, digest = made(3 * BLOCK)
+    with connected(service) as connection:
+        connection.sendall(head(service, digest, len(data), "Connection: close") + data)
+        assert statuses(connection, 1) == ["201"]
+        assert connection.recv(1) == b""
+
+
+def test_chunks_count_whatever_length_is_declared_beside_them(service: Service) -> None:
+    """Two readings of where a request ends would let one client put words into another's mouth behind a proxy."""
+    data, digest = made(2 * BLOCK)
+    chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(data), data)
+    for declared in ("", f"Content-Length: {LONG}\r\n"):
+        with connected(service) as connection:
+            plain = head(service, digest, 0).replace(b"Content-Length: 0\r\n", declared.encode())
+            connection.sendall(plain[:-2] + b"Transfer-Encoding: chunked\r\n\r\n" + chunked + HEALTH)
+            assert statuses(connection, 2) == ["201", "200"]
