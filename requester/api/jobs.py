@@ -31,7 +31,7 @@ from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Account, Audit, Job, Replica, Round, Task, Wave, Worker
-from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.transitions import move_now
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -130,7 +130,7 @@ def pause(context: Here, identity: Requester, job_id: JobPath, key: Key = None) 
     def act(session: Session) -> tuple[int, JobView, None]:
         job = held(session, job_id)
         if job.state != JobState.PAUSED:
-            move(session, job, JobState.PAUSED, reason="paused by its requester")
+            move_now(session, job, JobState.PAUSED, reason="paused by its requester")
             tell(session, job_id, "paused", context.clock(), reason=job.reason)
         return 200, view(context, session, job), None
 

@@ -22,7 +22,7 @@ from gradmarket.requester.chain.money import tell_once
 from gradmarket.requester.store import accusations
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.tables import Accusation, Job
-from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.transitions import move_now
 
 STAGES: Final = {Stage.OPEN: AccusationState.OPEN, Stage.CONTESTED: AccusationState.CONTESTED}
 ENDS: Final = {
@@ -87,7 +87,7 @@ def _book(desk: Desk, row: Accusation, state: AccusationState, case: Case | None
     with desk.begin() as session:
         held = session.get_one(Accusation, (row.task_id, row.worker))
         values = {} if case is None else {"amount": str(case.amount), "until": case.until}
-        if not move(session, held, state, **values):
+        if not move_now(session, held, state, **values):
             return False
         about = {"task": row.task_id, "worker": row.worker, "case": "0x" + row.case.hex(), "amount": held.amount}
         tell(session, row.job_id, f"accusation_{state}", desk.clock(), **about)

@@ -13,7 +13,7 @@ from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Batch, Job, Transaction
-from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.transitions import move_now
 
 
 def rewrite(session: Session, row_id: int, raw: bytes, hash_: str) -> None:
@@ -31,7 +31,7 @@ def sent(session: Session, row_id: int, now: float, error: str) -> None:
     row.state = TransactionState.SENT
     for batch in _batches(session, row_id):
         if batch.state == BatchState.PREPARED:
-            move(session, batch, BatchState.SENT)
+            move_now(session, batch, BatchState.SENT)
 
 
 def finished(session: Session, ledger: Ledger, row_id: int, found: Outcome, hash_: str, now: float) -> None:
@@ -59,13 +59,13 @@ def unfinished(session: Session, row: Transaction) -> None:
 
 
 def settled(session: Session, batch: Batch, now: float) -> None:
-    if batch.state != BatchState.SETTLED and move(session, batch, BatchState.SETTLED, settled_at=now):
+    if batch.state != BatchState.SETTLED and move_now(session, batch, BatchState.SETTLED, settled_at=now):
         tell(session, batch.job_id, "settled", now, batch=batch.number, gradients=batch.gradients, units=batch.units)
 
 
 def put_back(session: Session, batch: Batch) -> None:
     if batch.state != BatchState.PREPARED:
-        move(session, batch, BatchState.PREPARED, settled_at=None)
+        move_now(session, batch, BatchState.PREPARED, settled_at=None)
 
 
 def opened(session: Session, job: Job, event: JobOpened, now: float) -> None:
@@ -75,7 +75,7 @@ def opened(session: Session, job: Job, event: JobOpened, now: float) -> None:
     session.flush()
     tell(session, job.id, "funded", now, chain_job=event.job, deposited=event.deposited)
     if job.state == JobState.AWAITING_FUNDS:
-        move(session, job, JobState.RUNNING, reason="")
+        move_now(session, job, JobState.RUNNING, reason="")
         ring(session, "plan")
 
 

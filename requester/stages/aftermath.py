@@ -18,7 +18,7 @@ from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked, locked_tasks
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Round, Task, TrustedRun
-from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.transitions import move, move_now
 
 TOPIC = "aftermath"
 IN_FLIGHT = (TaskState.OPEN, TaskState.COMMITTING, TaskState.REVEALING, TaskState.UPLOADING)
@@ -64,8 +64,8 @@ def _rewind(context: Context, session: Session, job: Job) -> list[Digest]:
     given = [row.updated for row in (first, *later)] + [row.optimizer_state for row in later]
     nothing = {"updated": None, "loss": None, "metrics": None, "drift": None, "closed_at": None}
     for row in later:
-        move(session, row, RoundState.REWOUND, optimizer_state="", **nothing)
-    move(session, first, RoundState.OPEN, **nothing)
+        move_now(session, row, RoundState.REWOUND, optimizer_state="", **nothing)
+    move_now(session, first, RoundState.OPEN, **nothing)
     job.rewind_to = None
     if jobs.spec(job).verifier.sketched:
         trusted_runs.let_go(session, job.id, TrustedRun.round > first.number)
@@ -80,7 +80,7 @@ def _undo(session: Session, job: Job, number: int) -> None:
     """Later gradients are paid and of no use; those of the round itself may be used again."""
     later = select(Task).where(Task.job_id == job.id, Task.round > number)
     for task in locked_tasks(session, later.where(Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED]))):
-        move(session, task, TaskState.FINAL)
+        move(task, TaskState.FINAL)
     theirs = update(Task).where(Task.job_id == job.id, Task.round >= number)
     session.execute(theirs.values(used=False).execution_options(synchronize_session="fetch"))
 
@@ -118,5 +118,5 @@ def _finish(session: Session, job: Job) -> list[Digest]:
     settled = select(Task).where(_settled(session, job))
     tasks = session.scalars(settled.order_by(Task.round, Task.index, Task.attempt)).all()
     for task in tasks:
-        move(session, task, TaskState.FINAL)
+        move(task, TaskState.FINAL)
     return [Digest(task.payload) for task in tasks if task.payload]

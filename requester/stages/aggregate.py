@@ -26,7 +26,7 @@ from gradmarket.requester.store.facts import facts_of, layout_of
 from gradmarket.requester.store.locks import alone, locked
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Round, Task, TrustedRun
-from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.transitions import move, move_now
 
 TOPIC = "aggregate"
 
@@ -85,7 +85,7 @@ def _run(context: Context, job_id: str) -> None:
         drift.keep(session, job, row, contributions, now)
         for digest, blob in ((updated, data), (memory, state)):
             forget.keep_still(context, session, digest, partial(context.blobs.put, blob))
-        move(
+        move_now(
             session,
             row,
             RoundState.CLOSED,
@@ -96,7 +96,7 @@ def _run(context: Context, job_id: str) -> None:
             closed_at=now,
         )
         for task in session.scalars(_used(job_id, work.number)) if not work.spec.audited else ():
-            move(session, task, TaskState.FINAL)
+            move(task, TaskState.FINAL)
         if work.spec.verifier.sketched:
             trusted_runs.let_go(session, job_id, TrustedRun.round < forget.oldest_kept(work.number))
         body = {"round": work.number, "loss": loss, "metrics": metrics, "parameters": updated}
@@ -141,7 +141,7 @@ def _close_for_merging(context: Context, job_id: str) -> Work | None:
                 return None
             for task in chosen:
                 task.used = True
-            move(session, row, RoundState.MERGING)
+            move_now(session, row, RoundState.MERGING)
             call_off(context, session, job_id, row.number)
         used = session.scalars(_used(job_id, row.number)).all()
         spec, facts = jobs.spec(job), facts_of(job)

@@ -236,7 +236,7 @@ def _hand_out(session: Session, job: Job, deals: Sequence[Deal], now: float) -> 
         if given and deal.plan is not None:
             begun |= {"plan": asdict(deal.plan), "wave_size": deal.plan.first_wave}
         if len(given) >= deal.places:
-            move(session, task, TaskState.COMMITTING, window_opened=None, **begun)
+            move(task, TaskState.COMMITTING, window_opened=None, **begun)
         else:
             for name, value in begun.items():
                 setattr(task, name, value)

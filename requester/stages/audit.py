@@ -26,7 +26,7 @@ from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked, one_at_a_time
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Audit, Job, Replica, Round, Task
-from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.transitions import move, move_now
 
 TOPIC = "audit"
 DRAWN: Final = "drawn"
@@ -154,7 +154,7 @@ def _wrong(session: Session, task: Task, audit: Audit, paid: list[Replica]) -> l
 
 def _pass(session: Session, job: Job, task: Task, audit: Audit, paid: list[Replica], now: float) -> None:
     """A score that does not convict proves nothing: neither a record nor a class."""
-    move(session, audit, AuditState.PASSED, ended_at=now)
+    move_now(session, audit, AuditState.PASSED, ended_at=now)
     if not audit.scored:
         confirmed = [replica.operator for replica in paid if replica.root == audit.root]
         reputations.passed(session, confirmed, audit.determinism_class, now)
@@ -176,9 +176,9 @@ def _fail(
     context: Context, session: Session, job: Job, task: Task, audit: Audit, wrong: list[Replica], now: float
 ) -> None:
     """The task is revoked, the operators of `wrong` lose their records, and who answered as the auditor did is paid."""
-    move(session, audit, AuditState.FAILED, ended_at=now)
+    move_now(session, audit, AuditState.FAILED, ended_at=now)
     reason = "the scores of its operator convict it" if audit.scored else "an audit found another gradient"
-    move(session, task, TaskState.REVOKED, reason=reason)
+    move(task, TaskState.REVOKED, reason=reason)
     operators = sorted({replica.operator for replica in wrong})
     others = audits.spared(session, operators)  # tasks are locked before accounts and records
     reputations.failed(session, operators, audit.determinism_class, now)
@@ -216,5 +216,5 @@ def _consequences(context: Context, session: Session, job: Job, row: Round, task
         for number in range(row.number + 1, latest.number + 1 if latest else 0):
             call_off(context, session, job.id, number)
     elif task.used and chosen == "pause" and job.state == JobState.RUNNING:
-        move(session, job, JobState.PAUSED, reason=f"an audit found a wrong gradient in round {task.round}")
+        move_now(session, job, JobState.PAUSED, reason=f"an audit found a wrong gradient in round {task.round}")
         tell(session, job.id, "paused", now, reason=job.reason)

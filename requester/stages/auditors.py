@@ -20,7 +20,7 @@ from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Audit, Job, Task, Wave
-from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.transitions import move_now
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def _take(context: Context, session: Session, task: Task, audit: Audit, said: Au
         audit.claimed_until = context.clock() + task.offer["lease_seconds"]
         tell(session, task.job_id, "audit_unsure", context.clock(), task=task.id, runs=audit.runs)
         return True
-    move(session, audit, AuditState.ANSWERED, claimed_until=None)
+    move_now(session, audit, AuditState.ANSWERED, claimed_until=None)
     ring(session, "audit")
     return False
 

@@ -88,5 +88,5 @@ def _open_secret(context: Context, session: Session, task: Task, members: Sequen
             closed_at=now,
         )
     )
-    move(session, task, TaskState.REVEALING, due_at=now + task.offer["upload_seconds"])
+    move(task, TaskState.REVEALING, due_at=now + task.offer["upload_seconds"])
     ring(session, *(worker_topic(replica.worker) for replica in members))

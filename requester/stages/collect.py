@@ -63,7 +63,6 @@ def commit(context: Context, session: Session, worker: Address, said: Commitment
     struct = said.struct(Hash(task.offer_digest), worker)
     signing.check(context.domain, struct, said.signature, worker)
     move(
-        session,
         replica,
         ReplicaState.COMMITTED,
         sealed=said.sealed,
@@ -89,7 +88,7 @@ def reveal(context: Context, session: Session, worker: Address, said: Reveal) ->
     opened = secrets.seal(Hash(task.offer_digest), worker, said.salt, hash_of(said.root)) == replica.sealed
     state = ReplicaState.REVEALED if opened else ReplicaState.REJECTED
     reason = "" if opened else "salt and root do not open the commitment"
-    move(session, replica, state, salt=said.salt, root=said.root, reason=reason, **made)
+    move(replica, state, salt=said.salt, root=said.root, reason=reason, **made)
     judge.advance(context, session, task)
 
 
@@ -128,7 +127,7 @@ def give_up(session: Session, worker: Address, said: GivenUp) -> None:
     replica, _ = held(session, worker, said.replica, said.fence)
     if replica.state != ReplicaState.LEASED:
         return
-    move(session, replica, ReplicaState.ERROR if said.failed else ReplicaState.ABANDONED, reason=said.reason)
+    move(replica, ReplicaState.ERROR if said.failed else ReplicaState.ABANDONED, reason=said.reason)
     strike(session, worker)
     reopen(session, session.get_one(Task, replica.task_id))
 
@@ -136,5 +135,5 @@ def give_up(session: Session, worker: Address, said: GivenUp) -> None:
 def reopen(session: Session, task: Task) -> None:
     """A place in the task's wave is free."""
     if task.state == TaskState.COMMITTING:
-        move(session, task, TaskState.OPEN)
+        move(task, TaskState.OPEN)
     ring(session, "assign", "close")

@@ -29,7 +29,7 @@ from gradmarket.requester.store.locks import locked_task
 from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Replica, Round, Task, Wave, Worker
-from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.transitions import move, move_now
 
 SKETCHED_OTHERWISE: Final = "its payload is not what its sketch was made of"
 NEARLY: Final = 16
@@ -193,13 +193,13 @@ def _accept(
 ) -> None:
     """ACCEPTED (or DIVERGED) and EARNED for every agreeing replica, with vouchers, in this one transaction."""
     state = TaskState.DIVERGED if diverged else TaskState.ACCEPTED
-    move(session, task, state, due_at=None, reason=diverged, ended_at=now, **kept)
+    move(task, state, due_at=None, reason=diverged, ended_at=now, **kept)
     for replica in agreeing:
         if diverged:
             own = replica.root
             verdicts.sign(context, session, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, own, diverged)
         else:
-            move(session, replica, ReplicaState.PAYABLE)
+            move(replica, ReplicaState.PAYABLE)
             work_off(session, replica.worker)
         account = money.earn(session, job, task, replica, hash_of(Digest(replica.root or "")), now)
         account.voucher_signature = context.voucher(job, account)
@@ -213,9 +213,9 @@ def _accept(
     elif not diverged and jobs.spec(job).audited:
         audit.draw(session, job, task, now)
     elif not diverged and session.get_one(Round, (job.id, task.round)).state != RoundState.OPEN:
-        move(session, task, TaskState.FINAL)
+        move(task, TaskState.FINAL)
     if diverged and job.state == JobState.RUNNING:
-        move(session, job, JobState.PAUSED, reason=f"{resume.DIVERGED} in round {task.round}: {diverged}")
+        move_now(session, job, JobState.PAUSED, reason=f"{resume.DIVERGED} in round {task.round}: {diverged}")
         tell(session, job.id, "paused", now, reason=job.reason)
     if jobs.lacks(session, job, task.round, NEARLY) < NEARLY:
         ring(session, "aggregate")

@@ -14,13 +14,13 @@ from gradmarket.requester.store.locks import locked_tasks
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
 from gradmarket.requester.store.tasks import replicas_of
-from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.transitions import move, move_now
 
 
 def end(context: Context, session: Session, job: Job, state: JobState, reason: str) -> bool:
     """Moves the job, which the caller has locked, to an end and calls off its open work; False where it has ended."""
     now = context.clock()
-    if not move(session, job, state, reason=reason, ended_at=now):
+    if not move_now(session, job, state, reason=reason, ended_at=now):
         return False
     call_off(context, session, job.id)
     tell(session, job.id, state.value, now, reason=reason)
@@ -39,7 +39,7 @@ def call_off(context: Context, session: Session, job_id: str, round_number: int 
         task.wave_size = sum(replica.state == ReplicaState.COMMITTED for replica in replicas)
         if task.wave_size == 0:
             verdicts.inconclusive(context, session, task, "no longer needed")
-            move(session, task, TaskState.CANCELLED, ended_at=context.clock(), reason="no longer needed")
+            move(task, TaskState.CANCELLED, ended_at=context.clock(), reason="no longer needed")
     ring(session, "close")
 
 
@@ -52,7 +52,7 @@ def dismiss(
     """Ends the leases among a task's replicas: nobody waits for them any more."""
     for replica in replicas:
         if replica.state == ReplicaState.LEASED:
-            move(session, replica, state, reason=reason)
+            move(replica, state, reason=reason)
             ring(session, worker_topic(replica.worker))
 
 

@@ -51,7 +51,7 @@ def _expire(context: Context, session: Session, task: Task, now: float) -> None:
         Replica.task_id == task.id, Replica.state == ReplicaState.LEASED, Replica.lease_until < now
     )
     for replica in session.scalars(lapsed.order_by(Replica.worker)).all():
-        move(session, replica, ReplicaState.EXPIRED, reason="the lease lapsed without a commitment")
+        move(replica, ReplicaState.EXPIRED, reason="the lease lapsed without a commitment")
         strike(session, replica.worker)
         reopen(session, task)
         ring(session, worker_topic(replica.worker))
@@ -68,7 +68,7 @@ def _ask_next(context: Context, session: Session, task: Task, now: float) -> Non
     ).all()
     for replica in agreeing:
         if replica.id == task.uploader:
-            move(session, replica, ReplicaState.WITHHELD, reason="it did not bring the payload it had agreed on")
+            move(replica, ReplicaState.WITHHELD, reason="it did not bring the payload it had agreed on")
             strike(session, replica.worker)
             tell(session, task.job_id, "withheld", now, task=task.id, replica=replica.id, worker=replica.worker)
             ring(session, worker_topic(replica.worker))

@@ -66,7 +66,7 @@ def _all_said(session: Session, task: Task, replicas: dict[ReplicaId, Replica], 
     if silent and (task.due_at or 0) > now:
         return False
     for replica in silent:
-        move(session, replica, ReplicaState.WITHHELD, reason="it did not reveal its commitment in time")
+        move(replica, ReplicaState.WITHHELD, reason="it did not reveal its commitment in time")
         strike(session, replica.worker)
         ring(session, worker_topic(replica.worker))
     return True
@@ -85,7 +85,7 @@ def _carry_out(
     elif isinstance(judgement, voting.Another) and _may_go_on(session, task):
         patience = now + task.offer["lease_seconds"] + task.offer["wave_seconds"]
         wave = {"wave": task.wave + 1, "wave_size": judgement.wave, "due_at": None, "patience_until": patience}
-        move(session, task, TaskState.OPEN, **wave)
+        move(task, TaskState.OPEN, **wave)
         tell(session, task.job_id, "split", now, task=task.id, committed=len(replicas), more=judgement.wave)
         ring(session, "assign")
     else:
@@ -139,7 +139,7 @@ def _ask(session: Session, task: Task, uploader: Replica, now: float) -> None:
     asked = {"uploader": uploader.id, "root": uploader.root, "determinism_class": uploader.determinism_class}
     asked["due_at"] = now + task.offer["upload_seconds"]
     if task.state != TaskState.UPLOADING:
-        move(session, task, TaskState.UPLOADING, **asked)
+        move(task, TaskState.UPLOADING, **asked)
     for name, value in asked.items():
         setattr(task, name, value)
     ring(session, worker_topic(uploader.worker))
@@ -158,6 +158,6 @@ def ask_next(
 def fail(context: Context, session: Session, task: Task, reason: str, now: float) -> None:
     """No verdict from this attempt: nobody is to blame, nobody is paid, and the task is tried again."""
     verdicts.inconclusive(context, session, task, reason)
-    move(session, task, TaskState.FAILED, reason=reason, ended_at=now)
+    move(task, TaskState.FAILED, reason=reason, ended_at=now)
     tell(session, task.job_id, "task_failed", now, task=task.id, reason=reason)
     plan.reissue(context, session, session.get_one(Job, task.job_id), task, now)

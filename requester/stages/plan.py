@@ -21,7 +21,7 @@ from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.prices import price_of
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Round, Task, Worker
-from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.transitions import move_now
 
 TOPIC = "plan"
 
@@ -61,7 +61,7 @@ def _go_on(context: Context, session: Session, job: Job, now: float) -> float | 
     elif _affordable(session, job, price := price_of(job, latest)):
         _open(context, session, job, latest, price, now)
     else:
-        move(session, job, JobState.PAUSED, reason="the escrow does not cover another round: fund the job")
+        move_now(session, job, JobState.PAUSED, reason="the escrow does not cover another round: fund the job")
         tell(session, job.id, "paused", now, reason=job.reason)
     return None
 
@@ -90,7 +90,7 @@ def _open(context: Context, session: Session, job: Job, latest: Round | None, pr
         row = Round(job_id=job.id, number=number, state=RoundState.OPEN, **values)
         session.add(row)
     else:
-        move(session, row, RoundState.OPEN, **values)
+        move_now(session, row, RoundState.OPEN, **values)
     job.price = price
     session.flush()
     attempts = jobs.first_attempts(session, job.id, number)
@@ -157,7 +157,7 @@ def reissue(context: Context, session: Session, job: Job, failed: Task, now: flo
     row = session.get_one(Round, (job.id, failed.round))
     attempt = failed.attempt + 1
     if attempt >= context.settings.max_attempts and job.state == JobState.RUNNING:
-        move(session, job, JobState.PAUSED, reason=f"task {failed.index} of round {failed.round}: {failed.reason}")
+        move_now(session, job, JobState.PAUSED, reason=f"task {failed.index} of round {failed.round}: {failed.reason}")
         tell(session, job.id, "paused", now, reason=job.reason)
     session.add(task(context, job, row, failed.index, attempt, now))
     tell(session, job.id, "task_reissued", now, round=failed.round, task=failed.index, attempt=attempt)

@@ -31,7 +31,7 @@ from gradmarket.requester.store.locks import alone, locked
 from gradmarket.requester.store.prices import price_of
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job
-from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.transitions import move_now
 
 TOPIC = "publish"
 ARCHITECTURES = "gradmarket.market.model.architectures"
@@ -124,7 +124,7 @@ def _run(context: Context, job_id: str) -> None:
         job.publication, job.spec_digest = publication.model_dump(mode="json"), publication.digest
         job.facts = as_json(facts)
         job.price = price_of(job, None)
-        move(session, job, JobState.AWAITING_FUNDS, reason="waits for its deposit on-chain")
+        move_now(session, job, JobState.AWAITING_FUNDS, reason="waits for its deposit on-chain")
         tell(session, job_id, "published", context.clock(), spec_digest=publication.digest)
         ring(session, "settle")
 
@@ -134,7 +134,7 @@ def _refuse(context: Context, job_id: str, reason: str) -> None:
     with context.begin() as session:
         job = locked(session, Job, job_id)
         if job.state == JobState.DRAFT:
-            move(session, job, JobState.FAILED, reason=reason, ended_at=now)
+            move_now(session, job, JobState.FAILED, reason=reason, ended_at=now)
             tell(session, job_id, "failed", now, reason=reason)
 
 

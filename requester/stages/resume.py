@@ -14,7 +14,7 @@ from gradmarket.requester.store import audits
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Round, Task
-from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.transitions import move, move_now
 
 DIVERGED: Final = "a gradient diverged"
 """So begins the reason of a job that this paused."""
@@ -28,9 +28,9 @@ def resume_job(context: Context, session: Session, job: Job) -> None:
     if audits.under_way(session, [task.id for task in diverged]):
         raise Conflict(f"{DIVERGED}, and its audit is not over: run an auditor (gradmarket auditor run)")
     now = context.clock()
-    move(session, job, JobState.RUNNING, reason="")
+    move_now(session, job, JobState.RUNNING, reason="")
     for task in diverged:
-        move(session, task, TaskState.FINAL)
+        move(task, TaskState.FINAL)
         if session.get_one(Round, (job.id, task.round)).state == "open":
             plan.reissue(context, session, job, task, now)
     _go_on(session, job, now)
@@ -40,7 +40,7 @@ def after_a_lie(context: Context, session: Session, job: Job) -> None:
     """An audit revoked what diverged, and it is done again: the job goes on, unless something else pauses it."""
     paused_by_it = job.state == JobState.PAUSED and job.reason.startswith(DIVERGED)
     if paused_by_it and not _diverged(session, job):
-        move(session, job, JobState.RUNNING, reason="")
+        move_now(session, job, JobState.RUNNING, reason="")
         _go_on(session, job, context.clock())
 
 

@@ -29,7 +29,7 @@ def sign(
     agreed = hash_of(Digest(root)) if root else NO_ROOT
     verdict = Verdict(Hash(task.offer_digest), Address(replica.worker), int(outcome), agreed, price)
     signed = {"outcome": int(outcome), "verdict_root": root, "verdict_signature": context.sign(verdict)}
-    move(session, replica, state, reason=reason, **signed, **({} if heard is None else {"heard": heard}))
+    move(replica, state, reason=reason, **signed, **({} if heard is None else {"heard": heard}))
     wake(session, replica)
 
 

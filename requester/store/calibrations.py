@@ -18,7 +18,7 @@ from gradmarket.market.terms import CalibrationState
 from gradmarket.requester.store.locks import one_at_a_time
 from gradmarket.requester.store.remembered import Remembered
 from gradmarket.requester.store.tables import Calibration, Job
-from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.transitions import move_now
 
 _FAMILIES: Final = Remembered[str]()
 
@@ -59,7 +59,7 @@ def keep(session: Session, row: Calibration, found: Evidence, now: float) -> Non
     """`row` as of `held`."""
     row.runs, row.largest, row.changed_at = found.runs, dict(found.largest), now
     if found.state != row.state:
-        move(session, row, found.state)
+        move_now(session, row, found.state)
 
 
 def family_of(job: Job) -> str:

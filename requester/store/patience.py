@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm.exc import StaleDataError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,7 +25,7 @@ def patiently(act: Callable[P, T]) -> Callable[P, T]:
         for attempt in range(1, ATTEMPTS):
             try:
                 return act(*args, **kwargs)
-            except DBAPIError as error:
+            except (DBAPIError, StaleDataError) as error:
                 if not is_clash(error):
                     raise
                 time.sleep(random.uniform(0.0, 0.01 * 2**attempt))
@@ -33,5 +34,6 @@ def patiently(act: Callable[P, T]) -> Callable[P, T]:
     return again
 
 
-def is_clash(error: DBAPIError) -> bool:
-    return getattr(error.orig, "sqlstate", None) in CLASHES
+def is_clash(error: DBAPIError | StaleDataError) -> bool:
+    """Whether what failed may go well when it is done again."""
+    return isinstance(error, StaleDataError) or getattr(error.orig, "sqlstate", None) in CLASHES

@@ -1,4 +1,4 @@
-"""A claim is a compare-and-set: one statement moves the row, or tells that somebody else did."""
+"""A row goes from one state to the next as its entity's table allows, and only from the state that it was read in."""
 
 from enum import StrEnum
 from typing import Any, cast
@@ -10,11 +10,22 @@ from sqlalchemy.orm.attributes import set_committed_value
 from gradmarket.market.rules import lifecycle
 from gradmarket.requester.store.tables import Accusation, Audit, Batch, Calibration, Job, Replica, Round, Task
 
-Row = Job | Round | Task | Replica | Batch | Audit | Accusation | Calibration
+Row = Job | Round | Batch | Audit | Accusation | Calibration
 
 
-def move(session: Session, row: Row, new: StrEnum, **values: Any) -> bool:
-    """Moves `row` from the state it was read in to `new`, with `values`; False where it is no longer there.
+def move(row: Task | Replica, new: StrEnum, **values: Any) -> None:
+    """Moves what the transaction holds to `new`, with `values`; they are written together, at its next flush.
+
+    The flush compares states, and raises StaleDataError where somebody else moved the row meanwhile: a clash, which
+    store.patience tries again. Raises IllegalTransition where the entity's table has no such step.
+    """
+    lifecycle.step(type(new)(row.state), new)
+    for name, value in {"state": new.value, **values}.items():
+        setattr(row, name, value)
+
+
+def move_now(session: Session, row: Row, new: StrEnum, **values: Any) -> bool:
+    """Moves `row` to `new`, with `values`, at once: a compare-and-set. False where somebody else was there first.
 
     Raises IllegalTransition where the entity's table has no such step.
     """

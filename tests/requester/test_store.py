@@ -8,6 +8,7 @@ import pytest
 from databases import NewDatabase, Postgres
 from sqlalchemy import inspect, select
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm.exc import StaleDataError
 
 from gradmarket.market.errors import IllegalTransition
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
@@ -18,7 +19,7 @@ from gradmarket.requester.store import identities, money, schema
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import begin, connect, reading, ring, sessions_of
 from gradmarket.requester.store.tables import Earned, Job, Task
-from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.transitions import move, move_now
 
 
 def test_migrations_make_what_the_tables_say_and_take_it_back(new_database: NewDatabase, tmp_path: Path) -> None:
@@ -37,18 +38,32 @@ def test_a_row_that_somebody_else_moved_is_not_moved_again(new_floor) -> None:  
     with reading(floor.context.sessions) as stale:
         seen = stale.scalars(select(Task)).one()
     with begin(floor.context.sessions) as first:
-        assert move(first, first.get_one(Task, seen.id), TaskState.COMMITTING)
-    with begin(floor.context.sessions) as second:
+        move(first.get_one(Task, seen.id), TaskState.COMMITTING)
+    with floor.context.sessions() as second:
         second.add(seen)
         assert seen.state == TaskState.OPEN
-        assert not move(second, seen, TaskState.CANCELLED, reason="too late")
+        move(seen, TaskState.CANCELLED, reason="too late")
+        with pytest.raises(StaleDataError):
+            second.flush()
     assert (floor.task().state, floor.task().reason) == (TaskState.COMMITTING, "")
+
+
+def test_a_claim_that_somebody_else_made_is_not_made_again(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor()
+    with reading(floor.context.sessions) as stale:
+        seen = stale.scalars(select(Job)).one()
+    with begin(floor.context.sessions) as first:
+        assert move_now(first, first.get_one(Job, seen.id), JobState.PAUSED)
+    with begin(floor.context.sessions) as second:
+        second.add(seen)
+        assert not move_now(second, seen, JobState.FINISHED, reason="too late")
+    assert [(job.state, job.reason) for job in floor.all(Job)] == [(JobState.PAUSED, "")]
 
 
 def test_a_row_does_not_go_where_its_table_does_not_lead(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor()
     with pytest.raises(IllegalTransition), floor.context.begin() as session:
-        move(session, session.scalars(select(Task)).one(), TaskState.FINAL)
+        move(session.scalars(select(Task)).one(), TaskState.FINAL)
     assert floor.task().state == TaskState.OPEN
 
 

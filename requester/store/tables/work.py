@@ -1,11 +1,14 @@
 """What is computed: tasks, their waves and replicas, and the workers."""
 
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import JSON, ForeignKey, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.requester.store.tables.base import Base
+
+COMPARED: Final[dict[str, Any]] = {"version_id_generator": False}
+"""A flush writes the row only where its state is still the one that was read; else it raises StaleDataError."""
 
 
 class Task(Base):
@@ -16,7 +19,7 @@ class Task(Base):
     round: Mapped[int]
     index: Mapped[int]
     attempt: Mapped[int]
-    state: Mapped[str]
+    state: Mapped[str] = mapped_column()
     offer: Mapped[dict[str, Any]]
     offer_digest: Mapped[bytes] = mapped_column(unique=True)
     offer_signature: Mapped[bytes]
@@ -46,6 +49,7 @@ class Task(Base):
     created_at: Mapped[float]
     ended_at: Mapped[float | None]
 
+    __mapper_args__ = COMPARED | {"version_id_col": state}
     __table_args__ = (
         UniqueConstraint("job_id", "round", "index", "attempt"),
         Index("tasks_by_state", "state", "due_at"),
@@ -79,7 +83,7 @@ class Replica(Base):
     payout: Mapped[str]
     operator: Mapped[str]
     network: Mapped[str | None]
-    state: Mapped[str]
+    state: Mapped[str] = mapped_column()
     wave: Mapped[int]
     fence: Mapped[int]
     leased_at: Mapped[float]
@@ -103,6 +107,7 @@ class Replica(Base):
     heard: Mapped[bool] = mapped_column(default=False)
     """The worker said that it knows how this replica ended."""
 
+    __mapper_args__ = COMPARED | {"version_id_col": state}
     __table_args__ = (
         UniqueConstraint("task_id", "worker"),
         Index("replicas_of_worker", "worker", "heard"),
