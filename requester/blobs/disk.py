@@ -1,5 +1,6 @@
 """Blobs as files: written beside, synced, then renamed, so that a name is never half a blob."""
 
+import ctypes
 import fcntl
 import mmap
 import os
@@ -7,7 +8,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from blake3 import blake3
 
@@ -16,13 +17,24 @@ from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
 from gradmarket.requester.settings import Settings
 
+STRIDE: Final = 1 << 20
+"""Bytes that are worth a word to the disk."""
+SYNC_FILE_RANGE_WRITE: Final = 2
+_sync_file_range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)
+"""Linux's; int (int descriptor, int64 offset, int64 length, unsigned flags)."""
+
 
 class Incoming:
-    """A blob on its way: `write` chunks, then `keep`; what is not kept is deleted."""
+    """A blob on its way: `write` chunks, then `keep`; what is not kept is deleted.
 
-    def __init__(self, file: BinaryIO) -> None:
+    `to_stay`: it is likely to be kept here, so the disk begins while the rest still comes.
+    """
+
+    def __init__(self, file: BinaryIO, to_stay: bool) -> None:
         self._file = file
         self._hasher = blake3()
+        self._to_stay = to_stay
+        self._begun = 0
         self.length = 0
         self.lies: object = None
         """Where its store has the bytes already, in the store's own terms."""
@@ -31,6 +43,9 @@ class Incoming:
         self._file.write(chunk)
         self._hasher.update(chunk)
         self.length += len(chunk)
+        if self._to_stay and self.length - self._begun >= STRIDE:
+            _begin_writeback(self._file.fileno(), self._begun, self.length - self._begun)
+            self._begun = self.length
 
     @property
     def digest(self) -> Digest:
@@ -59,11 +74,15 @@ class Incoming:
 
 
 class DiskBlobs:
-    """Several processes may share `root`: each holds what it receives locked, and what nobody holds was left behind."""
+    """Several processes may share `root`: each holds what it receives locked, and what nobody holds was left behind.
+
+    `to_stay` false: bytes only pass through here, and need not reach the disk.
+    """
 
     reached_past_us = False
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, to_stay: bool = True) -> None:
+        self._to_stay = to_stay
         self._root = root
         self._incoming = root / "incoming"
         self._incoming.mkdir(parents=True, exist_ok=True)
@@ -97,7 +116,7 @@ class DiskBlobs:
         path = self._incoming / secrets.token_hex(16)
         with path.open("xb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            incoming = Incoming(file)
+            incoming = Incoming(file, self._to_stay)
             try:
                 yield incoming
             finally:
@@ -153,6 +172,12 @@ def _unlink_unless_held(path: Path) -> None:
     with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path.unlink()
+
+
+def _begin_writeback(descriptor: int, start: int, length: int) -> None:
+    """Has the kernel write these pages out, and does not wait; a later fsync waits for less, and tells what failed."""
+    if _sync_file_range is not None:
+        _sync_file_range(descriptor, ctypes.c_int64(start), ctypes.c_int64(length), SYNC_FILE_RANGE_WRITE)
 
 
 def _sync_directory(path: Path) -> None:

@@ -200,7 +200,7 @@ def open_store(settings: Settings) -> S3Blobs:
     public = str(settings.s3_public_endpoint) if settings.s3_public_endpoint else own
     store = _client(own, settings.s3_region)
     _ensure(store, settings.s3_bucket, settings.s3_region)
-    spool = DiskBlobs(settings.data / "spool")
+    spool = DiskBlobs(settings.data / "spool", to_stay=False)
     return S3Blobs(store, _client(public, settings.s3_region), settings.s3_bucket, spool)
 
 
