@@ -41,7 +41,7 @@ class Worker:
     """Takes up to `batch` leases at a time and brings them to their end together."""
 
     def __init__(self, service: Service, batch: int = 1, payload: bytes = payload_of(*HIDDEN)) -> None:
-        self.payload = payload
+        self.answer_with(payload)
         self.uploads: list[float] = []
         """Seconds that each took."""
         self.sent = 0
@@ -56,10 +56,13 @@ class Worker:
         self.token = self._sign_in()
         self._headers["Authorization"] = f"Bearer {self.token}"
         self._address = signing.address_of(self._key)
-        self._root = root(payload)
         self._salt = Hash(os.urandom(32))
         self._known: dict[ReplicaId, ReplicaState] = {}
         self.done = 0
+
+    def answer_with(self, payload: bytes) -> None:
+        """From the next task on."""
+        self.payload, self._root = payload, root(payload)
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
         try:
