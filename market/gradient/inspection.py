@@ -70,24 +70,40 @@ class Usable:
     loss: float
 
 
-def inspect(layout: Layout, shards: Iterable[tuple[int, Vector]], norm_bound: float) -> Usable | Diverged:
-    """The verdict on a decoded payload, read shard by shard; the same on every machine (see `norm`).
+class Inspection:
+    """The verdict on a decoded payload, whose shards are seen one at a time in any order; the same on every machine
+    (see `norm`).
 
-    shards: as `payload.decode` yields them, all of them, in any order. norm_bound: the largest L2 norm of the
-    gradients.
+    norm_bound: the largest L2 norm of the gradients.
     """
-    squares: list[float] = []
-    largest, loss = 0.0, math.nan
-    for index, shard in shards:
-        for section in sections(layout, index):
+
+    def __init__(self, layout: Layout, norm_bound: float) -> None:
+        self._layout, self._norm_bound = layout, norm_bound
+        self._squares: list[float] = []
+        self._largest, self._loss = 0.0, math.nan
+
+    def see(self, index: int, shard: Vector) -> None:
+        """Shard `index`, once."""
+        for section in sections(self._layout, index):
             if section.gradient:
-                squares.extend(square_sums(shard[section.part]))
+                self._squares.extend(square_sums(shard[section.part]))
             else:
-                largest = _larger(largest, float(np.abs(shard[section.part]).max()))
-        loss = float(shard[0]) if index == 0 else loss
-    norm = math.sqrt(math.fsum(squares))
-    reason = _divergence(norm, norm_bound, largest)
-    return Diverged(reason, norm) if reason else Usable(norm, loss)
+                self._largest = _larger(self._largest, float(np.abs(shard[section.part]).max()))
+        self._loss = float(shard[0]) if index == 0 else self._loss
+
+    def verdict(self) -> Usable | Diverged:
+        """When all were seen."""
+        norm = math.sqrt(math.fsum(self._squares))
+        reason = _divergence(norm, self._norm_bound, self._largest)
+        return Diverged(reason, norm) if reason else Usable(norm, self._loss)
+
+
+def inspect(layout: Layout, shards: Iterable[tuple[int, Vector]], norm_bound: float) -> Usable | Diverged:
+    """The verdict on all shards, as `payload.decode` yields them."""
+    inspection = Inspection(layout, norm_bound)
+    for index, shard in shards:
+        inspection.see(index, shard)
+    return inspection.verdict()
 
 
 def _larger(first: float, second: float) -> float:

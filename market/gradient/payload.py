@@ -146,9 +146,22 @@ def read_shard(layout: Layout, data: Bytes, index: int, codec: Codec, seed: byte
     view = memoryview(data).cast("B")
     if len(view) != payload_bytes(layout, codec):
         raise PayloadRefused(f"it has {len(view)} bytes, not {payload_bytes(layout, codec)}")
+    return unpack_shard(layout, view[shard_place(layout, index, codec)], index, codec, seed)
+
+
+def shard_place(layout: Layout, index: int, codec: Codec) -> slice:
+    """Where the bytes of shard `index` lie in a payload."""
     start = index * codec.packed_bytes(SHARD_ELEMENTS)
-    count = layout.shards[index].stop - layout.shards[index].start
-    return codec.unpack(view[start : start + codec.packed_bytes(count)], count, _shard_seed(seed, index))
+    return slice(start, start + codec.packed_bytes(_elements(layout, index)))
+
+
+def unpack_shard(layout: Layout, packed: memoryview, index: int, codec: Codec, seed: bytes) -> Vector:
+    """Shard `index` from its own bytes alone; else as `read_shard`."""
+    return codec.unpack(packed, _elements(layout, index), _shard_seed(seed, index))
+
+
+def _elements(layout: Layout, index: int) -> int:
+    return layout.shards[index].stop - layout.shards[index].start
 
 
 def decode(layout: Layout, data: Bytes, codec: Codec, seed: bytes) -> Iterator[tuple[int, Vector]]:

@@ -1,7 +1,7 @@
 """A body that streams is taken whole and in its order, one block at a time; what is too long or fails is told."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ from fastapi import HTTPException, Request
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.requester.api import streams
 
 BLOCK = 64
@@ -22,7 +23,7 @@ def _small_blocks() -> Any:
         yield
 
 
-def played(chunks: Sequence[bytes], take: Callable[[bytearray], None], most: int = 10_000) -> int:
+def played(chunks: Sequence[bytes], *takers: streams.Taker, most: int = 10_000) -> int:
     told = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
     told.append({"type": "http.request", "body": b"", "more_body": False})
     messages = iter(told)
@@ -31,21 +32,28 @@ def played(chunks: Sequence[bytes], take: Callable[[bytearray], None], most: int
         return next(messages)
 
     request = Request({"type": "http", "method": "PUT", "headers": []}, receive)
-    return asyncio.run(streams.streamed(request, most, "too long", take))
+    return asyncio.run(streams.streamed(request, most, "too long", *takers))
+
+
+class Taking:
+    """A taker that hears of no two blocks at once."""
+
+    def __init__(self) -> None:
+        self.taken = bytearray()
+        self._busy = False
+
+    def __call__(self, block: Bytes) -> None:
+        assert not self._busy
+        self._busy = True
+        self.taken.extend(memoryview(block))
+        self._busy = False
 
 
 @given(CHUNKS)
-def test_every_byte_comes_in_its_order_and_one_block_at_a_time(chunks: list[bytes]) -> None:
-    taken, busy = bytearray(), []
-
-    def take(block: bytearray) -> None:
-        assert not busy
-        busy.append(block)
-        taken.extend(block)
-        busy.pop()
-
-    assert played(chunks, take) == len(taken)
-    assert taken == b"".join(chunks)
+def test_every_byte_comes_to_every_taker_in_its_order_and_one_block_at_a_time(chunks: list[bytes]) -> None:
+    first, second = Taking(), Taking()
+    assert played(chunks, first, second) == len(first.taken)
+    assert first.taken == second.taken == b"".join(chunks)
 
 
 @given(CHUNKS, st.integers(0, 300))
@@ -53,10 +61,10 @@ def test_no_more_is_taken_than_may_come(chunks: list[bytes], most: int) -> None:
     taken = bytearray()
     length = len(b"".join(chunks))
     if length <= most:
-        assert played(chunks, taken.extend, most) == length
+        assert played(chunks, taken.extend, most=most) == length
         return
     with pytest.raises(HTTPException, match="too long") as refused:
-        played(chunks, taken.extend, most)
+        played(chunks, taken.extend, most=most)
     assert refused.value.status_code == 413
     assert len(taken) <= most
 
@@ -65,8 +73,10 @@ def test_no_more_is_taken_than_may_come(chunks: list[bytes], most: int) -> None:
 def test_what_fails_while_it_is_taken_is_told(pieces: int) -> None:
     """Such as a full disk, in the thread and at the end."""
 
-    def take(_block: bytearray) -> None:
+    def take(_block: Bytes) -> None:
         raise OSError("no space left")
 
-    with pytest.raises(OSError, match="no space"):
-        played([bytes(BLOCK)] * pieces, take)
+    other = Taking()
+    for takers in ((take, other), (other, take)):
+        with pytest.raises(OSError, match="no space"):
+            played([bytes(BLOCK)] * pieces, *takers)
