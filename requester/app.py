@@ -21,6 +21,7 @@ from gradmarket.requester.api import (
     openapi,
     payments,
     problems,
+    together,
     work,
 )
 from gradmarket.requester.api.rates import Buckets, Rate
@@ -52,6 +53,7 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     app.state.context = context
     app.state.wallets = Buckets(Rate(settings.wallet_rate, settings.wallet_burst))
     app.state.callers = auth.Callers()
+    app.state.crowd = together.crowd_of(context)
     app.state.probe = health.Probe(context)
     problems.install(app)
     openapi.install(app)

@@ -17,10 +17,11 @@ from gradmarket.requester.api.pages import MOST
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.streams import streamed
+from gradmarket.requester.api.together import AllHere, Crowd
 from gradmarket.requester.bell import rung_within, worker_topic
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import deliver, exchange, handover
+from gradmarket.requester.stages import deliver, handover, news
 
 router = APIRouter(prefix="/v1/work", tags=["work"])
 
@@ -32,17 +33,18 @@ ReplicaPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,128}$")]
 
 
 @router.post("/poll", responses=ROLE, summary="Say what is done, hear what is new; waits up to wait_s for news")
-async def poll(context: Here, worker: Worker, said: PollRequest) -> PollAnswer:
+async def poll(context: Here, crowd: AllHere, worker: Worker, said: PollRequest) -> PollAnswer:
+    asked = news.Poll(worker, said)
     with context.meters.polls.track_inprogress(), context.bell.listen_async([worker_topic(worker)]) as rung:
-        told = await run_in_threadpool(exchange.hear, context, worker, said)
+        told = await crowd.hear.ask(asked)
         end = context.clock() + said.wait_s
-        while not exchange.news(told):
+        while not news.any_in(told):
             left = end - context.clock()
             if left <= 0 or context.bell.closing:
-                return await run_in_threadpool(exchange.answer, context, worker, said, True)
+                return await run_in_threadpool(news.last_answer, context, asked)
             await rung_within(rung, left)
             rung.clear()
-            told = await run_in_threadpool(exchange.answer, context, worker, said)
+            told = await crowd.answer.ask(asked)
     return told
 
 
@@ -54,16 +56,17 @@ async def poll(context: Here, worker: Worker, said: PollRequest) -> PollAnswer:
 )
 async def upload(
     context: Here,
+    crowd: AllHere,
     worker: Worker,
     request: Request,
     replica: ReplicaPath,
     fence: int = Query(ge=0, le=MOST),
     put: Annotated[bool, Query(description="The payload was put at the address that the poll named")] = False,
 ) -> UploadAnswer:
-    want = await run_in_threadpool(deliver.wanted, context, worker, replica, fence)
+    want = deliver.granted(await crowd.want.ask(deliver.Claim(worker, replica, fence)))
     if put:
         return await run_in_threadpool(handover.fetch, context, want, fence)
-    return await _take(context, request, want)
+    return await _take(context, crowd, request, want)
 
 
 async def look_out(context: Context) -> None:
@@ -71,21 +74,24 @@ async def look_out(context: Context) -> None:
     while not context.bell.closing:
         await asyncio.sleep(LOOK_OUT * context.settings.sweep_s)
         try:
-            addresses = await run_in_threadpool(exchange.addressed, context)
+            addresses = await run_in_threadpool(news.addressed, context)
         except SQLAlchemyError:
             log.exception("cannot look for news")
             continue
         context.bell.ring([worker_topic(address) for address in addresses])
 
 
-async def _take(context: Context, request: Request, want: deliver.Wanted) -> UploadAnswer:
+async def _take(context: Context, crowd: Crowd, request: Request, want: deliver.Wanted) -> UploadAnswer:
     length = request.headers.get("content-length")
     if length is not None and int(length) != want.length:
         raise HTTPException(413, f"a payload of this job has {want.length} bytes, not {length}")
     with context.blobs.receive() as incoming:
         hasher = RootHasher()
         await _receive(request, incoming, hasher, want.length)
-        return await run_in_threadpool(deliver.take, context, want, incoming, hasher.digest())
+        if want.paid:
+            return await run_in_threadpool(deliver.take, context, want, incoming, hasher.digest())
+        delivery = await run_in_threadpool(deliver.look, context, want, incoming, hasher.digest())
+        return deliver.granted(await crowd.book.ask(delivery))
 
 
 async def _receive(request: Request, incoming: Incoming, hasher: RootHasher, length: int) -> None:

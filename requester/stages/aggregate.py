@@ -83,8 +83,8 @@ def _run(context: Context, job_id: str) -> None:
             return
         job.reason = ""
         drift.keep(session, job, row, contributions, now)
-        for digest, blob in ((updated, data), (memory, state)):
-            forget.keep_still(context, session, digest, partial(context.blobs.put, blob))
+        made = {updated: data, memory: state}
+        forget.keep_still(context, session, {name: partial(context.blobs.put, blob) for name, blob in made.items()})
         move_now(
             session,
             row,

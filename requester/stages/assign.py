@@ -15,8 +15,8 @@ from gradmarket.market.terms import Address, Hash, JobState, ReplicaState, TaskS
 from gradmarket.requester.bell import worker_topic
 from gradmarket.requester.context import Context
 from gradmarket.requester.store import ballots, jobs, leads, progress, workers
-from gradmarket.requester.store.locks import locked, locked_tasks, locked_workers, one_at_a_time
-from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.locks import locked, locked_tasks, locked_workers
+from gradmarket.requester.store.session import one_at_a_time, ring
 from gradmarket.requester.store.tables import Job, Replica, Task, Worker
 from gradmarket.requester.store.tasks import replicas_of
 from gradmarket.requester.store.transitions import move

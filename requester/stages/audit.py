@@ -23,8 +23,8 @@ from gradmarket.requester.stages import calibrating, copies, forget, plan, resum
 from gradmarket.requester.stages.ending import call_off
 from gradmarket.requester.store import accusations, audits, ballots, jobs, money, reputations
 from gradmarket.requester.store.events import tell
-from gradmarket.requester.store.locks import locked, one_at_a_time
-from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.locks import locked
+from gradmarket.requester.store.session import one_at_a_time, ring
 from gradmarket.requester.store.tables import Audit, Job, Replica, Round, Task
 from gradmarket.requester.store.transitions import move, move_now
 
@@ -201,7 +201,8 @@ def _vindicate(context: Context, session: Session, job: Job, task: Task, replica
     verdicts.sign(
         context, session, task, replica, ReplicaState.PAYABLE, Outcome.ACCEPTED, replica.root, reason, heard=False
     )
-    account = money.earn(session, job, task, replica, hash_of(Digest(replica.root or "")), now)
+    money.lock(session, [(job.id, replica.worker)])
+    account = money.earn(session, task, replica, hash_of(Digest(replica.root or "")), now)
     account.voucher_signature = context.voucher(job, account)
 
 

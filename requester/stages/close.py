@@ -46,28 +46,24 @@ def run(context: Context, task_id: str) -> float | None:
 def advance(context: Context, session: Session, task: Task) -> None:
     """Closes the task's wave if it is complete or overdue."""
     if task.due_at is not None:
-        _closed(context, session, task, task.due_at)
+        _close(context, session, task, replicas_of(session, [task])[task.id], task.due_at)
 
 
-def committed(context: Context, session: Session, task: Task) -> None:
-    """A replica has committed: with the first the wave's deadline begins, the last closes it in this transaction."""
-    due = task.due_at or context.clock() + task.offer["wave_seconds"]
-    if not _closed(context, session, task, due):
-        task.due_at = due
+def committed(context: Context, session: Session, tasks: Sequence[Task]) -> None:
+    """Replicas have committed: with a wave's first its deadline begins, the last closes it in this transaction."""
+    replicas = replicas_of(session, tasks)
+    for task in (task for task in tasks if task.state in GATHERING):
+        task.due_at = task.due_at or context.clock() + task.offer["wave_seconds"]
+        _close(context, session, task, replicas[task.id], task.due_at)
 
 
-def _closed(context: Context, session: Session, task: Task, due: float) -> bool:
-    """Whether the wave closed now."""
-    if task.state not in GATHERING:
-        return False
+def _close(context: Context, session: Session, task: Task, replicas: Sequence[Replica], due: float) -> None:
     now = context.clock()
-    replicas = replicas_of(session, [task])[task.id]
     members = [r for r in replicas if r.wave == task.wave and r.state == ReplicaState.COMMITTED]
-    if not members or (len(members) < task.wave_size and due > now):
-        return False
-    _open_secret(context, session, task, members, now)
-    dismiss(session, replicas, ReplicaState.TOO_LATE, "the wave closed before it committed")
-    return True
+    complete = bool(members) and (len(members) >= task.wave_size or due <= now)
+    if task.state in GATHERING and complete:
+        _open_secret(context, session, task, members, now)
+        dismiss(session, replicas, ReplicaState.TOO_LATE, "the wave closed before it committed")
 
 
 def _open_secret(context: Context, session: Session, task: Task, members: Sequence[Replica], now: float) -> None:

@@ -1,5 +1,6 @@
 """What workers say by poll: commitments, reveals, leases given back. Each is taken or refused by itself."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import bindparam, select
@@ -11,7 +12,6 @@ from gradmarket.market.rules import secrets, sketches
 from gradmarket.market.terms import Address, Hash, ReplicaState, TaskState
 from gradmarket.market.wire import CommitmentMade, GivenUp, Reveal, hash_of
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import close, judge
 from gradmarket.requester.stages.ending import strike
 from gradmarket.requester.store import ballots, jobs
 from gradmarket.requester.store.session import ring
@@ -31,13 +31,13 @@ _WHOLE: Final = (
     select(Replica, Task, Job)
     .join(Task, Task.id == Replica.task_id)
     .join(Job, Job.id == Replica.job_id)
-    .where(Replica.id == bindparam("replica"))
+    .where(Replica.id.in_(bindparam("replicas", expanding=True)))
 )
 
 
-def at_hand(session: Session, replica_id: str) -> None:
-    """Reads a replica with its task and job in one query; by their keys they are not read again."""
-    session.execute(_WHOLE, {"replica": replica_id}).all()
+def at_hand(session: Session, replicas: Sequence[str]) -> None:
+    """Reads replicas with their tasks and jobs in one query; by their keys they are not read again."""
+    session.execute(_WHOLE, {"replicas": replicas}).all()
 
 
 def held(session: Session, worker: Address, replica_id: str, fence: int) -> tuple[Replica, Task]:
@@ -50,13 +50,13 @@ def held(session: Session, worker: Address, replica_id: str, fence: int) -> tupl
     return replica, session.get_one(Task, replica.task_id)
 
 
-def commit(context: Context, session: Session, worker: Address, said: CommitmentMade) -> None:
-    """LEASED -> COMMITTED, and the wave may close. The same again is no error, another commitment is a Conflict."""
+def commit(context: Context, session: Session, worker: Address, said: CommitmentMade) -> Task | None:
+    """LEASED -> COMMITTED: the task, whose wave may close. The same again is no error, another one is a Conflict."""
     replica, task = held(session, worker, said.replica, said.fence)
     if replica.sealed is not None:
         if replica.sealed != said.sealed:
             raise Conflict("another commitment was made for this replica")
-        return
+        return None
     now = context.clock()
     if replica.state != ReplicaState.LEASED or now > replica.lease_until:
         raise TooLate(f"the lease is over ({replica.state})")
@@ -70,16 +70,17 @@ def commit(context: Context, session: Session, worker: Address, said: Commitment
         committed_at=now,
         compute_seconds=said.compute_seconds,
     )
-    close.committed(context, session, task)
+    return task
 
 
-def reveal(context: Context, session: Session, worker: Address, said: Reveal) -> None:
-    """COMMITTED -> REVEALED where salt and root open the seal, else REJECTED with that as the evidence; then judged."""
+def reveal(context: Context, session: Session, worker: Address, said: Reveal) -> Task | None:
+    """COMMITTED -> REVEALED where salt and root open the seal, else REJECTED with that as the evidence: the task, which
+    may be judged."""
     replica, task = held(session, worker, said.replica, said.fence)
     if replica.salt is not None:
         if (replica.salt, replica.root) != (said.salt, said.root) or not _same_sketch(session, replica, said):
             raise Conflict("something else was revealed for this replica")
-        return
+        return None
     if replica.state == ReplicaState.COMMITTED and task.state != TaskState.REVEALING:
         raise TooEarly("the wave is not closed")
     if replica.state != ReplicaState.COMMITTED:
@@ -89,7 +90,7 @@ def reveal(context: Context, session: Session, worker: Address, said: Reveal) ->
     state = ReplicaState.REVEALED if opened else ReplicaState.REJECTED
     reason = "" if opened else "salt and root do not open the commitment"
     move(replica, state, salt=said.salt, root=said.root, reason=reason, **made)
-    judge.advance(context, session, task)
+    return task
 
 
 def _same_sketch(session: Session, replica: Replica, said: Reveal) -> bool:

@@ -1,13 +1,14 @@
 """A payload comes in: bytes -> blob -> one row that says accepted and earned. A crash between loses nothing."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from gradmarket.market.errors import Conflict, NotFound, PayloadRefused
+from gradmarket.market.errors import Conflict, MarketError, NotFound, PayloadRefused
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import Diverged, Usable, inspect
@@ -25,13 +26,14 @@ from gradmarket.requester.stages.ending import strike, work_off
 from gradmarket.requester.store import jobs, money
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.facts import layout_of
-from gradmarket.requester.store.locks import locked_task
+from gradmarket.requester.store.locks import held_tasks
 from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Replica, Round, Task, Wave, Worker
 from gradmarket.requester.store.transitions import move, move_now
 
 SKETCHED_OTHERWISE: Final = "its payload is not what its sketch was made of"
+DELIVERED: Final = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.DIVERGED)
 NEARLY: Final = 16
 """With fewer tasks missing the merge is rung for: others may accept the last ones at the same moment, unseen by us."""
 
@@ -51,6 +53,7 @@ class Unlike:
     reason: str
 
 
+Granted = TypeVar("Granted")
 Found = Usable | Diverged | PayloadRefused | Unlike
 
 
@@ -71,56 +74,110 @@ class Wanted:
     """It came before: the same bytes are taken for granted."""
 
 
-def wanted(context: Context, worker: Address, replica_id: str, fence: int) -> Wanted:
-    """Raises NotFound, TooLate or Conflict where nothing is wanted of this replica."""
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who wants to bring which replica's payload."""
+
+    worker: Address
+    replica: str
+    fence: int
+
+
+def granted(found: Granted | MarketError) -> Granted:
+    """Raises what stands against one of several."""
+    if isinstance(found, MarketError):
+        raise found
+    return found
+
+
+def wanted(context: Context, claims: Sequence[Claim]) -> list[Wanted | MarketError]:
+    """In the claims' order; NotFound, TooLate or Conflict where nothing is wanted of a replica."""
     with context.reading() as session:
-        at_hand(session, replica_id)
-        replica, task = held(session, worker, replica_id, fence)
-        paid = replica.state in (ReplicaState.PAYABLE, ReplicaState.DIVERGED)
-        if replica.state != ReplicaState.AGREE and not paid:
-            raise TooLate(f"the replica is {replica.state}")
-        if task.state == TaskState.UPLOADING and task.uploader != replica.id:
-            raise Conflict("another replica was asked for this payload")
-        job = session.get_one(Job, task.job_id)
-        spec, layout = jobs.spec(job), layout_of(job)
-        return Wanted(
-            replica=replica.id,
-            task=task.id,
-            worker=worker,
-            root=Digest(replica.root or ""),
-            length=payload_bytes(layout, codec(spec.uplink.codec)),
-            seed=bytes.fromhex(task.offer["seed"][2:]),
-            spec=spec,
-            layout=layout,
-            sketch=_revealed(session, task, replica) if spec.verifier.sketched else None,
-            paid=paid,
-        )
+        at_hand(session, [claim.replica for claim in claims])
+        return [_wanted_or_why_not(session, claim) for claim in claims]
+
+
+def _wanted_or_why_not(session: Session, claim: Claim) -> Wanted | MarketError:
+    try:
+        return _wanted(session, claim)
+    except MarketError as error:
+        return error
+
+
+def _wanted(session: Session, claim: Claim) -> Wanted:
+    replica, task = held(session, claim.worker, claim.replica, claim.fence)
+    paid = replica.state in (ReplicaState.PAYABLE, ReplicaState.DIVERGED)
+    if replica.state != ReplicaState.AGREE and not paid:
+        raise TooLate(f"the replica is {replica.state}")
+    if task.state == TaskState.UPLOADING and task.uploader != replica.id:
+        raise Conflict("another replica was asked for this payload")
+    job = session.get_one(Job, task.job_id)
+    spec, layout = jobs.spec(job), layout_of(job)
+    return Wanted(
+        replica=replica.id,
+        task=task.id,
+        worker=claim.worker,
+        root=Digest(replica.root or ""),
+        length=payload_bytes(layout, codec(spec.uplink.codec)),
+        seed=bytes.fromhex(task.offer["seed"][2:]),
+        spec=spec,
+        layout=layout,
+        sketch=_revealed(session, task, replica) if spec.verifier.sketched else None,
+        paid=paid,
+    )
 
 
 def _revealed(session: Session, task: Task, replica: Replica) -> RevealedSketch:
     return RevealedSketch(Hash(session.get_one(Wave, (task.id, task.wave)).seed), replica.sketch or b"")
 
 
-def take(context: Context, want: Wanted, incoming: Incoming, root: Digest) -> UploadAnswer:
-    """Keeps the payload, pays and says so; raises Conflict where the bytes are not the committed ones.
+@dataclass(frozen=True)
+class Delivery:
+    """A payload that came and was looked at."""
 
-    The same bytes again change nothing. A payload that its whole quorum made malformed is rejected with the evidence.
-    """
+    want: Wanted
+    incoming: Incoming
+    digest: Digest
+    found: Found
+
+
+def take(context: Context, want: Wanted, incoming: Incoming, root: Digest) -> UploadAnswer:
+    """Keeps the payload, pays and says so; raises as `look` does, or NotFound. The same bytes again change nothing."""
+    if want.paid:
+        check(want, root)
+        return paid_before(context, want)
+    (answer,) = book(context, [look(context, want, incoming, root)])
+    return granted(answer)
+
+
+def check(want: Wanted, root: Digest) -> None:
+    """Raises Conflict where the bytes are not the committed ones."""
     if root != want.root:
         raise Conflict(f"the bytes' root is {root}; committed was {want.root}")
-    if want.paid:
-        return paid_before(context, want)
+
+
+def look(context: Context, want: Wanted, incoming: Incoming, root: Digest) -> Delivery:
+    """Looks at the payload and makes it durable; raises Conflict as `check` does."""
+    check(want, root)
     found = _look(want, incoming)
-    digest = context.blobs.keep(incoming)
-    answer, late = _book(context, want, digest, incoming, found)
-    if late:
+    return Delivery(want, incoming, context.blobs.keep(incoming), found)
+
+
+def book(context: Context, deliveries: Sequence[Delivery]) -> list[UploadAnswer | NotFound]:
+    """Writes down what payloads are worth, all in one transaction, and says so, in their order.
+
+    NotFound for one whose replica is no longer asked. A payload that its whole quorum made malformed is rejected with
+    the evidence.
+    """
+    answers, late = _book(context, deliveries)
+    for digest in late:
         forget.payload(context, digest)
-    return answer
+    return answers
 
 
 def paid_before(context: Context, want: Wanted) -> UploadAnswer:
     with context.reading() as session:
-        at_hand(session, want.replica)
+        at_hand(session, [want.replica])
         return _told(session, want)
 
 
@@ -131,37 +188,54 @@ def _told(session: Session, want: Wanted) -> UploadAnswer:
 
 
 @patiently
-def _book(
-    context: Context, want: Wanted, digest: Digest, incoming: Incoming, found: Found
-) -> tuple[UploadAnswer, bool]:
-    """Writes down what the payload is worth, and says so; whether it came too late to be used."""
-    now = context.clock()
+def _book(context: Context, deliveries: Sequence[Delivery]) -> tuple[list[UploadAnswer | NotFound], list[Digest]]:
+    """The answers, and the payloads that came too late to be used."""
     with context.begin() as session:
-        task = locked_task(session, want.task)
-        if task.state != TaskState.UPLOADING:
-            return _told(session, want), False
-        agreeing = _agreeing(session, task)
+        tasks = {task.id: task for task in _locked(session, deliveries)}
+        quorums = _quorums(session, tasks)
+        money.lock(session, [(replica.job_id, replica.worker) for quorum in quorums.values() for replica in quorum])
+        forget.keep_still(context, session, {d.digest: partial(context.blobs.keep, d.incoming) for d in deliveries})
+        answers = [_book_one(context, session, tasks[d.want.task], quorums[d.want.task], d) for d in deliveries]
+        _ring_for_merges(session, [task for task in tasks.values() if task.state in DELIVERED])
+        return answers, [d.digest for d in deliveries if tasks[d.want.task].state == TaskState.FINAL]
+
+
+def _locked(session: Session, deliveries: Sequence[Delivery]) -> Sequence[Task]:
+    return held_tasks(session, select(Task).where(Task.id.in_([delivery.want.task for delivery in deliveries])))
+
+
+def _quorums(session: Session, tasks: Collection[str]) -> dict[str, list[Replica]]:
+    """Each task's quorum in the order of its workers, whose rows are at hand then."""
+    theirs = select(Replica, Worker).join(Worker, Worker.address == Replica.worker)
+    agreed = theirs.where(Replica.task_id.in_(list(tasks)), Replica.state == ReplicaState.AGREE)
+    found: dict[str, list[Replica]] = {task: [] for task in tasks}
+    for replica, _worker in session.execute(agreed.order_by(Replica.worker)):
+        found[replica.task_id].append(replica)
+    return found
+
+
+def _book_one(
+    context: Context, session: Session, task: Task, agreeing: list[Replica], delivery: Delivery
+) -> UploadAnswer | NotFound:
+    want, found, now = delivery.want, delivery.found, context.clock()
+    if task.state == TaskState.UPLOADING:
         if want.replica not in {replica.id for replica in agreeing}:
-            raise NotFound("the replica is no longer asked")
-        job = session.get_one(Job, task.job_id)
+            return NotFound("the replica is no longer asked")
         if isinstance(found, PayloadRefused):
             _reject(context, session, task, agreeing, str(found), now)
-            return _told(session, want), False
-        if isinstance(found, Unlike):
+        elif isinstance(found, Unlike):
             _reject_one(context, session, task, agreeing, want, found.reason, now)
-            return _told(session, want), False
-        reason = str(found) if isinstance(found, Diverged) else ""
-        kept = {"payload": digest, "payload_bytes": incoming.length}
-        _accept(context, session, job, task, agreeing, kept, reason, now)
-        forget.keep_still(context, session, digest, partial(context.blobs.keep, incoming))
-        return _told(session, want), task.state == TaskState.FINAL
+        else:
+            reason = str(found) if isinstance(found, Diverged) else ""
+            kept = {"payload": delivery.digest, "payload_bytes": delivery.incoming.length}
+            _accept(context, session, task, agreeing, kept, reason, now)
+    return _told(session, want)
 
 
-def _agreeing(session: Session, task: Task) -> list[Replica]:
-    """The task's quorum in the order of its workers, whose rows are at hand then."""
-    theirs = select(Replica, Worker).join(Worker, Worker.address == Replica.worker)
-    agreed = session.execute(theirs.where(Replica.task_id == task.id, Replica.state == ReplicaState.AGREE))
-    return sorted((replica for replica, _worker in agreed), key=lambda replica: replica.worker)
+def _ring_for_merges(session: Session, tasks: Sequence[Task]) -> None:
+    for job_id, number in sorted({(task.job_id, task.round) for task in tasks}):
+        if jobs.lacks(session, session.get_one(Job, job_id), number, NEARLY) < NEARLY:
+            ring(session, "aggregate")
 
 
 def _look(want: Wanted, incoming: Incoming) -> Found:
@@ -184,7 +258,6 @@ def _is_of(want: Wanted, revealed: RevealedSketch, data: Bytes) -> bool:
 def _accept(
     context: Context,
     session: Session,
-    job: Job,
     task: Task,
     agreeing: list[Replica],
     kept: dict[str, Any],
@@ -192,6 +265,7 @@ def _accept(
     now: float,
 ) -> None:
     """ACCEPTED (or DIVERGED) and EARNED for every agreeing replica, with vouchers, in this one transaction."""
+    job = session.get_one(Job, task.job_id)
     state = TaskState.DIVERGED if diverged else TaskState.ACCEPTED
     move(task, state, due_at=None, reason=diverged, ended_at=now, **kept)
     for replica in agreeing:
@@ -201,7 +275,7 @@ def _accept(
         else:
             move(replica, ReplicaState.PAYABLE)
             work_off(session, replica.worker)
-        account = money.earn(session, job, task, replica, hash_of(Digest(replica.root or "")), now)
+        account = money.earn(session, task, replica, hash_of(Digest(replica.root or "")), now)
         account.voucher_signature = context.voucher(job, account)
         if account.reserved - account.earned < 2 * task.offer["price"]:
             ring(session, "settle")
@@ -217,8 +291,6 @@ def _accept(
     if diverged and job.state == JobState.RUNNING:
         move_now(session, job, JobState.PAUSED, reason=f"{resume.DIVERGED} in round {task.round}: {diverged}")
         tell(session, job.id, "paused", now, reason=job.reason)
-    if jobs.lacks(session, job, task.round, NEARLY) < NEARLY:
-        ring(session, "aggregate")
 
 
 def _reject(context: Context, session: Session, task: Task, agreeing: list[Replica], reason: str, now: float) -> None:

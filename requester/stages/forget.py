@@ -1,6 +1,6 @@
 """Blobs that nobody needs any more are dropped, after the transaction that made them needless."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from sqlalchemy import select
@@ -9,18 +9,26 @@ from sqlalchemy.orm import Session
 from gradmarket.market.terms import Digest
 from gradmarket.requester.context import Context
 from gradmarket.requester.store import jobs
-from gradmarket.requester.store.locks import one_at_a_time
+from gradmarket.requester.store.session import one_at_a_time
 from gradmarket.requester.store.tables import Round, Task
 
 KEPT_NEWEST = 3
 """Rounds whose parameters are kept besides the checkpoints: who is late may still need them."""
 
 
-def keep_still(context: Context, session: Session, digest: Digest, keep: Callable[[], object]) -> None:
-    """For the transaction that names a blob: another job may have dropped equal content since it was kept."""
-    one_at_a_time(session, f"blob {digest}")
-    if not context.blobs.has(digest):
-        keep()
+def keep_still(context: Context, session: Session, blobs: Mapping[Digest, Callable[[], object]]) -> None:
+    """For the transaction that names blobs: other jobs may have dropped equal content since it was kept.
+
+    `blobs`: how each is kept again.
+    """
+    one_at_a_time(session, *map(_name, blobs))
+    for digest, keep in blobs.items():
+        if not context.blobs.has(digest):
+            keep()
+
+
+def _name(digest: Digest) -> str:
+    return f"blob {digest}"
 
 
 def payload(context: Context, digest: Digest) -> None:
@@ -31,7 +39,7 @@ def payload(context: Context, digest: Digest) -> None:
 def drop(context: Context, digest: Digest, needed: Callable[[Session], bool]) -> None:
     """A writing transaction, so that nobody names the blob between the look and the drop."""
     with context.begin() as session:
-        one_at_a_time(session, f"blob {digest}")
+        one_at_a_time(session, _name(digest))
         if not needed(session):
             context.blobs.drop(digest)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import and_, exists, select
+from sqlalchemy import and_, bindparam, exists, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.messages import Outcome
@@ -40,23 +40,36 @@ def run(context: Context, task_id: str) -> float | None:
         task = claimed_task(session, task_id)
         if task is None:
             return context.settings.sweep_s
-        advance(context, session, task)
+        advance(context, session, [task])
     return None
 
 
-def advance(context: Context, session: Session, task: Task) -> None:
-    """Judges the task if all is said or the time is over; whoever reveals last does so in the same transaction."""
-    now = context.clock()
-    if task.state != TaskState.REVEALING:
-        return
-    closed = and_(Wave.task_id == Replica.task_id, Wave.number == task.wave)  # at hand for who is crowned
-    committed = select(Replica, Wave).join(Wave, closed).where(Replica.task_id == task.id)
-    committed = committed.where(Replica.committed_at.is_not(None))
-    replicas = {ReplicaId(replica.id): replica for replica, _wave in session.execute(committed)}
-    if not _all_said(session, task, replicas, now):
-        return
-    judgement = voting.judge(ballots.groups(session, task, replicas), len(replicas), Plan(**task.plan))
-    _carry_out(context, session, task, replicas, judgement, now)
+def advance(context: Context, session: Session, tasks: Sequence[Task]) -> None:
+    """Judges the tasks where all is said or the time is over; whoever reveals last does so in the same transaction."""
+    revealing = [task for task in tasks if task.state == TaskState.REVEALING]
+    committed = _committed(session, revealing)
+    for task in revealing:
+        now, replicas = context.clock(), committed[task.id]
+        if _all_said(session, task, replicas, now):
+            judgement = voting.judge(ballots.groups(session, task, replicas), len(replicas), Plan(**task.plan))
+            _carry_out(context, session, task, replicas, judgement, now)
+
+
+def _committed(session: Session, tasks: Sequence[Task]) -> dict[str, dict[ReplicaId, Replica]]:
+    """By task, who committed to it."""
+    found: dict[str, dict[ReplicaId, Replica]] = {task.id: {} for task in tasks}
+    for replica, _wave in session.execute(_COMMITTED, {"tasks": list(found)}) if found else ():
+        found[replica.task_id][ReplicaId(replica.id)] = replica
+    return found
+
+
+_COMMITTED: Final = (
+    select(Replica, Wave)  # the wave is at hand for who is crowned
+    .join(Task, Task.id == Replica.task_id)
+    .join(Wave, and_(Wave.task_id == Task.id, Wave.number == Task.wave))
+    .where(Task.id.in_(bindparam("tasks", expanding=True)), Replica.committed_at.is_not(None))
+    .execution_options(autoflush=False)
+)
 
 
 def _all_said(session: Session, task: Task, replicas: dict[ReplicaId, Replica], now: float) -> bool:

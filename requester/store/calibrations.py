@@ -15,8 +15,8 @@ from gradmarket.market.job import Publication, canonical
 from gradmarket.market.rules.calibration import Evidence
 from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
 from gradmarket.market.terms import CalibrationState
-from gradmarket.requester.store.locks import one_at_a_time
 from gradmarket.requester.store.remembered import Remembered
+from gradmarket.requester.store.session import one_at_a_time
 from gradmarket.requester.store.tables import Calibration, Job
 from gradmarket.requester.store.transitions import move_now
 

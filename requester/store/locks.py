@@ -68,12 +68,12 @@ def locked_workers(session: Session, addresses: Iterable[str]) -> Sequence[Worke
     return session.scalars(_fresh(wanted.with_for_update(key_share=True))).all()
 
 
-def tasks_of(session: Session, worker: str, replicas: Iterable[str]) -> Sequence[Task]:
-    """The tasks that these replicas of the worker are of; their jobs are held still as by `locked_task`."""
+def tasks_of(session: Session, workers: Iterable[str], replicas: Iterable[str]) -> Sequence[Task]:
+    """The tasks that these replicas of the workers are of; their jobs are held still as by `locked_task`."""
     wanted = list(replicas)
     if not wanted:
         return ()
-    own = select(Replica.task_id).where(Replica.id.in_(wanted), Replica.worker == worker)
+    own = select(Replica.task_id).where(Replica.id.in_(wanted), Replica.worker.in_(list(workers)))
     return held_tasks(session, select(Task).where(Task.id.in_(own)))
 
 
@@ -83,12 +83,6 @@ def held_tasks(session: Session, tasks: Select[Task]) -> Sequence[Task]:
         its_jobs = select(Job).where(Job.id.in_(tasks.with_only_columns(Task.job_id))).order_by(Job.id)
         session.scalars(_fresh(its_jobs.with_for_update(read=True))).all()
     return locked_tasks(session, tasks)
-
-
-def one_at_a_time(session: Session, what: str) -> None:
-    """Transactions that name the same thing follow one another."""
-    if is_shared(session.get_bind()):
-        session.execute(select(func.pg_advisory_xact_lock(_number(what))))
 
 
 @contextmanager

@@ -1,23 +1,32 @@
 """EARNED: one row for every replica that earned, and the account's sum, in one transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, tuple_, update
 from sqlalchemy.orm import Session
 
-from gradmarket.requester.store.tables import Account, Earned, Job, Replica, Task
+from gradmarket.requester.store.tables import Account, Earned, Replica, Task
 
 
-def earn(session: Session, job: Job, task: Task, replica: Replica, root: bytes, now: float) -> Account:
-    """Writes that `replica` earned its offer's price for the payload `root`; the account as it is then.
+def lock(session: Session, accounts: Iterable[tuple[str, str]]) -> None:
+    """Accounts, by job and worker, as they are now and for this transaction alone."""
+    named = sorted(set(accounts))
+    if named:
+        theirs = select(Account).where(tuple_(Account.job_id, Account.worker).in_(named))
+        ordered = theirs.order_by(Account.job_id, Account.worker).with_for_update(key_share=True)
+        session.scalars(ordered.execution_options(populate_existing=True)).all()
+
+
+def earn(session: Session, task: Task, replica: Replica, root: bytes, now: float) -> Account:
+    """Writes that `replica` earned its offer's price for the payload `root`; its account, which the caller has locked.
 
     The table's unique key refuses a second row for the same replica.
     """
     price = task.offer["price"]
     session.add(
         Earned(
-            job_id=job.id,
+            job_id=task.job_id,
             task_id=task.id,
             replica_id=replica.id,
             worker=replica.worker,
@@ -27,10 +36,9 @@ def earn(session: Session, job: Job, task: Task, replica: Replica, root: bytes, 
             at=now,
         )
     )
-    session.flush()
-    mine = (Account.job_id == job.id, Account.worker == replica.worker)
-    more = update(Account).where(*mine).values(earned=Account.earned + price).returning(Account)
-    return session.scalars(more, execution_options={"synchronize_session": False, "populate_existing": True}).one()
+    account = session.get_one(Account, (task.job_id, replica.worker))
+    account.earned += price
+    return account
 
 
 def revoke(session: Session, task: Task, replicas: Sequence[Replica]) -> int:

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import psycopg
-from sqlalchemy import Engine, create_engine, event, func, select
+from sqlalchemy import Engine, Text, bindparam, create_engine, event, func, select
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.orm import Session, sessionmaker
@@ -128,7 +129,15 @@ def _write_events(session: Session) -> None:
     if not told:
         return
     session.flush()
-    if is_shared(session.get_bind()):
-        for job_id in sorted({event.job_id for event in told}):
-            session.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(f"events of {job_id}", 0))))
+    one_at_a_time(session, *{f"events of {event.job_id}" for event in told})
     session.add_all(told)
+
+
+def one_at_a_time(session: Session, *names: str) -> None:
+    """Transactions that name the same thing follow one another."""
+    if names and is_shared(session.get_bind()):
+        session.connection().execute(_IN_TURN, {"names": sorted(names)})
+
+
+_NAMES: Final = func.unnest(bindparam("names", type_=ARRAY(Text))).column_valued("name")
+_IN_TURN: Final = select(func.pg_advisory_xact_lock(func.hashtextextended(_NAMES, 0)))

@@ -179,7 +179,7 @@ class Till:
                 session.flush()
                 session.add(replica)
                 session.flush()
-                money.earn(session, job, task, replica, keccak(text=name), self.clock())
+                money.earn(session, task, replica, keccak(text=name), self.clock())
 
     def audits(self, job_id: str, state: AuditState) -> None:
         """The job has an audit in this state, of any task."""

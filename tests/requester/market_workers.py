@@ -38,7 +38,7 @@ from gradmarket.market.wire import (
     digest_of,
     hash_of,
 )
-from gradmarket.requester.stages import deliver, exchange
+from gradmarket.requester.stages import deliver, exchange, news
 
 if TYPE_CHECKING:
     from market_floor import Floor
@@ -159,7 +159,8 @@ class SimWorker:
             **fields,
         )
         received = PollRequest.model_validate_json(self.request.model_dump_json())
-        refusals = exchange.hear(self.floor.context, self.address, received).refusals
+        (told,) = exchange.hear(self.floor.context, [news.Poll(self.address, received)])
+        refusals = told.refusals
         self.refusals.extend(refusals)
         return refusals
 
@@ -181,7 +182,7 @@ class SimWorker:
 
     def tell(self) -> PollAnswer:
         """A poll's answer, over the wire's JSON, that never reaches the worker."""
-        told = exchange.answer(self.floor.context, self.address, self.request, final=True)
+        told = news.last_answer(self.floor.context, news.Poll(self.address, self.request))
         return PollAnswer.model_validate_json(told.model_dump_json())
 
     def ask(self) -> None:
@@ -258,7 +259,7 @@ class SimWorker:
     def upload(self, held: Held, data: bytes | None = None) -> None:
         """As the HTTP door takes it: what is wanted first, then the bytes with their root."""
         context = self.floor.context
-        want = deliver.wanted(context, self.address, held.lease.replica, held.lease.fence)
+        want = wanted(self.floor, self, held.lease.replica, held.lease.fence)
         data = held.payload if data is None else data
         with context.blobs.receive() as incoming:
             hasher = RootHasher()
@@ -312,3 +313,15 @@ class SimWorker:
         self._check(voucher.struct(self.address), voucher.signature)
         assert self.voucher is None or voucher.cumulative >= self.voucher.cumulative
         self.voucher = voucher
+
+
+def answered(floor: Floor, worker: SimWorker, said: PollRequest) -> PollAnswer:
+    """What a poll that has waited would be told."""
+    (told,) = news.answers(floor.context, [news.Poll(worker.address, said)])
+    return told
+
+
+def wanted(floor: Floor, worker: SimWorker, replica: ReplicaId, fence: int) -> deliver.Wanted:
+    """Raises MarketError where nothing is wanted."""
+    (found,) = deliver.wanted(floor.context, [deliver.Claim(worker.address, replica, fence)])
+    return deliver.granted(found)

@@ -18,7 +18,7 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import JobState, ReplicaState, RoundState
 from gradmarket.market.wire import PollRequest
-from gradmarket.requester.stages import exchange
+from gradmarket.requester.stages import exchange, news
 
 SPEC: dict[str, Any] = {"rounds": 2, "tasks_per_round": 2}
 PATIENT = {"max_strikes": 10**6, "max_attempts": 10**6}
@@ -76,7 +76,7 @@ class Market(RuleBasedStateMachine):
     def repeat_what_was_said(self, which: int) -> None:
         if self.said:
             worker, request = self.said[which % len(self.said)]
-            exchange.hear(self.floor.context, worker.address, request)
+            exchange.hear(self.floor.context, [news.Poll(worker.address, request)])
             self.floor.drive()
 
     @rule(index=WORKERS)

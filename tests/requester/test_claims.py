@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from market_floor import Floor
+from market_workers import answered
 from sqlalchemy import event, insert, text
 
 from gradmarket.market.terms import ReplicaState, TaskState
-from gradmarket.requester.stages import assign, close, exchange, expire, judge
+from gradmarket.requester.stages import assign, close, expire, judge
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import Replica, Task, Worker
 
@@ -106,7 +107,7 @@ def test_no_hot_query_reads_all_tasks_replicas_or_workers(new_floor) -> None:  #
             with floor.reading() as session:
                 stage.ready(session, floor.clock())
         floor.drive()
-        exchange.answer(floor.context, worker.address, worker.request)
+        answered(floor, worker, worker.request)
         worker.hear()
         for _ in range(3):
             worker.turn()

@@ -9,14 +9,14 @@ import pytest
 from books import check_books
 from bucket import KEYS, s3_server
 from market_floor import PRICE, Floor
-from market_workers import SimWorker
+from market_workers import SimWorker, answered, wanted
 
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.market.wire import PollRequest
 from gradmarket.requester import blobs as stores
 from gradmarket.requester.settings import Settings
-from gradmarket.requester.stages import deliver, exchange, handover
+from gradmarket.requester.stages import handover
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +54,14 @@ def asked(floor: Floor) -> SimWorker:
 
 
 def door(floor: Floor, worker: SimWorker) -> str:
-    (wanted,) = exchange.answer(floor.context, worker.address, PollRequest()).uploads
+    (wanted,) = answered(floor, worker, PollRequest()).uploads
     assert wanted.door is not None
     return wanted.door
 
 
 def say_put(floor: Floor, worker: SimWorker) -> None:
     held = worker.newest()
-    want = deliver.wanted(floor.context, worker.address, held.lease.replica, held.lease.fence)
+    want = wanted(floor, worker, held.lease.replica, held.lease.fence)
     handover.fetch(floor.context, want, held.lease.fence)
 
 
@@ -115,6 +115,6 @@ def test_another_length_pays_nothing(floor: Floor, change: int) -> None:
 def test_only_who_is_asked_has_a_door(floor: Floor) -> None:
     for worker in floor.workers:
         if not worker.newest().wanted:
-            assert exchange.answer(floor.context, worker.address, PollRequest()).uploads == ()
+            assert answered(floor, worker, PollRequest()).uploads == ()
             with pytest.raises(Conflict):
                 say_put(floor, worker)

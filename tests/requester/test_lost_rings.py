@@ -8,7 +8,7 @@ import pytest
 from gradmarket.market.terms import ReplicaState
 from gradmarket.requester.api import work
 from gradmarket.requester.bell import rung_within, worker_topic
-from gradmarket.requester.stages import exchange
+from gradmarket.requester.stages import news
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 
@@ -40,10 +40,10 @@ def test_who_has_heard_the_end_has_nothing_more_to_hear(new_floor) -> None:  # t
     floor = new_floor(**ALONE)
     worker = floor.worker()
     worker.ask()
-    assert exchange.addressed(floor.context) == [worker.address]
+    assert news.addressed(floor.context) == [worker.address]
     floor.play()
     worker.say()
-    assert exchange.addressed(floor.context) == []
+    assert news.addressed(floor.context) == []
 
 
 def test_who_was_killed_while_it_said_that_it_has_heard_is_told_again(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -53,13 +53,13 @@ def test_who_was_killed_while_it_said_that_it_has_heard_is_told_again(new_floor)
     on_disk = dict(worker.held)
     floor.play()
     worker.say()
-    assert exchange.addressed(floor.context) == []
+    assert news.addressed(floor.context) == []
     worker.held = on_disk
     assert [held.state for held in on_disk.values()] == [ReplicaState.LEASED]
     worker.ask()
     assert [held.state for held in worker.held.values()] == [ReplicaState.PAYABLE]
     worker.say()
-    assert exchange.addressed(floor.context) == []
+    assert news.addressed(floor.context) == []
 
 
 def test_who_holds_a_replica_that_is_not_its_own_or_is_gone_is_told_so(new_floor) -> None:  # type: ignore[no-untyped-def]

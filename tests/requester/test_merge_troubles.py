@@ -50,7 +50,7 @@ def test_a_payload_dropped_since_it_was_kept_is_kept_again(new_floor) -> None:  
         forget.payload(floor.context, digest)
         assert not blobs.has(digest)
         with floor.context.begin() as session:
-            forget.keep_still(floor.context, session, digest, partial(blobs.keep, incoming))
+            forget.keep_still(floor.context, session, {digest: partial(blobs.keep, incoming)})
     assert blobs.read(digest) == b"equal content"
 
 
@@ -70,7 +70,7 @@ def test_nobody_names_a_blob_while_it_is_dropped(new_floor) -> None:  # type: ig
     def names_it() -> None:
         with other.begin() as session:
             session.connection().exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
-            forget.keep_still(other, session, digest, partial(other.blobs.put, b"content"))
+            forget.keep_still(other, session, {digest: partial(other.blobs.put, b"content")})
 
     def needed(_session: Any) -> bool:
         with pytest.raises(OperationalError, match="lock timeout"):

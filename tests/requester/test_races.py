@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 from books import check_books
 from market_floor import PRICE, Floor
-from market_workers import SimWorker
+from market_workers import SimWorker, answered
 from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
@@ -20,7 +20,7 @@ from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.chain import duty
 from gradmarket.requester.context import Context
 from gradmarket.requester.engine import Engine, sweep_once
-from gradmarket.requester.stages import aggregate, assign, close, exchange, expire, judge
+from gradmarket.requester.stages import aggregate, assign, close, expire, judge
 from gradmarket.requester.stages.ending import end
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.events import tell
@@ -372,4 +372,4 @@ def test_a_stage_waits_for_nobody_who_only_reads(new_floor) -> None:  # type: ig
         assert sweep_once(floor.another(), close) in {(float("inf"), True), (float("inf"), False)}
         assert [job.state for job in before] == [JobState.RUNNING]
     assert floor.task().state == TaskState.REVEALING
-    assert exchange.answer(floor.context, workers[0].address, workers[0].request).waves
+    assert answered(floor, workers[0], workers[0].request).waves

@@ -99,9 +99,9 @@ def test_nobody_earns_twice_for_one_replica(new_floor) -> None:  # type: ignore[
     floor.worker(), floor.worker()
     floor.play()
     (paid,) = floor.all(Earned, Earned.worker == worker.address)
-    job, task, replica = floor.the_job(), floor.task(), floor.replica(worker)
+    task, replica = floor.task(), floor.replica(worker)
     with pytest.raises(IntegrityError), floor.context.begin() as session:
-        money.earn(session, job, task, replica, paid.digest, floor.clock())
+        money.earn(session, task, replica, paid.digest, floor.clock())
     assert floor.account(worker).earned == paid.units
 
 

@@ -1,0 +1,93 @@
+"""What several ask at the same time goes to the database together: one transaction for all of them."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Final, Generic, TypeVar
+
+from fastapi import Depends, Request
+from starlette.concurrency import run_in_threadpool
+
+from gradmarket.market.errors import MarketError
+from gradmarket.market.wire import PollAnswer, UploadAnswer
+from gradmarket.requester.context import Context
+from gradmarket.requester.stages import deliver, exchange, news
+
+Asked = TypeVar("Asked")
+Told = TypeVar("Told")
+
+LANES: Final = 2
+"""Transactions at a time: one that waits for a lock does not hold up everybody."""
+MOST: Final = 64
+"""Asked for in one transaction."""
+
+
+class Together(Generic[Asked, Told]):
+    """Gathers what comes while its lanes are busy, and hands it to `act`, which answers one for one in that order."""
+
+    def __init__(self, act: Callable[[Sequence[Asked]], Sequence[Told]], lanes: int = LANES, most: int = MOST) -> None:
+        self._act = act
+        self._free = lanes
+        self._most = most
+        self._waiting: list[tuple[Asked, asyncio.Future[Told]]] = []
+        self._lanes = set[asyncio.Task[None]]()
+
+    async def ask(self, asked: Asked) -> Told:
+        """Raises what `act` raised for it."""
+        answer: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
+        self._waiting.append((asked, answer))
+        if self._free:
+            self._free -= 1
+            lane = asyncio.create_task(self._drive())
+            self._lanes.add(lane)
+            lane.add_done_callback(self._lanes.discard)
+        return await answer
+
+    async def _drive(self) -> None:
+        while self._waiting:
+            asked, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+            await self._answer(asked)
+        self._free += 1
+
+    async def _answer(self, asked: Sequence[tuple[Asked, asyncio.Future[Told]]]) -> None:
+        """Where that fails for several, each by itself: nobody answers for another's fault."""
+        try:
+            told = await run_in_threadpool(self._act, [one for one, _answer in asked])
+        except Exception as error:  # noqa: BLE001 - it is raised again, for who asked
+            if len(asked) > 1:
+                for one in asked:
+                    await self._answer([one])
+            elif not asked[0][1].done():
+                asked[0][1].set_exception(error)
+            return
+        for (_one, answer), found in zip(asked, told, strict=True):
+            if not answer.done():  # who asked may have gone
+                answer.set_result(found)
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """All who poll and deliver here."""
+
+    hear: Together[news.Poll, PollAnswer]
+    answer: Together[news.Poll, PollAnswer]
+    want: Together[deliver.Claim, deliver.Wanted | MarketError]
+    book: Together[deliver.Delivery, UploadAnswer | MarketError]
+
+
+def crowd_of(context: Context) -> Crowd:
+    return Crowd(
+        Together(partial(exchange.hear, context)),
+        Together(partial(news.answers, context)),
+        Together(partial(deliver.wanted, context)),
+        Together(partial(deliver.book, context)),
+    )
+
+
+def crowd(request: Request) -> Crowd:
+    found: Crowd = request.app.state.crowd
+    return found
+
+
+AllHere = Annotated[Crowd, Depends(crowd)]

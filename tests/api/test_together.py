@@ -1,0 +1,78 @@
+"""Who asks at the same time goes to the database together, and answers for nobody else."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from gradmarket.requester.api.together import Together
+
+
+class Doubler:
+    """Doubles numbers, several at once; it waits at the first until it may go on, and refuses odd ones."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[int]] = []
+        self.may_go_on = threading.Event()
+
+    def __call__(self, numbers: Sequence[int]) -> list[int]:
+        self.calls.append(list(numbers))
+        assert self.may_go_on.wait(10)
+        if any(number % 2 for number in numbers):
+            raise ValueError(f"{list(numbers)} are not even")
+        return [2 * number for number in numbers]
+
+
+def asked(doubler: Doubler, numbers: Sequence[int], most: int = 64) -> list[int | BaseException]:
+    """Asks for the first, and for the others while it is busy with that."""
+
+    async def all_of_them() -> list[int | BaseException]:
+        together = Together(doubler, lanes=1, most=most)
+        first = asyncio.create_task(together.ask(numbers[0]))
+        while not doubler.calls:
+            await asyncio.sleep(0.001)
+        others = [asyncio.create_task(together.ask(number)) for number in numbers[1:]]
+        await asyncio.sleep(0)
+        doubler.may_go_on.set()
+        return await asyncio.gather(first, *others, return_exceptions=True)
+
+    return asyncio.run(all_of_them())
+
+
+def test_what_comes_while_one_is_busy_goes_together() -> None:
+    doubler = Doubler()
+    assert asked(doubler, [2, 4, 6, 8]) == [4, 8, 12, 16]
+    assert doubler.calls == [[2], [4, 6, 8]]
+
+
+def test_no_more_than_so_many_at_once() -> None:
+    doubler = Doubler()
+    assert asked(doubler, [2, 4, 6, 8], most=2) == [4, 8, 12, 16]
+    assert doubler.calls == [[2], [4, 6], [8]]
+
+
+def test_nobody_answers_for_anothers_fault() -> None:
+    doubler = Doubler()
+    found = asked(doubler, [2, 4, 5, 8])
+    assert [found[0], found[1], found[3]] == [4, 8, 16]
+    with pytest.raises(ValueError, match=r"\[5\] are not even"):
+        raise found[2]  # type: ignore[misc]
+
+
+def test_who_has_gone_holds_nobody_up() -> None:
+    doubler = Doubler()
+
+    async def one_goes() -> int:
+        together = Together(doubler, lanes=1)
+        first = asyncio.create_task(together.ask(2))
+        while not doubler.calls:
+            await asyncio.sleep(0.001)
+        second, third = asyncio.create_task(together.ask(4)), asyncio.create_task(together.ask(6))
+        await asyncio.sleep(0)
+        second.cancel()
+        first.cancel()
+        doubler.may_go_on.set()
+        return await third
+
+    assert asyncio.run(one_goes()) == 12
