@@ -17,6 +17,7 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.orm import Session, sessionmaker
 
 from gradmarket.requester.store.tables import Event
+from gradmarket.requester.store.transitions import write_moves
 
 Sessions = sessionmaker[Session]
 
@@ -83,6 +84,7 @@ def sessions_of(engine: Engine) -> Sessions:
     """A row that a transaction has read stays at hand until its end: asked for by its key, it is not read again."""
     sessions = sessionmaker(engine, expire_on_commit=False)
     event.listen(sessions, "loaded_as_persistent", _keep)
+    event.listen(sessions, "before_flush", write_moves)
     return sessions
 
 

@@ -1,27 +1,62 @@
 """A row goes from one state to the next as its entity's table allows, and only from the state that it was read in."""
 
+from collections import defaultdict
+from collections.abc import Iterable
 from enum import StrEnum
+from functools import cache
 from typing import Any, cast
 
-from sqlalchemy import Table, update
-from sqlalchemy.orm import InstrumentedAttribute, Session
-from sqlalchemy.orm.attributes import set_committed_value
+from sqlalchemy import Table, Update, bindparam, update
+from sqlalchemy.orm import InstrumentedAttribute, Session, object_session
+from sqlalchemy.orm.attributes import instance_state, set_committed_value
+from sqlalchemy.orm.exc import StaleDataError
 
 from gradmarket.market.rules import lifecycle
 from gradmarket.requester.store.tables import Accusation, Audit, Batch, Calibration, Job, Replica, Round, Task
 
+Held = Task | Replica
 Row = Job | Round | Batch | Audit | Accusation | Calibration
+MOVED = "moved"
 
 
-def move(row: Task | Replica, new: StrEnum, **values: Any) -> None:
-    """Moves what the transaction holds to `new`, with `values`; they are written together, at its next flush.
+def move(row: Held, new: StrEnum, **values: Any) -> None:
+    """Moves what the transaction holds to `new`, with `values`; `write_moves` writes it, at the session's next flush.
 
-    The flush compares states, and raises StaleDataError where somebody else moved the row meanwhile: a clash, which
-    store.patience tries again. Raises IllegalTransition where the entity's table has no such step.
+    Raises IllegalTransition where the entity's table has no such step.
     """
     lifecycle.step(type(new)(row.state), new)
+    session = object_session(row)
+    if session is not None and row not in session.new:
+        session.info.setdefault(MOVED, {}).setdefault(row, row.state)
     for name, value in {"state": new.value, **values}.items():
         setattr(row, name, value)
+
+
+def write_moves(session: Session, *_flush: object) -> None:
+    """A compare-and-set for every row that was moved: those that changed in the same columns are one statement.
+
+    Raises StaleDataError where somebody else moved a row meanwhile: a clash, which store.patience tries again.
+    """
+    alike: defaultdict[tuple[type[Held], tuple[str, ...]], list[tuple[Held, str]]] = defaultdict(list)
+    for row, was in session.info.pop(MOVED, {}).items():
+        alike[type(row), tuple(sorted(instance_state(row).committed_state))].append((row, was))
+    for (table, names), rows in alike.items():
+        values = [{"was": was, "row": row.id} | {name: getattr(row, name) for name in names} for row, was in rows]
+        if session.connection().execute(_compare_and_set(table, names), values).rowcount != len(rows):
+            raise StaleDataError(f"somebody else moved one of {len(rows)} {table.__tablename__}")
+        _written((row for row, _was in rows), names)
+
+
+@cache
+def _compare_and_set(table: type[Held], names: tuple[str, ...]) -> Update:
+    same = table.id == bindparam("row"), table.state == bindparam("was")
+    return update(cast(Table, table.__table__)).where(*same).values({name: bindparam(name) for name in names})
+
+
+def _written(rows: Iterable[Held], names: Iterable[str]) -> None:
+    for row in rows:
+        for name in names:
+            set_committed_value(row, name, getattr(row, name))
 
 
 def move_now(session: Session, row: Row, new: StrEnum, **values: Any) -> bool:

@@ -1,14 +1,11 @@
 """What is computed: tasks, their waves and replicas, and the workers."""
 
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import JSON, ForeignKey, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.requester.store.tables.base import Base
-
-COMPARED: Final[dict[str, Any]] = {"version_id_generator": False}
-"""A flush writes the row only where its state is still the one that was read; else it raises StaleDataError."""
 
 
 class Task(Base):
@@ -19,7 +16,7 @@ class Task(Base):
     round: Mapped[int]
     index: Mapped[int]
     attempt: Mapped[int]
-    state: Mapped[str] = mapped_column()
+    state: Mapped[str]
     offer: Mapped[dict[str, Any]]
     offer_digest: Mapped[bytes] = mapped_column(unique=True)
     offer_signature: Mapped[bytes]
@@ -49,7 +46,6 @@ class Task(Base):
     created_at: Mapped[float]
     ended_at: Mapped[float | None]
 
-    __mapper_args__ = COMPARED | {"version_id_col": state}
     __table_args__ = (
         UniqueConstraint("job_id", "round", "index", "attempt"),
         Index("tasks_by_state", "state", "due_at"),
@@ -83,7 +79,7 @@ class Replica(Base):
     payout: Mapped[str]
     operator: Mapped[str]
     network: Mapped[str | None]
-    state: Mapped[str] = mapped_column()
+    state: Mapped[str]
     wave: Mapped[int]
     fence: Mapped[int]
     leased_at: Mapped[float]
@@ -107,7 +103,6 @@ class Replica(Base):
     heard: Mapped[bool] = mapped_column(default=False)
     """The worker said that it knows how this replica ended."""
 
-    __mapper_args__ = COMPARED | {"version_id_col": state}
     __table_args__ = (
         UniqueConstraint("task_id", "worker"),
         Index("replicas_of_worker", "worker", "heard"),
