@@ -161,7 +161,8 @@ def unpack_shard(layout: Layout, packed: memoryview, index: int, codec: Codec, s
 
 
 def _elements(layout: Layout, index: int) -> int:
-    return layout.shards[index].stop - layout.shards[index].start
+    part = layout.shards[index]
+    return len(range(part.start, part.stop))
 
 
 def decode(layout: Layout, data: Bytes, codec: Codec, seed: bytes) -> Iterator[tuple[int, Vector]]:

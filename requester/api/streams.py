@@ -1,4 +1,4 @@
-"""A body that streams in: gathered into blocks, which threads take while the next ones come."""
+"""A body that streams in: gathered into blocks, which a thread takes while the next ones come."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -9,16 +9,14 @@ from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.gradient.arrays import Bytes
 
-Taker = Callable[[Bytes], None]
 BLOCK: Final = 1 << 20
 """Bytes: hashing and writing so many costs far more than the hop to a thread."""
+AT_ONCE: Final = 2
+"""Blocks."""
 
 
-async def streamed(request: Request, most: int, refusal: str, *takers: Taker) -> int:
-    """Gives the body to every taker, piece by piece in its order; its length. More than `most` bytes: 413 `refusal`.
-
-    Each takes one or two blocks at a time in a thread of its own, side by side with the others, while more come.
-    """
+async def streamed(request: Request, most: int, refusal: str, take: Callable[[Bytes], None]) -> int:
+    """Gives the body to `take` piece by piece in its order; its length. More than `most` bytes are a 413 `refusal`."""
     length, gathered = 0, bytearray()
     blocks: list[Bytes] = []
     taking: asyncio.Task[None] | None = None
@@ -34,28 +32,19 @@ async def streamed(request: Request, most: int, refusal: str, *takers: Taker) ->
             if len(block) >= BLOCK:
                 blocks.append(block)
                 gathered = bytearray()
-            if len(blocks) > 1 or (blocks and (taking is None or taking.done())):
+            if len(blocks) == AT_ONCE or (blocks and (taking is None or taking.done())):
                 if taking is not None:
                     await taking
-                taking, blocks = asyncio.create_task(_give(takers, blocks)), []
+                taking, blocks = asyncio.create_task(run_in_threadpool(_take_all, take, blocks)), []
     finally:
         if taking is not None:
             await taking
     if blocks:
-        await _give(takers, blocks)
-    for taker in takers:
-        taker(gathered)
+        await run_in_threadpool(_take_all, take, blocks)
+    take(gathered)
     return length
 
 
-async def _give(takers: Sequence[Taker], blocks: Sequence[Bytes]) -> None:
-    """Raises what a taker raises, when all of them are done."""
-    given = [run_in_threadpool(_take_all, taker, blocks) for taker in takers]
-    for failed in await asyncio.gather(*given, return_exceptions=True):
-        if isinstance(failed, BaseException):
-            raise failed
-
-
-def _take_all(taker: Taker, blocks: Sequence[Bytes]) -> None:
+def _take_all(take: Callable[[Bytes], None], blocks: Sequence[Bytes]) -> None:
     for block in blocks:
-        taker(block)
+        take(block)

@@ -8,8 +8,6 @@ from fastapi import APIRouter, HTTPException, Path, Query, Request
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
-from gradmarket.market.gradient.arrays import Bytes
-from gradmarket.market.gradient.merkle import RootHasher
 from gradmarket.market.wire import PollAnswer, PollRequest, UploadAnswer
 from gradmarket.requester.api.auth import ROLE, Worker
 from gradmarket.requester.api.blobs import UPLOAD
@@ -19,9 +17,9 @@ from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.streams import streamed
 from gradmarket.requester.api.together import AllHere, Crowd
 from gradmarket.requester.bell import rung_within, worker_topic
-from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import deliver, handover, news
+from gradmarket.requester.stages.arrival import Arrival
 
 router = APIRouter(prefix="/v1/work", tags=["work"])
 
@@ -86,19 +84,15 @@ async def _take(context: Context, crowd: Crowd, request: Request, want: deliver.
     if length is not None and int(length) != want.length:
         raise HTTPException(413, f"a payload of this job has {want.length} bytes, not {length}")
     with context.blobs.receive() as incoming:
-        hasher = RootHasher()
-        await _receive(request, incoming, hasher, want.length)
+        arrival = deliver.arriving(want, incoming)
+        await _receive(request, arrival, want.length)
         if want.paid:
-            return await run_in_threadpool(deliver.take, context, want, incoming, hasher.digest())
-        delivery = await run_in_threadpool(deliver.look, context, want, incoming, hasher.digest())
+            return await run_in_threadpool(deliver.take, context, want, arrival)
+        delivery = await run_in_threadpool(deliver.look, context, want, arrival)
         return deliver.granted(await crowd.book.ask(delivery))
 
 
-async def _receive(request: Request, incoming: Incoming, hasher: RootHasher, length: int) -> None:
-    def take(block: Bytes) -> None:
-        hasher.update(block)
-        incoming.write(block)
-
-    came = await streamed(request, length, f"a payload of this job has {length} bytes", take)
+async def _receive(request: Request, arrival: Arrival, length: int) -> None:
+    came = await streamed(request, length, f"a payload of this job has {length} bytes", arrival.take)
     if came != length:
         raise HTTPException(400, f"{came} bytes came of {length}: send them again")

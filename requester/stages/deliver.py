@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from gradmarket.market.errors import Conflict, MarketError, NotFound, PayloadRefused
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.inspection import Diverged, Usable, inspect
-from gradmarket.market.gradient.payload import Layout, decode, payload_bytes
+from gradmarket.market.gradient.inspection import Diverged, Usable
+from gradmarket.market.gradient.payload import Layout, payload_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import sketches
@@ -21,6 +21,7 @@ from gradmarket.market.wire import UploadAnswer, hash_of
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import audit, forget, judge, resume, telling, verdicts
+from gradmarket.requester.stages.arrival import Arrival
 from gradmarket.requester.stages.collect import TooLate, at_hand, held
 from gradmarket.requester.stages.ending import strike, work_off
 from gradmarket.requester.store import jobs, money
@@ -141,12 +142,16 @@ class Delivery:
     found: Found
 
 
-def take(context: Context, want: Wanted, incoming: Incoming, root: Digest) -> UploadAnswer:
+def arriving(want: Wanted, incoming: Incoming) -> Arrival:
+    return Arrival(incoming, want.layout, codec(want.spec.uplink.codec), want.seed, want.spec.norm_bound)
+
+
+def take(context: Context, want: Wanted, arrival: Arrival) -> UploadAnswer:
     """Keeps the payload, pays and says so; raises as `look` does, or NotFound. The same bytes again change nothing."""
     if want.paid:
-        check(want, root)
+        check(want, arrival.root())
         return paid_before(context, want)
-    (answer,) = book(context, [look(context, want, incoming, root)])
+    (answer,) = book(context, [look(context, want, arrival)])
     return granted(answer)
 
 
@@ -156,11 +161,11 @@ def check(want: Wanted, root: Digest) -> None:
         raise Conflict(f"the bytes' root is {root}; committed was {want.root}")
 
 
-def look(context: Context, want: Wanted, incoming: Incoming, root: Digest) -> Delivery:
+def look(context: Context, want: Wanted, arrival: Arrival) -> Delivery:
     """Looks at the payload and makes it durable; raises Conflict as `check` does."""
-    check(want, root)
-    found = _look(want, incoming)
-    return Delivery(want, incoming, context.blobs.keep(incoming), found)
+    check(want, arrival.root())
+    found = _look(want, arrival)
+    return Delivery(want, arrival.incoming, context.blobs.keep(arrival.incoming), found)
 
 
 def book(context: Context, deliveries: Sequence[Delivery]) -> list[UploadAnswer | NotFound]:
@@ -238,16 +243,14 @@ def _ring_for_merges(session: Session, tasks: Sequence[Task]) -> None:
             ring(session, "aggregate")
 
 
-def _look(want: Wanted, incoming: Incoming) -> Found:
-    with incoming.mapped() as data:
-        try:
-            if want.sketch is not None and not _is_of(want, want.sketch, data):
-                return Unlike(SKETCHED_OTHERWISE)
-            shards = decode(want.layout, data, codec(want.spec.uplink.codec), want.seed)
-            return inspect(want.layout, shards, want.spec.norm_bound)
-        except PayloadRefused as error:
-            # the caught one's frames would hold the mapping open; and of a malformed payload nothing can be sketched
-            return PayloadRefused(error.detail) if want.sketch is None else Unlike(error.detail)
+def _look(want: Wanted, arrival: Arrival) -> Found:
+    found = arrival.found()
+    if want.sketch is None:
+        return found
+    if isinstance(found, PayloadRefused):  # nothing can be sketched of it
+        return Unlike(found.detail)
+    with arrival.incoming.mapped() as data:
+        return found if _is_of(want, want.sketch, data) else Unlike(SKETCHED_OTHERWISE)
 
 
 def _is_of(want: Wanted, revealed: RevealedSketch, data: Bytes) -> bool:

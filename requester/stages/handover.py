@@ -3,7 +3,6 @@
 from sqlalchemy.orm import Session
 
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.merkle import root
 from gradmarket.market.gradient.payload import payload_bytes
 from gradmarket.market.wire import UploadAnswer
 from gradmarket.requester.context import Context
@@ -27,9 +26,9 @@ def fetch(context: Context, want: deliver.Wanted, fence: int) -> UploadAnswer:
     if want.paid:
         return deliver.paid_before(context, want)
     with context.blobs.left(_name(want.replica, fence), want.length) as incoming:
-        with incoming.mapped() as data:
-            found = root(data)
-        return deliver.take(context, want, incoming, found)
+        arrival = deliver.arriving(want, incoming)
+        arrival.take_written()
+        return deliver.take(context, want, arrival)
 
 
 def _name(replica: str, fence: int) -> str:

@@ -15,7 +15,6 @@ from gradmarket.market import signing
 from gradmarket.market.gradient import payload
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.merkle import RootHasher
 from gradmarket.market.gradient.merkle import root as payload_root
 from gradmarket.market.model import tensors
 from gradmarket.market.rules import lifecycle, secrets
@@ -262,10 +261,9 @@ class SimWorker:
         want = wanted(self.floor, self, held.lease.replica, held.lease.fence)
         data = held.payload if data is None else data
         with context.blobs.receive() as incoming:
-            hasher = RootHasher()
-            hasher.update(data)
-            incoming.write(data)
-            deliver.take(context, want, incoming, hasher.digest())
+            arrival = deliver.arriving(want, incoming)
+            arrival.take(data)
+            deliver.take(context, want, arrival)
 
     # what it is told
 

@@ -330,9 +330,10 @@ def test_who_comes_after_the_next_was_asked_is_told_so_and_pays_nobody_twice(upl
     want = wanted(uploading, late, lease.replica, lease.fence)
     uploading.lapse(11)
     with uploading.context.blobs.receive() as incoming:
-        incoming.write(late.newest().payload)
+        arrival = deliver.arriving(want, incoming)
+        arrival.take(late.newest().payload)
         with pytest.raises(MarketError):
-            deliver.take(uploading.context, want, incoming, late.newest().root)
+            deliver.take(uploading.context, want, arrival)
     late.behaviour = WITHHOLDER
     uploading.play()
     assert late.address not in uploading.earned()

@@ -1,0 +1,90 @@
+"""A payload that is looked at while it comes is found to be what it is, however its bytes are cut."""
+
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gradmarket.market import plugins
+from gradmarket.market.errors import PayloadRefused
+from gradmarket.market.gradient import codecs, payload
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.inspection import Diverged, Usable, inspect
+from gradmarket.market.gradient.merkle import root
+from gradmarket.market.gradient.payload import Entry, Layout, decode, encode
+from gradmarket.requester.blobs.disk import DiskBlobs
+from gradmarket.requester.stages.arrival import Arrival
+
+SEED = bytes(32)
+WIDE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+@pytest.fixture(autouse=True)
+def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payload, "SHARD_ELEMENTS", 64)
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> DiskBlobs:
+    return DiskBlobs(tmp_path)
+
+
+def layout() -> Layout:
+    return Layout((Entry("loss", (), "loss"), Entry("w", (300,), "gradient"), Entry("m", (90,), "buffer")))
+
+
+def honest(name: str, scale: float) -> bytes:
+    made = np.random.default_rng(0)
+    tensors = {entry.name: made.standard_normal(entry.shape).astype(np.float32) for entry in layout().entries}
+    tensors["loss"], tensors["w"] = np.array(0.5, np.float32), tensors["w"] * np.float32(scale)
+    return encode(layout(), tensors, codec(name), SEED)
+
+
+def whole(name: str, data: bytes) -> Usable | Diverged | str:
+    try:
+        return inspect(layout(), decode(layout(), data, codec(name), SEED), 100.0)
+    except PayloadRefused as error:
+        return error.detail
+
+
+def arrived(blobs: DiskBlobs, name: str, data: bytes, cuts: list[int]) -> Usable | Diverged | str:
+    edges = sorted({0, *(cut % len(data) for cut in cuts), len(data)})
+    with blobs.receive() as incoming:
+        arrival = Arrival(incoming, layout(), codec(name), SEED, 100.0)
+        for start, stop in pairwise(edges):
+            arrival.take(data[start:stop])
+        assert arrival.root() == root(data)
+        assert blobs.read(blobs.keep(incoming)) == data
+        found = arrival.found()
+    return found.detail if isinstance(found, PayloadRefused) else found
+
+
+@pytest.mark.parametrize("name", plugins.names(codecs.__name__))
+@WIDE
+@given(cuts=st.lists(st.integers(0, 10_000), max_size=8), scale=st.sampled_from([1e-3, 1.0, 1e3]))
+def test_an_honest_payload(blobs: DiskBlobs, name: str, cuts: list[int], scale: float) -> None:
+    data = honest(name, scale)
+    assert arrived(blobs, name, data, cuts) == whole(name, data)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("name", plugins.names(codecs.__name__))
+@WIDE
+@given(cuts=st.lists(st.integers(0, 10_000), max_size=8), seed=st.integers(0, 99))
+def test_bytes_that_somebody_made_up(blobs: DiskBlobs, name: str, cuts: list[int], seed: int) -> None:
+    data = random.Random(seed).randbytes(len(honest(name, 1.0)))
+    found, expected = arrived(blobs, name, data, cuts), whole(name, data)
+    assert repr(found) == repr(expected), "a norm may be no number"
+
+
+def test_bytes_that_lie_there_already(blobs: DiskBlobs) -> None:
+    data = honest("fp32", 1.0)
+    with blobs.receive() as incoming:
+        incoming.write(data)
+        arrival = Arrival(incoming, layout(), codec("fp32"), SEED, 100.0)
+        arrival.take_written()
+        assert (arrival.root(), arrival.found()) == (root(data), whole("fp32", data))
