@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from databases import NewDatabase, in_memory
 from eth_utils.crypto import keccak
+from market_rest import Rest
 from market_workers import HONEST, Behaviour, SimWorker, key_of
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -87,6 +88,7 @@ class Floor:
         """The jobs that compare sketches."""
         self.driven = False
         """Somebody else drives the stages."""
+        self._rest = Rest()
         self._database = database(folder)
         self._open_parts: list[Callable[[], None]] = []
         self.context = self._open()
@@ -109,6 +111,7 @@ class Floor:
         )
         engine, bell = connect(self._database), bell_of(self._database)
         self._open_parts += [bell.stop, engine.dispose]
+        self._rest.watch(engine)
         sessions = sessions_of(engine)
         return Context(
             settings=self.settings,
@@ -250,8 +253,15 @@ class Floor:
 
     def _sweep(self) -> bool:
         """As engine.sweep_once for every stage, but errors are the test's."""
+        now = self.clock()
+        asked = [stage for stage in self.stages if not self._rest.lasts(stage, now)]
+        if not asked:
+            return False
+        ready: list[tuple[Stage, str]] = []
         with self.reading() as session:
-            ready = [(stage, row_id) for stage in self.stages for row_id in stage.ready(session, self.clock())]
+            for stage in asked:
+                with self._rest.asking(stage, now, ready):
+                    ready += [(stage, row_id) for row_id in stage.ready(session, now)]
         waits = [stage.run(self.context, row_id) for stage, row_id in ready]
         soon = [wait for wait in waits if wait is not None and wait <= assignment.WINDOW_MAX_S]
         self.clock.now += min(soon, default=0.0)

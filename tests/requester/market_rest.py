@@ -1,0 +1,59 @@
+"""What a stage that found nothing would find again: nothing, until a table that it reads is written or time passes."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Engine, event
+
+from gradmarket.requester.stages.stage import Stage
+from gradmarket.requester.store.tables import Base
+
+NAMES = frozenset(Base.metadata.tables)
+
+
+class Rest:
+    """Follows all statements of the engines that it watches; `ready` of a stage is of the rows and the clock alone."""
+
+    def __init__(self) -> None:
+        self._writes: Counter[str] = Counter()
+        """Commits that wrote to a table."""
+        self._reads: set[str] = set()
+        self._idle: dict[Stage, tuple[float, dict[str, int]]] = {}
+
+    def watch(self, engine: Engine) -> None:
+        event.listen(engine, "before_cursor_execute", self._said)
+        event.listen(engine, "commit", self._committed)
+        event.listen(engine, "rollback", lambda connection: connection.info.pop("written", None))
+
+    def lasts(self, stage: Stage, now: float) -> bool:
+        since, writes = self._idle.get(stage, (None, {}))
+        return since == now and all(self._writes[table] == seen for table, seen in writes.items())
+
+    @contextmanager
+    def asking(self, stage: Stage, now: float, found: list[tuple[Stage, str]]) -> Iterator[None]:
+        """Around the stage's question, which adds to `found`: where it adds nothing, it need not be asked again."""
+        before, self._reads = len(found), set()
+        seen = dict(self._writes)
+        yield
+        self._idle.pop(stage, None)
+        if len(found) == before:
+            self._idle[stage] = now, {table: seen.get(table, 0) for table in self._reads}
+
+    def _said(self, connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("SELECT"):
+            self._reads |= tables(statement)
+        else:
+            connection.info.setdefault("written", set()).update(tables(statement))
+
+    def _committed(self, connection: Any) -> None:
+        self._writes.update(connection.info.pop("written", ()))
+
+
+@cache
+def tables(statement: str) -> frozenset[str]:
+    """That it names."""
+    return NAMES & frozenset(re.findall(r"\w+", statement))
