@@ -37,7 +37,7 @@ def again(market: Served, ledger: Ledger, job: Posted, workers: list[Puppet]) ->
     return after
 
 
-@attack("crash between accept and pay", "all payable 10; finished; books balanced; gradients on-chain 3", alone=True)
+@attack("crash between accept and pay", "all payable 10; finished; books balanced; gradients on-chain 3")
 def killed_right_after_accepting(_scene: Scene) -> str:
     with funded() as (data, chain, ledger):
         with served(data, chain.url, NO_BATCH) as market:
@@ -53,7 +53,6 @@ def killed_right_after_accepting(_scene: Scene) -> str:
 @attack(
     "timeout read as failure and paid twice",
     "before the block 0 batches; all payable 10; finished; books balanced; batches 1",
-    alone=True,
 )
 def the_chain_is_silent_while_a_batch_is_sent(_scene: Scene) -> str:
     """No block for a while, then one: what was sent is looked for and not sent a second time."""
@@ -75,7 +74,6 @@ def the_chain_is_silent_while_a_batch_is_sent(_scene: Scene) -> str:
 @attack(
     "re-org or lagging node",
     "batches 1, 0 when its block is taken back, 1 again; all payable 10; finished; books balanced",
-    alone=True,
 )
 def the_block_with_the_batch_is_taken_back(_scene: Scene) -> str:
     """The node drops what the old blocks held, and puts it into no pool: the service sees it and sends it again."""

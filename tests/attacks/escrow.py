@@ -87,7 +87,7 @@ def the_same_units_for_two_workers(scene: Scene) -> str:
 TOKENS = ("test_ReEntryOnPayOutIsRefused", "test_ReEntryOnDepositIsRefused", "test_AFeeOnDepositsIsTheRequesters")
 
 
-@attack("re-entrant or fee-on-transfer token", ", ".join(f"{name} Success" for name in sorted(TOKENS)), alone=True)
+@attack("re-entrant or fee-on-transfer token", ", ".join(f"{name} Success" for name in sorted(TOKENS)))
 def tokens_that_call_back_or_keep_a_part(scene: Scene) -> str:
     """In the contract's own tests: our chain's token does neither."""
     command = [str(toolchain.find("forge")), "test", "--json", "--match-test", "|".join(TOKENS)]

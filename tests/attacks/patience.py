@@ -183,7 +183,6 @@ def what_it_computed_once_for_every_task(scene: Scene) -> str:
 @attack(
     "a lie with a stake behind it",
     f"audit failed; accusation slashed; of {STAKE} staked {STAKE - AT_RISK} left; to be burnt {AT_RISK}",
-    alone=True,
 )
 def what_is_at_risk_is_lost(_scene: Scene) -> str:
     """The service accuses by itself; who does not contest within the window is slashed, and its stake burnt."""

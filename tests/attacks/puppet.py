@@ -119,7 +119,7 @@ class Puppet:
             self.turn()
         self.turn(wait_s=0.0)
 
-    def turn(self, wait_s: float = 5.0) -> None:
+    def turn(self, wait_s: float = 1.0) -> None:
         self.poll(self.commitments(), self.reveals(), wait_s=wait_s)
         for held in self.open():
             if held.wanted and self.behaviour.uploads:
