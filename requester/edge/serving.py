@@ -9,6 +9,8 @@ from gradmarket.requester.edge.patience import patient
 from gradmarket.requester.settings import Settings
 
 MAX_HEADER_BYTES = 16 * 1024
+KEEP_ALIVE_S = 8
+"""More than clients keep an idle connection (httpx 5 s): who closes first must not be who is just being asked."""
 
 
 def listener(host: str, port: int) -> socket.socket:
@@ -38,5 +40,6 @@ def config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         proxy_headers=False,
         server_header=False,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=settings.drain_s,
     )

@@ -2,8 +2,12 @@
 
 import asyncio
 import socket
+from pathlib import Path
 
-from gradmarket.requester.edge.serving import listener
+import httpx
+
+from gradmarket.requester.edge.serving import KEEP_ALIVE_S, listener
+from gradmarket.requester.settings import Settings
 
 
 def accepted() -> socket.socket:
@@ -29,3 +33,8 @@ def accepted() -> socket.socket:
 def test_the_second_part_of_an_answer_does_not_wait_until_the_first_is_acknowledged() -> None:
     with accepted() as ours:
         assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_who_keeps_an_idle_connection_as_long_as_httpx_does_is_not_cut_off_as_it_asks() -> None:
+    """Who closes at the same moment as the other asks resets the connection, and the request is lost."""
+    assert (httpx.Limits().keepalive_expiry or 0) < KEEP_ALIVE_S < Settings(data=Path()).header_s
