@@ -5,7 +5,7 @@ from gradmarket.market.gradient.arrays import Bytes, Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.inspection import Diverged, Inspection, Usable
 from gradmarket.market.gradient.merkle import RootHasher
-from gradmarket.market.gradient.payload import Layout, shard_place, unpack_shard
+from gradmarket.market.gradient.payload import Layout, payload_bytes, shard_place, unpack_shard
 from gradmarket.market.terms import Digest
 from gradmarket.requester.blobs.disk import Incoming
 
@@ -38,6 +38,9 @@ class Arrival:
 
     def found(self) -> Usable | Diverged | PayloadRefused:
         """What the payload is worth, once all of it is there; whoever made it malformed decided that by its root."""
+        length = payload_bytes(self._layout, self._codec)
+        if self.incoming.length != length:
+            return PayloadRefused(f"it has {self.incoming.length} bytes, not {length}")
         self._look()
         return self._inspection.verdict() if self._refused is None else PayloadRefused(self._refused)
 
