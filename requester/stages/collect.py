@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gradmarket.market import signing
@@ -14,6 +14,7 @@ from gradmarket.market.wire import CommitmentMade, GivenUp, Reveal, hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages.ending import strike
 from gradmarket.requester.store import ballots, jobs
+from gradmarket.requester.store.among import among
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Replica, Task, Wave
 from gradmarket.requester.store.transitions import move
@@ -31,7 +32,7 @@ _WHOLE: Final = (
     select(Replica, Task, Job)
     .join(Task, Task.id == Replica.task_id)
     .join(Job, Job.id == Replica.job_id)
-    .where(Replica.id.in_(bindparam("replicas", expanding=True)))
+    .where(among(Replica.id, "replicas"))
 )
 
 

@@ -25,9 +25,10 @@ from gradmarket.requester.stages.arrival import Arrival
 from gradmarket.requester.stages.collect import TooLate, at_hand, held
 from gradmarket.requester.stages.ending import strike, work_off
 from gradmarket.requester.store import jobs, money
+from gradmarket.requester.store.among import among
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.facts import layout_of
-from gradmarket.requester.store.locks import held_tasks
+from gradmarket.requester.store.locks import tasks_named
 from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Replica, Round, Task, Wave, Worker
@@ -196,7 +197,7 @@ def _told(session: Session, want: Wanted) -> UploadAnswer:
 def _book(context: Context, deliveries: Sequence[Delivery]) -> tuple[list[UploadAnswer | NotFound], list[Digest]]:
     """The answers, and the payloads that came too late to be used."""
     with context.begin() as session:
-        tasks = {task.id: task for task in _locked(session, deliveries)}
+        tasks = {task.id: task for task in tasks_named(session, [delivery.want.task for delivery in deliveries])}
         quorums = _quorums(session, tasks)
         money.lock(session, [(replica.job_id, replica.worker) for quorum in quorums.values() for replica in quorum])
         forget.keep_still(context, session, {d.digest: partial(context.blobs.keep, d.incoming) for d in deliveries})
@@ -205,18 +206,20 @@ def _book(context: Context, deliveries: Sequence[Delivery]) -> tuple[list[Upload
         return answers, [d.digest for d in deliveries if tasks[d.want.task].state == TaskState.FINAL]
 
 
-def _locked(session: Session, deliveries: Sequence[Delivery]) -> Sequence[Task]:
-    return held_tasks(session, select(Task).where(Task.id.in_([delivery.want.task for delivery in deliveries])))
-
-
 def _quorums(session: Session, tasks: Collection[str]) -> dict[str, list[Replica]]:
     """Each task's quorum in the order of its workers, whose rows are at hand then."""
-    theirs = select(Replica, Worker).join(Worker, Worker.address == Replica.worker)
-    agreed = theirs.where(Replica.task_id.in_(list(tasks)), Replica.state == ReplicaState.AGREE)
     found: dict[str, list[Replica]] = {task: [] for task in tasks}
-    for replica, _worker in session.execute(agreed.order_by(Replica.worker)):
+    for replica, _worker in session.execute(_AGREEING, {"tasks": list(tasks)}):
         found[replica.task_id].append(replica)
     return found
+
+
+_AGREEING: Final = (
+    select(Replica, Worker)
+    .join(Worker, Worker.address == Replica.worker)
+    .where(among(Replica.task_id, "tasks"), Replica.state == ReplicaState.AGREE)
+    .order_by(Replica.worker)
+)
 
 
 def _book_one(

@@ -15,10 +15,12 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.stages import close, collect, judge, news
 from gradmarket.requester.stages.news import Held, Poll
 from gradmarket.requester.store import money
+from gradmarket.requester.store.among import among
 from gradmarket.requester.store.locks import locked_workers, tasks_of
 from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
+from gradmarket.requester.store.workers import LIVE_S
 
 SEEN_S: Final = 5.0
 """A poll that changes nothing else is not written down more often: far less than a worker may be silent."""
@@ -77,7 +79,7 @@ def _take_in(
     held[address] = _unheard(held[address], said)
     worker.capacity = 0 if said.leaving else max(0, said.capacity - _unheard_leases(held[address], said))
     if worker.capacity:
-        worker.asking_until = now + said.wait_s
+        worker.asking_until = now + min(said.wait_s, LIVE_S)  # and who waits longer is said to be there (presence)
         taken.asking[address] = said.jobs
         ring(session, "assign")
     if said.leaving:
@@ -144,7 +146,7 @@ def _open_accounts(session: Session, asking: dict[str, Sequence[str]]) -> None:
 _WITHOUT_ACCOUNT: Final = (
     select(Worker.address, Job.id)
     .join(Job, true())
-    .where(Worker.address.in_(bindparam("workers", expanding=True)), Job.state == JobState.RUNNING)
+    .where(among(Worker.address, "workers"), Job.state == JobState.RUNNING)
     .where(~exists().where(Account.job_id == Job.id, Account.worker == Worker.address, Account.leaving.is_(False)))
     .order_by(Job.id, Worker.address)
     .execution_options(autoflush=False)
@@ -152,7 +154,7 @@ _WITHOUT_ACCOUNT: Final = (
 _OWN: Final = (
     select(Replica, Task)
     .join(Task, Task.id == Replica.task_id)
-    .where(Replica.worker == bindparam("worker"), Replica.id.in_(bindparam("replicas", expanding=True)))
+    .where(Replica.worker == bindparam("worker"), among(Replica.id, "replicas"))
 )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import and_, bindparam, exists, select
+from sqlalchemy import and_, exists, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.messages import Outcome
@@ -15,6 +15,7 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.stages import plan, verdicts
 from gradmarket.requester.stages.ending import strike
 from gradmarket.requester.store import ballots, jobs, reputations
+from gradmarket.requester.store.among import among
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import claimed_task
 from gradmarket.requester.store.session import ring
@@ -67,7 +68,7 @@ _COMMITTED: Final = (
     select(Replica, Wave)  # the wave is at hand for who is crowned
     .join(Task, Task.id == Replica.task_id)
     .join(Wave, and_(Wave.task_id == Task.id, Wave.number == Task.wave))
-    .where(Task.id.in_(bindparam("tasks", expanding=True)), Replica.committed_at.is_not(None))
+    .where(among(Task.id, "tasks"), Replica.committed_at.is_not(None))
     .execution_options(autoflush=False)
 )
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import and_, bindparam, select, tuple_
+from sqlalchemy import and_, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import lifecycle
@@ -24,6 +24,7 @@ from gradmarket.market.wire import (
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import handover, telling
 from gradmarket.requester.store import progress
+from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Wave
 
 Held = Sequence[tuple[Replica, Task]]
@@ -45,7 +46,7 @@ class Poll:
 _UNHEARD: Final = (
     select(Replica, Task)
     .join(Task, Task.id == Replica.task_id)
-    .where(Replica.worker.in_(bindparam("workers", expanding=True)), Replica.heard.is_(False))
+    .where(among(Replica.worker, "workers"), Replica.heard.is_(False))
 )
 """Put together once: every poll asks it."""
 
@@ -131,8 +132,15 @@ def _paid_in(poll: Poll, held: Held) -> list[JobId]:
 def _read_accounts(session: Session, keys: Sequence[tuple[str, str]]) -> None:
     """With their jobs, for the vouchers: by their keys they are at hand then."""
     if keys:
-        named = tuple_(Account.job_id, Account.worker).in_(keys)
-        session.execute(select(Account, Job).join(Job, Job.id == Account.job_id).where(named)).all()
+        jobs, workers = zip(*keys, strict=True)
+        session.execute(_ACCOUNTS, {"jobs": jobs, "workers": workers}).all()
+
+
+_ACCOUNTS: Final = (
+    select(Account, Job)
+    .join(Job, Job.id == Account.job_id)
+    .where(among(Account.job_id, "jobs"), among(Account.worker, "workers"))
+)
 
 
 def _lease(replica: Replica, task: Task, now: float) -> Lease:
@@ -161,12 +169,9 @@ def _waves(session: Session, opened: Held) -> dict[str, WaveOpened]:
     """By replica, each with all that committed to it."""
     if not opened:
         return {}
-    closed = select(Wave, Replica.worker, Replica.sealed).join(
-        Replica, and_(Replica.task_id == Wave.task_id, Replica.wave == Wave.number, Replica.sealed.is_not(None))
-    )
     waves: dict[tuple[str, int], Wave] = {}
     members: defaultdict[tuple[str, int], list[tuple[Address, Hash]]] = defaultdict(list)
-    for wave, worker, sealed in session.execute(closed.where(Wave.task_id.in_([task.id for _, task in opened]))):
+    for wave, worker, sealed in session.execute(_CLOSED, {"tasks": [task.id for _, task in opened]}):
         place = wave.task_id, wave.number
         waves[place] = wave
         members[place].append((Address(worker), Hash(sealed or b"")))
@@ -175,6 +180,13 @@ def _waves(session: Session, opened: Held) -> dict[str, WaveOpened]:
         for replica, task in opened
         if (place := (task.id, task.wave))
     }
+
+
+_CLOSED: Final = (
+    select(Wave, Replica.worker, Replica.sealed)
+    .join(Replica, and_(Replica.task_id == Wave.task_id, Replica.wave == Wave.number, Replica.sealed.is_not(None)))
+    .where(among(Wave.task_id, "tasks"))
+)
 
 
 def _wave(replica: Replica, wave: Wave, members: Iterable[tuple[Address, Hash]]) -> WaveOpened:

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from sqlalchemy import exists, func, or_, select
+from sqlalchemy import Integer, bindparam, exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.job import JobSpec
@@ -71,9 +71,15 @@ def earned(session: Session, job_id: str) -> int:
 def lacks(session: Session, job: Job, number: int, most: int = 1) -> int:
     """How many accepted tasks the round still lacks to be merged, `most` at most; no further rows are looked at."""
     may_miss = spec(job).tasks_per_round - spec(job).tasks_needed
-    unaccepted = select(Task.id).where(Task.job_id == job.id, Task.round == number, Task.state.in_(UNACCEPTED))
-    found = session.scalars(unaccepted.limit(may_miss + most)).all()
-    return max(0, len(found) - may_miss)
+    wanted = {"job": job.id, "round": number, "most": may_miss + most}
+    return max(0, len(session.scalars(_UNACCEPTED, wanted).all()) - may_miss)
+
+
+_UNACCEPTED: Final = (
+    select(Task.id)
+    .where(Task.job_id == bindparam("job"), Task.round == bindparam("round"), Task.state.in_(UNACCEPTED))
+    .limit(bindparam("most", type_=Integer))
+)
 
 
 def needs_payload(session: Session, digest: str) -> bool:

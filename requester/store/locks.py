@@ -5,18 +5,23 @@ A replica is written by whoever holds its task; chain rows by whoever holds the 
 at a time, and ignores all of this. FOR NO KEY UPDATE lets others refer to the row meanwhile (foreign keys).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from sqlalchemy import ColumnElement, Select, bindparam, func, select
 from sqlalchemy.orm import Session
 
+from gradmarket.requester.store.among import among
 from gradmarket.requester.store.session import Sessions, is_shared
 from gradmarket.requester.store.tables import Base, Job, Replica, Task, Worker
 
 Row = TypeVar("Row", bound=Base)
+
+
+def _fresh(statement: Select[Row]) -> Select[Row]:
+    return statement.execution_options(populate_existing=True)
 
 
 def locked(session: Session, table: type[Row], key: str) -> Row:
@@ -64,25 +69,48 @@ def locked_tasks(session: Session, tasks: Select[Task]) -> Sequence[Task]:
 
 def locked_workers(session: Session, addresses: Iterable[str]) -> Sequence[Worker]:
     """Several workers as they are now."""
-    wanted = select(Worker).where(Worker.address.in_(list(addresses))).order_by(Worker.address)
-    return session.scalars(_fresh(wanted.with_for_update(key_share=True))).all()
+    return session.scalars(_named_workers(), {"workers": list(addresses)}).all()
 
 
-def tasks_of(session: Session, workers: Iterable[str], replicas: Iterable[str]) -> Sequence[Task]:
+@cache
+def _named_workers() -> Select[Worker]:
+    wanted = select(Worker).where(among(Worker.address, "workers")).order_by(Worker.address)
+    return _fresh(wanted.with_for_update(key_share=True))
+
+
+class _Held:
+    """Tasks of whatever jobs, which are held still as by `locked_task`; put together once, for as often as is asked."""
+
+    def __init__(self, tasks: Select[Task]) -> None:
+        its_jobs = select(Job).where(Job.id.in_(tasks.with_only_columns(Task.job_id))).order_by(Job.id)
+        self._jobs = _fresh(its_jobs.with_for_update(read=True))
+        ordered = tasks.order_by(Task.job_id, Task.round, Task.index, Task.attempt)
+        self._tasks = _fresh(ordered.with_for_update(key_share=True, of=Task))
+
+    def __call__(self, session: Session, **named: Iterable[str]) -> Sequence[Task]:
+        if is_shared(session.get_bind()):
+            session.scalars(self._jobs, named).all()
+        return session.scalars(self._tasks, named).all()
+
+
+_OWN: Final = select(Replica.task_id).where(among(Replica.id, "replicas"), among(Replica.worker, "workers"))
+_OF_REPLICAS: Final = _Held(select(Task).where(Task.id.in_(_OWN)))
+_NAMED: Final = _Held(select(Task).where(among(Task.id, "tasks")))
+
+
+def tasks_of(session: Session, workers: Iterable[str], replicas: Collection[str]) -> Sequence[Task]:
     """The tasks that these replicas of the workers are of; their jobs are held still as by `locked_task`."""
-    wanted = list(replicas)
-    if not wanted:
-        return ()
-    own = select(Replica.task_id).where(Replica.id.in_(wanted), Replica.worker.in_(list(workers)))
-    return held_tasks(session, select(Task).where(Task.id.in_(own)))
+    return _OF_REPLICAS(session, workers=workers, replicas=replicas) if replicas else ()
+
+
+def tasks_named(session: Session, tasks: Iterable[str]) -> Sequence[Task]:
+    """Tasks by their ids; their jobs are held still as by `locked_task`."""
+    return _NAMED(session, tasks=tasks)
 
 
 def held_tasks(session: Session, tasks: Select[Task]) -> Sequence[Task]:
     """Several tasks of whatever jobs; the jobs are held still as by `locked_task`."""
-    if is_shared(session.get_bind()):
-        its_jobs = select(Job).where(Job.id.in_(tasks.with_only_columns(Task.job_id))).order_by(Job.id)
-        session.scalars(_fresh(its_jobs.with_for_update(read=True))).all()
-    return locked_tasks(session, tasks)
+    return _Held(tasks)(session)
 
 
 @contextmanager
@@ -106,7 +134,3 @@ def alone(sessions: Sessions, what: str) -> Iterator[bool]:
 
 def _number(what: str) -> ColumnElement[int]:
     return func.hashtextextended(what, 0)
-
-
-def _fresh(statement: Select[Row]) -> Select[Row]:
-    return statement.execution_options(populate_existing=True)

@@ -1,21 +1,30 @@
 """EARNED: one row for every replica that earned, and the account's sum, in one transaction."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import func, select, tuple_, update
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
+from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Account, Earned, Replica, Task
 
 
 def lock(session: Session, accounts: Iterable[tuple[str, str]]) -> None:
     """Accounts, by job and worker, as they are now and for this transaction alone."""
-    named = sorted(set(accounts))
+    named = set(accounts)
     if named:
-        theirs = select(Account).where(tuple_(Account.job_id, Account.worker).in_(named))
-        ordered = theirs.order_by(Account.job_id, Account.worker).with_for_update(key_share=True)
-        session.scalars(ordered.execution_options(populate_existing=True)).all()
+        jobs, workers = zip(*named, strict=True)
+        session.scalars(_NAMED, {"jobs": jobs, "workers": workers}).all()
+
+
+_NAMED: Final = (
+    select(Account)
+    .where(among(Account.job_id, "jobs"), among(Account.worker, "workers"))
+    .order_by(Account.job_id, Account.worker)
+    .with_for_update(key_share=True)
+    .execution_options(populate_existing=True)
+)
 
 
 def earn(session: Session, task: Task, replica: Replica, root: bytes, now: float) -> Account:

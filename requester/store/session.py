@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import psycopg
-from sqlalchemy import Engine, Text, bindparam, create_engine, event, func, select
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy import Engine, bindparam, create_engine, event, func, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.orm import Session, sessionmaker
 
+from gradmarket.requester.store.among import Texts
 from gradmarket.requester.store.tables import Event
 from gradmarket.requester.store.transitions import write_moves
 
@@ -141,5 +141,5 @@ def one_at_a_time(session: Session, *names: str) -> None:
         session.connection().execute(_IN_TURN, {"names": sorted(names)})
 
 
-_NAMES: Final = func.unnest(bindparam("names", type_=ARRAY(Text))).column_valued("name")
+_NAMES: Final = func.unnest(bindparam("names", type_=Texts)).column_valued("name")
 _IN_TURN: Final = select(func.pg_advisory_xact_lock(func.hashtextextended(_NAMES, 0)))

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Replica, Task
 
 
@@ -17,6 +18,4 @@ def replicas_of(session: Session, tasks: Sequence[Task]) -> dict[str, list[Repli
     return found
 
 
-_OF_TASKS: Final = (
-    select(Replica).where(Replica.task_id.in_(bindparam("tasks", expanding=True))).execution_options(autoflush=False)
-)
+_OF_TASKS: Final = select(Replica).where(among(Replica.task_id, "tasks")).execution_options(autoflush=False)

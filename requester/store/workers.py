@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, and_, func, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.rules.assignment import Candidate, Party
@@ -12,6 +12,7 @@ from gradmarket.market.rules.payment import Standing
 from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import Address, Units
 from gradmarket.requester.store import reputations
+from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Account, Job, Replica, Round, Task, Worker
 
 LIVE_S: Final = 45.0
@@ -67,34 +68,39 @@ def asking(session: Session, max_strikes: int, now: float) -> Sequence[Worker]:
     return session.scalars(fit).all()
 
 
-def at_stake(session: Session, job_id: str, among: Collection[str] | None = None) -> dict[str, Units]:
+def at_stake(session: Session, job_id: str, workers: Collection[str] | None = None) -> dict[str, Units]:
     """What the open replicas of each worker may still earn, each the price of its own round; of all, or of some."""
-    open_replicas = (
-        select(Replica.worker, func.sum(Round.price))
-        .join(Task, Task.id == Replica.task_id)
-        .join(Round, and_(Round.job_id == Task.job_id, Round.number == Task.round))
-        .where(Replica.job_id == job_id, Replica.state.in_(IN_FLIGHT))
-        .group_by(Replica.worker)
-    )
-    if among is not None:
-        open_replicas = open_replicas.where(Replica.worker.in_(among), Replica.heard.is_(False))
-    return {worker: Units(int(units)) for worker, units in session.execute(open_replicas)}
+    asked = _AT_STAKE if workers is None else _AT_STAKE_AMONG
+    found = session.execute(asked, {"job": job_id, "workers": workers or ()})
+    return {worker: Units(int(units)) for worker, units in found}
 
 
-def standings(session: Session, job: Job, among: Collection[str] | None = None) -> dict[str, Standing]:
+_AT_STAKE: Final = (
+    select(Replica.worker, func.sum(Round.price))
+    .join(Task, Task.id == Replica.task_id)
+    .join(Round, and_(Round.job_id == Task.job_id, Round.number == Task.round))
+    .where(Replica.job_id == bindparam("job"), Replica.state.in_(IN_FLIGHT))
+    .group_by(Replica.worker)
+)
+_AT_STAKE_AMONG: Final = _AT_STAKE.where(among(Replica.worker, "workers"), Replica.heard.is_(False))
+
+
+def standings(session: Session, job: Job, workers: Collection[str] | None = None) -> dict[str, Standing]:
     """Every worker's money in the job, or that of some."""
-    stakes, nothing = at_stake(session, job.id, among), Units(0)
-    accounts = select(Account.worker, Account.reserved, Account.earned).where(Account.job_id == job.id)
-    if among is not None:
-        accounts = accounts.where(Account.worker.in_(among))
+    stakes, nothing = at_stake(session, job.id, workers), Units(0)
+    asked = _ACCOUNTS if workers is None else _ACCOUNTS_AMONG
     return {
         account.worker: Standing(
             Units(account.reserved),
             Units(account.earned),
             stakes.get(account.worker, nothing),
         )
-        for account in session.execute(accounts)
+        for account in session.execute(asked, {"job": job.id, "workers": workers or ()})
     }
+
+
+_ACCOUNTS: Final = select(Account.worker, Account.reserved, Account.earned).where(Account.job_id == bindparam("job"))
+_ACCOUNTS_AMONG: Final = _ACCOUNTS.where(among(Account.worker, "workers"))
 
 
 def barred(session: Session, workers: Sequence[Worker], now: float) -> set[str]:

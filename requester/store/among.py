@@ -1,0 +1,50 @@
+"""`column` is one of the texts bound to a name: one statement however many they are, prepared once.
+
+An IN with a list of parameters is another statement for each length, put together, parsed and planned anew.
+"""
+
+import json
+from typing import Any
+
+from sqlalchemy import Boolean, ColumnElement, Dialect, Text, bindparam
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import InstrumentedAttribute
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+
+class Texts(TypeDecorator[list[str]]):
+    """An array where the database has them, else JSON."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(ARRAY(Text()) if dialect.name == "postgresql" else Text())
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        return list(value) if dialect.name == "postgresql" else json.dumps(list(value))
+
+
+class _Among(FunctionElement[bool]):
+    name = "among"
+    type = Boolean()
+    inherit_cache = True
+
+
+def among(column: InstrumentedAttribute[str], name: str) -> ColumnElement[bool]:
+    return _Among(column, bindparam(name, type_=Texts))
+
+
+@compiles(_Among)
+def _in_json(element: _Among, compiler: SQLCompiler, **kw: Any) -> str:
+    column, texts = (compiler.process(clause, **kw) for clause in element.clauses)
+    return f"{column} IN (SELECT value FROM json_each({texts}))"
+
+
+@compiles(_Among, "postgresql")
+def _in_array(element: _Among, compiler: SQLCompiler, **kw: Any) -> str:
+    column, texts = (compiler.process(clause, **kw) for clause in element.clauses)
+    return f"{column} = ANY ({texts})"
