@@ -15,7 +15,8 @@ from gradmarket.market.messages import Commitment, Offer, Sketch, Verdict, Vouch
 from gradmarket.market.rules import sketches
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
 
-MAX_WAIT_S: Final = 30.0
+MAX_WAIT_S: Final = 600.0
+"""Of a poll: who waits idle has little to say."""
 NO_ROOT: Final = Hash(bytes(32))
 
 

@@ -19,6 +19,7 @@ from gradmarket.requester.api import (
     ledger,
     metrics,
     openapi,
+    parked,
     payments,
     problems,
     together,
@@ -36,12 +37,13 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        lookout = asyncio.create_task(work.look_out(context))
+        watches = [asyncio.create_task(watch) for watch in (work.look_out(context), app.state.parked.keep())]
         try:
             with drive():
                 yield
         finally:
-            lookout.cancel()
+            for watch in watches:
+                watch.cancel()
 
     settings = context.settings
     app = FastAPI(
@@ -54,6 +56,7 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     app.state.wallets = Buckets(Rate(settings.wallet_rate, settings.wallet_burst))
     app.state.callers = auth.Callers()
     app.state.crowd = together.crowd_of(context)
+    app.state.parked = parked.Parked(context)
     app.state.probe = health.Probe(context)
     problems.install(app)
     openapi.install(app)

@@ -16,7 +16,7 @@ from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.streams import streamed
 from gradmarket.requester.api.together import AllHere, Crowd
-from gradmarket.requester.bell import rung_within, worker_topic
+from gradmarket.requester.bell import worker_topic
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import deliver, handover, news
 from gradmarket.requester.stages.arrival import Arrival
@@ -31,18 +31,18 @@ ReplicaPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,128}$")]
 
 
 @router.post("/poll", responses=ROLE, summary="Say what is done, hear what is new; waits up to wait_s for news")
-async def poll(context: Here, crowd: AllHere, worker: Worker, said: PollRequest) -> PollAnswer:
-    asked = news.Poll(worker, said)
-    with context.meters.polls.track_inprogress(), context.bell.listen_async([worker_topic(worker)]) as rung:
-        told = await crowd.hear.ask(asked)
-        end = context.clock() + said.wait_s
-        while not news.any_in(told):
-            left = end - context.clock()
-            if left <= 0 or context.bell.closing:
-                return await run_in_threadpool(news.last_answer, context, asked)
-            await rung_within(rung, left)
-            rung.clear()
-            told = await crowd.answer.ask(asked)
+async def poll(context: Here, crowd: AllHere, request: Request, worker: Worker, said: PollRequest) -> PollAnswer:
+    asked, parked = news.Poll(worker, said), request.app.state.parked
+    with context.meters.polls.track_inprogress():
+        async with parked.waiting(worker, request) as wait:
+            told = await crowd.hear.ask(asked)
+            end = context.clock() + said.wait_s
+            while not (news.any_in(told) or wait.gone or context.bell.closing):
+                left = end - context.clock()
+                if left <= 0 or wait.ended:
+                    return await run_in_threadpool(news.last_answer, context, asked)
+                await wait.news(left)
+                told = await crowd.answer.ask(asked)
     return told
 
 

@@ -2,10 +2,10 @@
 
 from sqlalchemy.engine import make_url
 
-from gradmarket.requester.bell.local import Bell, job_topic, rung_within, worker_topic
+from gradmarket.requester.bell.local import Bell, ended_topic, job_topic, rung_within, worker_topic
 from gradmarket.requester.bell.postgres import DatabaseBell, Relay
 
-__all__ = ["Bell", "DatabaseBell", "Relay", "bell_of", "job_topic", "rung_within", "worker_topic"]
+__all__ = ["Bell", "DatabaseBell", "Relay", "bell_of", "ended_topic", "job_topic", "rung_within", "worker_topic"]
 
 
 def bell_of(url: str, relay: Relay | None = None) -> Bell:

@@ -77,7 +77,8 @@ class Bell:
 async def rung_within(rung: asyncio.Event, seconds: float) -> bool:
     """Whether the bell rang before `seconds` were over."""
     try:
-        await asyncio.wait_for(rung.wait(), max(0.0, seconds))
+        async with asyncio.timeout(max(0.0, seconds)):
+            await rung.wait()
     except TimeoutError:
         return False
     return True
@@ -89,3 +90,8 @@ def job_topic(job_id: str) -> str:
 
 def worker_topic(address: str) -> str:
     return f"worker:{address}"
+
+
+def ended_topic(address: str) -> str:
+    """Rung beside the worker's own when a job in which it has an account has ended."""
+    return f"ended:{address}"

@@ -6,7 +6,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from gradmarket.requester.bell import worker_topic
+from gradmarket.requester.bell import ended_topic, worker_topic
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import verdicts
 from gradmarket.requester.store.events import tell
@@ -24,7 +24,8 @@ def end(context: Context, session: Session, job: Job, state: JobState, reason: s
         return False
     call_off(context, session, job.id)
     tell(session, job.id, state.value, now, reason=reason)
-    ring(session, "settle", *(worker_topic(address) for address in _workers(session, job.id)))
+    theirs = (topic(address) for address in _workers(session, job.id) for topic in (worker_topic, ended_topic))
+    ring(session, "settle", *theirs)
     return True
 
 

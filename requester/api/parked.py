@@ -1,0 +1,102 @@
+"""Polls that wait here, for minutes: their workers count as alive and asking while, and only while, they are there."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import structlog
+from fastapi import Request
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.concurrency import run_in_threadpool
+
+from gradmarket.market.terms import Address
+from gradmarket.requester.api.together import Together
+from gradmarket.requester.bell import ended_topic, rung_within, worker_topic
+from gradmarket.requester.context import Context
+from gradmarket.requester.store import presence
+from gradmarket.requester.store.patience import patiently
+
+KEEP_S: Final = 15.0
+"""A third of the time after which who is not heard of is gone."""
+log = structlog.get_logger("gradmarket.work")
+
+
+class Parked:
+    """The polls of one process; `keep` runs while it serves."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._polls = Counter[Address]()
+        self._gone: Together[Address, None] = Together(self._say_gone)
+
+    @asynccontextmanager
+    async def waiting(self, worker: Address, request: Request) -> AsyncIterator["Wait"]:
+        """For a request whose body was read. Whose client goes away meanwhile asks no more, unless it came again."""
+        bell = self._context.bell
+        with bell.listen_async([worker_topic(worker)]) as rung, bell.listen_async([ended_topic(worker)]) as ended:
+            wait = Wait(request, rung, ended)
+            self._polls[worker] += 1
+            try:
+                yield wait
+            finally:
+                wait.close()
+                self._polls[worker] -= 1
+                if not self._polls[worker]:
+                    del self._polls[worker]
+        if wait.gone:
+            await self._gone.ask(worker)
+
+    async def keep(self) -> None:
+        """Says every KEEP_S, in one statement for all, that they are there."""
+        while not self._context.bell.closing:
+            await asyncio.sleep(KEEP_S)
+            try:
+                await run_in_threadpool(self._say_here)
+            except SQLAlchemyError:
+                log.exception("cannot say who waits")
+
+    @patiently
+    def _say_here(self) -> None:
+        if self._polls:
+            with self._context.begin() as session:
+                presence.still_here(session, list(self._polls), self._context.clock())
+
+    @patiently
+    def _say_gone(self, workers: Sequence[Address]) -> Sequence[None]:
+        with self._context.begin() as session:
+            presence.gone(session, [worker for worker in workers if worker not in self._polls])
+        return [None] * len(workers)
+
+
+class Wait:
+    """Of one poll."""
+
+    def __init__(self, request: Request, rung: asyncio.Event, ended: asyncio.Event) -> None:
+        self._rung, self._ended = rung, ended
+        self._leaving = asyncio.create_task(_until_gone(request, rung))
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self._leaving.done() and not self._leaving.cancelled()
+
+    @property
+    def ended(self) -> bool:
+        """Whether a job in which the worker has an account has ended since: its vouchers want to be looked after."""
+        return self._ended.is_set()
+
+    async def news(self, seconds: float) -> None:
+        """Until there may be some, at most so long."""
+        await rung_within(self._rung, seconds)
+        self._rung.clear()
+
+    def close(self) -> None:
+        self._leaving.cancel()
+
+
+async def _until_gone(request: Request, rung: asyncio.Event) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    rung.set()

@@ -1,0 +1,128 @@
+"""Polls that wait for minutes: who waits counts as alive and asking, and who is gone does not."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+from api_service import Service
+
+from gradmarket.requester.api import parked
+from gradmarket.requester.bell import ended_topic, worker_topic
+from gradmarket.requester.store.tables import Worker
+from gradmarket.requester.store.workers import LIVE_S
+
+ASK = {"determinism_class": "cpu", "capacity": 1, "wait_s": 600}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _often() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parked, "KEEP_S", 0.1)
+        yield
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+
+
+def row(service: Service, address: str) -> Worker:
+    with service.context.reading() as session:
+        return session.get_one(Worker, address)
+
+
+def aged(service: Service, address: str) -> None:
+    """As if it had not been heard of for long."""
+    with service.context.begin() as session:
+        worker = session.get_one(Worker, address)
+        worker.seen_at = worker.asking_until = service.context.clock() - 10 * LIVE_S
+
+
+def asks(service: Service, address: str) -> bool:
+    found, now = row(service, address), service.context.clock()
+    return found.asking_until > now and found.seen_at > now - LIVE_S and found.capacity > 0
+
+
+def waiting(service: Service, count: int) -> bool:
+    return f"gradmarket_long_polls_open {float(count)}" in service.requester.get("/metrics").text.splitlines()
+
+
+class Polling:
+    """A poll on a connection of its own."""
+
+    def __init__(self, service: Service, client: httpx.Client) -> None:
+        url, body = httpx.URL(service.url), json.dumps(ASK)
+        self.socket = socket.create_connection((url.host, url.port), timeout=20)
+        head = f"POST /v1/work/poll HTTP/1.1\r\nHost: x\r\nAuthorization: {client.headers['Authorization']}\r\n"
+        rest = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+        self.socket.sendall((head + rest).encode())
+
+    def answer(self) -> bytes:
+        return self.socket.recv(65536)
+
+
+def test_who_waits_stays_alive_and_asking_for_as_long_as_it_waits(service: Service) -> None:
+    address, client = service.worker()
+    poll = Polling(service, client)
+    until(lambda: asks(service, address))
+    assert row(service, address).asking_until <= service.context.clock() + LIVE_S, "no longer than it is vouched for"
+    aged(service, address)
+    until(lambda: asks(service, address))
+    poll.socket.close()
+    until(lambda: waiting(service, 0))
+
+
+def test_who_goes_away_asks_no_more_at_once_and_its_poll_ends(service: Service) -> None:
+    address, client = service.worker()
+    poll = Polling(service, client)
+    until(lambda: asks(service, address) and waiting(service, 1))
+    poll.socket.close()
+    until(lambda: not asks(service, address) and waiting(service, 0))
+    time.sleep(0.5)  # and nobody says otherwise
+    assert not asks(service, address)
+
+
+def test_who_came_again_before_its_old_connection_went_still_asks(service: Service) -> None:
+    address, client = service.worker()
+    old = Polling(service, client)
+    until(lambda: waiting(service, 1))
+    new = Polling(service, client)
+    until(lambda: waiting(service, 2))
+    old.socket.close()
+    until(lambda: waiting(service, 1))
+    assert asks(service, address)
+    new.socket.close()
+    until(lambda: waiting(service, 0))
+
+
+def test_the_end_of_a_job_that_a_worker_has_an_account_in_ends_its_poll_and_a_mere_ring_does_not(
+    service: Service,
+) -> None:
+    """It may have vouchers to redeem; which it would else think of minutes later."""
+    address, client = service.worker()
+    poll = Polling(service, client)
+    until(lambda: waiting(service, 1))
+    service.context.bell.ring([worker_topic(address)])
+    time.sleep(0.3)
+    assert waiting(service, 1)
+    service.context.bell.ring([worker_topic(address), ended_topic(address)])
+    assert b" 200 OK" in poll.answer()
+    poll.socket.close()
+    until(lambda: waiting(service, 0))
+
+
+def test_many_who_go_at_once_are_all_written_down(service: Service) -> None:
+    made = [service.worker() for _ in range(20)]
+    polls = [Polling(service, client) for _, client in made]
+    until(lambda: waiting(service, len(polls)))
+    closing = [threading.Thread(target=poll.socket.close) for poll in polls]
+    for thread in closing:
+        thread.start()
+    until(lambda: waiting(service, 0))
+    assert not [address for address, _ in made if asks(service, address)]
