@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from gradmarket.market.errors import MarketError
 from gradmarket.market.wire import PollAnswer, UploadAnswer
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import deliver, exchange, news
+from gradmarket.requester.stages import deliver, exchange, news, wanted
 
 Asked = TypeVar("Asked")
 Told = TypeVar("Told")
@@ -72,7 +72,7 @@ class Crowd:
 
     hear: Together[news.Poll, PollAnswer]
     answer: Together[news.Poll, PollAnswer]
-    want: Together[deliver.Claim, deliver.Wanted | MarketError]
+    want: Together[wanted.Claim, wanted.Wanted | MarketError]
     book: Together[deliver.Delivery, UploadAnswer | MarketError]
 
 
@@ -80,7 +80,7 @@ def crowd_of(context: Context) -> Crowd:
     return Crowd(
         Together(partial(exchange.hear, context)),
         Together(partial(news.answers, context)),
-        Together(partial(deliver.wanted, context)),
+        Together(partial(wanted.find, context)),
         Together(partial(deliver.book, context)),
     )
 

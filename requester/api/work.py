@@ -18,7 +18,7 @@ from gradmarket.requester.api.streams import streamed
 from gradmarket.requester.api.together import AllHere, Crowd
 from gradmarket.requester.bell import worker_topic
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import deliver, handover, news
+from gradmarket.requester.stages import deliver, handover, news, wanted
 from gradmarket.requester.stages.arrival import Arrival
 
 router = APIRouter(prefix="/v1/work", tags=["work"])
@@ -61,7 +61,7 @@ async def upload(
     fence: int = Query(ge=0, le=MOST),
     put: Annotated[bool, Query(description="The payload was put at the address that the poll named")] = False,
 ) -> UploadAnswer:
-    want = deliver.granted(await crowd.want.ask(deliver.Claim(worker, replica, fence)))
+    want = wanted.granted(await crowd.want.ask(wanted.Claim(worker, replica, fence)))
     if put:
         return await run_in_threadpool(handover.fetch, context, want, fence)
     return await _take(context, crowd, request, want)
@@ -79,7 +79,7 @@ async def look_out(context: Context) -> None:
         context.bell.ring([worker_topic(address) for address in addresses])
 
 
-async def _take(context: Context, crowd: Crowd, request: Request, want: deliver.Wanted) -> UploadAnswer:
+async def _take(context: Context, crowd: Crowd, request: Request, want: wanted.Wanted) -> UploadAnswer:
     length = request.headers.get("content-length")
     if length is not None and int(length) != want.length:
         raise HTTPException(413, f"a payload of this job has {want.length} bytes, not {length}")
@@ -89,7 +89,7 @@ async def _take(context: Context, crowd: Crowd, request: Request, want: deliver.
         if want.paid:
             return await run_in_threadpool(deliver.take, context, want, arrival)
         delivery = await run_in_threadpool(deliver.look, context, want, arrival)
-        return deliver.granted(await crowd.book.ask(delivery))
+        return wanted.granted(await crowd.book.ask(delivery))
 
 
 async def _receive(request: Request, arrival: Arrival, length: int) -> None:

@@ -7,6 +7,7 @@ from gradmarket.market.gradient.payload import payload_bytes
 from gradmarket.market.wire import UploadAnswer
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import deliver
+from gradmarket.requester.stages.wanted import Wanted
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.facts import layout_of
 from gradmarket.requester.store.tables import Job, Replica, Task
@@ -21,7 +22,7 @@ def door(context: Context, session: Session, replica: Replica, task: Task, secon
     return context.blobs.door(_name(replica.id, replica.fence), length, seconds)
 
 
-def fetch(context: Context, want: deliver.Wanted, fence: int) -> UploadAnswer:
+def fetch(context: Context, want: Wanted, fence: int) -> UploadAnswer:
     """Takes what was put at the replica's door. Raises NotFound or Conflict where that is not the payload."""
     if want.paid:
         return deliver.paid_before(context, want)

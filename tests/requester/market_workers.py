@@ -37,7 +37,7 @@ from gradmarket.market.wire import (
     digest_of,
     hash_of,
 )
-from gradmarket.requester.stages import deliver, exchange, news
+from gradmarket.requester.stages import deliver, exchange, news, wanted
 
 if TYPE_CHECKING:
     from market_floor import Floor
@@ -170,8 +170,8 @@ class SimWorker:
             self._leased(lease)
         for wave in told.waves:
             self._wave_opened(wave)
-        for wanted in told.uploads:
-            self._wanted(wanted)
+        for upload in told.uploads:
+            self._wanted(upload)
         for verdict in told.verdicts:
             self._judged(verdict)
         for voucher in told.vouchers:
@@ -258,7 +258,7 @@ class SimWorker:
     def upload(self, held: Held, data: bytes | None = None) -> None:
         """As the HTTP door takes it: what is wanted first, then the bytes with their root."""
         context = self.floor.context
-        want = wanted(self.floor, self, held.lease.replica, held.lease.fence)
+        want = wants(self.floor, self, held.lease.replica, held.lease.fence)
         data = held.payload if data is None else data
         with context.blobs.receive() as incoming:
             arrival = deliver.arriving(want, incoming)
@@ -319,7 +319,7 @@ def answered(floor: Floor, worker: SimWorker, said: PollRequest) -> PollAnswer:
     return told
 
 
-def wanted(floor: Floor, worker: SimWorker, replica: ReplicaId, fence: int) -> deliver.Wanted:
+def wants(floor: Floor, worker: SimWorker, replica: ReplicaId, fence: int) -> wanted.Wanted:
     """Raises MarketError where nothing is wanted."""
-    (found,) = deliver.wanted(floor.context, [deliver.Claim(worker.address, replica, fence)])
-    return deliver.granted(found)
+    (found,) = wanted.find(floor.context, [wanted.Claim(worker.address, replica, fence)])
+    return wanted.granted(found)

@@ -9,7 +9,7 @@ import pytest
 from books import check_books
 from bucket import KEYS, s3_server
 from market_floor import PRICE, Floor
-from market_workers import SimWorker, answered, wanted
+from market_workers import SimWorker, answered, wants
 
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.terms import ReplicaState, TaskState
@@ -61,7 +61,7 @@ def door(floor: Floor, worker: SimWorker) -> str:
 
 def say_put(floor: Floor, worker: SimWorker) -> None:
     held = worker.newest()
-    want = wanted(floor, worker, held.lease.replica, held.lease.fence)
+    want = wants(floor, worker, held.lease.replica, held.lease.fence)
     handover.fetch(floor.context, want, held.lease.fence)
 
 

@@ -6,7 +6,7 @@ import pytest
 from books import check_books
 from eth_utils.crypto import keccak
 from market_floor import PRICE, Floor
-from market_workers import NOISE, WITHHOLDER, SimWorker, scaled, wanted
+from market_workers import NOISE, WITHHOLDER, SimWorker, scaled, wants
 
 from gradmarket.market import signing
 from gradmarket.market.errors import Conflict, MarketError, NotFound
@@ -303,7 +303,7 @@ def test_only_the_worker_that_is_asked_may_upload(uploading: Floor) -> None:
 def test_the_length_of_a_payload_is_known_before_it_is_read(uploading: Floor) -> None:
     worker = asked(uploading)
     lease = worker.newest().lease
-    want = wanted(uploading, worker, lease.replica, lease.fence)
+    want = wants(uploading, worker, lease.replica, lease.fence)
     assert want.length == payload_bytes(want.layout, codec("fp32")) == len(worker.newest().payload) == 4 * 7
 
 
@@ -311,9 +311,9 @@ def test_who_was_not_asked_or_is_another_uploads_nothing(uploading: Floor) -> No
     worker, other = asked(uploading), others(uploading)[0]
     lease = worker.newest().lease
     with pytest.raises(NotFound):
-        wanted(uploading, other, lease.replica, lease.fence)
+        wants(uploading, other, lease.replica, lease.fence)
     with pytest.raises(TooLate):
-        wanted(uploading, worker, lease.replica, lease.fence + 1)
+        wants(uploading, worker, lease.replica, lease.fence + 1)
 
 
 def test_a_payload_of_a_rejected_replica_is_refused(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -327,7 +327,7 @@ def test_a_payload_of_a_rejected_replica_is_refused(new_floor) -> None:  # type:
 def test_who_comes_after_the_next_was_asked_is_told_so_and_pays_nobody_twice(uploading: Floor) -> None:
     late = asked(uploading)
     lease = late.newest().lease
-    want = wanted(uploading, late, lease.replica, lease.fence)
+    want = wants(uploading, late, lease.replica, lease.fence)
     uploading.lapse(11)
     with uploading.context.blobs.receive() as incoming:
         arrival = deliver.arriving(want, incoming)
