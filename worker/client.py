@@ -1,5 +1,6 @@
 """The market's doors as this worker uses them: signs in, asks again while the market is down, bounds every answer."""
 
+import math
 import random
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.terms import JobId, JobState, ReplicaId
 from gradmarket.market.wire import MAX_WAIT_S, ChainFacts, PollAnswer, PollRequest, Session, SignInNonce, UploadAnswer
-from gradmarket.worker.addresses import PublicOnly
+from gradmarket.worker.addresses import KEPT_ALIVE, PublicOnly
 from gradmarket.worker.problems import Problem, Unreachable, problem
 from gradmarket.worker.published import Evidence, Judged, Payment
 from gradmarket.worker.report import Journal
@@ -28,7 +29,16 @@ FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 10.0
 BUSY: Final = frozenset({429, 502, 503, 504})
 
+SHORTEST_WAIT_S: Final = 10.0
+SHORT_FOR_S: Final = 3600.0
+CUT_AFTER_S: Final = 5.0
+"""What breaks sooner is a market that is down or busy, whatever it was asked."""
+
 Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class CutOff(Exception):
+    """The connection, or a proxy, did not last as long as the market was asked to wait."""
 
 
 class JobView(BaseModel):
@@ -75,10 +85,12 @@ class Market:
         self._keep_trying = keep_trying
         self._pause = pause
         self._session: Session | None = None
-        timeout = httpx.Timeout(30.0, read=MAX_WAIT_S + 30.0)
-        transport = PublicOnly() if public_only else None
+        self._short_until = -math.inf
+        self._longest_wait = MAX_WAIT_S
+        own = httpx.HTTPTransport(trust_env=False, socket_options=KEPT_ALIVE)
+        transport = PublicOnly() if public_only else own
         self._http = httpx.Client(
-            base_url=origin, timeout=timeout, follow_redirects=False, trust_env=False, transport=transport
+            base_url=origin, timeout=_timeout(0.0), follow_redirects=False, trust_env=False, transport=transport
         )
 
     def close(self) -> None:
@@ -131,7 +143,17 @@ class Market:
         return f"{self.origin}/v1/jobs/{quote(job, safe='')}/tasks/{quote(task, safe='')}"
 
     def poll(self, request: PollRequest) -> PollAnswer:
-        return self._signed_in(PollAnswer, "POST", "/v1/work/poll", json=request.model_dump(mode="json"))
+        """Where something on the way cuts long waits off, shorter ones are asked for during the next SHORT_FOR_S."""
+        while True:
+            began = time.monotonic()
+            longest = self._longest_wait if began < self._short_until else MAX_WAIT_S
+            asked = request.model_copy(update={"wait_s": min(request.wait_s, longest)})
+            options = {"json": asked.model_dump(mode="json"), "timeout": _timeout(asked.wait_s), "waits": asked.wait_s}
+            try:
+                return self._signed_in(PollAnswer, "POST", "/v1/work/poll", **options)
+            except CutOff:
+                self._short_until = began + SHORT_FOR_S
+                self._longest_wait = max(SHORTEST_WAIT_S, (time.monotonic() - began) / 2)
 
     def upload(self, replica: ReplicaId, fence: int, payload: Path) -> UploadAnswer:
         """Raises Problem: 409 for other bytes than committed, 410 too late, 413 too large."""
@@ -164,15 +186,21 @@ class Market:
             self._session = self._ask(Session, "POST", "/v1/session", json=request.model_dump(mode="json"))
         return {"authorization": f"Bearer {self._session.token}"}
 
-    def _ask(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
-        """One answer, asked for again while nobody answers; raises Problem, or Unreachable when it may stop trying."""
+    def _ask(self, kind: type[Answer], method: str, path: str, waits: float = 0.0, **options: Any) -> Answer:
+        """One answer, asked for again while nobody answers; raises Problem, or Unreachable when it may stop trying.
+
+        CutOff where the market was to wait for `waits` seconds, and was cut short.
+        """
         since, longest = time.monotonic(), FIRST_PAUSE_S
         while True:
+            began = time.monotonic()
             try:
                 return self._once(kind, method, path, **options)
             except (httpx.TransportError, Problem) as error:
                 if isinstance(error, Problem) and error.status not in BUSY:
                     raise
+                if waits > SHORTEST_WAIT_S and CUT_AFTER_S < time.monotonic() - began < waits:
+                    raise CutOff(f"{self.origin}: {error}") from error
                 if not self._keep_trying(time.monotonic() - since):
                     raise Unreachable(f"{self.origin}: {error}") from error
                 self._say_down(error)
@@ -199,6 +227,11 @@ class Market:
             return kind.model_validate_json(body)
         except ValidationError as error:
             raise Problem(response.status_code, f"{method} {path} answered something else: {error}") from error
+
+
+def _timeout(waits: float) -> httpx.Timeout:
+    """For an answer that the market may wait so long with."""
+    return httpx.Timeout(30.0, read=waits + 60.0)
 
 
 def _parsed(kind: type[Answer], item: dict[str, Any]) -> Answer:

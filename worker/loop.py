@@ -21,6 +21,7 @@ from gradmarket.worker.problems import Problem
 
 AT_ONCE: Final = 128
 """Of each kind in one answer; what is beyond is told again."""
+BUSY_WAIT_S: Final = 20.0
 FIRST_BREATH_S: Final = 0.05
 LONGEST_BREATH_S: Final = 5.0
 """Between polls that brought nothing new and came back at once."""
@@ -109,8 +110,15 @@ class Loop:
             min_price=self._desk.least_units,
             min_prices=self._desk.least_by_job,
             leaving=leaving,
-            wait_s=min(wait_s, FIRST_REST_S) if self._leasing.resting else wait_s,
+            wait_s=self._at_most(wait_s, leaving),
         )
+
+    def _at_most(self, wait_s: float, leaving: bool) -> float:
+        """Only who has nothing to look after meanwhile waits for long: claims end, and the owner may want to leave."""
+        if self._leasing.resting:
+            return min(wait_s, FIRST_REST_S)
+        owed = any(account.redeemable or account.unpaid for account in self._desk.accounts())
+        return min(wait_s, BUSY_WAIT_S) if leaving or owed or self._shelf.open() else wait_s
 
     def _poll(self, request: PollRequest, leaving: bool) -> PollAnswer:
         idle = not request.commitments and not request.reveals and not self._shelf.open()

@@ -16,6 +16,7 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.wire import ChainFacts
 from gradmarket.worker.client import Market
 from gradmarket.worker.discovery import Announcement, Discovery, checked, origin_of
+from gradmarket.worker.loop import BUSY_WAIT_S
 from gradmarket.worker.problems import Unreachable, Untrusted
 from gradmarket.worker.stall import PROBLEM_PAUSE_S, Crew, Stall, opened
 from gradmarket.worker.worth import ranked
@@ -79,7 +80,7 @@ class Round:
         while (busy := [stall for stall in self.stalls if stall.busy]) and time.monotonic() < until:
             for stall in busy:
                 left = max(0.0, until - time.monotonic())
-                stall.finish(min(self._crew.settings.wait_s, left) / len(busy))
+                stall.finish(min(self._crew.settings.wait_s, BUSY_WAIT_S, left) / len(busy))
         for stall in self.stalls:
             stall.leave()
 
@@ -107,7 +108,7 @@ class Round:
         stall.upkeep()
 
     def _ask(self, stall: Stall, room: int, asked: int) -> None:
-        wait_s = IDLE_WAIT_S if room > 0 else self._crew.settings.wait_s / max(1, asked)
+        wait_s = IDLE_WAIT_S if room > 0 else min(self._crew.settings.wait_s, BUSY_WAIT_S) / max(1, asked)
         try:
             stall.turn(wait_s=min(wait_s, self._crew.settings.wait_s), room=max(0, room))
         except (Unreachable, Untrusted) as error:

@@ -10,6 +10,7 @@ from gradmarket.contracts import keystore
 from gradmarket.market.fields import AmountField
 from gradmarket.market.signing import checksum
 from gradmarket.market.terms import Address, Amount, JobId
+from gradmarket.market.wire import MAX_WAIT_S
 
 GIB = 2**30
 
@@ -79,8 +80,8 @@ class Settings(BaseSettings):
     """How long a market that does not answer is asked again when leaving."""
     upkeep_s: float = Field(default=10.0, gt=0)
     """Seconds between looks at the jobs' ends and at what is to be redeemed."""
-    wait_s: float = Field(default=20.0, ge=0, le=30)
-    """How long one poll waits at the market."""
+    wait_s: float = Field(default=MAX_WAIT_S, ge=0, le=MAX_WAIT_S)
+    """How long one poll waits at the market; 20 s at most while anything is in flight or to be redeemed."""
 
     @property
     def origins(self) -> tuple[str, ...]:

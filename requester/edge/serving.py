@@ -12,16 +12,29 @@ MAX_HEADER_BYTES = 16 * 1024
 KEEP_ALIVE_S = 8
 """More than clients keep an idle connection (httpx 5 s): who closes first must not be who is just being asked."""
 
+KEPT_ALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4))
+        if hasattr(socket, name)
+    ),
+)
+"""Asked after 20 s of silence, gone 20 s later; connections inherit it."""
+
 
 def listener(host: str, port: int) -> socket.socket:
     """Bound to host and port (0: any that is free). Raises OSError where that cannot be.
 
     Named as TCP, for asyncio sends without delay (TCP_NODELAY) on no other: an answer's headers and its body are two
-    writes, and the second would wait for the client's delayed acknowledgement of the first, 40 ms on Linux.
+    writes, and the second would wait for the client's delayed acknowledgement of the first, 40 ms on Linux. Its
+    connections are kept alive while a poll waits for minutes, and a client that is gone without a word is noticed.
     """
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for level, option, value in KEPT_ALIVE:
+            made.setsockopt(level, option, value)
         made.bind((host, port))
     except OSError:
         made.close()

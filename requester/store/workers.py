@@ -16,7 +16,7 @@ from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Account, Job, Replica, Round, Task, Worker
 
 LIVE_S: Final = 45.0
-"""A worker that was not heard of for longer is gone: a long poll takes 30 s at most."""
+"""A worker that was not heard of for longer is gone; while its poll waits, that is said of it (presence)."""
 
 
 Present = Select[str, str, str, str, str | None]

@@ -1,9 +1,12 @@
 """The client: signs in only where it works, bounds answers, waits for a market that is down."""
 
+import asyncio
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from eth_keys.datatypes import PrivateKey
@@ -13,8 +16,9 @@ from siwe import SiweMessage
 from stranger import Server
 
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Address
-from gradmarket.market.wire import PollRequest, SignInNonce
+from gradmarket.market.terms import Address, JobId
+from gradmarket.market.wire import PollAnswer, PollRequest, SignInNonce
+from gradmarket.worker import client
 from gradmarket.worker.client import Market
 from gradmarket.worker.problems import Problem, Unreachable, Untrusted
 from gradmarket.worker.signin import Credentials, sign_in
@@ -131,3 +135,71 @@ def test_a_session_that_is_refused_twice_is_a_problem(serve: Serve) -> None:
 def _nonce(app: FastAPI) -> dict[str, object]:
     place = app.state.url.removeprefix("http://")
     return NONCE.model_copy(update={"domain": place, "uri": f"{app.state.url}/v1/session"}).model_dump()
+
+
+class Cutting:
+    """A proxy that lets nobody wait longer than `most` seconds: 504, or the connection breaks."""
+
+    def __init__(self, most: float, status: int | None) -> None:
+        self.waits = list[float]()
+        self.app = FastAPI()
+        self.app.get("/v1/session/nonce")(lambda: _nonce(self.app))
+        told = {"token": "t", "address": address_of(KEY), "payout": PAYOUT, "expires_at": "2036-01-01T00:00:00Z"}
+        self.app.post("/v1/session", status_code=201)(lambda: told)
+
+        @self.app.post("/v1/work/poll")
+        async def poll(said: PollRequest) -> Response:
+            """As the market's own door, but for the proxy."""
+            self.waits.append(said.wait_s)
+            await asyncio.sleep(min(most, said.wait_s))
+            if said.wait_s > most:
+                return Response(status_code=status) if status else Broken()
+            return Response(PollAnswer(waiting="nothing to do").model_dump_json())
+
+
+class Broken(Response):
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Promises what never comes."""
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+
+
+@pytest.mark.parametrize("status", [504, None])
+def test_who_cannot_wait_long_asks_for_shorter_waits_for_a_while(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, status: int | None
+) -> None:
+    monkeypatch.setattr(client, "CUT_AFTER_S", 0.1)
+    monkeypatch.setattr(client, "SHORTEST_WAIT_S", 0.05)
+    cutting = Cutting(0.4, status)
+    cutting.app.state.url = serve(cutting.app)
+    market = Market(cutting.app.state.url, keep_trying=lambda _seconds: False)
+    market.identify(ME)
+    long = PollRequest(wait_s=600.0)
+    assert market.poll(long).waiting == "nothing to do"
+    assert market.poll(long).waiting == "nothing to do"
+    first, *shorter = cutting.waits
+    assert first == 600.0
+    assert len(shorter) == 2
+    assert all(0.05 <= wait <= 0.4 for wait in shorter)
+    monkeypatch.setattr(market, "_short_until", 0.0)
+    assert market.poll(long).waiting == "nothing to do"
+    assert cutting.waits[3] == 600.0, "it is tried again"
+
+
+def test_a_poll_that_breaks_at_once_is_a_market_that_is_down(serve: Serve) -> None:
+    cutting = Cutting(0.0, 504)
+    cutting.app.state.url = serve(cutting.app)
+    market = Market(cutting.app.state.url, lambda _seconds: len(cutting.waits) < 3, lambda _seconds: None)
+    market.identify(ME)
+    with pytest.raises(Unreachable):
+        market.poll(PollRequest(wait_s=600.0))
+    assert cutting.waits == [600.0] * 3
+
+
+def test_the_worker_s_connections_are_kept_alive_too(serve: Serve) -> None:
+    app = FastAPI()
+    app.get("/v1/jobs/{job}")(lambda job: {"id": job, "state": "running"})
+    market = Market(serve(app))
+    market.job(JobId("a"))
+    (connection,) = market._http._transport._pool.connections  # type: ignore[attr-defined]
+    ours = connection._connection._network_stream.get_extra_info("socket")
+    assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

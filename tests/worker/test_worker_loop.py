@@ -18,7 +18,7 @@ from gradmarket.worker import records
 from gradmarket.worker.checks import Breach
 from gradmarket.worker.desk import Desk
 from gradmarket.worker.held import Shelf
-from gradmarket.worker.loop import Loop
+from gradmarket.worker.loop import BUSY_WAIT_S, Loop
 from gradmarket.worker.policy import Reason
 from gradmarket.worker.problems import Problem
 from gradmarket.worker.report import Journal
@@ -62,6 +62,23 @@ def test_an_honest_market_is_worked_for_and_every_gradient_is_vouchered(
     assert not loop.busy
     assert all(row.uploads == 1 for row in stranger.rows.values())
     assert grievances(desk) == ()
+
+
+def test_only_who_has_nothing_to_look_after_waits_for_minutes(stranger: Stranger, make_desk: MakeDesk) -> None:
+    """Claims end without the market, and a worker that is asked to leave waits for what is in flight."""
+    desk = make_desk(stranger)
+    loop = Loop(desk, Shelf(desk.settings.data / "held"))
+    while not all_heard(stranger):
+        loop.turn(wait_s=600.0)
+    waits = [said.wait_s for said in stranger.asked]
+    assert waits[0] == 600.0, "nothing was in flight or owed yet"
+    assert max(waits[1:]) <= BUSY_WAIT_S, "a voucher that is not redeemed is owed, too"
+    (account,) = desk.book.accounts
+    desk.book.paid_out(account, account.vouchered, closed=False)
+    loop.turn(wait_s=600.0)
+    assert stranger.asked[-1].wait_s == 600.0
+    loop.turn(leaving=True, wait_s=600.0)
+    assert stranger.asked[-1].wait_s <= BUSY_WAIT_S
 
 
 def test_a_market_that_stops_paying_loses_the_worker_after_one_gradient(
