@@ -26,7 +26,7 @@ help:
 	echo "make images secrets     what docker-compose.yml needs"
 	echo "make check              style, types, layers"
 	echo "make test               everything else that can be wrong"
-	echo "make test-deep          the contract and all random tests, for much longer"
+	echo "make test-deep          the contract, kills and all random tests, for much longer; the stages on either database"
 	echo "make fuzz              hostile input in every format that is read: CASES=number, SEED=a failing case's to play it again"
 	echo "make attacks            every attack on a running market, with what was expected and seen: ONLY=family, JSON=path"
 	echo "make mutants            faults put into the contract, and how many its tests notice: MUTANTS=number"
@@ -93,13 +93,14 @@ types: $(DEVELOP)  # the rooms under their installed names, as links, for mypy
 	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p gradmarket
 
 test: develop
-	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --disable-warnings --ignore tests/containers
+	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --disable-warnings --ignore tests/containers
 
 test-deep: develop
 	@export FOUNDRY_PROFILE=deep HYPOTHESIS_PROFILE=deep
 	$(BIN)/pytest --disable-warnings --timeout 0 tests/contracts/test_forge.py
 	GRADMARKET_TEST_KILLS=40 $(BIN)/pytest --disable-warnings --timeout 0 tests/e2e/test_crash.py
-	$(BIN)/pytest -n 2 --dist worksteal --disable-warnings --timeout 0 -m hypothesis --ignore tests/containers
+	$(BIN)/pytest -n 2 --dist worksteal --disable-warnings --timeout 0 tests/requester
+	$(BIN)/pytest -n 2 --dist worksteal --disable-warnings --timeout 0 -m hypothesis --ignore tests/containers --ignore tests/requester
 
 fuzz: develop
 	@$(BIN)/python -m fuzz $(if $(SEED),--seed $(SEED),--cases $(CASES))

@@ -1,5 +1,6 @@
 """Databases of the newest revision, made quickly: on SQLite a copy of a file, on PostgreSQL a copy of a template."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -9,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pgserver
 import psycopg
+import pytest
 
 from gradmarket.requester.store import schema
 from gradmarket.requester.store.session import connect
@@ -16,6 +18,10 @@ from gradmarket.requester.store.session import connect
 IN_MEMORY = Path("/dev/shm")
 """Syncing to disk is most of what tests would wait for."""
 TEMPLATE = "newest"
+
+DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
+SQLITE = pytest.mark.parametrize("new_database", ["sqlite", *(["postgresql"] if DEEP else [])], indirect=True)
+"""For tests that ask the database for no more than others do: `make test-deep` plays them on PostgreSQL too."""
 
 NewDatabase = Callable[[Path], str]
 """A new database's address; on SQLite it lies in the folder."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from books import check_books
+from databases import SQLITE
 from market_auditor import SimAuditor
 from market_floor import CLASS, PRICE, Floor
 from market_workers import SimWorker, scaled
@@ -19,7 +20,6 @@ from gradmarket.requester.api.views.tasks import TaskEvidence
 from gradmarket.requester.store import jobs, reputations
 from gradmarket.requester.store.tables import Account, Event, Job, Reputation
 
-SQLITE = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
 NewFloor = Callable[..., Floor]
 JUDGES = {"validators": ["0x" + "11" * 20], "bond": "1"}
 VOTES, ALONE = (3, 2, 5), (1, 1, 1)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from books import check_books
+from databases import SQLITE
 from market_auditor import SimAuditor, audits_of
 from market_floor import CLASS, PRICE, Floor
 from market_workers import NOISE, SimWorker, scaled
@@ -25,8 +26,6 @@ LIE = scaled(3.0)
 ANOTHER = "00000000000000bb"
 """A job beside the floor's."""
 NewFloor = Callable[..., Floor]
-SQLITE = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
-"""For rules that no database has a part in: the others run on both."""
 
 
 def always(on_failure: str = "replay") -> dict[str, Any]:

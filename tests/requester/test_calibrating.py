@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from databases import SQLITE
 from market_auditor import SimAuditor, audits_of
 from market_calibrating import (
     GPU,
@@ -30,9 +31,6 @@ from gradmarket.requester.api.calibration import calibration as told
 from gradmarket.requester.stages import auditors, calibrating
 from gradmarket.requester.stages.auditors import Claimed
 from gradmarket.requester.store.tables import TrustedRun
-
-SQLITE = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
-"""For rules that no database has a part in: the others run on both."""
 
 
 def test_what_two_classes_find_of_one_task_becomes_a_threshold_that_anybody_sees(new_floor: NewFloor) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-import pytest
+from databases import SQLITE
 from market_auditor import SimAuditor, audits_of
 from market_floor import CLASS, Floor
 from market_workers import scaled
@@ -13,7 +13,6 @@ from gradmarket.market.terms import AuditState, JobState
 from gradmarket.requester.stages.audit import UNPROVEN
 
 NewFloor = Callable[..., Floor]
-SQLITE = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
 ALONE = {"replication": {"name": "audited", "audit": 1e-9}, "norm_bound": 1e6}
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-import pytest
 from books import check_books
+from databases import SQLITE
 from market_auditor import SimAuditor, audits_of
 from market_floor import PRICE, Floor
 from market_workers import SimWorker
@@ -15,7 +15,6 @@ from gradmarket.requester.store.answers import copies
 from gradmarket.requester.store.tables import Earned, Reputation, Task
 
 NewFloor = Callable[..., Floor]
-SQLITE = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
 ALONE = {"replication": {"name": "audited", "audit": 1e-9}, "norm_bound": 1e6}
 """One replica decides a task, and no audit is drawn."""
 

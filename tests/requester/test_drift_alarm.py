@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
+from databases import SQLITE
 from market_floor import LAYOUT, Floor
 from market_workers import HONEST, Answer, Behaviour, honest_answer
 from test_tallies import measured
@@ -19,7 +20,6 @@ from gradmarket.requester.store import leans
 from gradmarket.requester.store.tables import Job, Lean, Round, Task
 
 NewFloor = Callable[..., Floor]
-SQLITE = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
 OPERATORS = ("ann", "bea", "mallory")
 PUSH = np.array([0.5, -0.5, 0.5, 0.5], np.float32)
 

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from books import check_books
+from databases import SQLITE
 from market_floor import PRICE, Floor
 from market_workers import IDLE, NOISE, scaled
 
@@ -42,6 +43,7 @@ def test_a_cancelled_job_judges_and_pays_what_was_committed(new_floor) -> None: 
     check_books(floor)
 
 
+@SQLITE
 def test_a_job_cancelled_in_a_split_asks_nobody_further(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor()
     for factor in (2.0, 3.0, 4.0):
@@ -56,6 +58,7 @@ def test_a_job_cancelled_in_a_split_asks_nobody_further(new_floor) -> None:  # t
     assert floor.earned() == {}
 
 
+@SQLITE
 def test_a_job_cancelled_while_a_payload_is_awaited_pays_for_it(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor()
     workers = [floor.worker() for _ in range(3)]
@@ -71,6 +74,7 @@ def test_a_job_cancelled_while_a_payload_is_awaited_pays_for_it(new_floor) -> No
     check_books(floor)
 
 
+@SQLITE
 def test_a_job_ends_at_its_date_and_its_leases_are_not_needed(new_floor) -> None:  # type: ignore[no-untyped-def]
     date = datetime.fromtimestamp(1_800_000_015, UTC)
     floor = new_floor(stop=[{"date": date.isoformat()}])
@@ -83,6 +87,7 @@ def test_a_job_ends_at_its_date_and_its_leases_are_not_needed(new_floor) -> None
     assert floor.task().state == TaskState.CANCELLED
 
 
+@SQLITE
 def test_a_job_ends_when_its_sum_is_spent(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor(rounds=9, stop=[{"spent": str(6 * PRICE)}])
     for _ in range(3):
@@ -93,6 +98,7 @@ def test_a_job_ends_when_its_sum_is_spent(new_floor) -> None:  # type: ignore[no
     assert "spent" in floor.the_job().reason
 
 
+@SQLITE
 def test_a_job_pauses_when_the_escrow_does_not_cover_a_round(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor(rounds=9)
     with floor.context.begin() as session:
@@ -105,6 +111,7 @@ def test_a_job_pauses_when_the_escrow_does_not_cover_a_round(new_floor) -> None:
     assert sum(floor.earned().values()) == 3 * PRICE
 
 
+@SQLITE
 def test_a_round_closes_at_its_least_tasks_and_late_ones_are_paid_but_not_used(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor(tasks_per_round=2, min_tasks=1, rounds=1)
     prompt = [floor.worker() for _ in range(6)]
@@ -128,6 +135,7 @@ def test_a_round_closes_at_its_least_tasks_and_late_ones_are_paid_but_not_used(n
     check_books(floor)
 
 
+@SQLITE
 def test_a_closed_round_calls_off_what_nobody_committed_to(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor(tasks_per_round=2, min_tasks=1, rounds=2)
     workers = [floor.worker() for _ in range(6)]
@@ -139,6 +147,7 @@ def test_a_closed_round_calls_off_what_nobody_committed_to(new_floor) -> None:  
     assert [task.state for task in floor.tasks(Task.id == second.id)] == [TaskState.CANCELLED]
 
 
+@SQLITE
 def test_a_split_in_a_closed_round_asks_nobody_further(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor(tasks_per_round=2, min_tasks=1, rounds=2)
     workers = [floor.worker() for _ in range(6)]
@@ -155,6 +164,7 @@ def test_a_split_in_a_closed_round_asks_nobody_further(new_floor) -> None:  # ty
     assert len(floor.tasks(Task.round == 0)) == 2
 
 
+@SQLITE
 def test_a_paused_job_gives_no_lease_and_still_judges(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor(rounds=2)
     workers = [floor.worker() for _ in range(3)]
@@ -172,6 +182,7 @@ def test_a_paused_job_gives_no_lease_and_still_judges(new_floor) -> None:  # typ
     assert floor.state() == JobState.FINISHED
 
 
+@SQLITE
 def test_parameters_that_do_not_change_are_not_dropped_while_a_round_needs_them(new_floor) -> None:  # type: ignore[no-untyped-def]
     """Equal content is one blob: what one round no longer needs another one may."""
     floor = new_floor(rounds=6, optimizer={"name": "sgd", "lr": 1e-30})
@@ -183,6 +194,7 @@ def test_parameters_that_do_not_change_are_not_dropped_while_a_round_needs_them(
     assert tensors.unpack(floor.context.blobs.read(Digest(floor.final_parameters())))["n"] == 6
 
 
+@SQLITE
 def test_old_parameters_are_dropped_and_checkpoints_kept(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor(rounds=7, settings={"keep_parameters_every": 3})
     for _ in range(3):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from books import check_books
+from databases import SQLITE
 from market_auditor import SimAuditor, audits_of
 from market_floor import PRICE, Floor
 from market_scorer import Scorer
@@ -26,8 +27,6 @@ from gradmarket.requester.stages import audit, auditors
 from gradmarket.requester.store.tables import Reputation, Score
 
 NewFloor = Callable[..., Floor]
-SQLITE = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
-"""For rules that no database has a part in: the others run on both."""
 
 
 def scored(probability: float = 1.0, on_failure: str = "replay", **more: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Who answers nobody: every state has an exit, a strike where an answer was owed, and pay for nothing."""
 
 from books import check_books
+from databases import SQLITE
 from market_floor import PRICE
 from market_workers import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, SimWorker, scaled
 
@@ -29,6 +30,7 @@ def test_a_lease_that_lapses_costs_a_strike_and_its_place_goes_to_another(new_fl
     check_books(floor)
 
 
+@SQLITE
 def test_a_wave_does_not_wait_for_a_staller_once_siblings_committed(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor()
     staller, *honest = floor.worker(IDLE), floor.worker(), floor.worker()
@@ -39,6 +41,7 @@ def test_a_wave_does_not_wait_for_a_staller_once_siblings_committed(new_floor) -
     check_books(floor)
 
 
+@SQLITE
 def test_commit_and_stall_is_withheld_with_a_strike(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor()
     staller, *honest = floor.worker(COMMIT_AND_STALL), floor.worker(), floor.worker()
@@ -50,6 +53,7 @@ def test_commit_and_stall_is_withheld_with_a_strike(new_floor) -> None:  # type:
     check_books(floor)
 
 
+@SQLITE
 def test_two_that_commit_and_stall_do_not_crown_the_third(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor()
     cheater = floor.worker(NOISE)
@@ -61,6 +65,7 @@ def test_two_that_commit_and_stall_do_not_crown_the_third(new_floor) -> None:  #
     assert floor.events("split")[0]["more"] == 2
 
 
+@SQLITE
 def test_two_that_let_their_lease_lapse_do_not_crown_the_third(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor()
     cheater = floor.worker(NOISE)
@@ -79,6 +84,7 @@ def uploader(floor) -> SimWorker:  # type: ignore[no-untyped-def]
     return next(worker for worker in floor.workers if worker.address == address)
 
 
+@SQLITE
 def test_who_withholds_is_struck_and_the_next_agreeing_worker_is_asked(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor()
     workers = [floor.worker(WITHHOLDER) for _ in range(3)]
@@ -97,6 +103,7 @@ def test_who_withholds_is_struck_and_the_next_agreeing_worker_is_asked(new_floor
     check_books(floor)
 
 
+@SQLITE
 def test_when_all_withhold_the_task_is_offered_anew(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor()
     workers = [floor.worker(WITHHOLDER) for _ in range(3)]
@@ -123,6 +130,7 @@ def test_when_all_withhold_the_task_is_offered_anew(new_floor) -> None:  # type:
     check_books(floor)
 
 
+@SQLITE
 def test_a_decliner_gets_a_strike_and_no_second_try_at_the_attempt(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor()
     decliner, *_ = floor.worker(), floor.worker(), floor.worker()
@@ -140,6 +148,7 @@ def test_a_decliner_gets_a_strike_and_no_second_try_at_the_attempt(new_floor) ->
     assert floor.strikes(decliner) == 1
 
 
+@SQLITE
 def test_a_failed_runner_is_told_apart_from_declining(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor()
     failing, *_ = floor.worker(), floor.worker(), floor.worker()
@@ -148,6 +157,7 @@ def test_a_failed_runner_is_told_apart_from_declining(new_floor) -> None:  # typ
     assert floor.replica(failing).state == ReplicaState.ERROR
 
 
+@SQLITE
 def test_after_too_many_strikes_a_worker_is_drawn_no_more(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor(rounds=3, settings={"max_strikes": 2})
     staller, *_ = floor.worker(COMMIT_AND_STALL), floor.worker(), floor.worker(), floor.worker()
@@ -157,6 +167,7 @@ def test_after_too_many_strikes_a_worker_is_drawn_no_more(new_floor) -> None:  #
     assert len(floor.replicas(staller)) <= 2
 
 
+@SQLITE
 def test_a_suspended_worker_is_told_why_it_gets_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor(settings={"max_strikes": 1})
     decliner, *others = floor.worker(), floor.worker(), floor.worker()
@@ -168,6 +179,7 @@ def test_a_suspended_worker_is_told_why_it_gets_nothing(new_floor) -> None:  # t
     assert [floor.strikes(worker) for worker in others] == [0, 0]
 
 
+@SQLITE
 def test_when_all_who_could_try_have_let_it_lapse_the_task_is_offered_anew(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor()
     workers = [floor.worker(IDLE) for _ in range(3)]
@@ -182,6 +194,7 @@ def test_when_all_who_could_try_have_let_it_lapse_the_task_is_offered_anew(new_f
     check_books(floor)
 
 
+@SQLITE
 def test_a_split_that_nobody_is_left_to_decide_is_offered_anew(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor()
     workers = [floor.worker(scaled(float(factor))) for factor in (2, 3, 4)]

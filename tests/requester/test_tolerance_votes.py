@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from books import check_books
+from databases import SQLITE
 from market_auditor import SimAuditor, audits_of
 from market_floor import LAYOUT, PRICE, Floor
 from market_workers import NOISE, WITHHOLDER, Answer, Behaviour, SimWorker, filled, scaled
@@ -22,8 +23,6 @@ from gradmarket.market.wire import Reveal
 from gradmarket.requester.store.tables import Earned, Reputation
 
 NewFloor = Callable[..., Floor]
-SQLITE = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
-"""Nothing here but the first test asks the database for more than the others do."""
 CPU, GPU, TPU = "cpu", "gpu", "tpu"
 NEARBY = scaled(1 + 2e-7)
 """An honest machine of another class: its last bits are others."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from databases import SQLITE
 from market_auditor import SimAuditor
 from market_floor import Floor
 from market_workers import NOISE, SIGN_FLIP
@@ -19,8 +20,6 @@ NewFloor = Callable[..., Floor]
 Shown = dict[str, Any]
 NOTHING = "0x" + "00" * 32
 OTHER = "blake3:" + "0" * 64
-SQLITE = pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
-"""What is shown does not depend on the database."""
 
 
 def shown(floor: Floor, task: Task) -> Shown:
