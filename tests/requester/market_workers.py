@@ -147,6 +147,18 @@ class SimWorker:
         given_up: Sequence[GivenUp] = (),
         **others: Any,
     ) -> tuple[Refusal, ...]:
+        """A poll by itself."""
+        (told,) = exchange.hear(self.floor.context, [self.poll(commitments, reveals, given_up, **others)])
+        self.refusals.extend(told.refusals)
+        return told.refusals
+
+    def poll(
+        self,
+        commitments: Sequence[CommitmentMade] = (),
+        reveals: Sequence[Reveal] = (),
+        given_up: Sequence[GivenUp] = (),
+        **others: Any,
+    ) -> news.Poll:
         """A poll's request, over the wire's JSON."""
         open_now = sum(not lifecycle.over(held.state) for held in self.held.values())
         fields = {"capacity": max(0, self.capacity - open_now), "determinism_class": self.determinism_class} | others
@@ -157,11 +169,7 @@ class SimWorker:
             known={replica: held.state for replica, held in self.held.items()} | self.acknowledged,
             **fields,
         )
-        received = PollRequest.model_validate_json(self.request.model_dump_json())
-        (told,) = exchange.hear(self.floor.context, [news.Poll(self.address, received)])
-        refusals = told.refusals
-        self.refusals.extend(refusals)
-        return refusals
+        return news.Poll(self.address, PollRequest.model_validate_json(self.request.model_dump_json()))
 
     def hear(self) -> PollAnswer:
         """A poll's answer, checked as a worker checks it."""
