@@ -2,7 +2,8 @@
 
 Service and database are processes of their own, their CPU time read from the system. Workers are simulated here, with
 real signatures and one payload, so that nothing but the control plane is measured. `batch`: leases, commitments and
-reveals that share a request. The peer is Celery's no-op on Redis in the same run: worker and Redis, a task.
+reveals that share a request. `workers`: who works at the same time, for what comes at the same time shares a
+transaction. The peer is Celery's no-op on Redis in the same run: worker and Redis, a task.
 """
 
 import time
@@ -19,8 +20,10 @@ from benchmarks.rig.workers import Worker, work
 PREFIX = "task"
 PEER = "Celery no-op"
 SAMPLES = 5
-TASKS = 120
+TASKS = 160
 """In one sample."""
+CROWD = 16
+"""Workers, where as many as a market has are meant."""
 
 
 @dataclass(frozen=True)
@@ -28,21 +31,19 @@ class Case:
     name: str
     replicas: int
     batch: int
+    workers: int
     shared: bool
     limit: str
 
-    @property
-    def workers(self) -> int:
-        return 2 * self.replicas
-
 
 CASES = (
-    Case("r1", 1, 1, True, "<= 2"),
-    Case("r1x10", 1, 10, True, "<= 1"),
-    Case("r3", 3, 1, True, "<= 4"),
-    Case("r3x10", 3, 10, True, "<= 2"),
-    Case("sqlite.r1", 1, 1, False, ""),
-    Case("sqlite.r1x10", 1, 10, False, ""),
+    Case("r1", 1, 1, CROWD, True, "<= 2"),
+    Case("r1.few", 1, 1, 2, True, "<= 2"),
+    Case("r1x10", 1, 10, CROWD, True, "<= 1"),
+    Case("r3", 3, 1, CROWD, True, "<= 4"),
+    Case("r3x10", 3, 10, CROWD, True, "<= 2"),
+    Case("sqlite.r1", 1, 1, CROWD, False, ""),
+    Case("sqlite.r1x10", 1, 10, CROWD, False, ""),
 )
 
 
@@ -60,8 +61,9 @@ def _counted() -> Iterator[Figure]:
     """What a task asks of the database; the sweeps of the seconds that it takes are in it."""
     with service(shared=True, counted=True) as here:
         for batch, limits in ((1, ("<= 30", "<= 6")), (10, ("<= 10", "<= 1"))):
-            here.post(replication={"name": "fixed", "replicas": 1, "max_replicas": 1}, tasks_per_round=4 * TASKS)
-            crew = [Worker(here, batch) for _ in range(2)]
+            tasks = 3 * (TASKS + CROWD * batch)
+            here.post(replication={"name": "fixed", "replicas": 1, "max_replicas": 1}, tasks_per_round=tasks)
+            crew = [Worker(here, batch) for _ in range(CROWD)]
             work(crew, TASKS // 2)
             here.counts()
             done, counts = work(crew, TASKS), here.counts()
@@ -72,11 +74,11 @@ def _counted() -> Iterator[Figure]:
 
 def _measured(here: Service, case: Case, peer: noop.Cost) -> Iterator[Figure]:
     """Milliseconds of CPU a task, the median of the samples."""
-    tasks = TASKS * (SAMPLES + 2)
+    tasks = (TASKS + CROWD * case.batch) * (SAMPLES + 2)
     replication = {"name": "fixed", "replicas": case.replicas, "max_replicas": case.replicas}
     here.post(replication=replication, tasks_per_round=tasks)
     crew = [Worker(here, case.batch) for _ in range(case.workers)]
-    work(crew, TASKS * case.replicas // 2)
+    work(crew, TASKS * case.replicas)
     costs, rates = [], []
     for _ in range(SAMPLES):
         before, began = here.cpu_s(), time.perf_counter()
