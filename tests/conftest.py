@@ -22,6 +22,22 @@ settings.register_profile("tests", deadline=None, suppress_health_check=[HealthC
 settings.register_profile("deep", settings.get_profile("tests"), max_examples=1_000, stateful_step_count=100)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 
+HERE = Path(__file__).parent
+LONGEST = (
+    "e2e/test_crash.py",
+    "e2e/test_deployed.py",
+    "worker/test_worker_process.py",
+    "e2e/test_readme.py",
+    "attacks/test_attacks.py",
+    "e2e/test_demo.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files begin first: whoever has one left when all others are done is waited for."""
+    ranks = {HERE / name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
 
 def pytest_collection_finish() -> None:
     """What was imported stays: a collector that walks over it again and again takes a twentieth of all time."""
