@@ -10,6 +10,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from gradmarket.requester.edge.downloads import Downloads
 from gradmarket.requester.edge.uploads import Uploads
 
 
@@ -19,7 +20,7 @@ def patient(header_s: float, silence_s: float) -> type[H11Protocol]:
     return type("Patient", (PatientProtocol,), {"header_s": header_s, "silence_s": silence_s})
 
 
-class PatientProtocol(Uploads):
+class PatientProtocol(Uploads, Downloads):
     header_s = 10.0
     silence_s = 30.0
 

@@ -1,4 +1,4 @@
-"""Long bodies arrive as they were sent, however they are cut; and the connection goes on as HTTP says."""
+"""Long bodies arrive as they were sent, however they are cut, either way; and the connection goes on as HTTP says."""
 
 import random
 import socket
@@ -12,6 +12,7 @@ from api_service import Service
 from blake3 import blake3
 
 from gradmarket.requester.api.streams import BLOCK
+from gradmarket.requester.edge.downloads import PIECE
 from gradmarket.requester.edge.uploads import AHEAD, LONG
 
 HEALTH = b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -119,3 +120,28 @@ def test_chunks_count_whatever_length_is_declared_beside_them(service: Service) 
             plain = head(service, digest, 0).replace(b"Content-Length: 0\r\n", declared.encode())
             connection.sendall(plain[:-2] + b"Transfer-Encoding: chunked\r\n\r\n" + chunked + HEALTH)
             assert statuses(connection, 2) == ["201", "200"]
+
+
+@pytest.mark.parametrize("length", [0, 1, PIECE - 1, PIECE, 3 * PIECE + 17, 24 * PIECE])
+def test_a_file_goes_out_whole_and_the_connection_goes_on(service: Service, length: int) -> None:
+    data, digest = made(length)
+    assert service.requester.put(f"/v1/blobs/{digest}", content=data).status_code == 201
+    ask = f"GET /v1/blobs/{digest} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.token}\r\n\r\n".encode()
+    with connected(service) as connection, connection.makefile("rb") as heard:
+        connection.sendall(ask + HEALTH + ask)
+        for expected in (data, None, data):
+            assert heard.readline() == b"HTTP/1.1 200 OK\r\n"
+            headers = dict(line.strip().lower().split(b": ") for line in iter(heard.readline, b"\r\n"))
+            body = heard.read(int(headers[b"content-length"]))
+            assert expected is None or body == expected
+
+
+def test_who_hangs_up_in_the_middle_of_a_file_disturbs_nobody(service: Service) -> None:
+    data, digest = made(24 * PIECE)
+    service.context.blobs.put(data)
+    ask = f"GET /v1/blobs/{digest} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.token}\r\n\r\n".encode()
+    for _ in range(3):
+        with connected(service) as connection:
+            connection.sendall(ask)
+            assert connection.recv(65536)
+    assert service.requester.get(f"/v1/blobs/{digest}").content == data
