@@ -1,60 +1,89 @@
-"""Idle workers: what long polls cost while nothing happens."""
+"""Idle workers: what their long polls cost while nothing happens."""
 
 import asyncio
 import json
+import random
 import resource
 import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+import httpx
+
 from benchmarks.figure import Figure
 from benchmarks.rig.service import Service, service
-from benchmarks.rig.workers import Worker
+from gradmarket.market.terms import Address
+from gradmarket.market.wire import MAX_WAIT_S
+from gradmarket.requester.api.auth import WORKER
+from gradmarket.requester.store import identities
+from gradmarket.requester.store.session import begin, connect, sessions_of
 
 PREFIX = "poll"
 MOST = 10_000
 SPARE = 500
 """Descriptors that a process needs besides its polls."""
-WAIT_S, WATCHED_S = 30, 20
+WATCHED_S = 60
+"""Four times as long as it takes to say of everybody that he is there."""
+IN_AT_ONCE = 50
 
 
 def measure() -> Iterator[Figure]:
     count = min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE)
-    with service(shared=False, GRADMARKET_TOKEN_BURST=str(10 * MOST), GRADMARKET_WALLET_BURST=str(10 * MOST)) as here:
-        share, peak = asyncio.run(_watched(here, count))
-    note = f"{count} polls of one worker's token, {WAIT_S} s each, watched for {WATCHED_S} s between two of them"
-    yield Figure("poll.idle_10k_cpu", share, "% of a core", target="<= 5", note=note)
+    with service(shared=False) as here:
+        share, peak, asked = asyncio.run(_watched(here, _tokens(here, count)))
+    note = (
+        f"{count} workers that ask for work, {MAX_WAIT_S:.0f} s a poll, begun at any time: {asked} of them asked anew "
+    )
+    yield Figure("poll.idle_10k_cpu", share, "% of a core", target="<= 5", note=f"{note}in the {WATCHED_S} s watched")
     yield Figure("poll.idle_10k_memory", peak / 1e9, "GB", target="<= 1", note=f"resident, {count} polls")
 
 
-async def _watched(here: Service, count: int) -> tuple[float, float]:
-    request = _request(here)
-    polls = [asyncio.create_task(_poll(here, request)) for _ in range(count)]
-    before = -1.0
-    while here.cpu_s() - before > 0.1:  # all of them are in
-        before = here.cpu_s()
-        await asyncio.sleep(1.0)
-    began, spent = time.perf_counter(), here.cpu_s()
+def _tokens(here: Service, count: int) -> list[str]:
+    """Of as many workers, signed in past the door: 10,000 signatures would take minutes."""
+    database, now = connect(here.address), time.time()
+    with begin(sessions_of(database)) as session:
+        addresses = [Address(f"0x{number:040x}") for number in range(1, count + 1)]
+        for address in addresses:
+            identities.sign_in(session, address, address, "", now)
+        tokens = [identities.issue(session, WORKER, address, now + 86_400) for address in addresses]
+    database.dispose()
+    return tokens
+
+
+async def _watched(here: Service, tokens: list[str]) -> tuple[float, float, int]:
+    """The share of a core, the resident bytes, and how many polls began in the time watched."""
+    asked, door = [0], asyncio.Semaphore(IN_AT_ONCE)
+    polls = [asyncio.create_task(_poll(here, token, asked, door)) for token in tokens]
+    while not await asyncio.to_thread(_all_wait, here, len(tokens)):
+        await asyncio.sleep(5.0)
+    began, spent, before = time.perf_counter(), here.cpu_s(), asked[0]
     await asyncio.sleep(WATCHED_S)
     share = 100 * (here.cpu_s() - spent) / (time.perf_counter() - began)
-    memory = float(here.process.memory_info().rss)
+    found = share, float(here.process.memory_info().rss), asked[0] - before
     for poll in polls:
         poll.cancel()
     await asyncio.gather(*polls, return_exceptions=True)
-    return share, memory
+    return found
 
 
-def _request(here: Service) -> bytes:
-    token = Worker(here).token
-    body = json.dumps({"determinism_class": "bench", "wait_s": WAIT_S})
-    head = f"POST /v1/work/poll HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {token}\r\n"
-    return f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+def _all_wait(here: Service, count: int) -> bool:
+    return f"gradmarket_long_polls_open {float(count)}" in httpx.get(f"{here.url}/metrics", timeout=60).text
 
 
-async def _poll(here: Service, request: bytes) -> None:
-    place = urlsplit(here.url)
-    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+async def _poll(here: Service, token: str, asked: list[int], door: asyncio.Semaphore) -> None:
+    """The first wait is cut where this worker's stands when the watching begins."""
+    place, wait_s = urlsplit(here.url), random.uniform(0, MAX_WAIT_S)
+    async with door:
+        reader, writer = await asyncio.open_connection(place.hostname, place.port)
+        writer.write(_request(token, wait_s))
     while True:
-        writer.write(request)
         await reader.readuntil(b"\r\n\r\n")
         await reader.readuntil(b"}")
+        asked[0] += 1
+        writer.write(_request(token, MAX_WAIT_S))
+
+
+def _request(token: str, wait_s: float) -> bytes:
+    body = json.dumps({"determinism_class": "bench", "capacity": 1, "wait_s": wait_s})
+    head = f"POST /v1/work/poll HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {token}\r\n"
+    return f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()

@@ -45,7 +45,7 @@ class Parked:
                 self._polls[worker] -= 1
                 if not self._polls[worker]:
                     del self._polls[worker]
-        if wait.gone:
+        if wait.gone and not bell.closing:
             await self._gone.ask(worker)
 
     async def keep(self) -> None:
