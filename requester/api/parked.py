@@ -35,7 +35,7 @@ class Parked:
     async def waiting(self, worker: Address, request: Request) -> AsyncIterator["Wait"]:
         """For a request whose body was read. Whose client goes away meanwhile asks no more, unless it came again."""
         bell = self._context.bell
-        with bell.listen_async([worker_topic(worker)]) as rung, bell.listen_async([ended_topic(worker)]) as ended:
+        with bell.listen_async([worker_topic(worker)]) as rung, bell.listen_async([ended_topic(worker)], rung) as ended:
             wait = Wait(request, rung, ended)
             self._polls[worker] += 1
             try:

@@ -61,14 +61,19 @@ class Bell:
             yield rung
 
     @contextmanager
-    def listen_async(self, topics: Iterable[str]) -> Iterator[asyncio.Event]:
-        """For a coroutine, likewise."""
+    def listen_async(self, topics: Iterable[str], also: asyncio.Event | None = None) -> Iterator[asyncio.Event]:
+        """For a coroutine, likewise; who waits for `also` is woken too, and then finds the event set."""
         rung = asyncio.Event()
         loop = asyncio.get_running_loop()
 
+        def hear() -> None:
+            rung.set()
+            if also is not None:
+                also.set()
+
         def wake() -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(rung.set)
+                loop.call_soon_threadsafe(hear)
 
         with self._listening(topics, wake):
             yield rung
