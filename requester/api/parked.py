@@ -87,10 +87,11 @@ class Wait:
         """Whether a job in which the worker has an account has ended since: its vouchers want to be looked after."""
         return self._ended.is_set()
 
-    async def news(self, seconds: float) -> None:
-        """Until there may be some, at most so long."""
-        await rung_within(self._rung, seconds)
+    async def news(self, seconds: float) -> bool:
+        """Until there may be some, at most so long; whether there may."""
+        rung = await rung_within(self._rung, seconds)
         self._rung.clear()
+        return rung
 
     def close(self) -> None:
         self._leaving.cancel()

@@ -41,10 +41,11 @@ async def poll(context: Here, crowd: AllHere, request: Request, worker: Worker, 
                 left = end - context.clock()
                 if left <= 0 or wait.ended:
                     return await run_in_threadpool(news.last_answer, context, asked)
-                await wait.news(left)
+                rung = await wait.news(left)
                 if wait.gone or context.bell.closing:  # thousands at a time: nothing is looked up for them
                     break
-                told = await crowd.answer.ask(asked)
+                if rung:
+                    told = await crowd.answer.ask(asked)
     return told
 
 
