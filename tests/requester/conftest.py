@@ -25,3 +25,15 @@ def new_floor(ledger: Ledger, new_database: NewDatabase) -> Iterator[NewFloor]:
             return floor
 
         yield make
+
+
+@pytest.fixture
+def leased(new_floor) -> Floor:  # type: ignore[no-untyped-def]
+    """Three workers hold a lease on the only task."""
+    floor: Floor = new_floor()
+    for _ in range(3):
+        floor.worker()
+    floor.gather()
+    for worker in floor.workers:
+        worker.computed(worker.newest())
+    return floor

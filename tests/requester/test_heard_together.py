@@ -18,18 +18,6 @@ from gradmarket.requester.store.tables import Earned, Wave
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 
 
-@pytest.fixture
-def leased(new_floor) -> Floor:  # type: ignore[no-untyped-def]
-    """Three workers hold a lease on the only task."""
-    floor: Floor = new_floor()
-    for _ in range(3):
-        floor.worker()
-    floor.gather()
-    for worker in floor.workers:
-        worker.computed(worker.newest())
-    return floor
-
-
 def commit_together(floor: Floor) -> None:
     told = exchange.hear(floor.context, [worker.poll(worker.commitments()) for worker in floor.workers])
     assert [answer.refusals for answer in told] == [(), (), ()]

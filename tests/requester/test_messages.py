@@ -21,18 +21,6 @@ ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
 
 @pytest.fixture
-def leased(new_floor) -> Floor:  # type: ignore[no-untyped-def]
-    """Three workers hold a lease on the only task."""
-    floor: Floor = new_floor()
-    for _ in range(3):
-        floor.worker()
-    floor.gather()
-    for worker in floor.workers:
-        worker.computed(worker.newest())
-    return floor
-
-
-@pytest.fixture
 def uploading(leased: Floor) -> Floor:
     """All three have agreed and one is asked for the payload."""
     leased.commit()
