@@ -107,10 +107,7 @@ class Worker:
             return 0
         told = self.poll(commitments=tuple(map(self._commitment, leases.values())))
         self._known = dict.fromkeys(leases, ReplicaState.COMMITTED)
-        opened = {wave.replica for wave in told.waves}
-        while len(opened) < len(leases):
-            opened |= {wave.replica for wave in self.poll().waves}
-        told = self.poll(reveals=tuple(map(self._reveal, leases.values())))
+        revealed: set[ReplicaId] = set()
         over: set[ReplicaId] = set()
         while len(over) < len(leases):
             for verdict in told.verdicts:
@@ -120,8 +117,10 @@ class Worker:
             for wanted in (wanted.replica for wanted in told.uploads if wanted.replica in leases):
                 self._known[wanted] = self._upload(leases[wanted])
                 over.add(wanted)
+            opened = {wave.replica for wave in told.waves} - revealed
+            revealed |= opened
             if len(over) < len(leases):
-                told = self.poll()
+                told = self.poll(reveals=tuple(self._reveal(leases[replica]) for replica in opened))
         self.done += len(leases)
         return len(leases)
 
