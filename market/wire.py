@@ -17,6 +17,8 @@ from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, Rep
 
 MAX_WAIT_S: Final = 600.0
 """Of a poll: who waits idle has little to say."""
+KEPT_ALIVE: Final = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
+"""Socket options of both ends (seconds; a count): a silent connection stays open in NATs, and its end shows in 40 s."""
 NO_ROOT: Final = Hash(bytes(32))
 
 

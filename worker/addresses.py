@@ -9,20 +9,20 @@ from urllib.parse import urljoin
 
 import httpx
 
+from gradmarket.market.wire import KEPT_ALIVE
 from gradmarket.worker.problems import DownloadFailed, DownloadRefused
 
 PORTS: Final = {"http": 80, "https": 443}
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 
-KEPT_ALIVE: Final = [
+SOCKET_OPTIONS: Final = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     *(
-        (socket.IPPROTO_TCP, getattr(socket, name), seconds)
-        for name, seconds in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4))
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in KEPT_ALIVE.items()
         if hasattr(socket, name)
     ),
 ]
-"""A connection over which nothing is said for minutes stays open in every NAT, and its end is noticed in 40 s."""
 Resolve = Callable[[str, int], list[str]]
 """All IP addresses of a host."""
 
@@ -51,7 +51,7 @@ class PublicOnly(httpx.HTTPTransport):
     """Requests go to public addresses alone, looked up and judged anew for each: for markets that nobody named."""
 
     def __init__(self, look_up: Resolve = resolve) -> None:
-        super().__init__(socket_options=KEPT_ALIVE)
+        super().__init__(socket_options=SOCKET_OPTIONS)
         self._look_up = look_up
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:

@@ -15,7 +15,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.terms import JobId, JobState, ReplicaId
 from gradmarket.market.wire import MAX_WAIT_S, ChainFacts, PollAnswer, PollRequest, Session, SignInNonce, UploadAnswer
-from gradmarket.worker.addresses import KEPT_ALIVE, PublicOnly
+from gradmarket.worker.addresses import SOCKET_OPTIONS, PublicOnly
 from gradmarket.worker.problems import Problem, Unreachable, problem
 from gradmarket.worker.published import Evidence, Judged, Payment
 from gradmarket.worker.report import Journal
@@ -87,7 +87,7 @@ class Market:
         self._session: Session | None = None
         self._short_until = -math.inf
         self._longest_wait = MAX_WAIT_S
-        own = httpx.HTTPTransport(trust_env=False, socket_options=KEPT_ALIVE)
+        own = httpx.HTTPTransport(trust_env=False, socket_options=SOCKET_OPTIONS)
         transport = PublicOnly() if public_only else own
         self._http = httpx.Client(
             base_url=origin, timeout=_timeout(0.0), follow_redirects=False, trust_env=False, transport=transport

@@ -74,13 +74,13 @@ class Wait:
     """Of one poll."""
 
     def __init__(self, request: Request, rung: asyncio.Event, ended: asyncio.Event) -> None:
-        self._rung, self._ended = rung, ended
-        self._leaving = asyncio.create_task(_until_gone(request, rung))
+        self._request, self._rung, self._ended = request, rung, ended
+        self._leaving: asyncio.Task[None] | None = None
 
     @property
     def gone(self) -> bool:
         """Whether nobody waits for the answer any more."""
-        return self._leaving.done() and not self._leaving.cancelled()
+        return self._leaving is not None and self._leaving.done() and not self._leaving.cancelled()
 
     @property
     def ended(self) -> bool:
@@ -89,12 +89,15 @@ class Wait:
 
     async def news(self, seconds: float) -> bool:
         """Until there may be some, at most so long; whether there may."""
+        if self._leaving is None:  # most polls are answered at once
+            self._leaving = asyncio.create_task(_until_gone(self._request, self._rung))
         rung = await rung_within(self._rung, seconds)
         self._rung.clear()
         return rung
 
     def close(self) -> None:
-        self._leaving.cancel()
+        if self._leaving is not None:
+            self._leaving.cancel()
 
 
 async def _until_gone(request: Request, rung: asyncio.Event) -> None:

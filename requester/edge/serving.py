@@ -5,22 +5,13 @@ import socket
 import uvicorn
 from fastapi import FastAPI
 
+from gradmarket.market.wire import KEPT_ALIVE
 from gradmarket.requester.edge.patience import patient
 from gradmarket.requester.settings import Settings
 
 MAX_HEADER_BYTES = 16 * 1024
 KEEP_ALIVE_S = 8
 """More than clients keep an idle connection (httpx 5 s): who closes first must not be who is just being asked."""
-
-KEPT_ALIVE = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    *(
-        (socket.IPPROTO_TCP, getattr(socket, name), value)
-        for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4))
-        if hasattr(socket, name)
-    ),
-)
-"""Asked after 20 s of silence, gone 20 s later; connections inherit it."""
 
 
 def listener(host: str, port: int) -> socket.socket:
@@ -33,8 +24,10 @@ def listener(host: str, port: int) -> socket.socket:
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        for level, option, value in KEPT_ALIVE:
-            made.setsockopt(level, option, value)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEPT_ALIVE.items():
+            if hasattr(socket, name):
+                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         made.bind((host, port))
     except OSError:
         made.close()

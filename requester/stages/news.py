@@ -27,7 +27,7 @@ from gradmarket.requester.store import progress
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Wave
 
-Held = Sequence[tuple[Replica, Task]]
+Held = list[tuple[Replica, Task]]
 """What a worker has not yet heard the end of."""
 
 
@@ -52,10 +52,10 @@ _UNHEARD: Final = (
 
 
 def held(session: Session, workers: Collection[Address]) -> defaultdict[Address, Held]:
-    found: defaultdict[Address, list[tuple[Replica, Task]]] = defaultdict(list)
+    found: defaultdict[Address, Held] = defaultdict(list)
     for replica, task in session.execute(_UNHEARD, {"workers": list(workers)}):
         found[Address(replica.worker)].append((replica, task))
-    return found  # type: ignore[return-value]
+    return found
 
 
 def answers(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:

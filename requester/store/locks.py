@@ -69,13 +69,12 @@ def locked_tasks(session: Session, tasks: Select[Task]) -> Sequence[Task]:
 
 def locked_workers(session: Session, addresses: Iterable[str]) -> Sequence[Worker]:
     """Several workers as they are now."""
-    return session.scalars(_named_workers(), {"workers": list(addresses)}).all()
+    return session.scalars(_WORKERS, {"workers": addresses}).all()
 
 
-@cache
-def _named_workers() -> Select[Worker]:
-    wanted = select(Worker).where(among(Worker.address, "workers")).order_by(Worker.address)
-    return _fresh(wanted.with_for_update(key_share=True))
+_WORKERS: Final = _fresh(
+    select(Worker).where(among(Worker.address, "workers")).order_by(Worker.address).with_for_update(key_share=True)
+)
 
 
 class _Held:
