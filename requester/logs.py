@@ -46,7 +46,7 @@ def configure(as_json: bool, level: str = "WARNING", to: TextIO | None = None) -
     structlog.configure(
         processors=[*shared, *rendered],
         wrapper_class=structlog.make_filtering_bound_logger(least),
-        logger_factory=structlog.PrintLoggerFactory(stream),
+        logger_factory=structlog.WriteLoggerFactory(stream),  # a line and its end at once: other threads write too
     )
     handler = logging.StreamHandler(stream)
     handler.setFormatter(

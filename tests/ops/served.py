@@ -33,8 +33,9 @@ class Served:
         return httpx.get(f"{self.url}/v1/ready", timeout=60)
 
     def lines(self) -> list[dict[str, Any]]:
-        """What it logged as JSON."""
-        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        """What it logged as JSON, but for a line it is still writing."""
+        whole = self.log.read_text().rpartition("\n")[0]
+        return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
     def said(self, event: str, **fields: object) -> list[dict[str, Any]]:
         wanted = {"event": event, **fields}

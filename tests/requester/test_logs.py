@@ -1,0 +1,43 @@
+"""Lines of many threads and libraries end up in one stream, each whole."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from gradmarket.requester import logs
+
+
+class Written(io.StringIO):
+    """A stream that remembers what each call gave it; between two calls another thread may write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.writes.append(text)
+        return super().write(text)
+
+
+@pytest.fixture
+def written() -> Iterator[Written]:
+    root, before = logging.getLogger(), structlog.get_config()
+    handlers, level = root.handlers[:], root.level
+    stream = Written()
+    root.handlers.clear()  # `configure` closes those it finds
+    logs.configure(as_json=True, level="INFO", to=stream)
+    yield stream
+    structlog.configure(**before)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_a_line_is_one_write_whoever_writes_it(written: Written) -> None:
+    structlog.get_logger("gradmarket.test").info("ours", replica="0123456789abcdef-0-1-2-3-ff")
+    logging.getLogger("a.library").info("theirs")
+    assert [json.loads(line)["event"] for line in written.writes] == ["ours", "theirs"]
+    assert all(line.endswith("\n") and line.count("\n") == 1 for line in written.writes)
