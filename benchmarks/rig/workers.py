@@ -101,7 +101,14 @@ class Worker:
 
     def batch(self, wait_s: float = 20.0) -> int:
         """As many tasks as it is given at once, from leases to vouchers; how many that were."""
-        leases = {lease.replica: lease for lease in self.poll(capacity=self._batch, wait_s=wait_s).leases}
+        return self._bring(self.poll(capacity=self._batch, wait_s=wait_s).leases)
+
+    def finish(self) -> None:
+        """Asks no more; what was leased to it just before is brought, for others wait for it."""
+        self._bring(self.poll(wait_s=0.0).leases)
+
+    def _bring(self, leased: Iterable[wire.Lease]) -> int:
+        leases = {lease.replica: lease for lease in leased}
         self._known = dict.fromkeys(leases, ReplicaState.LEASED)
         if not leases:
             return 0
@@ -170,6 +177,7 @@ def work_until(workers: Iterable[Worker], enough: Callable[[], bool]) -> None:
         try:
             while not failed and not enough():
                 worker.batch(wait_s=1.0)
+            worker.finish()
         except BaseException as error:
             failed.append(error)
             raise
