@@ -18,7 +18,8 @@ def square_sums(vector: Vector) -> Iterator[float]:
     squares = np.empty(CHUNK)
     for part in chunks(vector.size):
         count = part.stop - part.start
-        np.copyto(squares[:count], vector[part])
+        with np.errstate(invalid="ignore"):  # a signalling NaN, which becomes a quiet one
+            np.copyto(squares[:count], vector[part])
         squares[count:] = 0.0
         np.multiply(squares, squares, out=squares)
         half = CHUNK // 2

@@ -1,8 +1,9 @@
 """Bodies of bounded size, in bounded time, before anybody is asked who he is."""
 
 import asyncio
+from contextlib import suppress
 
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gradmarket.requester.api import problems
@@ -22,27 +23,23 @@ class BodyLimit:
         if scope["type"] != "http" or scope["path"].startswith(STREAMED):
             await self._app(scope, receive, send)
             return
-        declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if declared.isdigit() and int(declared) > self._limit:
-            await self._too_large()(scope, receive, send)
-            return
-        body = _Body(receive, send, self._limit, self._seconds)
-        await self._app(scope, body.receive, body.send)
+        body = _Body(scope, receive, send, self._limit, self._seconds)
+        if not body.too_large:
+            await self._app(scope, body.receive, body.send)
         if body.too_large:
-            await self._too_large()(scope, receive, send)
+            detail = f"a body has at most {self._limit} bytes here"
+            await body.refuse(problems.response(413, detail, {"Connection": "close"}))
         elif body.too_slow:
             detail = f"the body did not come within {self._seconds:.0f} s"
             await problems.response(408, detail, {"Connection": "close"})(scope, receive, send)
-
-    def _too_large(self) -> JSONResponse:
-        detail = f"a body has at most {self._limit} bytes here"
-        return problems.response(413, detail, {"Connection": "close"})
 
 
 class _Body:
     """Counts what comes; past a limit the application hears a disconnect, and its answer gives way to ours."""
 
-    def __init__(self, receive: Receive, send: Send, limit: int, seconds: float) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limit: int, seconds: float) -> None:
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        self._scope = scope
         self._receive = receive
         self._send = send
         self._limit = limit
@@ -50,10 +47,7 @@ class _Body:
         self._length = 0
         self._complete = False
         self.too_slow = False
-
-    @property
-    def too_large(self) -> bool:
-        return self._length > self._limit
+        self.too_large = declared.isdigit() and int(declared) > limit
 
     async def receive(self) -> Message:
         if self._complete:
@@ -66,8 +60,24 @@ class _Body:
             return {"type": "http.disconnect"}
         self._length += len(message.get("body", b""))
         self._complete = not message.get("more_body", False)
+        self.too_large = self._length > self._limit
         return {"type": "http.disconnect"} if self.too_large else message
 
     async def send(self, message: Message) -> None:
         if not (self.too_large or self.too_slow):
             await self._send(message)
+
+    async def refuse(self, answer: Response) -> None:
+        """Answers, and takes what still comes of the body, in its time, before the connection is closed.
+
+        What comes to a closed connection resets it, and with that the client loses the answer (RFC 9112, 9.6).
+        """
+        await answer(self._scope, self._receive, self._send_open)
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._until):
+                while not self._complete:
+                    self._complete = not (await self._receive()).get("more_body", False)
+        await self._send({"type": "http.response.body"})
+
+    async def _send_open(self, message: Message) -> None:
+        await self._send({**message, "more_body": True} if message["type"] == "http.response.body" else message)

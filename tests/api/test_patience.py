@@ -145,6 +145,28 @@ def test_a_body_over_the_limit_is_refused_before_anybody_is_asked_for_a_token(ha
     assert hasty.anyone.post(path, content=b" " * (2 << 20)).status_code == 413
 
 
+@pytest.mark.parametrize("declared", [True, False])
+def test_who_is_refused_for_its_length_can_send_all_of_it_and_then_read_why(service: Service, declared: bool) -> None:
+    """Most clients read no answer before they have sent everything."""
+    pieces = [b" " * (128 << 10)] * 16
+    length = f"Content-Length: {sum(map(len, pieces))}" if declared else "Transfer-Encoding: chunked"
+    with connected(service) as made:
+        made.sendall(f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\n{length}\r\n\r\n".encode())
+        for piece in pieces:
+            made.sendall(piece if declared else b"%x\r\n%s\r\n" % (len(piece), piece))
+            time.sleep(0.03)
+        made.sendall(b"" if declared else b"0\r\n\r\n")
+        heard = to_the_end(made)
+    assert b" 413 " in heard.splitlines()[0]
+    assert b"a body has at most" in heard
+
+
+def test_who_is_refused_for_its_length_and_sends_on_is_let_go(hasty: Service) -> None:
+    with connected(hasty) as made:
+        heard = drip(made, b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n{", b" ")
+        assert b" 413 " in heard.splitlines()[0]
+
+
 def test_slow_clients_keep_nobody_waiting(hasty: Service) -> None:
     """Two hundred connections that drip; an honest request is answered among them."""
     with connected(hasty):

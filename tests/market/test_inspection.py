@@ -19,6 +19,8 @@ from gradmarket.market.gradient.norm import norm, square_sums
 from gradmarket.market.gradient.payload import Entry, Layout, decode, encode
 
 FP32 = codec("fp32")
+SIGNALLING = np.uint32(0x7F800001).view(np.float32)
+"""A NaN that raises the processor's invalid flag wherever it is computed with."""
 LAYOUT = Layout((LOSS, Entry("a", (5, 4), "gradient"), Entry("b", (7,), "gradient"), Entry("mean", (6,), "buffer")))
 
 
@@ -67,7 +69,7 @@ def test_shards_may_come_in_any_order(layout: Layout, seed: int, random: object)
 
 
 @pytest.mark.parametrize("name", ["loss", "a", "b", "mean"])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.nan, SIGNALLING, np.inf, -np.inf])
 def test_nothing_that_is_not_finite_is_usable(name: str, value: float) -> None:
     found = verdict(with_element(name, value), 1e9)
     assert isinstance(found, Diverged)
