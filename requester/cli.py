@@ -1,5 +1,6 @@
 """`gradmarket serve`: the service, on embedded defaults in one process; with stages=celery, the doors alone."""
 
+import gc
 import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -38,6 +39,7 @@ def serve(
         with wired(settings, url, relay) as context:
             app = create_app(context, lambda: _stages(context))
             _announce(settings, url, context)
+            gc.freeze()
             Server(config(app, settings), context.bell).run([door])
 
 
