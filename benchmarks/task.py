@@ -1,9 +1,10 @@
 """What a whole task costs the service in CPU: lease, commit, reveal, verdict, upload, accepted, earned, voucher.
 
 Service and database are processes of their own, their CPU time read from the system. Workers are simulated here, with
-real signatures and one payload, so that nothing but the control plane is measured. `batch`: leases, commitments and
-reveals that share a request. `workers`: who works at the same time, for what comes at the same time shares a
-transaction. The peer is Celery's no-op on Redis in the same run: worker and Redis, a task.
+real signatures and one payload, so that nothing but the control plane is measured. `leases`: what a worker has in
+flight, so that leases, commitments and reveals share a request; `ahead`: it asks for more of them meanwhile. `workers`:
+who works at the same time, for what comes at the same time shares a transaction. The peer is Celery's no-op on Redis in
+the same run: worker and Redis, a task.
 """
 
 import time
@@ -30,15 +31,17 @@ CROWD = 16
 class Case:
     name: str
     replicas: int
-    batch: int
+    leases: int
     workers: int
     shared: bool
     limit: str
+    ahead: bool = False
 
 
 CASES = (
     Case("r1", 1, 1, CROWD, True, "<= 2"),
     Case("r1.few", 1, 1, 2, True, "<= 2"),
+    Case("r1.ahead", 1, 4, CROWD, True, "<= 2", ahead=True),
     Case("r1x10", 1, 10, CROWD, True, "<= 1"),
     Case("r3", 3, 1, CROWD, True, "<= 4"),
     Case("r3x10", 3, 10, CROWD, True, "<= 2"),
@@ -59,24 +62,24 @@ def measure() -> Iterator[Figure]:
 def _counted() -> Iterator[Figure]:
     """What a task asks of the database; the sweeps of the seconds that it takes are in it."""
     with service(shared=True, counted=True) as here:
-        for batch, limits in ((1, ("<= 30", "<= 6")), (10, ("<= 10", "<= 1"))):
-            tasks = 3 * (TASKS + CROWD * batch)
+        for leases, limits in ((1, ("<= 30", "<= 6")), (10, ("<= 10", "<= 1"))):
+            tasks = 3 * (TASKS + CROWD * leases)
             here.post(replication={"name": "fixed", "replicas": 1, "max_replicas": 1}, tasks_per_round=tasks)
-            crew = [Worker(here, batch) for _ in range(CROWD)]
+            crew = [Worker(here, leases) for _ in range(CROWD)]
             work(crew, TASKS // 2)
             here.counts()
             done, counts = work(crew, TASKS), here.counts()
             for (kind, found), limit in zip(sorted(counts.items()), limits, strict=True):
                 most = ", ".join(f"{name} {count / done:.1f}" for name, count in Counter(found).most_common(5))
-                yield Figure(f"task.{kind}.r1x{batch}", sum(found.values()) / done, "a task", target=limit, note=most)
+                yield Figure(f"task.{kind}.r1x{leases}", sum(found.values()) / done, "a task", target=limit, note=most)
 
 
 def _measured(here: Service, case: Case, peer: noop.Cost) -> Iterator[Figure]:
     """Milliseconds of CPU a task, the median of the samples."""
-    tasks = (TASKS + CROWD * case.batch) * (SAMPLES + 2)
+    tasks = (TASKS + CROWD * case.leases) * (SAMPLES + 2)
     replication = {"name": "fixed", "replicas": case.replicas, "max_replicas": case.replicas}
     here.post(replication=replication, tasks_per_round=tasks)
-    crew = [Worker(here, case.batch) for _ in range(case.workers)]
+    crew = [Worker(here, case.leases, ahead=case.ahead) for _ in range(case.workers)]
     work(crew, TASKS * case.replicas)
     costs, rates = [], []
     for _ in range(SAMPLES):

@@ -38,9 +38,15 @@ class Refused(RuntimeError):
 
 
 class Worker:
-    """Takes up to `batch` leases at a time and brings them to their end together."""
+    """Has up to `leases` replicas in flight.
 
-    def __init__(self, service: Service, batch: int = 1, payload: bytes = payload_of(*HIDDEN)) -> None:
+    `ahead`: asks for further ones while the others are judged, as `gradmarket worker` does; else only when all are
+    over, so that what it says of them shares requests.
+    """
+
+    def __init__(
+        self, service: Service, leases: int = 1, payload: bytes = payload_of(*HIDDEN), ahead: bool = False
+    ) -> None:
         self.answer_with(payload)
         self.uploads: list[float] = []
         """Seconds that each took."""
@@ -49,7 +55,8 @@ class Worker:
         self._account = Account.create()
         self._key = PrivateKey(bytes(self._account.key))
         self._domain = service.domain
-        self._batch = batch
+        self._leases = leases
+        self._ahead = ahead
         place = urlsplit(service.url)
         self._http = HTTPConnection(str(place.hostname), place.port, timeout=120)
         self._headers = {"Content-Type": "application/json"}
@@ -57,7 +64,11 @@ class Worker:
         self._headers["Authorization"] = f"Bearer {self.token}"
         self._address = signing.address_of(self._key)
         self._salt = Hash(os.urandom(32))
+        self._open: dict[ReplicaId, wire.Lease] = {}
         self._known: dict[ReplicaId, ReplicaState] = {}
+        """Of what is open, and of what has ended since the last poll."""
+        self._waves: set[ReplicaId] = set()
+        """Opened, and not revealed to."""
         self.done = 0
 
     def answer_with(self, payload: bytes) -> None:
@@ -99,37 +110,51 @@ class Worker:
             self.ask("POST", "/v1/work/poll", request.model_dump_json().encode())
         )
 
-    def batch(self, wait_s: float = 20.0) -> int:
-        """As many tasks as it is given at once, from leases to vouchers; how many that were."""
-        return self._bring(self.poll(capacity=self._batch, wait_s=wait_s).leases)
+    def batch(self) -> None:
+        """As many tasks as it is given at once, from leases to vouchers."""
+        self.turn()
+        while self._open:
+            self.turn(asks=False)
 
     def finish(self) -> None:
-        """Asks no more; what was leased to it just before is brought, for others wait for it."""
-        self._bring(self.poll(wait_s=0.0).leases)
+        """Asks no more; what was leased to it just before is brought too, for others wait for it."""
+        self.turn(wait_s=0.0, asks=False)
+        while self._open:
+            self.turn(asks=False)
 
-    def _bring(self, leased: Iterable[wire.Lease]) -> int:
-        leases = {lease.replica: lease for lease in leased}
-        self._known = dict.fromkeys(leases, ReplicaState.LEASED)
-        if not leases:
-            return 0
-        told = self.poll(commitments=tuple(map(self._commitment, leases.values())))
-        self._known = dict.fromkeys(leases, ReplicaState.COMMITTED)
-        revealed: set[ReplicaId] = set()
-        over: set[ReplicaId] = set()
-        while len(over) < len(leases):
-            for verdict in told.verdicts:
-                self._known[verdict.replica] = verdict.state
-                if verdict.state == ReplicaState.PAYABLE or lifecycle.over(verdict.state):
-                    over.add(verdict.replica)
-            for wanted in (wanted.replica for wanted in told.uploads if wanted.replica in leases):
-                self._known[wanted] = self._upload(leases[wanted])
-                over.add(wanted)
-            opened = {wave.replica for wave in told.waves} - revealed
-            revealed |= opened
-            if len(over) < len(leases):
-                told = self.poll(reveals=tuple(self._reveal(leases[replica]) for replica in opened))
-        self.done += len(leases)
-        return len(leases)
+    def turn(self, wait_s: float = 20.0, asks: bool = True) -> None:
+        """One poll, and what follows from it."""
+        sealed = [lease for replica, lease in self._open.items() if self._known[replica] == ReplicaState.LEASED]
+        opened, self._waves = self._waves & self._open.keys(), set()
+        told = self.poll(
+            capacity=self._room() if asks else 0,
+            commitments=tuple(map(self._commitment, sealed)),
+            reveals=tuple(self._reveal(self._open[replica]) for replica in opened),
+            wait_s=wait_s,
+        )
+        self._known = {replica: self._known[replica] for replica in self._open}
+        self._known |= dict.fromkeys([lease.replica for lease in sealed], ReplicaState.COMMITTED)
+        self._known |= dict.fromkeys(opened, ReplicaState.REVEALED)
+        self._hear(told)
+
+    def _room(self) -> int:
+        return self._leases - len(self._open) if self._ahead or not self._open else 0
+
+    def _hear(self, told: wire.PollAnswer) -> None:
+        self._waves = {wave.replica for wave in told.waves if self._known.get(wave.replica) == ReplicaState.COMMITTED}
+        for verdict in told.verdicts:
+            self._known[verdict.replica] = verdict.state
+            if verdict.state == ReplicaState.PAYABLE or lifecycle.over(verdict.state):
+                self._end(verdict.replica)
+        for replica in [wanted.replica for wanted in told.uploads if wanted.replica in self._open]:
+            self._known[replica] = self._upload(self._open[replica])
+            self._end(replica)
+        for lease in told.leases:
+            if lease.replica not in self._open:
+                self._open[lease.replica], self._known[lease.replica] = lease, ReplicaState.LEASED
+
+    def _end(self, replica: ReplicaId) -> None:
+        self.done += self._open.pop(replica, None) is not None
 
     def _upload(self, lease: wire.Lease) -> ReplicaState:
         """What the answer says that the replica is now."""
@@ -176,7 +201,7 @@ def work_until(workers: Iterable[Worker], enough: Callable[[], bool]) -> None:
     def one(worker: Worker) -> None:
         try:
             while not failed and not enough():
-                worker.batch(wait_s=1.0)
+                worker.turn(wait_s=1.0)
             worker.finish()
         except BaseException as error:
             failed.append(error)
