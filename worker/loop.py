@@ -12,7 +12,7 @@ from typing import Final
 
 from gradmarket.market.rules import sketches
 from gradmarket.market.terms import ReplicaId, ReplicaState
-from gradmarket.market.wire import PollAnswer, PollRequest, Reveal, UploadWanted
+from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, Reveal, UploadWanted
 from gradmarket.worker.desk import Desk
 from gradmarket.worker.held import Shelf
 from gradmarket.worker.judgements import Judgements
@@ -22,6 +22,7 @@ from gradmarket.worker.problems import Problem
 AT_ONCE: Final = 128
 """Of each kind in one answer; what is beyond is told again."""
 BUSY_WAIT_S: Final = 20.0
+"""And as long waits at first who has nothing in flight: why there is no work is said at a poll's end."""
 FIRST_BREATH_S: Final = 0.05
 LONGEST_BREATH_S: Final = 5.0
 """Between polls that brought nothing new and came back at once."""
@@ -39,6 +40,7 @@ class Loop:
         self._heard: dict[ReplicaId, ReplicaState] = {}
         self._remarked: set[ReplicaId] = set()
         self._breath = FIRST_BREATH_S
+        self._patience = BUSY_WAIT_S
 
     @property
     def busy(self) -> bool:
@@ -73,8 +75,9 @@ class Loop:
     def _breathe(self, changed: bool, seconds: float) -> None:
         """A market that answers at once and says nothing new must not keep this machine busy."""
         if changed:
-            self._breath = FIRST_BREATH_S
+            self._breath, self._patience = FIRST_BREATH_S, BUSY_WAIT_S
             return
+        self._patience = min(2 * self._patience, MAX_WAIT_S)
         self._remark_on_silence()
         if seconds < self._breath:
             self._desk.signals.pause(self._breath)
@@ -114,11 +117,14 @@ class Loop:
         )
 
     def _at_most(self, wait_s: float, leaving: bool) -> float:
-        """Only who has nothing to look after meanwhile waits for long: claims end, and the owner may want to leave."""
+        """Only who has nothing to look after meanwhile waits for long: claims end, and the owner may want to leave.
+
+        And only who has waited as long already: what it was told is never older than that.
+        """
         if self._leasing.resting:
             return min(wait_s, FIRST_REST_S)
         owed = any(account.redeemable or account.unpaid for account in self._desk.accounts())
-        return min(wait_s, BUSY_WAIT_S) if leaving or owed or self._shelf.open() else wait_s
+        return min(wait_s, BUSY_WAIT_S if leaving or owed or self._shelf.open() else self._patience)
 
     def _poll(self, request: PollRequest, leaving: bool) -> PollAnswer:
         idle = not request.commitments and not request.reveals and not self._shelf.open()

@@ -64,21 +64,46 @@ def test_an_honest_market_is_worked_for_and_every_gradient_is_vouchered(
     assert grievances(desk) == ()
 
 
-def test_only_who_has_nothing_to_look_after_waits_for_minutes(stranger: Stranger, make_desk: MakeDesk) -> None:
+def test_only_who_has_nothing_to_look_after_waits_for_minutes(
+    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Claims end without the market, and a worker that is asked to leave waits for what is in flight."""
     desk = make_desk(stranger)
     loop = Loop(desk, Shelf(desk.settings.data / "held"))
     while not all_heard(stranger):
         loop.turn(wait_s=600.0)
-    waits = [said.wait_s for said in stranger.asked]
-    assert waits[0] == 600.0, "nothing was in flight or owed yet"
-    assert max(waits[1:]) <= BUSY_WAIT_S, "a voucher that is not redeemed is owed, too"
+    assert max(said.wait_s for said in stranger.asked) <= BUSY_WAIT_S
+    loop.turn(wait_s=600.0)
+    assert stranger.asked[-1].wait_s <= BUSY_WAIT_S, "a voucher that is not redeemed is owed, too"
+    monkeypatch.setattr(stranger, "longest_wait", 0.0)
     (account,) = desk.book.accounts
     desk.book.paid_out(account, account.vouchered, closed=False)
-    loop.turn(wait_s=600.0)
+    for _ in range(6):
+        loop.turn(wait_s=600.0)
     assert stranger.asked[-1].wait_s == 600.0
     loop.turn(leaving=True, wait_s=600.0)
     assert stranger.asked[-1].wait_s <= BUSY_WAIT_S
+
+
+def test_who_waits_in_vain_soon_hears_why_and_waits_twice_as_long_then(
+    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is said only at a poll's end is never older than the waiting itself."""
+    monkeypatch.setattr(stranger, "longest_wait", 0.0)
+    monkeypatch.setattr(stranger, "most", 0)
+    desk = make_desk(stranger)
+    loop = Loop(desk, Shelf(desk.settings.data / "held"))
+    monkeypatch.setattr(desk.signals, "pause", lambda _seconds: None)
+    for _ in range(7):
+        loop.turn(wait_s=600.0)
+    assert [said.wait_s for said in stranger.asked] == [20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0]
+    monkeypatch.setattr(stranger, "most", 1)
+    while not all_heard(stranger):
+        loop.turn(wait_s=600.0)
+    (account,) = desk.book.accounts
+    desk.book.paid_out(account, account.vouchered, closed=False)
+    loop.turn(wait_s=600.0)
+    assert stranger.asked[-1].wait_s <= 40.0
 
 
 def test_a_market_that_stops_paying_loses_the_worker_after_one_gradient(
