@@ -30,10 +30,12 @@ IN_AT_ONCE = 50
 def measure() -> Iterator[Figure]:
     count = min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE)
     with service(shared=False) as here:
+        alone = _share(here)
         share, peak, asked = asyncio.run(_watched(here, _tokens(here, count)))
     note = (
         f"{count} workers that ask for work, {MAX_WAIT_S:.0f} s a poll, begun at any time: {asked} of them asked anew "
     )
+    yield Figure("poll.idle_0_cpu", alone, "% of a core", note="the service, with nobody there")
     yield Figure("poll.idle_10k_cpu", share, "% of a core", target="<= 5", note=f"{note}in the {WATCHED_S} s watched")
     yield Figure("poll.idle_10k_memory", peak / 1e9, "GB", target="<= 1", note=f"resident, {count} polls")
 
@@ -56,14 +58,20 @@ async def _watched(here: Service, tokens: list[str]) -> tuple[float, float, int]
     polls = [asyncio.create_task(_poll(here, token, asked, door)) for token in tokens]
     while not await asyncio.to_thread(_all_wait, here, len(tokens)):
         await asyncio.sleep(5.0)
-    began, spent, before = time.perf_counter(), here.cpu_s(), asked[0]
-    await asyncio.sleep(WATCHED_S)
-    share = 100 * (here.cpu_s() - spent) / (time.perf_counter() - began)
+    before = asked[0]
+    share = await asyncio.to_thread(_share, here)
     found = share, float(here.process.memory_info().rss), asked[0] - before
     for poll in polls:
         poll.cancel()
     await asyncio.gather(*polls, return_exceptions=True)
     return found
+
+
+def _share(here: Service) -> float:
+    """Per cent of a core that it takes while WATCHED_S go by."""
+    began, spent = time.perf_counter(), here.cpu_s()
+    time.sleep(WATCHED_S)
+    return 100 * (here.cpu_s() - spent) / (time.perf_counter() - began)
 
 
 def _all_wait(here: Service, count: int) -> bool:

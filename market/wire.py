@@ -15,8 +15,8 @@ from gradmarket.market.messages import Commitment, Offer, Sketch, Verdict, Vouch
 from gradmarket.market.rules import sketches
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
 
-MAX_WAIT_S: Final = 600.0
-"""Of a poll: who waits idle has little to say."""
+MAX_WAIT_S: Final = 3600.0
+"""Of a poll: who has waited idle for long has little to say."""
 KEPT_ALIVE: Final = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 """Socket options of both ends (seconds; a count): a silent connection stays open in NATs, and its end shows in 40 s."""
 NO_ROOT: Final = Hash(bytes(32))
