@@ -21,15 +21,21 @@ LANES: Final = 2
 """Transactions at a time: one that waits for a lock does not hold up everybody."""
 MOST: Final = 64
 """Asked for in one transaction."""
+GATHER_S: Final = 0.003
+"""What a transaction waits for company: for several it costs hardly more than for one."""
 
 
 class Together(Generic[Asked, Told]):
-    """Gathers what comes while its lanes are busy, and hands it to `act`, which answers one for one in that order."""
+    """Gathers what comes within GATHER_S and while its lanes are busy, and hands it to `act`.
+
+    That answers one for one in the same order.
+    """
 
     def __init__(self, act: Callable[[Sequence[Asked]], Sequence[Told]], lanes: int = LANES, most: int = MOST) -> None:
         self._act = act
         self._free = lanes
         self._most = most
+        self._gathering = False
         self._waiting: list[tuple[Asked, asyncio.Future[Told]]] = []
         self._lanes = set[asyncio.Task[None]]()
 
@@ -37,18 +43,26 @@ class Together(Generic[Asked, Told]):
         """Raises what `act` raised for it."""
         answer: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
         self._waiting.append((asked, answer))
-        if self._free:
+        self._begin()
+        return await answer
+
+    def _begin(self) -> None:
+        """Where a lane is free for what waits, and none gathers it already."""
+        if self._waiting and self._free and not self._gathering:
             self._free -= 1
+            self._gathering = True
             lane = asyncio.create_task(self._drive())
             self._lanes.add(lane)
             lane.add_done_callback(self._lanes.discard)
-        return await answer
 
     async def _drive(self) -> None:
-        while self._waiting:
-            asked, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-            await self._answer(asked)
+        await asyncio.sleep(GATHER_S)
+        asked, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+        self._gathering = False
+        self._begin()
+        await self._answer(asked)
         self._free += 1
+        self._begin()
 
     async def _answer(self, asked: Sequence[tuple[Asked, asyncio.Future[Told]]]) -> None:
         """Where that fails for several, each by itself: nobody answers for another's fault."""

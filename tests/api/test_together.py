@@ -76,3 +76,37 @@ def test_who_has_gone_holds_nobody_up() -> None:
         return await third
 
     assert asyncio.run(one_goes()) == 12
+
+
+def test_who_comes_a_moment_later_goes_along() -> None:
+    doubler = Doubler()
+    doubler.may_go_on.set()
+
+    async def one_after_another() -> list[int]:
+        together = Together(doubler)
+        asks = []
+        for number in (2, 4, 6):
+            asks.append(asyncio.create_task(together.ask(number)))
+            await asyncio.sleep(0)
+        return await asyncio.gather(*asks)
+
+    assert asyncio.run(one_after_another()) == [4, 8, 12]
+    assert doubler.calls == [[2, 4, 6]], "and the second lane had nothing to do"
+
+
+def test_another_lane_takes_what_comes_while_one_waits() -> None:
+    doubler = Doubler()
+
+    async def two_lanes() -> list[int]:
+        together = Together(doubler, lanes=2)
+        first = asyncio.create_task(together.ask(2))
+        while not doubler.calls:
+            await asyncio.sleep(0.001)
+        others = [asyncio.create_task(together.ask(number)) for number in (4, 6)]
+        while len(doubler.calls) < 2:
+            await asyncio.sleep(0.001)
+        doubler.may_go_on.set()
+        return await asyncio.gather(first, *others)
+
+    assert asyncio.run(two_lanes()) == [4, 8, 12]
+    assert doubler.calls == [[2], [4, 6]]
