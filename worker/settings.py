@@ -81,7 +81,7 @@ class Settings(BaseSettings):
     upkeep_s: float = Field(default=10.0, gt=0)
     """Seconds between looks at the jobs' ends and at what is to be redeemed."""
     wait_s: float = Field(default=MAX_WAIT_S, ge=0, le=MAX_WAIT_S)
-    """How long one poll waits at the market; 20 s at most while anything is in flight or to be redeemed."""
+    """How long one poll may wait: as long again as in vain so far; 20 s while anything is in flight or owed."""
 
     @property
     def origins(self) -> tuple[str, ...]:

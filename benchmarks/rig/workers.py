@@ -113,8 +113,7 @@ class Worker:
     def batch(self) -> None:
         """As many tasks as it is given at once, from leases to vouchers."""
         self.turn()
-        while self._open:
-            self.turn(asks=False)
+        self.finish()
 
     def finish(self) -> None:
         """Asks no more; what was leased to it just before is brought too, for others wait for it."""

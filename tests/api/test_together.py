@@ -110,3 +110,19 @@ def test_another_lane_takes_what_comes_while_one_waits() -> None:
 
     assert asyncio.run(two_lanes()) == [4, 8, 12]
     assert doubler.calls == [[2], [4, 6]]
+
+
+def test_another_lane_takes_what_is_beyond_the_most_of_one() -> None:
+    doubler = Doubler()
+
+    async def three_at_once() -> list[int]:
+        together = Together(doubler, lanes=2, most=2)
+        asks = [asyncio.create_task(together.ask(number)) for number in (2, 4, 6)]
+        async with asyncio.timeout(5):
+            while len(doubler.calls) < 2:
+                await asyncio.sleep(0.001)
+        doubler.may_go_on.set()
+        return await asyncio.gather(*asks)
+
+    assert asyncio.run(three_at_once()) == [4, 8, 12]
+    assert doubler.calls == [[2, 4], [6]]
