@@ -212,10 +212,14 @@ class SignInNonce(Wire):
     expires_at: str
 
 
+SIGN_IN_LETTERS: Final = 1500
+"""Of a message to sign in with: around 450, and twice the service's address."""
+
+
 class SignIn(Wire):
     """An EIP-4361 message and its signature; the payout address stands in the message's statement."""
 
-    message: str = Field(max_length=4000)
+    message: str = Field(max_length=SIGN_IN_LETTERS)
     signature: SignatureField
 
 

@@ -18,6 +18,7 @@ from gradmarket.requester.api import (
     jobs,
     ledger,
     metrics,
+    nonces,
     openapi,
     parked,
     payments,
@@ -55,6 +56,7 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     app.state.context = context
     app.state.wallets = Buckets(Rate(settings.wallet_rate, settings.wallet_burst))
     app.state.callers = auth.Callers()
+    app.state.nonces = nonces.Nonces(context.signer)
     app.state.crowd = together.crowd_of(context)
     app.state.parked = parked.Parked(context)
     app.state.probe = health.Probe(context)

@@ -17,6 +17,7 @@ from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import STATEMENT, Session, SignIn, SignInNonce
 from gradmarket.requester.api.callers import caller, network_of
+from gradmarket.requester.api.nonces import Nonces, named_in
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.rates import Buckets, retry_after
 from gradmarket.requester.api.state import Here, here
@@ -24,6 +25,7 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.remembered import Remembered
+from gradmarket.requester.store.session import one_at_a_time
 
 router = APIRouter(prefix="/v1", tags=["session"])
 
@@ -32,6 +34,7 @@ WORKER: Final = "worker"
 _PAYOUT = re.compile(re.escape(STATEMENT).replace(re.escape("{payout}"), "(0x[0-9a-fA-F]{40})") + r"\Z")
 TRUSTED_S: Final = 60.0
 """So long a token is believed before its row is looked up again."""
+UNUSABLE: Final = "the nonce is unknown, used or too old: ask for another"
 _bearer = HTTPBearer(auto_error=False, description="A requester's API token, or a worker's session token.")
 
 
@@ -116,47 +119,56 @@ Worker = Annotated[Address, Depends(_worker)]
 
 
 @router.get("/session/nonce", summary="A nonce to sign in with, good once")
-@patiently
-def nonce(context: Here) -> SignInNonce:
+async def nonce(context: Here, request: Request) -> SignInNonce:
+    made, until = _nonces(request).make(context.clock())
     url = context.public_url
-    with context.begin() as session:
-        made = identities.new_nonce(session, context.clock())
-        return SignInNonce(
-            nonce=made.value,
-            domain=urlsplit(url).netloc,
-            uri=url,
-            chain_id=context.domain.chain_id,
-            expires_at=_time(made.until),
-        )
+    return SignInNonce(
+        nonce=made, domain=urlsplit(url).netloc, uri=url, chain_id=context.domain.chain_id, expires_at=_time(until)
+    )
 
 
 @router.post("/session", status_code=201, summary="Sign in with a wallet (EIP-4361)")
 @patiently
 def sign_in(context: Here, request: Request, said: SignIn) -> Session:
+    """Nothing is parsed, recovered or asked of the database for a nonce that is not ours and young."""
     now = context.clock()
-    message = _checked(context, said, now)
+    value = named_in(said.message)
+    until = None if value is None else _nonces(request).until(value, now)
+    if value is None or until is None:
+        raise SignatureRefused(UNUSABLE)
+    message = _checked(context, said, value, now)
     payout = payout_of(message)
     address = signing.checksum(str(message.address))
     with context.begin() as session:
-        if not identities.use_nonce(session, message.nonce, now):
-            raise SignatureRefused("the nonce is unknown, used or too old: ask for another")
+        one_at_a_time(session, f"nonce {value}", f"worker {address}")
+        if not identities.use_nonce(session, value, until, now):
+            raise SignatureRefused(UNUSABLE)
         identities.sign_in(session, address, payout, network_of(_from(request, context)), now)
-        until = now + context.settings.session_s
-        token = identities.issue(session, WORKER, address, until)
+        ends = now + context.settings.session_s
+        token = identities.issue(session, WORKER, address, ends)
     context.on_sign_in(address)
-    return Session(token=token, address=address, payout=payout, expires_at=_time(until))
+    return Session(token=token, address=address, payout=payout, expires_at=_time(ends))
 
 
-def _checked(context: Context, said: SignIn, now: float) -> SiweMessage:
-    """The message, if its wallet signed it for this service and chain; raises SignatureRefused otherwise."""
+def _nonces(request: Request) -> Nonces:
+    found: Nonces = request.app.state.nonces
+    return found
+
+
+def _checked(context: Context, said: SignIn, value: str, now: float) -> SiweMessage:
+    """The message, if its wallet signed it for this service and chain; raises SignatureRefused otherwise.
+
+    Read by the regular expression of EIP-4361: its grammar takes seconds for a message of some thousand letters.
+    """
     url = context.public_url
+    place, when = urlsplit(url).netloc, datetime.fromtimestamp(now, UTC)
     try:
-        message = SiweMessage.from_message(said.message)
-        message.verify(said.signature, domain=urlsplit(url).netloc, timestamp=datetime.fromtimestamp(now, UTC))
+        message = SiweMessage.from_message(said.message, abnf=False)
+        if str(message.uri).rstrip("/") != url.rstrip("/") or message.chain_id != context.domain.chain_id:
+            raise SignatureRefused(f"EIP-4361: sign for {url} on chain {context.domain.chain_id}")
+        message.verify(said.signature, domain=place, nonce=value, timestamp=when)
     except (VerificationError, ValueError) as error:
         raise SignatureRefused(f"EIP-4361: {type(error).__name__} {error}") from error
-    if str(message.uri).rstrip("/") != url.rstrip("/") or message.chain_id != context.domain.chain_id:
-        raise SignatureRefused(f"EIP-4361: sign for {url} on chain {context.domain.chain_id}")
     return message
 
 

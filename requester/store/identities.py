@@ -1,4 +1,4 @@
-"""Who may knock: bearer tokens by their hash, sign-in nonces, and workers as they signed in."""
+"""Who may knock: bearer tokens by their hash, used sign-in nonces, and workers as they signed in."""
 
 import secrets
 
@@ -8,8 +8,6 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import Address
 from gradmarket.requester.store.tables import Nonce, Token, Worker
-
-NONCE_S = 300
 
 
 def hash_of(token: str) -> bytes:
@@ -32,17 +30,13 @@ def find(session: Session, token: str, now: float) -> Token | None:
     return found if found is not None and (found.until is None or found.until > now) else None
 
 
-def new_nonce(session: Session, now: float) -> Nonce:
+def use_nonce(session: Session, value: str, until: float, now: float) -> bool:
+    """Whether it was not used before; it is used now. For the transaction that has its name alone."""
     session.execute(delete(Nonce).where(Nonce.until < now))
-    nonce = Nonce(value=secrets.token_hex(16), until=now + NONCE_S)
-    session.add(nonce)
-    return nonce
-
-
-def use_nonce(session: Session, value: str, now: float) -> bool:
-    """Whether the nonce was issued, is young enough and was not used; it is used now."""
-    used = session.execute(delete(Nonce).where(Nonce.value == value, Nonce.until >= now).returning(Nonce.value))
-    return used.scalar() is not None
+    if session.get(Nonce, value) is not None:
+        return False
+    session.add(Nonce(value=value, until=until))
+    return True
 
 
 def sign_in(session: Session, address: Address, payout: Address, network: str | None, now: float) -> Worker:

@@ -8,7 +8,7 @@ from gradmarket.requester.store.tables.base import Base
 
 
 class Nonce(Base):
-    """A sign-in nonce (EIP-4361), good once."""
+    """A sign-in nonce (EIP-4361) that was used, until nobody could use it any more."""
 
     __tablename__ = "nonces"
 
