@@ -7,7 +7,7 @@ would otherwise hold half of the quorums.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.terms import Address, Hash, JobId, Units
@@ -15,8 +15,12 @@ from gradmarket.market.terms import Address, Hash, JobId, Units
 WINDOW_PER_WORKER_S: Final = 0.005
 WINDOW_MAX_S: Final = 0.050
 
-Mixable = frozenset[tuple[str, str]]
-"""Pairs of determinism classes, the first by name first, whose answers can be compared; one class always can."""
+ALL: Final = "all"
+Mixable = frozenset[tuple[str, str]] | Literal["all"]
+"""Pairs of determinism classes, the first by name first, whose answers can be compared; one class always can.
+
+`ALL` where no answers are compared: names that anybody made up leave no other class out.
+"""
 
 
 class Reason(StrEnum):
@@ -84,11 +88,13 @@ class Opening:
 
 def mixes(one: str, other: str, mixable: Mixable) -> bool:
     """Whether answers of the two classes can be compared."""
-    return one == other or (min(one, other), max(one, other)) in mixable
+    return one == other or mixable == ALL or (min(one, other), max(one, other)) in mixable
 
 
-def comparable(determinism_class: str, mixable: Mixable) -> frozenset[str]:
-    """The classes whose answers can be compared with those of this one, itself among them."""
+def comparable(determinism_class: str, mixable: Mixable) -> frozenset[str] | None:
+    """The classes whose answers can be compared with those of this one, itself among them; None: every class."""
+    if mixable == ALL:
+        return None
     others = (name for classes in mixable if determinism_class in classes for name in classes)
     return frozenset((determinism_class, *others))
 
@@ -140,8 +146,8 @@ def draw(seed: Hash, candidates: Iterable[Candidate], opening: Opening, count: i
     by_worker = {candidate.party.worker: candidate for candidate in candidates}
     order = [by_worker[worker] for worker in draw_order(seed, by_worker)]
     drawn = _drawn(order, opening, count)
-    names = {candidate.determinism_class for candidate in order} if opening.mixable and len(drawn) < count else set()
-    for name in sorted(names):
+    retries = opening.mixable and opening.mixable != ALL and len(drawn) < count
+    for name in sorted({candidate.determinism_class for candidate in order}) if retries else ():
         with_it_first = sorted(order, key=lambda candidate: candidate.determinism_class != name)
         drawn = max(drawn, _drawn(with_it_first, opening, count), key=len)
     return drawn
@@ -171,7 +177,8 @@ def leading_class(
     present = sorted(parties, key=lambda pair: (pair[0], pair[1].worker))
     if not present:
         return None
-    counted = {name: _separate(name, present, separation, mixable) for name in sorted({name for name, _ in present})}
+    names = sorted({name for name, _ in present})[: 1 if mixable == ALL else None]
+    counted = {name: _separate(name, present, separation, mixable) for name in names}
     leading = max(counted, key=lambda name: counted[name])
     return leading, counted[leading]
 
@@ -181,7 +188,7 @@ def _separate(first: str, present: Sequence[tuple[str, Party]], separation: Sequ
     members: list[tuple[str, Party]] = []
     beside = comparable(first, mixable)
     for name, party in sorted(present, key=lambda pair: pair[0] != first) if mixable else present:
-        if name not in beside or not all(mixes(name, other, mixable) for other, _ in members):
+        if (beside is not None and name not in beside) or not all(mixes(name, other, mixable) for other, _ in members):
             continue
         if not any(together(party, other, separation) for _, other in members):
             members.append((name, party))

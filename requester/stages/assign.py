@@ -89,7 +89,8 @@ def _settle_class(session: Session, job: Job, mixable: Mixable, max_strikes: int
     if job.determinism_class is not None and _separate(session, some, spec.separation, mixable)[1] >= quorum:
         return True
     leading, most = _separate(session, workers.present(max_strikes, now), spec.separation, mixable)
-    if _separate(session, own, spec.separation, mixable)[1] < quorum and most >= enough:
+    without = job.determinism_class is None or _separate(session, own, spec.separation, mixable)[1] < quorum
+    if without and most >= enough:
         job.determinism_class = leading
     return job.determinism_class is not None
 

@@ -159,7 +159,7 @@ def _pass(session: Session, job: Job, task: Task, audit: Audit, paid: list[Repli
         confirmed = [replica.operator for replica in paid if replica.root == audit.root]
         reputations.passed(session, confirmed, audit.determinism_class, now)
         _prove(session, job, audit, now)
-    tell(session, task.job_id, "audit_passed", now, task=task.id, round=task.round)
+    tell(session, task.job_id, "audit_passed", now, task=task.id, round=task.round, runs=audit.runs)
 
 
 def _prove(session: Session, job: Job, audit: Audit, now: float) -> None:
@@ -192,7 +192,8 @@ def _fail(
     for other in others:
         _order(session, other, 1.0, REOPENED, now)
     found = {"workers": [replica.worker for replica in wrong], "vindicated": [replica.worker for replica in right]}
-    tell(session, job.id, "audit_failed", now, task=task.id, round=task.round, used=task.used, lost=lost, **found)
+    told = {"round": task.round, "runs": audit.runs, "used": task.used, "lost": lost}
+    tell(session, job.id, "audit_failed", now, task=task.id, **told, **found)
 
 
 def _vindicate(context: Context, session: Session, job: Job, task: Task, replica: Replica, now: float) -> None:

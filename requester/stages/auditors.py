@@ -16,7 +16,6 @@ from gradmarket.market.wire_audits import AuditAnswer
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import calibrating, scoring
 from gradmarket.requester.store import audits, ballots
-from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Audit, Job, Task, Wave
@@ -95,8 +94,7 @@ def _take(context: Context, session: Session, task: Task, audit: Audit, said: Au
     session.flush()
     if found is None:
         audit.claimed_until = context.clock() + task.offer["lease_seconds"]
-        tell(session, task.job_id, "audit_unsure", context.clock(), task=task.id, runs=audit.runs)
-        return True
+        return True  # told with the audit's end: whoever read it now would know that it is audited
     move_now(session, audit, AuditState.ANSWERED, claimed_until=None)
     ring(session, "audit")
     return False

@@ -22,12 +22,11 @@ def earliest(session: Session, job_id: str) -> int | None:
     return session.scalar(waiting)
 
 
-def waiting(session: Session, job_id: str) -> dict[str, int]:
-    """How many audits nobody has run yet, by whose machines may run them."""
-    due = (Audit.job_id == job_id, Audit.state == AuditState.DUE)
+def waiting(session: Session, job_id: str) -> Sequence[str]:
+    """Whose machines may run the audits that nobody has run yet."""
     able = case((Audit.scored, "any class"), else_="class " + Audit.determinism_class)
-    counted = select(able, func.count()).where(*due).group_by(able)
-    return dict(session.execute(counted).all())
+    due = select(able).where(Audit.job_id == job_id, Audit.state == AuditState.DUE)
+    return sorted(session.scalars(due.distinct()))
 
 
 def under_way(session: Session, tasks: Sequence[str]) -> bool:

@@ -2,23 +2,21 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import combinations, combinations_with_replacement
+from itertools import combinations_with_replacement
 from typing import Any, Final
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import sketches
+from gradmarket.market.rules.assignment import ALL, Mixable
 from gradmarket.market.rules.sketch import Sketch
 from gradmarket.market.rules.verifiers import Revealed, tolerance, verifier
-from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
+from gradmarket.market.rules.verifiers.tolerance import Allowed
 from gradmarket.market.terms import Digest, ReplicaId, ReplicaState
-from gradmarket.requester.store import calibrations, jobs, workers
+from gradmarket.requester.store import calibrations, jobs
 from gradmarket.requester.store.facts import layout_of
 from gradmarket.requester.store.tables import Audit, Job, Replica, Task
-
-CLASSES: Final = 64
-"""Of workers that may mix where no answers are compared: a class is but a name, and anybody can make up many."""
 
 
 def names(job: Job) -> list[str]:
@@ -92,13 +90,13 @@ def near_audit(session: Session, task: Task, audit: Audit, replicas: Collection[
     return {id_ for id_, ballot in cast.items() if tolerance.near(ballot, found, allowed)}
 
 
-def mixable(session: Session, job: Job) -> frozenset[Classes]:
+def mixable(session: Session, job: Job) -> Mixable:
     """Pairs of classes that may work on one task of the job; none where its verifier compares bits.
 
-    Any two where it compares nothing, among as many classes as can be there by honest means.
+    Any two where it compares nothing: a class is but a name there, and anybody can make up many.
     """
     if jobs.spec(job).verifier.scored:
-        return frozenset(combinations(sorted(workers.commonest_classes(session, CLASSES)), 2))
+        return ALL
     if not jobs.spec(job).verifier.sketched:
         return frozenset()
     return frozenset(calibrations.allowed(session, job))

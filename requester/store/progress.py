@@ -51,10 +51,10 @@ def why_waiting(session: Session, job: Job, max_strikes: int, now: float) -> str
 
 
 def _unaudited(session: Session, job: Job) -> str:
-    """Empty unless the next round waits for audits that nobody has run."""
-    waiting = {} if jobs.has_open_round(session, job.id) else audits.waiting(session, job.id)
-    said = "; ".join(f"{count} of {name}" for name, count in sorted(waiting.items()))
-    return f"accepted tasks wait for an auditor (gradmarket auditor run): {said}" if said else ""
+    """Empty unless the next round waits for audits that nobody has run. How many they are would tell who is drawn."""
+    waiting = [] if jobs.has_open_round(session, job.id) else audits.waiting(session, job.id)
+    said = ", or ".join(waiting)
+    return f"accepted tasks wait for an auditor of {said} (gradmarket auditor run)" if said else ""
 
 
 def _reserved_for_the_gone(session: Session, job: Job, alive: set[str]) -> str:

@@ -42,12 +42,6 @@ def present(max_strikes: int, now: float, classes: Collection[str] | None = None
     return alive.where(Worker.determinism_class.in_(classes))
 
 
-def commonest_classes(session: Session, most: int) -> Sequence[str]:
-    """The determinism classes that the most workers have named, at most so many."""
-    named = select(Worker.determinism_class).where(Worker.determinism_class != "").group_by(Worker.determinism_class)
-    return session.scalars(named.order_by(func.count().desc(), Worker.determinism_class).limit(most)).all()
-
-
 def _fit(max_strikes: int, now: float) -> tuple[ColumnElement[bool], ...]:
     """Neither suspended nor barred."""
     return Worker.strikes < max_strikes, ~reputations.barred(now - BARRED_S)

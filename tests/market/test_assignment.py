@@ -107,6 +107,7 @@ def of(determinism_class: str, number: int) -> Candidate:
         ("gpu", ("cpu",), MIXABLE, True),
         ("tpu", ("gpu",), MIXABLE, False),
         ("cpu", ("gpu",), MIXABLE, True),
+        ("tpu", ("cpu", "any name"), assignment.ALL, True),
     ],
 )
 def test_a_class_is_mixed_in_only_where_it_can_be_compared_with_all(
@@ -134,3 +135,4 @@ def test_the_leading_class_counts_those_beside_it() -> None:
     assert leading_class(parties, ("payout",), MIXABLE) == ("tpu", 3)
     assert leading_class(parties, ("payout",), frozenset({("cpu", "gpu")})) == ("cpu", 2)
     assert leading_class([], ("payout",), MIXABLE) is None
+    assert leading_class(parties, ("payout",), assignment.ALL) == ("cpu", 4)
