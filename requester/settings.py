@@ -100,7 +100,7 @@ class Settings(BaseSettings):
     unlimited: frozenset[IPvAnyNetwork] = frozenset({IPv4Network("127.0.0.0/8"), IPv6Network("::1/128")})
     """Addresses or networks without a limit of their own; their tokens and wallets keep theirs."""
     max_strikes: int = Field(default=5, ge=1)
-    """Leases, reveals and uploads a worker may leave unanswered before it is drawn no more."""
+    """Strikes of one operator in one job before it gets no work there; they halve in two hours (rules.strikes)."""
     max_attempts: int = Field(default=8, ge=1)
     """Attempts at one task before its job pauses."""
     trusted_proxies: frozenset[IPvAnyNetwork] = frozenset()

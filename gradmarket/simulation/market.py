@@ -37,6 +37,7 @@ class Worker:
     candidate: Candidate
     pace: float
     leaves_at: float
+    strikes: int = 0
 
 
 @dataclass(slots=True)

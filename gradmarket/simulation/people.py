@@ -41,7 +41,7 @@ class People:
             kind=kind,
             strategy=STRATEGIES[kind],
             operator=Operator(scenario.stake, deque(), record),
-            candidate=Candidate(party, CLASS, ENDLESS, 1, 0, PRICE, frozenset()),
+            candidate=Candidate(party, CLASS, ENDLESS, 1, PRICE, frozenset()),
             pace=scenario.task_s * self._chance.lognormvariate(0.0, scenario.spread),
             leaves_at=now + self._chance.expovariate(1.0 / scenario.stay_s) if scenario.stay_s else float("inf"),
         )

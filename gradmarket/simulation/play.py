@@ -4,7 +4,6 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import count
 from typing import Final
 
@@ -72,7 +71,7 @@ class Play:
         """A long poll: it asks until it is drawn. Who has left or was thrown out makes place for another."""
         if self._over:
             return
-        suspended = worker.candidate.strikes >= self.scenario.max_strikes
+        suspended = worker.strikes >= self.scenario.max_strikes
         if worker.operator.barred or suspended:
             if worker.strategy.returns:
                 self._join(self._people.worker(worker.kind, self.now))
@@ -116,7 +115,7 @@ class Play:
         """Draws workers for the open places; a task begins whole or not at all."""
         tried = frozenset(replica.worker.address for replica in task.replicas.values())
         parties = tuple(replica.worker.candidate.party for replica in task.replicas.values())
-        opening = Opening(JOB, tried, parties, CLASS, PRICE, SEPARATION, self.scenario.max_strikes)
+        opening = Opening(JOB, tried, parties, CLASS, PRICE, SEPARATION)
         seed = tagged("draw", task.offer, len(tried).to_bytes(8, "big"))
         pool = [worker.candidate for worker in self._asking.values()]
         places = task.wanted - task.answering
@@ -171,8 +170,7 @@ class Play:
         replica = task.replicas[id_]
         replica.open = False
         replica.worker.operator.pending -= 1
-        candidate = replica.worker.candidate
-        replica.worker.candidate = replace(candidate, strikes=candidate.strikes + 1)
+        replica.worker.strikes += 1
         self._again(replica.worker)
         self._waiting.append(task)
         self._draw_soon()

@@ -40,7 +40,7 @@ class Reason(StrEnum):
     """Hoarding leases to stall siblings."""
     BARRED = "an audit of its operator's work failed"
     """Spoiling more, once caught."""
-    SUSPENDED = "it left too many leases or uploads unanswered"
+    SUSPENDED = "it left too many leases or uploads of this job unanswered, and comes back by itself"
     """Commit and stall; withheld payloads."""
 
 
@@ -62,12 +62,13 @@ class Candidate:
     determinism_class: str
     uncommitted: Units
     capacity: int
-    strikes: int
     least_price: Units
     jobs: frozenset[JobId]
     """None named: any."""
     barred: bool = False
     """An audit of its operator's work failed not long ago (rules.reputation)."""
+    suspended: bool = False
+    """Its operator has too many strikes in the job (rules.strikes)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,6 @@ class Opening:
     determinism_class: str
     price: Units
     separation: tuple[str, ...]
-    max_strikes: int
     at_work: tuple[str, ...] = ()
     """The determinism classes of those that hold a place already."""
     mixable: Mixable = frozenset()
@@ -108,7 +108,7 @@ def together(one: Party, other: Party, separation: Sequence[str]) -> bool:
 
 def why_not(candidate: Candidate, opening: Opening) -> Reason | None:
     """The first reason against, or None."""
-    if candidate.strikes >= opening.max_strikes:
+    if candidate.suspended:
         return Reason.SUSPENDED
     if candidate.barred:
         return Reason.BARRED

@@ -53,7 +53,7 @@ def held(session: Session, job_id: str) -> Job:
 
 
 def view(context: Context, session: Session, job: Job) -> JobView:
-    reason = progress.why_waiting(session, job, context.settings.max_strikes, context.clock())
+    reason = progress.why_waiting(session, job, context.clock())
     newest = jobs.latest_closed(session, job.id)
     states = progress.counts(session, job.id)
     return job_view(job, jobs.spec(job), newest, jobs.earned(session, job.id), states, reason)

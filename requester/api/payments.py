@@ -24,10 +24,11 @@ from gradmarket.requester.api.views.money import (
     WorkerView,
     payment_view,
     settlement_view,
+    strikes_view,
 )
 from gradmarket.requester.api.views.trust import reputation_view
 from gradmarket.requester.stages import telling
-from gradmarket.requester.store import progress, reputations
+from gradmarket.requester.store import progress, reputations, strikes
 from gradmarket.requester.store.answers import copies
 from gradmarket.requester.store.tables import Account, Batch, Earned, Job, Replica, Round, Task, Transaction, Worker
 
@@ -107,7 +108,7 @@ def worker(context: Here, address: Address) -> WorkerView:
             determinism_class=row.determinism_class,
             seen_at=time(row.seen_at),
             joined_at=time(row.joined_at),
-            strikes=row.strikes,
+            strikes=[strikes_view(record, now) for record in strikes.of(session, row.operator)],
             barred=reputations.is_barred(session, row.operator, now - BARRED_S),
             copies=copies(session, row.address),
             reputation=[reputation_view(record, now) for record in reputations.of(session, row.operator)],

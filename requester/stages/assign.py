@@ -44,13 +44,13 @@ def run(context: Context, job_id: str) -> float | None:
         if job.state != JobState.RUNNING:
             return None
         mixable = ballots.mixable(session, job)
-        if not _settle_class(session, job, mixable, context.settings.max_strikes, now):
+        if not _settle_class(session, job, mixable, now):
             return context.settings.sweep_s
-        asking = workers.asking(session, context.settings.max_strikes, now)
+        asking = workers.asking(session, job_id, now)
         pool = Pool(session, job, workers.candidates(session, job, asking), mixable, now)
         if not pool.candidates:
             return context.settings.sweep_s
-        others = _others(session, job, mixable, context.settings.max_strikes, now)
+        others = _others(session, job, mixable, now)
         free, wait = sum(c.capacity for c in pool.candidates.values()), context.settings.sweep_s
         for most in (min(2 * free, TASKS_AT_ONCE), TASKS_AT_ONCE):
             deals, wait = _deal(context, session, job, _open(session, job_id, most), pool, others, now)
@@ -75,7 +75,7 @@ def _open(session: Session, job_id: str, most: int) -> Sequence[Task]:
     return sorted(tasks, key=lambda task: -task.wave)[:most]
 
 
-def _settle_class(session: Session, job: Job, mixable: Mixable, max_strikes: int, now: float) -> bool:
+def _settle_class(session: Session, job: Job, mixable: Mixable, now: float) -> bool:
     """Whether the job has a determinism class to vote in; it takes the one with the most separate live workers.
 
     As long as its own, with those beside it, still has a quorum of separate workers, nobody else is looked at.
@@ -84,11 +84,11 @@ def _settle_class(session: Session, job: Job, mixable: Mixable, max_strikes: int
     plan = spec.plan()
     enough, quorum = plan.first_wave, plan.quorum
     beside = assignment.comparable(job.determinism_class or "", mixable)
-    own = workers.present(max_strikes, now, beside)
+    own = workers.present(job.id, now, beside)
     some = own.limit(SAMPLE * quorum)
     if job.determinism_class is not None and _separate(session, some, spec.separation, mixable)[1] >= quorum:
         return True
-    leading, most = _separate(session, workers.present(max_strikes, now), spec.separation, mixable)
+    leading, most = _separate(session, workers.present(job.id, now), spec.separation, mixable)
     without = job.determinism_class is None or _separate(session, own, spec.separation, mixable)[1] < quorum
     if without and most >= enough:
         job.determinism_class = leading
@@ -103,10 +103,10 @@ def _separate(
     return assignment.leading_class(parties, separation, mixable) or ("", 0)
 
 
-def _others(session: Session, job: Job, mixable: Mixable, max_strikes: int, now: float) -> int:
+def _others(session: Session, job: Job, mixable: Mixable, now: float) -> int:
     """Live workers of its classes that hold nothing and do not ask just now: a draw waits a moment for them."""
     beside = assignment.comparable(job.determinism_class or "", mixable)
-    silent = workers.present(max_strikes, now, beside).where(~workers.asks(now))
+    silent = workers.present(job.id, now, beside).where(~workers.asks(now))
     busy = exists().where(
         Replica.worker == Worker.address, Replica.job_id == job.id, Replica.state.in_(lifecycle.IN_FLIGHT)
     )
@@ -183,7 +183,7 @@ def _draw(
 ) -> Deal | float:
     """Draws workers for the task's open places; or says how long it waits for others to ask."""
     places = task.wave_size - sum(r.wave == task.wave and r.state in progress.HOLDS_A_PLACE for r in replicas)
-    opening = progress.opening_for(job, task, replicas, context.settings.max_strikes, pool.mixable)
+    opening = progress.opening_for(job, task, replicas, pool.mixable)
     able = [candidate for candidate in pool.candidates.values() if assignment.why_not(candidate, opening) is None]
     if places > 0 and not able:
         return context.settings.sweep_s

@@ -10,7 +10,7 @@ from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Address, Hash, ReplicaState, TaskState
 from gradmarket.requester.bell import worker_topic
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages.ending import dismiss
+from gradmarket.requester.stages.ending import dismiss, strike
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.locks import claimed_task
 from gradmarket.requester.store.session import ring
@@ -63,7 +63,8 @@ def _close(context: Context, session: Session, task: Task, replicas: Sequence[Re
     complete = bool(members) and (len(members) >= task.wave_size or due <= now)
     if task.state in GATHERING and complete:
         _open_secret(context, session, task, members, now)
-        dismiss(session, replicas, ReplicaState.TOO_LATE, "the wave closed before it committed")
+        late = dismiss(session, replicas, ReplicaState.TOO_LATE, "the wave closed before it committed")
+        strike(context, session, task, late)
 
 
 def _open_secret(context: Context, session: Session, task: Task, members: Sequence[Replica], now: float) -> None:

@@ -124,14 +124,14 @@ def _sketched(context: Context, session: Session, task: Task, replica: Replica, 
     }
 
 
-def give_up(session: Session, worker: Address, said: GivenUp) -> None:
+def give_up(context: Context, session: Session, worker: Address, said: GivenUp) -> None:
     """LEASED -> ABANDONED or ERROR; its place is open again. It costs a strike, or declining would choose siblings."""
-    replica, _ = held(session, worker, said.replica, said.fence)
+    replica, task = held(session, worker, said.replica, said.fence)
     if replica.state != ReplicaState.LEASED:
         return
     move(replica, ReplicaState.ERROR if said.failed else ReplicaState.ABANDONED, reason=said.reason)
-    strike(session, worker)
-    reopen(session, session.get_one(Task, replica.task_id))
+    strike(context, session, task, [replica])
+    reopen(session, task)
 
 
 def reopen(session: Session, task: Task) -> None:

@@ -195,12 +195,13 @@ def _accept(
             verdicts.sign(context, session, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, own, diverged)
         else:
             move(replica, ReplicaState.PAYABLE)
-            work_off(session, replica.worker)
         account = money.earn(session, task, replica, hash_of(Digest(replica.root or "")), now)
         account.voucher_signature = context.voucher(job, account)
         if account.reserved - account.earned < 2 * task.offer["price"]:
             ring(session, "settle")
         verdicts.wake(session, replica)
+    if not diverged:
+        work_off(context, session, task, agreeing)
     paid = [replica.worker for replica in agreeing]
     tell(session, job.id, task.state, now, task=task.id, round=task.round, paid=paid)
     if diverged and audit.may_be_a_lie(job):
@@ -229,7 +230,7 @@ def _reject_one(
     """
     (liar,) = (replica for replica in agreeing if replica.id == want.replica)
     verdicts.sign(context, session, task, liar, ReplicaState.REJECTED, Outcome.REJECTED, liar.root, reason)
-    strike(session, liar.worker)
+    strike(context, session, task, [liar], withheld=True)
     tell(session, task.job_id, "rejected", now, task=task.id, replica=liar.id, worker=liar.worker, reason=reason)
     left = [replica for replica in agreeing if replica is not liar]
     judge.ask_next(context, session, task, left, "no agreeing worker brought the payload of its ballot", now)

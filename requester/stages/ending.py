@@ -2,17 +2,18 @@
 
 from collections.abc import Iterable
 
-from sqlalchemy import select, update
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.bell import ended_topic, worker_topic
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import verdicts
+from gradmarket.requester.store import strikes
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked_tasks
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
+from gradmarket.requester.store.tables import Account, Job, Replica, Task
 from gradmarket.requester.store.tasks import replicas_of
 from gradmarket.requester.store.transitions import move, move_now
 
@@ -49,24 +50,26 @@ def dismiss(
     replicas: Iterable[Replica],
     state: ReplicaState = ReplicaState.NOT_NEEDED,
     reason: str = "",
-) -> None:
-    """Ends the leases among a task's replicas: nobody waits for them any more."""
-    for replica in replicas:
-        if replica.state == ReplicaState.LEASED:
-            move(replica, state, reason=reason)
-            ring(session, worker_topic(replica.worker))
+) -> list[Replica]:
+    """Ends the leases among a task's replicas, and returns them: nobody waits for them any more."""
+    leased = [replica for replica in replicas if replica.state == ReplicaState.LEASED]
+    for replica in leased:
+        move(replica, state, reason=reason)
+        ring(session, worker_topic(replica.worker))
+    return leased
 
 
-def strike(session: Session, address: str) -> None:
-    """Counts an answer that a worker owed and did not give."""
-    session.execute(update(Worker).where(Worker.address == address).values(strikes=Worker.strikes + 1))
+def strike(context: Context, session: Session, task: Task, replicas: Iterable[Replica], withheld: bool = False) -> None:
+    """Counts answers that were owed to the task and not given."""
+    operators = [replica.operator for replica in replicas]
+    if operators:
+        strikes.strike(session, task.job_id, operators, context.clock(), context.settings.max_strikes, withheld)
 
 
-def work_off(session: Session, address: str) -> None:
-    """An accepted gradient makes up for one strike: who lapses now and then is not suspended for good."""
-    if session.get_one(Worker, address).strikes > 0:
-        struck = update(Worker).where(Worker.address == address, Worker.strikes > 0)
-        session.execute(struck.values(strikes=Worker.strikes - 1))
+def work_off(context: Context, session: Session, task: Task, replicas: Iterable[Replica]) -> None:
+    """Makes up for one strike each: who lapses now and then is not suspended."""
+    operators = [replica.operator for replica in replicas]
+    strikes.work_off(session, task.job_id, operators, context.clock(), context.settings.max_strikes)
 
 
 def _workers(session: Session, job_id: str) -> list[str]:

@@ -74,7 +74,7 @@ def _take_in(
         *lost,
         *_each(said.commitments, lambda item: collect.commit(context, session, address, item), taken.committed),
         *_each(said.reveals, lambda item: collect.reveal(context, session, address, item), taken.revealed),
-        *_each(said.given_up, lambda item: collect.give_up(session, address, item), {}),
+        *_each(said.given_up, lambda item: collect.give_up(context, session, address, item), {}),
     ]
     held[address] = _unheard(held[address], said)
     worker.capacity = 0 if said.leaving else max(0, said.capacity - _unheard_leases(held[address], said))

@@ -50,11 +50,12 @@ def _expire(context: Context, session: Session, task: Task, now: float) -> None:
     lapsed = select(Replica).where(
         Replica.task_id == task.id, Replica.state == ReplicaState.LEASED, Replica.lease_until < now
     )
-    for replica in session.scalars(lapsed.order_by(Replica.worker)).all():
+    silent = session.scalars(lapsed.order_by(Replica.worker)).all()
+    for replica in silent:
         move(replica, ReplicaState.EXPIRED, reason="the lease lapsed without a commitment")
-        strike(session, replica.worker)
         reopen(session, task)
         ring(session, worker_topic(replica.worker))
+    strike(context, session, task, silent)
     if session.scalar(_stranded(now).where(Task.id == task.id)):
         judge.fail(context, session, task, "no further worker that may take it came in time", now)
     if task.state == TaskState.UPLOADING and (task.due_at or now) < now:
@@ -69,7 +70,7 @@ def _ask_next(context: Context, session: Session, task: Task, now: float) -> Non
     for replica in agreeing:
         if replica.id == task.uploader:
             move(replica, ReplicaState.WITHHELD, reason="it did not bring the payload it had agreed on")
-            strike(session, replica.worker)
+            strike(context, session, task, [replica], withheld=True)
             tell(session, task.job_id, "withheld", now, task=task.id, replica=replica.id, worker=replica.worker)
             ring(session, worker_topic(replica.worker))
     left = [replica for replica in agreeing if replica.state == ReplicaState.AGREE]

@@ -51,7 +51,7 @@ def advance(context: Context, session: Session, tasks: Sequence[Task]) -> None:
     committed = _committed(session, revealing)
     for task in revealing:
         now, replicas = context.clock(), committed[task.id]
-        if _all_said(session, task, replicas, now):
+        if _all_said(context, session, task, replicas, now):
             judgement = voting.judge(ballots.groups(session, task, replicas), len(replicas), Plan(**task.plan))
             _carry_out(context, session, task, replicas, judgement, now)
 
@@ -73,7 +73,7 @@ _COMMITTED: Final = (
 )
 
 
-def _all_said(session: Session, task: Task, replicas: dict[ReplicaId, Replica], now: float) -> bool:
+def _all_said(context: Context, session: Session, task: Task, replicas: dict[ReplicaId, Replica], now: float) -> bool:
     """Whether nobody is waited for; after the deadline who has not revealed has withheld."""
     silent = [replica for replica in replicas.values() if replica.state == ReplicaState.COMMITTED]
     silent.sort(key=lambda replica: replica.worker)
@@ -81,8 +81,8 @@ def _all_said(session: Session, task: Task, replicas: dict[ReplicaId, Replica], 
         return False
     for replica in silent:
         move(replica, ReplicaState.WITHHELD, reason="it did not reveal its commitment in time")
-        strike(session, replica.worker)
         ring(session, worker_topic(replica.worker))
+    strike(context, session, task, silent, withheld=True)
     return True
 
 

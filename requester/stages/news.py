@@ -69,7 +69,7 @@ def last_answer(context: Context, poll: Poll) -> PollAnswer:
     now = context.clock()
     with context.reading() as session:
         (found,) = told(context, session, [poll], held(session, [poll.worker]), now)
-        waiting = progress.why_no_lease(session, poll.worker, context.settings.max_strikes, now)
+        waiting = progress.why_no_lease(session, poll.worker, now)
     return found.model_copy(update={"waiting": waiting})
 
 

@@ -44,7 +44,7 @@ def sign_in(session: Session, address: Address, payout: Address, network: str | 
     worker = session.get(Worker, address)
     if worker is None:
         worker = Worker(address=address, joined_at=now, determinism_class="", capacity=0, asking_until=0.0)
-        worker.strikes, worker.fence, worker.jobs, worker.least_price = 0, 0, [], 0
+        worker.fence, worker.jobs, worker.least_price = 0, [], 0
         worker.least_prices = {}
         session.add(worker)
     worker.payout, worker.operator, worker.network, worker.seen_at = payout, payout, network, now

@@ -7,10 +7,10 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import assignment
-from gradmarket.market.rules.assignment import Opening, Reason
+from gradmarket.market.rules.assignment import Candidate, Opening, Reason
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.terms import JobId, JobState, ReplicaState, TaskState, Units
-from gradmarket.requester.store import audits, ballots, jobs, tasks, workers
+from gradmarket.requester.store import audits, ballots, jobs, strikes, tasks, workers
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
 
 HOLDS_A_PLACE: Final = (ReplicaState.LEASED, ReplicaState.COMMITTED)
@@ -20,7 +20,7 @@ def running(session: Session) -> Sequence[Job]:
     return session.scalars(select(Job).where(Job.state == JobState.RUNNING)).all()
 
 
-def why_waiting(session: Session, job: Job, max_strikes: int, now: float) -> str:
+def why_waiting(session: Session, job: Job, now: float) -> str:
     """Empty while the job gets on (or has ended without a reason)."""
     if job.state != JobState.RUNNING:
         return job.reason
@@ -28,7 +28,7 @@ def why_waiting(session: Session, job: Job, max_strikes: int, now: float) -> str
     if open_task is None:
         return job.reason or _unaudited(session, job)
     spec = jobs.spec(job)
-    rows = session.execute(workers.present(max_strikes, now))
+    rows = session.execute(workers.present(job.id, now))
     present = [(row.determinism_class, workers.party(row)) for row in rows]
     mixable = ballots.mixable(session, job)
     leading = assignment.leading_class(present, spec.separation, mixable)
@@ -38,9 +38,9 @@ def why_waiting(session: Session, job: Job, max_strikes: int, now: float) -> str
         classes = "one determinism class" + (", or of calibrated ones" if spec.verifier.sketched else "")
         return f"needs {least} separate workers of {classes}, has {have}"
     replicas = tasks.replicas_of(session, [open_task])[open_task.id]
-    opening = opening_for(job, open_task, replicas, max_strikes, mixable)
+    opening = opening_for(job, open_task, replicas, mixable)
     alive = workers.live(session, now)
-    candidates = workers.candidates(session, job, alive, workers.barred(session, alive, now))
+    candidates = candidates_of(session, job, alive, now)
     reasons = [assignment.why_not(candidate, opening) for candidate in candidates]
     soon = [reason for reason in reasons if reason in (None, Reason.AT_CAPACITY)]
     if soon:
@@ -75,9 +75,13 @@ def _commonest(reasons: list[Reason]) -> str:
     return f"an open task has no worker that may take it; {reasons.count(reason)} of {len(reasons)}: {reason}"
 
 
-def opening_for(
-    job: Job, task: Task, replicas: Sequence[Replica], max_strikes: int, mixable: assignment.Mixable
-) -> Opening:
+def candidates_of(session: Session, job: Job, live: Sequence[Worker], now: float) -> list[Candidate]:
+    """As `workers.candidates`, of whichever workers."""
+    barred, suspended = workers.barred(session, live, now), strikes.suspended_among(session, job.id, live, now)
+    return workers.candidates(session, job, live, barred, suspended)
+
+
+def opening_for(job: Job, task: Task, replicas: Sequence[Replica], mixable: assignment.Mixable) -> Opening:
     """What a candidate for the task's open places is held against."""
     return Opening(
         job=JobId(job.id),
@@ -86,13 +90,12 @@ def opening_for(
         determinism_class=task.determinism_class or job.determinism_class or "",
         price=Units(task.offer["price"]),
         separation=jobs.spec(job).separation,
-        max_strikes=max_strikes,
         at_work=tuple(replica.determinism_class for replica in replicas if replica.state in HOLDS_A_PLACE),
         mixable=mixable,
     )
 
 
-def why_no_lease(session: Session, address: str, max_strikes: int, now: float) -> str:
+def why_no_lease(session: Session, address: str, now: float) -> str:
     """The reason for one worker: no job runs, no task is open, or what stands against it."""
     worker = session.get_one(Worker, address)
     found = running(session)
@@ -102,11 +105,11 @@ def why_no_lease(session: Session, address: str, max_strikes: int, now: float) -
         task = session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
         if task is None:
             continue
-        if job.determinism_class is None and (stuck := why_waiting(session, job, max_strikes, now)):
+        if job.determinism_class is None and (stuck := why_waiting(session, job, now)):
             return f"{jobs.spec(job).name}: {stuck}"
-        (candidate,) = workers.candidates(session, job, [worker], workers.barred(session, [worker], now))
+        (candidate,) = candidates_of(session, job, [worker], now)
         replicas = tasks.replicas_of(session, [task])[task.id]
-        opening = opening_for(job, task, replicas, max_strikes, ballots.mixable(session, job))
+        opening = opening_for(job, task, replicas, ballots.mixable(session, job))
         reason = assignment.why_not(candidate, opening)
         return f"{jobs.spec(job).name}: {reason or _nobody_to_blame(opening)}"
     return "no task is open just now"

@@ -11,7 +11,7 @@ from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.payment import Standing
 from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import Address, Units
-from gradmarket.requester.store import reputations
+from gradmarket.requester.store import reputations, strikes
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Account, Job, Replica, Round, Task, Worker
 
@@ -33,18 +33,18 @@ def live(session: Session, now: float) -> Sequence[Worker]:
     return session.scalars(select(Worker).where(Worker.seen_at > now - LIVE_S)).all()
 
 
-def present(max_strikes: int, now: float, classes: Collection[str] | None = None) -> Present:
-    """Class and party of every live worker that may be drawn, or of those of some classes."""
+def present(job_id: str, now: float, classes: Collection[str] | None = None) -> Present:
+    """Class and party of every live worker that may be drawn for the job, or of those of some classes."""
     columns = (Worker.determinism_class, Worker.address, Worker.operator, Worker.payout, Worker.network)
-    alive = select(*columns).where(Worker.seen_at > now - LIVE_S, *_fit(max_strikes, now))
+    alive = select(*columns).where(Worker.seen_at > now - LIVE_S, *_fit(job_id, now))
     if classes is None:
         return alive.where(Worker.determinism_class != "")
     return alive.where(Worker.determinism_class.in_(classes))
 
 
-def _fit(max_strikes: int, now: float) -> tuple[ColumnElement[bool], ...]:
+def _fit(job_id: str, now: float) -> tuple[ColumnElement[bool], ...]:
     """Neither suspended nor barred."""
-    return Worker.strikes < max_strikes, ~reputations.barred(now - BARRED_S)
+    return ~strikes.suspended(job_id, now), ~reputations.barred(now - BARRED_S)
 
 
 def asks(now: float) -> ColumnElement[bool]:
@@ -56,9 +56,9 @@ def serves(worker: Worker, job_id: str) -> bool:
     return not worker.jobs or job_id in worker.jobs
 
 
-def asking(session: Session, max_strikes: int, now: float) -> Sequence[Worker]:
-    """Those who want a lease now, the first to draw for."""
-    fit = select(Worker).where(asks(now), Worker.seen_at > now - LIVE_S, *_fit(max_strikes, now))
+def asking(session: Session, job_id: str, now: float) -> Sequence[Worker]:
+    """Those who want a lease now and may get one of the job."""
+    fit = select(Worker).where(asks(now), Worker.seen_at > now - LIVE_S, *_fit(job_id, now))
     return session.scalars(fit).all()
 
 
@@ -102,8 +102,14 @@ def barred(session: Session, workers: Sequence[Worker], now: float) -> set[str]:
     return reputations.barred_among(session, {worker.operator for worker in workers}, now - BARRED_S)
 
 
-def candidates(session: Session, job: Job, workers: Sequence[Worker], barred: Collection[str] = ()) -> list[Candidate]:
-    """What the job's draw looks at; `barred`: operators, where the workers were not asked for without them."""
+def candidates(
+    session: Session,
+    job: Job,
+    workers: Sequence[Worker],
+    barred: Collection[str] = (),
+    suspended: Collection[str] = (),
+) -> list[Candidate]:
+    """What the job's draw looks at; `barred`, `suspended`: operators, where workers were asked for with them."""
     money = standings(session, job, [worker.address for worker in workers])
     nothing = Standing(Units(0), Units(0), Units(0))
     return [
@@ -112,10 +118,10 @@ def candidates(session: Session, job: Job, workers: Sequence[Worker], barred: Co
             worker.determinism_class,
             money.get(worker.address, nothing).uncommitted,
             worker.capacity,
-            worker.strikes,
             Units(max(worker.least_price, worker.least_prices.get(job.id, 0))),
             frozenset(worker.jobs),
             worker.operator in barred,
+            worker.operator in suspended,
         )
         for worker in workers
     ]

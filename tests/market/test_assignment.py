@@ -19,17 +19,17 @@ def address(number: int) -> Address:
 
 def candidate(number: int, payout: int | None = None, network: str | None = None) -> Candidate:
     party = Party(address(number), f"operator-{payout or number}", address(1000 + (payout or number)), network)
-    return Candidate(party, "cpu", Units(10), 1, 0, Units(0), frozenset())
+    return Candidate(party, "cpu", Units(10), 1, Units(0), frozenset())
 
 
-OPENING = Opening(JobId("job"), frozenset(), (), "cpu", Units(10), ("payout",), 5)
+OPENING = Opening(JobId("job"), frozenset(), (), "cpu", Units(10), ("payout",))
 HONEST = candidate(1)
 
 
 @pytest.mark.parametrize(
     ("cheat", "opening", "reason"),
     [
-        (replace(HONEST, strikes=5), OPENING, Reason.SUSPENDED),
+        (replace(HONEST, suspended=True), OPENING, Reason.SUSPENDED),
         (replace(HONEST, determinism_class="gpu"), OPENING, Reason.OTHER_CLASS),
         (HONEST, replace(OPENING, tried=frozenset({address(1)})), Reason.ALREADY_TRIED),
         (HONEST, replace(OPENING, parties=(candidate(2, payout=1).party,)), Reason.NOT_SEPARATED),

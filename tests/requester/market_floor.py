@@ -40,7 +40,7 @@ from gradmarket.requester.stages import aftermath, aggregate, assign, audit, clo
 from gradmarket.requester.stages.ending import end
 from gradmarket.requester.stages.resume import resume_job
 from gradmarket.requester.stages.stage import Stage
-from gradmarket.requester.store import calibrations, identities, money, progress
+from gradmarket.requester.store import calibrations, identities, money, progress, strikes
 from gradmarket.requester.store.facts import Facts, as_json, layout_facts
 from gradmarket.requester.store.session import Sessions, connect, reading, sessions_of
 from gradmarket.requester.store.tables import Account, Earned, Event, Job, Replica, Round, Task, Worker
@@ -353,8 +353,9 @@ class Floor:
         return account  # type: ignore[no-any-return]
 
     def strikes(self, worker: SimWorker) -> int:
-        (row,) = self.all(Worker, Worker.address == worker.address)
-        return int(row.strikes)
+        with self.reading() as session:
+            operator = session.get_one(Worker, worker.address).operator
+            return round(sum(strikes.weight(row, self.clock()) for row in strikes.of(session, operator)))
 
     def earned(self) -> dict[str, int]:
         sums: dict[str, int] = {}
@@ -368,7 +369,7 @@ class Floor:
     def why_waiting(self) -> str:
         with self.reading() as session:
             job = session.get_one(Job, self.job)
-            return progress.why_waiting(session, job, self.settings.max_strikes, self.clock())
+            return progress.why_waiting(session, job, self.clock())
 
     def final_parameters(self) -> str:
         return str(self.rounds()[-1].updated)

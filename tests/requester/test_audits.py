@@ -265,7 +265,7 @@ def test_while_a_round_is_to_be_taken_back_who_committed_later_is_judged_and_pai
 
 def why_no_lease(floor: Floor, worker: SimWorker) -> str:
     with floor.reading() as session:
-        return progress.why_no_lease(session, worker.address, floor.settings.max_strikes, floor.clock())
+        return progress.why_no_lease(session, worker.address, floor.clock())
 
 
 @SQLITE

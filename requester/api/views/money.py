@@ -6,7 +6,8 @@ from gradmarket.market.terms import ReplicaState
 from gradmarket.requester.api.views.forms import amount, hexed, time
 from gradmarket.requester.api.views.trust import ReputationView
 from gradmarket.requester.chain.owner import ToSign
-from gradmarket.requester.store.tables import Account, Batch, Earned, Transaction, Worker
+from gradmarket.requester.store import strikes
+from gradmarket.requester.store.tables import Account, Batch, Earned, Strike, Transaction, Worker
 
 
 class JobWorkerView(BaseModel):
@@ -100,13 +101,28 @@ class StakeView(BaseModel):
     at_risk: str
 
 
+class StrikesView(BaseModel):
+    """Answers that a worker's operator owed in one job and did not give, as they weigh now."""
+
+    job: str
+    weight: float
+    suspended_until: str | None
+    """It gets no work of the job before; none where it may get some."""
+
+
+def strikes_view(row: Strike, now: float) -> StrikesView:
+    until = row.until if row.until > now else None
+    return StrikesView(job=row.job_id, weight=round(strikes.weight(row, now), 3), suspended_until=time(until))
+
+
 class WorkerView(BaseModel):
     address: str
     payout: str
     determinism_class: str
     seen_at: str | None
     joined_at: str | None
-    strikes: int
+    strikes: list[StrikesView]
+    """Its operator's, by job."""
     barred: bool
     """An audit of its operator's work failed not long ago: it gets no work."""
     copies: int

@@ -8,7 +8,16 @@ from gradmarket.requester.store.tables.base import Base, BigKey
 from gradmarket.requester.store.tables.doors import Duty, Idempotency, Nonce, Token
 from gradmarket.requester.store.tables.jobs import Event, Job, Round
 from gradmarket.requester.store.tables.money import Account, Batch, Earned, Transaction
-from gradmarket.requester.store.tables.trust import Accusation, Audit, Calibration, Lean, Reputation, Score, TrustedRun
+from gradmarket.requester.store.tables.trust import (
+    Accusation,
+    Audit,
+    Calibration,
+    Lean,
+    Reputation,
+    Score,
+    Strike,
+    TrustedRun,
+)
 from gradmarket.requester.store.tables.work import Replica, Task, Wave, Worker
 
 __all__ = [
@@ -30,6 +39,7 @@ __all__ = [
     "Reputation",
     "Round",
     "Score",
+    "Strike",
     "Task",
     "Token",
     "Transaction",

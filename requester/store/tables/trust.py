@@ -135,6 +135,25 @@ class Accusation(Base):
     __table_args__ = (Index("accusations_by_state", "state", "created_at"),)
 
 
+class Strike(Base):
+    """Answers that an operator owed in a job and did not give, as market.rules.strikes has it."""
+
+    __tablename__ = "strikes"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    operator: Mapped[str] = mapped_column(primary_key=True)
+    weight: Mapped[float]
+    withheld: Mapped[float]
+    at: Mapped[float]
+    """When they had these weights."""
+    until: Mapped[float]
+    """The operator gets no work of the job before."""
+    withheld_until: Mapped[float]
+    """The same by withheld answers alone: in several jobs at once, they count for every job."""
+
+    __table_args__ = (Index("strikes_of_operator", "operator"),)
+
+
 class Reputation(Base):
     """An operator's record in one determinism class, as market.rules.reputation has it."""
 

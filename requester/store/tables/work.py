@@ -130,7 +130,6 @@ class Worker(Base):
     """Of single jobs, where it wants more there."""
     seen_at: Mapped[float]
     joined_at: Mapped[float]
-    strikes: Mapped[int] = mapped_column(default=0)
     fence: Mapped[int] = mapped_column(default=0)
 
     __table_args__ = (Index("workers_asking", "asking_until"), Index("workers_seen", "seen_at"))

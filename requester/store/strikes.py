@@ -1,0 +1,102 @@
+"""Strikes of operators, kept in the transaction that judges what they owed. The rule is market.rules.strikes."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
+
+from sqlalchemy import ColumnElement, bindparam, exists, func, or_, select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.rules import strikes
+from gradmarket.market.rules.strikes import NONE, Strikes
+from gradmarket.requester.store.among import among
+from gradmarket.requester.store.tables import Strike, Worker
+
+
+def strike(
+    session: Session, job_id: str, operators: Iterable[str], now: float, most: int, withheld: bool = False
+) -> None:
+    """One more for each of the operators; with `most` they are suspended in the job."""
+    named = sorted(operators)
+    for operator in sorted(set(named) - {row.operator for row in _held(session, job_id, named)}):
+        session.add(_blank(job_id, operator))
+    session.flush()
+    for operator in named:
+        _change(session.get_one(Strike, (job_id, operator)), lambda had: strikes.struck(had, now, withheld), most)
+
+
+def work_off(session: Session, job_id: str, operators: Iterable[str], now: float, most: int) -> None:
+    """One less for each of the operators, where it has any."""
+    named = sorted(operators)
+    found = {row.operator: row for row in _held(session, job_id, named)}
+    for row in (found[operator] for operator in named if operator in found):
+        _change(row, lambda had: strikes.worked_off(had, now), most)
+
+
+def suspended(job_id: str, now: float) -> ColumnElement[bool]:
+    """Of a worker's row: whether its operator gets no work of the job now."""
+    own = (Strike.operator == Worker.operator, Strike.job_id == job_id, Strike.until > now)
+    several = (
+        select(func.count())
+        .where(Strike.operator == Worker.operator, Strike.withheld_until > now)
+        .correlate(Worker)
+        .scalar_subquery()
+    )
+    return or_(exists().where(*own), several >= strikes.EVERYWHERE)
+
+
+def suspended_among(session: Session, job_id: str, workers: Collection[Worker], now: float) -> dict[str, float]:
+    """The operators among the workers' that get no work of the job now, and until when."""
+    operators = {worker.operator for worker in workers}
+    until: dict[str, float] = {}
+    elsewhere: dict[str, list[float]] = {}
+    for row in session.scalars(_ANYWHERE, {"operators": list(operators), "now": now}) if operators else ():
+        if row.job_id == job_id and row.until > now:
+            until[row.operator] = row.until
+        if row.withheld_until > now:
+            elsewhere.setdefault(row.operator, []).append(row.withheld_until)
+    for operator, ends in elsewhere.items():
+        if len(ends) >= strikes.EVERYWHERE:
+            until[operator] = max(until.get(operator, 0.0), sorted(ends)[-strikes.EVERYWHERE])
+    return until
+
+
+def of(session: Session, operator: str) -> Sequence[Strike]:
+    """All of one operator, by job."""
+    return session.scalars(select(Strike).where(Strike.operator == operator).order_by(Strike.job_id)).all()
+
+
+def weight(row: Strike, now: float) -> float:
+    return strikes.decayed(_kept(row), now).weight
+
+
+def _held(session: Session, job_id: str, operators: Sequence[str]) -> Sequence[Strike]:
+    """Their rows for this transaction alone, in the one order that they are locked in."""
+    return session.scalars(_OF_JOB, {"job": job_id, "operators": operators}).all()
+
+
+_OF_JOB: Final = (
+    select(Strike)
+    .where(Strike.job_id == bindparam("job"), among(Strike.operator, "operators"))
+    .order_by(Strike.operator)
+    .with_for_update(key_share=True)
+    .execution_options(populate_existing=True)
+)
+_ANYWHERE: Final = select(Strike).where(
+    among(Strike.operator, "operators"), or_(Strike.until > bindparam("now"), Strike.withheld_until > bindparam("now"))
+)
+
+
+def _blank(job_id: str, operator: str) -> Strike:
+    none = {"weight": 0.0, "withheld": 0.0, "at": 0.0, "until": 0.0, "withheld_until": 0.0}
+    return Strike(job_id=job_id, operator=operator, **none)
+
+
+def _kept(row: Strike) -> Strikes:
+    return Strikes(row.weight, row.withheld, row.at) if row.at else NONE
+
+
+def _change(row: Strike, rule: Callable[[Strikes], Strikes], most: int) -> None:
+    after = rule(_kept(row))
+    row.weight, row.withheld, row.at = after.weight, after.withheld, after.at
+    row.until = strikes.suspended_until(after.weight, after.at, most)
+    row.withheld_until = strikes.suspended_until(after.withheld, after.at, most)

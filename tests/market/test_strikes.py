@@ -1,0 +1,79 @@
+"""Strikes decay, so that whoever is suspended comes back by itself; and nobody escapes them by waiting between two."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradmarket.market.rules.strikes import (
+    HALF_LIFE_S,
+    NONE,
+    Strikes,
+    decayed,
+    struck,
+    suspended_until,
+    worked_off,
+)
+
+TIMES = st.lists(st.floats(0.0, 1e6), max_size=30).map(sorted)
+
+
+def after(times: list[float]) -> Strikes:
+    strikes = NONE
+    for at in times:
+        strikes = struck(strikes, at)
+    return strikes
+
+
+def test_five_in_an_hour_suspend_for_a_while_and_four_do_not() -> None:
+    hasty = after([0.0, 1.0, 2.0, 3.0, 600.0])
+    until = suspended_until(hasty.weight, hasty.at, 5)
+    assert 600.0 < until < 600.0 + HALF_LIFE_S
+    assert decayed(hasty, until).weight < 5
+    four = after([0.0] * 4)
+    assert suspended_until(four.weight, four.at, 5) == 0.0
+
+
+def test_a_strike_weighs_half_after_its_half_life() -> None:
+    assert decayed(after([0.0, 0.0]), HALF_LIFE_S).weight == 1.0
+
+
+def test_one_strike_suspends_where_one_is_too_many() -> None:
+    assert suspended_until(1.0, 0.0, 1) == HALF_LIFE_S
+
+
+@given(TIMES, st.integers(1, 20))
+def test_whoever_is_suspended_comes_back(times: list[float], most: int) -> None:
+    strikes = after(times)
+    until = suspended_until(strikes.weight, strikes.at, most)
+    assert strikes.at <= until <= strikes.at + HALF_LIFE_S * math.log2(2 * len(times) + 1)
+    assert suspended_until(decayed(strikes, until + 1.0).weight, until + 1.0, most) <= until + 1.0
+
+
+@given(TIMES, st.floats(0.0, 1e6))
+def test_the_weight_is_at_most_the_strikes_and_only_falls_between_them(times: list[float], later: float) -> None:
+    strikes = after(times)
+    now = strikes.at + later
+    assert 0.0 <= decayed(strikes, now).weight <= strikes.weight <= len(times)
+    assert decayed(decayed(strikes, now), now) == decayed(strikes, now)
+
+
+@given(TIMES, st.floats(0.0, 1e5))
+def test_an_accepted_gradient_makes_up_for_one(times: list[float], later: float) -> None:
+    strikes = after(times)
+    now = strikes.at + later
+    again = worked_off(struck(strikes, now), now)
+    assert math.isclose(again.weight, decayed(strikes, now).weight, abs_tol=1e-9)
+    assert worked_off(NONE, now).weight == 0.0
+
+
+@given(st.lists(st.booleans(), max_size=20))
+def test_withheld_answers_are_among_the_strikes(kinds: list[bool]) -> None:
+    strikes = NONE
+    for withheld in kinds:
+        strikes = struck(strikes, 1.0, withheld)
+    assert (strikes.weight, strikes.withheld) == (len(kinds), sum(kinds))
+
+
+def test_a_clock_that_goes_back_adds_nothing() -> None:
+    assert struck(after([100.0]), 50.0) == Strikes(2.0, 0.0, 100.0)

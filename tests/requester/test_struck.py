@@ -1,0 +1,112 @@
+"""Strikes are a job's own and an operator's: what they cost, whom, and until when."""
+
+from market_floor import Floor
+from market_workers import COMMIT_AND_STALL, IDLE, SimWorker
+from sqlalchemy import select
+
+from gradmarket.market.rules.strikes import HALF_LIFE_S
+from gradmarket.market.terms import JobState, ReplicaState
+from gradmarket.requester.store import strikes
+from gradmarket.requester.store.tables import Job, Replica, Worker
+
+ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
+
+
+def declined(floor: Floor, worker: SimWorker) -> None:
+    floor.gather(worker)
+    worker.say(given_up=[worker.give_up(worker.newest())])
+    floor.drive()
+
+
+def leased_in(floor: Floor, job: str) -> set[str]:
+    return {replica.worker for replica in floor.all(Replica, Replica.job_id == job)}
+
+
+def test_strikes_in_one_job_leave_every_other_job_open(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(settings={"max_strikes": 1}, **ALONE)
+    worker = floor.worker()
+    declined(floor, worker)
+    worker.ask()
+    assert "of this job unanswered" in worker.waiting
+    floor.also("00000000000000bb", 8, **ALONE)
+    worker.ask()
+    assert leased_in(floor, "00000000000000bb") == {worker.address}
+
+
+def test_a_suspended_worker_comes_back_by_itself(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(settings={"max_strikes": 1}, tasks_per_round=2, **ALONE)
+    worker = floor.worker()
+    declined(floor, worker)
+    worker.ask()
+    assert len(floor.replicas(worker)) == 1
+    floor.lapse(HALF_LIFE_S + 1)
+    worker.ask()
+    assert len(floor.replicas(worker)) == 2
+
+
+def test_fresh_wallets_of_one_operator_have_its_strikes(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(settings={"max_strikes": 2}, tasks_per_round=4, **ALONE)
+    first = floor.worker()
+    second = floor.worker(payout=first.address)
+    floor.gather()
+    for worker in (first, second):
+        worker.say(given_up=[worker.give_up(worker.newest())])
+    fresh, stranger = floor.worker(payout=first.address), floor.worker()
+    floor.gather(fresh, stranger)
+    assert floor.replicas(fresh) == []
+    assert len(floor.replicas(stranger)) == 1
+
+
+def test_answers_that_come_too_late_cost_strikes(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(rounds=4, settings={"max_strikes": 2})
+    staller, *_honest = floor.worker(IDLE), floor.worker(), floor.worker(), floor.worker()
+    floor.play()
+    assert floor.state() == JobState.FINISHED
+    assert {replica.state for replica in floor.replicas(staller)} <= {ReplicaState.TOO_LATE, ReplicaState.EXPIRED}
+    assert len(floor.replicas(staller)) <= 2
+
+
+def test_withheld_answers_in_three_jobs_suspend_in_every_job(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(settings={"max_strikes": 1})
+    worker, other = floor.worker(), floor.worker()
+    jobs = [f"00000000000000b{number}" for number in range(4)]
+    for number, job in enumerate(jobs):
+        floor.also(job, 20 + number)
+    with floor.context.begin() as session:
+        operators = [session.get_one(Worker, worker.address).operator]
+        for job in jobs[:2]:
+            strikes.strike(session, job, operators, floor.clock(), 1, withheld=True)
+        for job in jobs[2:]:
+            strikes.strike(session, job, operators, floor.clock(), 1)
+
+    def suspended() -> dict[str, bool]:
+        with floor.reading() as session:
+            found = {}
+            for name in (floor.job, *jobs):
+                listed = set(session.scalars(strikes_query(name, floor.clock())))
+                row = session.get_one(Worker, worker.address)
+                assert bool(strikes.suspended_among(session, name, [row], floor.clock())) == (row.address in listed)
+                found[name] = row.address in listed
+                assert other.address not in listed
+                assert session.get_one(Job, name)
+            return found
+
+    assert suspended() == {floor.job: False} | dict.fromkeys(jobs, True)
+    with floor.context.begin() as session:
+        strikes.strike(session, jobs[2], operators, floor.clock(), 1, withheld=True)
+    assert suspended()[floor.job], "withheld in three jobs: it is no job's fault"
+    floor.lapse(2 * HALF_LIFE_S)
+    assert not any(suspended().values())
+
+
+def strikes_query(job: str, now: float):  # type: ignore[no-untyped-def]
+    return select(Worker.address).where(strikes.suspended(job, now))
+
+
+def test_commit_and_stall_is_a_withheld_answer(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor()
+    staller, *_honest = floor.worker(COMMIT_AND_STALL), floor.worker(), floor.worker()
+    floor.play()
+    with floor.reading() as session:
+        (row,) = strikes.of(session, staller.address)
+    assert row.withheld == row.weight == 1.0
