@@ -85,7 +85,7 @@ def set_global_state(configuration: Configuration) -> None:
     torch.set_num_interop_threads(1)
     torch.set_flush_denormal(False)
     torch.use_deterministic_algorithms(True)
-    deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # a property of the module
+    deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]  # a property of the module
     torch.set_float32_matmul_precision("highest")
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False

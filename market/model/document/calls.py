@@ -7,6 +7,8 @@ from typing import Any, Final
 import torch
 
 from gradmarket.market.model.document.checks import RULES, Rule
+from gradmarket.market.model.document.conditions import condition_of
+from gradmarket.market.model.document.conditions.rules import Condition
 from gradmarket.market.model.document.kernels import KERNELS
 from gradmarket.market.model.document.operators import ALLOWED
 from gradmarket.market.model.document.operators.entry import Entry
@@ -39,6 +41,7 @@ class Operator:
     keywords: Mapping[int, str]
     entry: Entry
     indices: Rule | None
+    condition: Condition | None
     key: str
 
 
@@ -51,10 +54,10 @@ def overload(key: str) -> torch._ops.OpOverload:
 
 def _operator(key: str, entry: Entry) -> Operator:
     if entry.own:
-        return Operator(KERNELS[key], {}, entry, None, key)
+        return Operator(KERNELS[key], {}, entry, None, condition_of(key), key)
     found = overload(key)
     keywords = {place: argument.name for place, argument in enumerate(found._schema.arguments) if argument.kwarg_only}
-    return Operator(found._op, keywords, entry, RULES.get(key), key)
+    return Operator(found._op, keywords, entry, RULES.get(key), condition_of(key), key)
 
 
 OPERATORS: Final = {key: _operator(key, entry) for key, entry in ALLOWED.items()}

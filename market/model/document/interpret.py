@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 import torch
@@ -9,6 +10,20 @@ from torch import Tensor
 
 from gradmarket.market.errors import DocumentRefused, MarketError, OutOfMemory
 from gradmarket.market.model.document.calls import Operator
+from gradmarket.market.model.document.plans import (
+    KEPT,
+    Call,
+    Form,
+    Hold,
+    Plan,
+    called,
+    checked,
+    hold_to,
+    key_of,
+    noted,
+    shaped_alone,
+    without_elements,
+)
 from gradmarket.market.model.document.prepare import Step, prepared
 from gradmarket.market.model.document.schema import Document
 
@@ -40,6 +55,7 @@ class Program:
     def __init__(self, document: Document) -> None:
         self.document = document
         self._prepared = prepared(document)
+        self._plans: dict[tuple[Any, ...], Plan] = {}
 
     def run(
         self, state: Mapping[str, Tensor], data: Mapping[str, Tensor], seed: bytes, watcher: Watcher | None = None
@@ -48,13 +64,33 @@ class Program:
 
         Everything lies on the device of the data.
         """
+        values = self._started(state, data, seed)
+        alone = values[self._prepared.device].type == "meta"
+        hold = checked if alone else partial(hold_to, self._plan(state, data))
+        _perform(self._prepared.steps, values, called, hold, watcher)
+        return self._results(values)
+
+    def _started(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor], seed: bytes) -> list[Any]:
+        """The values before the first node."""
         values = self._prepared.values.copy()
         for number, entry in enumerate(self.document.inputs):
             values[number] = (data if entry.kind == "data" else state)[entry.name]
         values[self._prepared.seed] = seed
         values[self._prepared.device] = next(iter(data.values())).device
-        _perform(self._prepared.steps, values, watcher)
-        return self._results(values)
+        return values
+
+    def _plan(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor]) -> Plan:
+        """Found once for each shape of the inputs."""
+        key = key_of(state, data)
+        if key not in self._plans:
+            values = self._started(without_elements(state), without_elements(data), bytes(32))
+            plan: list[Sequence[Form]] = []
+            with torch.no_grad():
+                _perform(self._prepared.steps, values, shaped_alone, partial(noted, plan), None)
+            self._plans[key] = plan
+            for old in list(self._plans)[:-KEPT]:
+                del self._plans[old]
+        return self._plans[key]
 
     def _results(self, values: Sequence[Any]) -> Results:
         document = self.document
@@ -96,19 +132,22 @@ def _explained(where: str, error: Exception) -> MarketError:
     return DocumentRefused(f"{where}: {text[0][:200]}")
 
 
-def _perform(steps: Sequence[Step], values: list[Any], watcher: Watcher | None) -> None:
-    """Every step once. What a step alone costs is here: nothing is looked up by name."""
+def _perform(steps: Sequence[Step], values: list[Any], call: Call, hold: Hold, watcher: Watcher | None) -> None:
+    """Every step once: what goes in fulfils its condition, what comes out is held to what was planned.
+
+    What a step alone costs is here: nothing is looked up by name.
+    """
     step = None
     try:
-        for step in steps:
-            result = step.call(*step.get(values))
+        for place, step in enumerate(steps):
+            if step.condition is not None:
+                step.condition(step.arguments(values))
+            results = _several(step, call(step, values))
+            hold(place, results)
             if watcher is not None:
-                watcher(step.operator, step.arguments(values), _several(step, result))
-            if step.single >= 0:
-                values[step.single] = result
-            else:
-                values[step.first : step.first + step.count] = _several(step, result)
-            del result
+                watcher(step.operator, step.arguments(values), results)
+            values[step.first : step.first + step.count] = results
+            del results
             for dead in step.dead_after:
                 values[dead] = None
     except MarketError as error:
@@ -118,7 +157,7 @@ def _perform(steps: Sequence[Step], values: list[Any], watcher: Watcher | None) 
 
 
 def _several(step: Step, result: Any) -> Sequence[Any]:
-    results = (result,) if step.single >= 0 else result
+    results = (result,) if step.single else result
     if len(results) != step.count:
         raise DocumentRefused(f"it gives {len(results)} values")
     return tuple(results)

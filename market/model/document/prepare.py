@@ -14,6 +14,7 @@ from torch import Tensor
 from gradmarket.market.model.document.arguments import Argument, Reference
 from gradmarket.market.model.document.calls import OPERATORS, TORCH_MEMORY_FORMATS, TORCH_TYPES, Operator
 from gradmarket.market.model.document.checks import Rule, check_indices
+from gradmarket.market.model.document.conditions.rules import Condition
 from gradmarket.market.model.document.schema import Document, Node
 
 Getter = Callable[[Sequence[Any]], Sequence[Any]]
@@ -24,11 +25,12 @@ CHECKED_BY_THEMSELVES: Final = ("cpu", "meta")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One node. `single` is where its one result goes, or -1 where several go to `first` and on."""
+    """One node. Its results go to `first` and on; `single` says that what is called gives one and no list."""
 
     call: Callable[..., Any]
     get: Getter
-    single: int
+    condition: Condition | None
+    single: bool
     first: int
     count: int
     dead_after: tuple[int, ...]
@@ -68,11 +70,11 @@ class _Preparation:
         arguments = [_torch_argument(kind, argument) for kind, argument in pairs]
         call, by_place = self._call(operator, arguments)
         several = operator.entry.gives_list or len(operator.entry.results) != 1
-        single = -1 if several else node.results[0]
         given = self._getter(by_place, operator.entry.extra)
         as_given = len(by_place) == len(arguments) and not operator.entry.extra and not operator.keywords
         watched = given if as_given else self._getter(arguments, None)
-        return Step(call, given, single, node.results[0], len(node.results), dead_after, node.op, operator, watched)
+        first, count = node.results[0], len(node.results)
+        return Step(call, given, operator.condition, not several, first, count, dead_after, node.op, operator, watched)
 
     def _call(self, operator: Operator, arguments: list[Any]) -> tuple[Callable[..., Any], list[Any]]:
         """(what is called, the arguments that go by place): constants that go by name are bound beforehand."""
