@@ -8,6 +8,7 @@ JSON ?=
 KEEP ?=
 ONLY ?=
 CASES ?= 100000
+KIND ?=
 SEED ?=
 MUTANTS ?= 200
 
@@ -27,7 +28,7 @@ help:
 	echo "make check              style, types, layers"
 	echo "make test               everything else that can be wrong"
 	echo "make test-deep          the contract, kills and all random tests, for much longer; the stages on either database"
-	echo "make fuzz              hostile input in every format that is read: CASES=number, SEED=a failing case's to play it again"
+	echo "make fuzz              hostile input in every format, and calls of every operator: CASES=number, KIND=one, SEED=a failing case's to play it again"
 	echo "make attacks            every attack on a running market, with what was expected and seen: ONLY=family, JSON=path"
 	echo "make mutants            faults put into the contract, and how many its tests notice: MUTANTS=number"
 	echo "make test-containers    the demo across containers while parts of it are killed, where containers can run"
@@ -103,7 +104,7 @@ test-deep: develop
 	$(BIN)/pytest -n 2 --dist worksteal --disable-warnings --timeout 0 -m hypothesis --ignore tests/containers --ignore tests/requester
 
 fuzz: develop
-	@$(BIN)/python -m fuzz $(if $(SEED),--seed $(SEED),--cases $(CASES))
+	@$(BIN)/python -m fuzz $(if $(SEED),--seed $(SEED),--cases $(CASES) $(if $(KIND),--kind $(KIND)))
 
 attacks: develop
 	@PYTHONPATH=tests:tests/ops:tests/worker:tests/requester $(BIN)/python tests/attacks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))

@@ -9,8 +9,11 @@ from typing import Any, Final
 
 import gradmarket.market
 
-HARMLESS: Final = frozenset({"object.__getattr__", "object.__setattr__", "object.__delattr__", "sys._getframe"})
-"""What no bytes of a stranger decide about: attributes of frames and functions that typing and pydantic look at."""
+HARMLESS: Final = frozenset(
+    {"object.__getattr__", "object.__setattr__", "object.__delattr__", "sys._getframe", "builtins.id"}
+)
+"""What no bytes of a stranger decide about: attributes of frames and functions that typing and pydantic look at, and
+the names that torch gives its objects."""
 LISTED: Final = frozenset({"os.listdir", "os.scandir"})
 OURS: Final = str(Path(gradmarket.market.__path__[0]).resolve())
 """Where plug-ins are looked up by name."""

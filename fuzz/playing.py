@@ -21,8 +21,22 @@ ROOT: Final = Path(__file__).parents[1]
 BATCH: Final = 2_000
 SHARES: Final = {
     "documents": 25, "jobs": 8, "jsonl": 12, "manifests": 12, "npy": 8, "npz": 12, "parquet": 10, "safetensors": 13,
+    "operators": 100,
 }  # fmt: skip
-"""Of a hundred cases, how many are of each kind."""
+"""To each hundred cases of bytes a hundred calls of operators."""
+
+
+ENVIRONMENT: Final = {
+    "PATH": os.defpath,
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_CBWR": "AVX2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+}
+"""As in runner.settings, without the small caches of the heap, which would hand out memory unpoisoned."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +96,7 @@ class Playing:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "fuzz.child", str(progress), self._package],
                 cwd=ROOT,
-                env={"PATH": os.defpath, "PYTHONPATH": self._path, "OMP_NUM_THREADS": "1"},
+                env=ENVIRONMENT | {"PYTHONPATH": self._path},
                 pass_fds=(progress,),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -22,7 +22,7 @@ def playing() -> Iterator[Playing]:
 
 def test_every_kind_has_its_share() -> None:
     assert set(SHARES) == set(kinds())
-    assert sum(SHARES.values()) == 100
+    assert sum(share for kind, share in SHARES.items() if kind != "operators") == 100 == SHARES["operators"]
 
 
 @pytest.mark.parametrize("kind", kinds())
@@ -38,7 +38,7 @@ def test_what_a_stranger_sends_is_read_or_refused_and_nothing_else_happens(playi
     outcome = playing.play(Batch(kind, 0, count))
     assert outcome.failures == []
     assert outcome.cases == count == outcome.accepted + outcome.refused
-    assert count / 20 < outcome.accepted < count * 3 / 4, "cases that are all refused, or all taken, find nothing"
+    assert count / 20 < outcome.accepted < count * 4 / 5, "cases that are all refused, or all taken, find nothing"
 
 
 def test_an_accepted_document_runs_or_is_refused_and_the_child_stays(playing: Playing, runner: Runner) -> None:

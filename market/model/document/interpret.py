@@ -27,7 +27,7 @@ from gradmarket.market.model.document.plans import (
 from gradmarket.market.model.document.prepare import Step, prepared
 from gradmarket.market.model.document.schema import Document
 
-_STEP_ERRORS: Final = (
+STEP_ERRORS: Final = (
     RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, MemoryError, AttributeError, AssertionError,
 )  # fmt: skip
 """What operators raise for arguments that they do not take; the ones written in Python assert."""
@@ -119,7 +119,7 @@ def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
         raise DocumentRefused("the loss depends on no parameter")
     try:
         found = torch.autograd.grad(loss, list(parameters), allow_unused=True)
-    except _STEP_ERRORS as error:
+    except STEP_ERRORS as error:
         raise _explained("backward", error) from None
     pairs = zip(found, parameters, strict=True)
     return [torch.zeros_like(parameter) if gradient is None else gradient for gradient, parameter in pairs]
@@ -152,7 +152,7 @@ def _perform(steps: Sequence[Step], values: list[Any], call: Call, hold: Hold, w
                 values[dead] = None
     except MarketError as error:
         raise type(error)(f"{_where(step, steps)}: {error.detail}") from None
-    except _STEP_ERRORS as error:
+    except STEP_ERRORS as error:
         raise _explained(_where(step, steps), error) from None
 
 

@@ -35,7 +35,9 @@ FAMILIES: Final = (
     forms,
     elements,
 )
-_STATED: Final = {key: condition for family in FAMILIES for key, condition in family.CONDITIONS.items()}
+_STATED: Final[dict[str, Condition | None]] = {
+    key: condition for family in FAMILIES for key, condition in family.CONDITIONS.items()
+}
 
 
 def condition_of(key: str) -> Condition | None:

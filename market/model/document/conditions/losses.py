@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gradmarket.market.model.document.arguments import refuse_unless
-from gradmarket.market.model.document.conditions.rules import Condition, Conditions, between, both, each, shaped
+from gradmarket.market.model.document.conditions.rules import (
+    Condition,
+    Conditions,
+    between,
+    both,
+    each,
+    floating,
+    shaped,
+)
 
 
 def _reduced(place: int) -> Condition:
@@ -38,7 +46,7 @@ CONDITIONS: Final[Conditions] = {
     "nll_loss.default": both(_reduced(3), _few_dimensions, _classes),
     "nll_loss_nd.default": both(_reduced(3), _classes),
     **each(_reduced(2), "mse_loss.default l1_loss.default smooth_l1_loss.default huber_loss.default kl_div.default"),
-    "soft_margin_loss.default": _reduced(2),
+    "soft_margin_loss.default": both(_reduced(2), floating(0, 1)),
     "binary_cross_entropy.default": both(_reduced(3), _same_shape),
     "binary_cross_entropy_with_logits.default": both(_reduced(4), _same_shape),
     "margin_ranking_loss.default": _reduced(4),

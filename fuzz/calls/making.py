@@ -1,0 +1,136 @@
+"""One call made: on shapes alone, and twice on tensors in differently poisoned memory, forward and backward."""
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from fuzz.calls.arrays import POISONS, Arrays, poisoned
+from gradmarket.market.errors import DocumentRefused
+from gradmarket.market.model.document.bound import BACKWARD
+from gradmarket.market.model.document.calls import OPERATORS, TORCH_MEMORY_FORMATS, TORCH_TYPES, Operator
+from gradmarket.market.model.document.conditions.recurrent import SEQUENCES, shapes
+from gradmarket.market.model.document.interpret import STEP_ERRORS
+from gradmarket.market.model.document.plans import Form, form
+
+BYTES: Final = 2**24
+"""What a call may give, and how many operations it may cost, to be made here at all."""
+OPERATIONS: Final = 2 * 10**7
+SLOWEST: Final = (0.1, 20e-9)
+"""Seconds of processor time for a call, and for each operation of its cost, above which the cost bounds nothing."""
+SEED: Final = bytes(range(32))
+META: Final = torch.device("meta")
+CPU: Final = torch.device("cpu")
+
+
+class Finding(Exception):
+    """What must not be."""
+
+
+def made(key: str, written: list[Any]) -> None:
+    """Raises DocumentRefused where the call is refused, and Finding where it is not what it must be."""
+    operator = OPERATORS[key]
+    given = [_given(kind, value) for kind, value in zip(operator.entry.arguments, written, strict=True)]
+    forms, operations = _alone(operator, given)
+    answers = [_run(operator, given, forms, operations, poison) for poison in POISONS]
+    poisoned(0)
+    one, other = answers
+    if one is None or other is None:
+        _must(one is other, "it is refused in one memory and not in the other")
+        raise DocumentRefused("refused when it ran")
+    _must(one == other, "its bits depend on what was in memory")
+
+
+def _must(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise Finding(otherwise)
+
+
+def _given(kind: str, value: Any) -> Any:
+    if value is not None and kind.startswith("dtype"):
+        return TORCH_TYPES[value]
+    return TORCH_MEMORY_FORMATS[value] if value is not None and kind.startswith("memory") else value
+
+
+def _alone(operator: Operator, given: Sequence[Any]) -> tuple[list[Form], int]:
+    """(the forms of its results, the operations that it is said to cost) from shapes, with its backward pass."""
+    arguments = _without_elements(Arrays(0).made(list(given)))
+    try:
+        results = _called(operator, arguments, META)
+        forms = [form(result) for result in results]
+        size = sum(result.numel() * result.element_size() for result in results if isinstance(result, Tensor))
+        operations = (1 + BACKWARD) * operator.entry.cost(arguments, results)
+        if size > BYTES or operations > OPERATIONS:
+            raise DocumentRefused("too large to be made here")
+        _gradients(results, arguments)
+    except STEP_ERRORS as error:
+        raise DocumentRefused(str(error)[:200]) from None
+    return forms, operations
+
+
+def _run(
+    operator: Operator, given: Sequence[Any], forms: Sequence[Form], operations: int, poison: int
+) -> list[Any] | None:
+    """The bits of every result and gradient; None where it is refused."""
+    poisoned(poison)
+    arrays = Arrays(poison)
+    arguments = arrays.made(list(given))
+    before = time.process_time()
+    try:
+        results = _called(operator, arguments, CPU)
+        found = [form(result) for result in results]
+        _must(found == forms, f"it gives {found}, its shapes alone {forms}")
+        gradients = _gradients(results, arguments)
+    except (DocumentRefused, *STEP_ERRORS):
+        return None
+    finally:
+        _must(not arrays.touched(), "it wrote beyond a tensor")
+    seconds = time.process_time() - before
+    most = SLOWEST[0] + operations * SLOWEST[1]
+    _must(seconds < most, f"it took {seconds:.2f} s for {operations} operations")
+    return [_bits(result) for result in (*results, *gradients)]
+
+
+def _called(operator: Operator, arguments: Sequence[Any], device: torch.device) -> list[Any]:
+    if operator.condition is not None:
+        operator.condition(arguments)
+    if device is META and operator.key in SEQUENCES:
+        return [arguments[0].new_empty(shape) for shape in shapes(arguments)]
+    by_name = {name: arguments[place] for place, name in operator.keywords.items()}
+    by_place = [argument for place, argument in enumerate(arguments) if place not in operator.keywords]
+    extra = {"seed": [SEED], "device": [device], None: []}[operator.entry.extra]
+    results = operator.call(*by_place, *extra, **by_name)
+    return list(results) if isinstance(results, list | tuple) else [results]
+
+
+def _without_elements(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_elements(part) for part in value]
+    if not isinstance(value, Tensor):
+        return value
+    return torch.empty_like(value, device=META).requires_grad_(value.requires_grad)
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    return [one for part in value for one in _tensors(part)] if isinstance(value, list | tuple) else []
+
+
+def _gradients(results: Sequence[Any], arguments: Sequence[Any]) -> list[Tensor]:
+    """Of the sum of every float result."""
+    ends = [result for result in results if isinstance(result, Tensor) and result.requires_grad]
+    leaves = [leaf for leaf in _tensors(list(arguments)) if leaf.requires_grad]
+    if not ends or not leaves:
+        return []
+    found = torch.autograd.grad(ends, leaves, [torch.ones_like(end) for end in ends], allow_unused=True)
+    return [gradient for gradient in found if gradient is not None]
+
+
+def _bits(result: Any) -> Any:
+    if not isinstance(result, Tensor):
+        return result
+    flat = torch.empty(result.numel(), dtype=result.dtype).copy_(result.detach().reshape(-1))
+    return flat.view(torch.uint8).numpy().tobytes()
