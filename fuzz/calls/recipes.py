@@ -241,6 +241,6 @@ def _by_type(kind: str, chance: Random, sizes: Mapping[str, int]) -> Any:
     return {
         "tensor": plain, "operand": plain, "tensors": [plain, plain], "places": [plain], "int": 1, "ints": [0],
         "float": 0.5, "floats": [1.0, 1.0], "number": chance.choice((1, 2, 0.5)), "bool": chance.random() < 0.5,
-        "dtype": chance.choice(("float32", "float64", "bfloat16")), "memory": "contiguous_format", "equation": "ab,ab->a",
-        "none": None, "true": True, "false": False, "zero": 0.0,
+        "dtype": chance.choice(("float32", "float64", "bfloat16")), "memory": "contiguous_format",
+        "equation": "ab,ab->a", "none": None, "true": True, "false": False, "zero": 0.0,
     }[kind]  # fmt: skip

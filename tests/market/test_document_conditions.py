@@ -10,7 +10,7 @@ from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.bound import bound
 from gradmarket.market.model.document.calls import OPERATORS
 from gradmarket.market.model.document.conditions import FAMILIES, condition_of, recurrent
-from gradmarket.market.model.document.interpret import Program
+from gradmarket.market.model.document.interpret import Program, gradients
 from gradmarket.market.model.document.operators import ALLOWED
 from gradmarket.market.model.document.plans import form, hold_to
 from gradmarket.market.model.document.schema import load
@@ -190,3 +190,9 @@ def test_a_value_of_very_many_dimensions_is_refused() -> None:
     nodes = [node("unsqueeze.default", [value(number), 0], number + 1) for number in range(1, 40)]
     with pytest.raises(DocumentRefused, match="dimensions"):
         bound(program(inputs, nodes, 40), ROWS)
+
+
+def test_a_gradient_that_torch_keeps_without_memory_is_zeros() -> None:
+    leaf = ones(2).requires_grad_()
+    (gradient,) = gradients(torch.sgn(leaf).sum(), [leaf])
+    assert gradient.numpy().tolist() == [0.0, 0.0]

@@ -122,7 +122,12 @@ def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     except STEP_ERRORS as error:
         raise _explained("backward", error) from None
     pairs = zip(found, parameters, strict=True)
-    return [torch.zeros_like(parameter) if gradient is None else gradient for gradient, parameter in pairs]
+    return [torch.zeros_like(parameter) if _nothing(gradient) else gradient for gradient, parameter in pairs]
+
+
+def _nothing(gradient: Tensor | None) -> bool:
+    """Whether there is none, or one that torch keeps as a mark without memory: numpy cannot read that."""
+    return gradient is None or gradient._is_zerotensor()
 
 
 def _explained(where: str, error: Exception) -> MarketError:
