@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from gradmarket.market.model.tensors import Expected
 from gradmarket.market.terms import Digest
 from gradmarket.requester.blobs import Blobs
 from gradmarket.runner import Runner, RunnerSettings
+
+PUBLISHING: Final = "publishing"
+"""Whose child documents are bounded in, on shapes alone."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,10 @@ class Model:
 
 
 class Modelling:
-    """One warm child for publishing and evaluating; calls wait for each other."""
+    """What is published is read and bounded in a child that has nobody's arrays; each job is evaluated in its own.
+
+    Calls wait for each other.
+    """
 
     def __init__(self, settings: RunnerSettings | None = None) -> None:
         self._runner = Runner(settings or RunnerSettings())
@@ -53,6 +60,7 @@ class Modelling:
                 "model.architecture", "a ready one takes data of `x`, and `y` with its number of `classes`"
             )
         with self._lock:
+            self._runner.turn(PUBLISHING)
             made = self._runner.publish(
                 spec.model.architecture, spec.model.arguments, manifest.labelled, spec.seed, spec.precision
             )
@@ -67,6 +75,7 @@ class Modelling:
         self, blobs: Blobs, spec: JobSpec, document: Digest, evaluation: Digest | None, parameters: Digest
     ) -> Model:
         with self._lock:
+            self._runner.turn(PUBLISHING)
             info = self._runner.load(blobs.read(document))
             found = cost(info.document, self._runner.bound(spec.step.pass_rows), spec.step)
         tensors.unpack(blobs.read(parameters), info.document.state)
@@ -99,5 +108,6 @@ class Modelling:
         document = blobs.read(publication.evaluation or publication.document)
         with self._lock:
             batch = self.held_out(blobs, manifest, partition)
+            self._runner.turn(publication.digest)
             metrics = self._runner.evaluate(document, tensors.unpack(parameters), batch)
         return {"loss": metrics.loss, **metrics.values}

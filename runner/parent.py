@@ -1,4 +1,4 @@
-"""The runner: a warm child process that runs a stranger's document. This side never imports torch."""
+"""The runner: warm child processes that run strangers' documents, one for a job. This side never imports torch."""
 
 import threading
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from blake3 import blake3
 from pydantic import Field, TypeAdapter, ValidationError
 
 from gradmarket.market.data.manifest import Labelled
-from gradmarket.market.errors import Refused, RunnerCrashed, RunnerFailed, RunnerTimeout
+from gradmarket.market.errors import Refused, RunnerCrashed, RunnerTimeout
 from gradmarket.market.gradient.payload import Layout
 from gradmarket.market.job import Precision
 from gradmarket.market.model.document.schema import Document, load
@@ -19,7 +19,8 @@ from gradmarket.market.model.figures import Bound, Metrics, Published
 from gradmarket.market.model.layout import check_batch, check_state, layout
 from gradmarket.market.model.tensors import Expected, unpack
 from gradmarket.market.step import Step
-from gradmarket.runner.arena import Arena, described, encoded, end_of, planned
+from gradmarket.runner.arena import described, encoded, end_of, planned
+from gradmarket.runner.children import Children, Warm
 from gradmarket.runner.confine import MEASURES
 from gradmarket.runner.process import Child
 from gradmarket.runner.reader import Reader
@@ -58,28 +59,18 @@ class _Sent:
     end: int
 
 
-def _started(settings: RunnerSettings) -> Child:
-    arena = Arena.create()
-    try:
-        return Child(settings, arena)
-    except RunnerFailed:
-        arena.close()
-        raise
-
-
 class Runner:
-    """One warm child that computes, for one caller at a time; others wait. A second one reads partitions meanwhile.
+    """A warm child for each job, for one caller at a time; others wait. Another one reads partitions meanwhile.
 
     Its methods raise Refused for bad input, and RunnerCrashed, RunnerTimeout or OutOfMemory where the child failed;
-    the next call then starts another child. The child ends with `close`, and with this process, however that ends.
+    the next call then starts another child. Children end with `close`, and with this process, however that ends.
     """
 
     def __init__(self, settings: RunnerSettings | None = None) -> None:
         self.settings = settings or RunnerSettings()
         self._lock = threading.RLock()
-        self._child: Child | None = None
+        self._children = Children()
         self._documents: dict[str, _Kept] = {}
-        self._in_child: list[str] = []
         self._current = ""
         self._reader = Reader(replace(self.settings, device="cpu"))
 
@@ -91,6 +82,11 @@ class Runner:
     ) -> None:
         self.close()
 
+    def turn(self, job: str) -> None:
+        """What follows is this job's, by any name of it: no child that saw another job's arrays is asked for it."""
+        with self._lock:
+            self._children.turn(job)
+
     def start(self) -> None:
         """Starts the child, if it is not running: 1 to 3 seconds, most of them torch's import."""
         with self._lock:
@@ -98,14 +94,15 @@ class Runner:
 
     def close(self) -> None:
         """Ends the children."""
-        self._drop()
+        with self._lock:
+            self._children.close()
         self._reader.close()
 
     @property
     def pid(self) -> int | None:
-        """The child's process, if there is one now."""
-        child = self._child
-        return None if child is None else child.pid
+        """The process of the job's child, if there is one now."""
+        warm = self._children.current
+        return None if warm is None else warm.child.pid
 
     @property
     def current(self) -> str:
@@ -137,7 +134,7 @@ class Runner:
             lengths = self._ask(request, _LENGTHS)
             arena = self._running().arena
             if sum(lengths) > arena.size:
-                self._drop()
+                self._children.drop()
                 raise RunnerCrashed("it published more than it wrote")
             document, evaluation, parameters = arena.read_bytes(lengths)
         return Published(document, evaluation, unpack(parameters))
@@ -210,30 +207,23 @@ class Runner:
         """The document of this digest, which the child has now, though it may be another child."""
         if digest not in self._documents:
             raise Refused("no document was loaded")
-        self._running()
-        if digest not in self._in_child:
+        if digest not in self._warm().documents:
             self._send(digest, self._documents[digest].data)
         return self._documents[digest].info.document
 
     def _send(self, digest: str, data: bytes) -> None:
-        self._running().arena.write_bytes([data])
-        others = [known for known in self._in_child if known != digest]
-        old, self._in_child = others[: -DOCUMENTS_KEPT + 1], others[-DOCUMENTS_KEPT + 1 :]
+        warm = self._warm()
+        warm.child.arena.write_bytes([data])
+        others = [known for known in warm.documents if known != digest]
+        old, warm.documents = others[: -DOCUMENTS_KEPT + 1], others[-DOCUMENTS_KEPT + 1 :]
         self._ask({"do": "load", "length": len(data), "forget": old}, _NOTHING)
-        self._in_child.append(digest)
+        warm.documents.append(digest)
 
-    def _drop(self) -> None:
-        with self._lock:
-            child, self._child = self._child, None
-            if child is not None:
-                child.end()
-                child.arena.close()
+    def _warm(self) -> Warm:
+        return self._children.running(self.settings)
 
     def _running(self) -> Child:
-        if self._child is None:
-            self._child = _started(self.settings)
-            self._in_child = []
-        return self._child
+        return self._warm().child
 
     def _ask(self, request: dict[str, Any], kind: TypeAdapter[Answer]) -> Answer:
         """The child's answer, checked; a child that fails or answers anything else is ended."""
@@ -241,8 +231,8 @@ class Runner:
         try:
             return kind.validate_python(child.ask(request))
         except ValidationError:
-            self._drop()
+            self._children.drop()
             raise RunnerCrashed("its answer makes no sense") from None
         except (RunnerCrashed, RunnerTimeout):
-            self._drop()
+            self._children.drop()
             raise

@@ -81,6 +81,7 @@ class Bench:
 
     def loss(self, publication: Publication, state: Arrays, batch: Arrays) -> float:
         """The mean loss at `state`, as many rows at a time as a step takes. Raises as `work` does."""
+        self._runner.turn(publication.digest)
         document, size = self._fetcher.blob(publication.document), publication.spec.step.pass_rows
         rows = len(next(iter(batch.values())))
         parts = [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
@@ -122,10 +123,11 @@ class Bench:
         return cost(info.document, self._runner.bound(step.pass_rows), step)
 
     def _load(self, publication: Publication) -> DocumentInfo:
-        """The document in the runner, once it is known that this machine bears its step.
+        """The document in the job's own child, once it is known that this machine bears its step.
 
         Others may have loaded another one meanwhile.
         """
+        self._runner.turn(publication.digest)
         document = publication.document
         if self._info is None or self._info.document.digest != document or self._runner.current != document:
             self._info, self._borne = None, None

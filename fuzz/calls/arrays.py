@@ -34,15 +34,16 @@ class Arrays:
 
     def touched(self) -> bool:
         """Whether anything wrote beyond a tensor."""
+        border = bytes([self._poison]) * BORDER
         return any(
-            bool((memory[:BORDER] != self._poison).any()) or bool((memory[BORDER + size :] != self._poison).any())
+            memory[:BORDER].numpy().tobytes() != border or memory[BORDER + size :].numpy().tobytes() != border
             for memory, size in self._held
         )
 
     def _tensor(self, made: Made) -> Tensor:
         dtype, count = TORCH_TYPES[made["dtype"]], math.prod(made["shape"])
         numbers = _palette(made["fill"], dtype)
-        numbers = numbers.repeat(-(-count // _PALETTE))[:count]
+        numbers = numbers[:count] if count <= _PALETTE else numbers.repeat(-(-count // _PALETTE))[:count]
         size = count * dtype.itemsize
         memory = torch.full((size + 2 * BORDER,), self._poison, dtype=torch.uint8)
         within = memory[BORDER : BORDER + size].view(dtype)

@@ -10,7 +10,7 @@ from gradmarket.market.model.document.arguments import INTEGER_LIMIT
 from gradmarket.market.model.document.kinds import DTYPES, MEMORY_FORMATS
 from gradmarket.market.model.document.operators import ALLOWED
 
-HONEST: Final = 0.35
+HONEST: Final = 0.25
 """Of the calls, how many stay as they are but for element types and what numbers their tensors have."""
 FILLS: Final = ("small", "index", "extreme", "strange", "zero", "part", "count")
 LAYOUTS: Final = ("plain", "turned", "spread", "one")

@@ -29,11 +29,14 @@ class Finding(Exception):
     """What must not be."""
 
 
-def made(key: str, written: list[Any]) -> None:
-    """Raises DocumentRefused where the call is refused, and Finding where it is not what it must be."""
+def made(key: str, written: list[Any], back: bool = True) -> None:
+    """Raises DocumentRefused where the call is refused, and Finding where it is not what it must be.
+
+    `back`: also the backward pass of shapes alone, which is most of the time of a small call.
+    """
     operator = OPERATORS[key]
     given = [_given(kind, value) for kind, value in zip(operator.entry.arguments, written, strict=True)]
-    forms, operations = _alone(operator, given)
+    forms, operations = _alone(operator, given, back)
     answers = [_run(operator, given, forms, operations, poison) for poison in POISONS]
     poisoned(0)
     one, other = answers
@@ -54,8 +57,8 @@ def _given(kind: str, value: Any) -> Any:
     return TORCH_MEMORY_FORMATS[value] if value is not None and kind.startswith("memory") else value
 
 
-def _alone(operator: Operator, given: Sequence[Any]) -> tuple[list[Form], int]:
-    """(the forms of its results, the operations that it is said to cost) from shapes, with its backward pass."""
+def _alone(operator: Operator, given: Sequence[Any], back: bool) -> tuple[list[Form], int]:
+    """(the forms of its results, the operations that it is said to cost) from shapes."""
     arguments = _without_elements(Arrays(0).made(list(given)))
     try:
         results = _called(operator, arguments, META)
@@ -64,7 +67,8 @@ def _alone(operator: Operator, given: Sequence[Any]) -> tuple[list[Form], int]:
         operations = (1 + BACKWARD) * operator.entry.cost(arguments, results)
         if size > BYTES or operations > OPERATIONS:
             raise DocumentRefused("too large to be made here")
-        _gradients(results, arguments)
+        if back:
+            _gradients(results, arguments)
     except STEP_ERRORS as error:
         raise DocumentRefused(str(error)[:200]) from None
     return forms, operations

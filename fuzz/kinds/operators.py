@@ -17,17 +17,20 @@ from gradmarket.market.model.document.operators import ALLOWED
 
 REFUSED: Final = DocumentRefused
 KEYS: Final = sorted(ALLOWED)
+BACK: Final = 0.25
+"""Of the calls, how many have their backward pass on shapes alone too."""
 
 
 def case(chance: Random) -> Case:
     key = chance.choice(KEYS)
-    return Case(json.dumps({"op": key, "args": damaged(key, honest(key, chance), chance)}).encode())
+    call = {"op": key, "args": damaged(key, honest(key, chance), chance), "back": chance.random() < BACK}
+    return Case(json.dumps(call).encode())
 
 
 def read(case: Case) -> None:
     """Refused, or the same bits whatever memory held before, of the shape and type that shapes alone tell."""
     call: dict[str, Any] = json.loads(case.data)
-    made(call["op"], call["args"])
+    made(call["op"], call["args"], call["back"])
 
 
 def prepare() -> None:

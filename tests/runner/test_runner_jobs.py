@@ -1,12 +1,14 @@
-"""One warm child from job to job: nothing of an earlier one stays, in memory or anywhere else."""
+"""A child for each job, few of them at once; in one child nothing of an earlier document stays."""
 
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import psutil
+import pytest
 from handmade import encoded, linear, tensor
 
+from gradmarket.market.errors import RunnerCrashed
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner
 
@@ -28,7 +30,7 @@ def left_behind() -> set[str]:
     return {entry.name for folder in folders if folder.is_dir() for entry in folder.glob("torch*")}
 
 
-def test_fifty_jobs_take_no_more_memory_than_ten(runner: Runner) -> None:
+def test_fifty_documents_take_no_more_memory_than_ten(runner: Runner) -> None:
     before = left_behind()
     state = {"w": np.ones((1, WIDTH), np.float32)}
     batch = {"x": np.ones((ROWS, WIDTH), np.float32), "y": np.zeros((ROWS, 1), np.float32)}
@@ -39,3 +41,40 @@ def test_fifty_jobs_take_no_more_memory_than_ten(runner: Runner) -> None:
         taken.append(psutil.Process(runner.pid).memory_info().rss)
     assert taken[-1] - taken[9] < ALLOWED_GROWTH, [size // 2**20 for size in taken]
     assert left_behind() <= before
+
+
+def pid_of(runner: Runner, job: str, data: bytes) -> int:
+    runner.turn(job)
+    runner.load(data)
+    batch = {"x": np.ones((2, 3), np.float32), "y": np.zeros((2, 1), np.float32)}
+    runner.compute({"w": np.ones((1, 3), np.float32)}, batch, SEED, GradientStep(rows=2))
+    assert runner.pid is not None
+    return runner.pid
+
+
+def test_no_child_sees_two_jobs_and_few_are_kept() -> None:
+    """The same document in another job, too: its digest is no secret."""
+    data = encoded(linear())
+    with Runner() as runner:
+        first, second = pid_of(runner, "first", data), pid_of(runner, "second", data)
+        assert first != second
+        assert pid_of(runner, "first", data) == first
+        assert pid_of(runner, "second", data) == second
+        third = pid_of(runner, "third", data)
+        assert third not in (first, second)
+        assert not psutil.pid_exists(first)
+        assert pid_of(runner, "second", data) == second
+        assert pid_of(runner, "first", data) not in (second, third)
+        assert not psutil.pid_exists(third)
+    assert not psutil.pid_exists(second)
+
+
+def test_a_child_that_ends_takes_only_its_own_job_with_it() -> None:
+    data = encoded(linear())
+    with Runner() as runner:
+        first, second = pid_of(runner, "first", data), pid_of(runner, "second", data)
+        psutil.Process(second).kill()
+        with pytest.raises(RunnerCrashed):
+            pid_of(runner, "second", data)
+        assert pid_of(runner, "first", data) == first
+        assert pid_of(runner, "second", data) != second
