@@ -5,7 +5,7 @@ from typing import Final
 
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.messages import Offer, Outcome, Voucher
-from gradmarket.market.rules.lifecycle import PAID
+from gradmarket.market.rules.lifecycle import PAID, over
 from gradmarket.market.rules.secrets import digest_of, leads_to
 from gradmarket.market.signing import Domain, Struct, check, digest
 from gradmarket.market.terms import Address, Hash, ReplicaState, Units
@@ -35,8 +35,8 @@ class Breach(StrEnum):
     """Say 'accepted' and sign 'rejected'."""
     REJECTED_UNPROVEN = "it rejected this worker's answer without a quorum for another one"
     """Take the work and call it wrong."""
-    UPLOAD_DENIED = "it took the payload and says it was withheld"
-    """Take the bytes and pay for nothing."""
+    BROKEN_PROMISE = "it promised pay under signature and paid nothing"
+    """Take the bytes, or the vote of one among many, and give any reason at all for not paying."""
     UNSIGNED_VOUCHER = "the voucher is not signed by the job's voucher signer"
     """A cheque on somebody else's account."""
     LESS_THAN_BEFORE = "the voucher is worth less than an earlier one"
@@ -78,7 +78,18 @@ def _contradicts(told: VerdictTold) -> bool:
     return promised and told.state is ReplicaState.REJECTED
 
 
-def fairness(offer: Offer, told: VerdictTold, root: Hash, revealed: bool, uploaded: bool) -> Breach | None:
+def breaks_promise(state: ReplicaState, asked: bool, sent: bool) -> bool:
+    """Whether a replica that was promised pay under signature ended unpaid, and not by its worker's silence alone.
+
+    `sent`: a byte of the payload may have left; what is taken counts, whole or not, whatever the reason told. One that
+    the worker was `asked` for and never began to send was withheld by the worker itself. Who agreed and was not asked
+    is paid with the others: nothing but a payment ends it.
+    """
+    own_silence = state is ReplicaState.WITHHELD and asked and not sent
+    return over(state) and state not in PAID and not own_silence
+
+
+def fairness(offer: Offer, told: VerdictTold, root: Hash, revealed: bool) -> Breach | None:
     """Whether a verdict on a payload `root` is one that an honest requester could give."""
     if told.state in PAID or told.state is ReplicaState.AGREE:
         if told.root is None or hash_of(told.root) != root:
@@ -86,7 +97,7 @@ def fairness(offer: Offer, told: VerdictTold, root: Hash, revealed: bool, upload
         return Breach.OTHER_PRICE if told.price < offer.price else None
     if told.state is ReplicaState.REJECTED and revealed:
         return Breach.REJECTED_UNPROVEN if _unproven(told, root) else None
-    return Breach.UPLOAD_DENIED if told.state is ReplicaState.WITHHELD and uploaded else None
+    return None
 
 
 def _unproven(told: VerdictTold, root: Hash) -> bool:

@@ -4,7 +4,6 @@ import math
 import random
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -16,6 +15,7 @@ from gradmarket.market.job import Publication
 from gradmarket.market.terms import JobId, JobState, ReplicaId
 from gradmarket.market.wire import MAX_WAIT_S, ChainFacts, PollAnswer, PollRequest, Session, SignInNonce, UploadAnswer
 from gradmarket.worker.addresses import SOCKET_OPTIONS, PublicOnly
+from gradmarket.worker.outgoing import Payload
 from gradmarket.worker.problems import Problem, Unreachable, problem
 from gradmarket.worker.published import Evidence, Judged, Payment
 from gradmarket.worker.report import Journal
@@ -155,7 +155,7 @@ class Market:
                 self._short_until = began + SHORT_FOR_S
                 self._longest_wait = max(SHORTEST_WAIT_S, (time.monotonic() - began) / 2)
 
-    def upload(self, replica: ReplicaId, fence: int, payload: Path) -> UploadAnswer:
+    def upload(self, replica: ReplicaId, fence: int, payload: Payload) -> UploadAnswer:
         """Raises Problem: 409 for other bytes than committed, 410 too late, 413 too large."""
         path = f"/v1/work/payloads/{quote(replica, safe='')}"
         headers = {"content-type": "application/octet-stream"}
@@ -212,10 +212,12 @@ class Market:
             text = f"The market at {self.origin} does not answer ({error or type(error).__name__}); trying again."
             self._journal.once("unreachable", text)
 
-    def _once(self, kind: type[Answer], method: str, path: str, upload: Path | None = None, **options: Any) -> Answer:
+    def _once(
+        self, kind: type[Answer], method: str, path: str, upload: Payload | None = None, **options: Any
+    ) -> Answer:
         if upload is None:
             return self._send(kind, method, path, **options)
-        with upload.open("rb") as file:
+        with upload.open() as file:
             return self._send(kind, method, path, content=file, **options)
 
     def _send(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:

@@ -14,6 +14,7 @@ from gradmarket.worker.bench import Bench
 from gradmarket.worker.chain import Sight
 from gradmarket.worker.client import JobView, Market
 from gradmarket.worker.held import Held, seed_of, sign_sketch
+from gradmarket.worker.outgoing import Payload
 from gradmarket.worker.policy import Limits, Proposal, Reason, Standing, too_cheap, too_slow, why_not
 from gradmarket.worker.problems import DownloadFailed, DownloadRefused, Problem
 from gradmarket.worker.report import Journal, Money
@@ -109,7 +110,8 @@ class Desk:
         proposal = Proposal(self.domain, lease.job, offer, lease.signature, publication)
         outstanding = self._outstanding(offer.job, in_flight)
         chain = self.sight.covering(offer.job, Units(outstanding + offer.price))
-        standing = Standing(len(in_flight), outstanding, self.book.unpaid(self.signer))
+        unpaid = self.book.unpaid(self.signer) + sum(held.sent for held in in_flight)
+        standing = Standing(len(in_flight), outstanding, unpaid)
         if self.signer not in chain.signers:
             return Reason.FOREIGN_SIGNER
         known = self._step_seconds.get(lease.job, 0.0)
@@ -156,7 +158,7 @@ class Desk:
         if publication is not None:
             self.bench.expect(publication, lease.offer.struct())
 
-    def hand_over(self, held: Held, payload: Path, door: str | None) -> UploadAnswer:
+    def hand_over(self, held: Held, payload: Payload, door: str | None) -> UploadAnswer:
         """The payload past the market where that is wanted and works, else through it. Raises Problem."""
         if door is not None:
             try:

@@ -20,7 +20,7 @@ from gradmarket.market.rules.secrets import digest_of, seal, wave_seed
 from gradmarket.market.rules.sketch import Sketch
 from gradmarket.market.signing import Domain, Signer, digest
 from gradmarket.market.terms import Address, Hash, ReplicaId, ReplicaState, Units
-from gradmarket.market.wire import CommitmentMade, Lease, Reveal, SketchMade, WaveOpened, hash_of
+from gradmarket.market.wire import CommitmentMade, Lease, Reveal, SketchMade, VerdictTold, WaveOpened, hash_of
 from gradmarket.worker import durable
 
 
@@ -50,9 +50,16 @@ class Held(BaseModel):
     """As it was told."""
     sketch: SketchMade | None = None
     """Under the seed of that wave, where the job compares sketches."""
+    promise: VerdictTold | None = None
+    """The signed verdict that promises pay."""
     promised: bool = False
-    """A signed verdict promises pay on upload."""
+    """There is one; the only word of it in what versions before wrote."""
+    asked: bool = False
+    """The market wanted the payload."""
+    sent: bool = False
+    """A byte of the payload may have left; on disk, synced, before it does."""
     uploaded: bool = False
+    """The market answered that it has the payload."""
 
     @property
     def replica(self) -> ReplicaId:
@@ -65,6 +72,12 @@ class Held(BaseModel):
     @property
     def open(self) -> bool:
         return not over(self.state)
+
+    @property
+    def due_at(self) -> float:
+        """When, in Unix seconds, each of its own deadlines would be over in turn."""
+        offer = self.lease.offer
+        return self.taken_at + offer.lease_seconds + offer.wave_seconds + offer.upload_seconds
 
     @property
     def units(self) -> Units:
@@ -125,8 +138,8 @@ def seed_of(opened: WaveOpened) -> Hash:
 class Shelf:
     """The folder of the replicas in flight: a record each, and its payload until it is over.
 
-    They outlive the process, not a power cut, which costs what is in flight. Files are named by a hash: a replica's
-    name comes from the market and might be a path.
+    They outlive the process; a power cut may cost what is in flight, but for payloads that were begun to be sent. Files
+    are named by a hash: a replica's name comes from the market and might be a path.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -146,10 +159,21 @@ class Shelf:
         self.held[held.replica] = changed
         return changed
 
-    def save(self, held: Held, **changes: Any) -> None:
-        """Remembers it on disk."""
+    def save(self, held: Held, synced: bool = False, **changes: Any) -> Held:
+        """Remembers it on disk; `synced`: through a power cut, too."""
         changed = self.put(held, **changes)
-        durable.write(self._file(held.replica, "json"), changed.model_dump_json().encode(), synced=False)
+        durable.write(self._file(held.replica, "json"), changed.model_dump_json().encode(), synced)
+        return changed
+
+    def sent(self, replica: ReplicaId) -> None:
+        """To be called before the first byte of its payload leaves."""
+        held = self.held[replica]
+        if not held.sent:
+            self.save(held, synced=True, sent=True)
+
+    def handed_over(self) -> int:
+        """Payloads that may have left and that no verdict has ended: as good as unpaid."""
+        return sum(held.sent for held in self.open())
 
     def save_payload(self, replica: ReplicaId, payload: bytes) -> None:
         durable.write(self.payload(replica), payload, synced=False)
@@ -177,6 +201,12 @@ class Shelf:
 
     def open(self) -> list[Held]:
         return [held for held in self.held.values() if held.open]
+
+
+def handed_over(data: Path) -> list[Held]:
+    """Of every market: replicas whose payload may have left, and that no verdict has ended."""
+    folders = sorted((data / "held").glob("*/"))
+    return [held for folder in folders for held in Shelf(folder).open() if held.sent]
 
 
 def _read(path: Path) -> Held | None:

@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable
+from typing import Final
 
-from gradmarket.market.rules.lifecycle import PAID, over
+from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID, over
 from gradmarket.market.terms import ReplicaId, ReplicaState, Units
 from gradmarket.market.wire import VerdictTold, VoucherTold, WaveOpened, hash_of
 from gradmarket.worker import checks, records
@@ -13,6 +14,8 @@ from gradmarket.worker.held import Held, Shelf
 from gradmarket.worker.leasing import UNFIT
 from gradmarket.worker.records import Record
 from gradmarket.worker.vouchers import Account, value
+
+_AGREE: Final = ReplicaState.AGREE
 
 
 class Judgements:
@@ -44,21 +47,26 @@ class Judgements:
         held = self._shelf.held.get(told.replica)
         if held is None:
             return told.state in PAID and self._vindicated(told)
-        if not held.open or (told.state is held.state and held.promised):
+        if not held.open or (told.state is held.state and held.promised) or told.state in IN_FLIGHT - {_AGREE}:
             return False
         desk = self._desk
         breach = checks.verdict(desk.domain, held.offer, told, desk.address, desk.signer)
         if breach is not None:
             return self._aggrieved(breach, held.replica)
-        if held.prepared is not None:
-            breach = checks.fairness(held.offer, told, hash_of(held.prepared.root), held.opened, held.uploaded)
+        if held.promised and checks.breaks_promise(told.state, held.asked, held.sent):
+            breach = Breach.BROKEN_PROMISE
+        elif held.prepared is not None:
+            breach = checks.fairness(held.offer, told, hash_of(held.prepared.root), held.opened)
         if breach is not None:
             self._aggrieved(breach, held.replica)
-        promised = told.state is ReplicaState.AGREE and breach is None
-        self._shelf.put(held, state=told.state, promised=promised)
         if over(told.state):
             self._record(held, told)
             self._final(held, told)
+            self._shelf.put(held, state=told.state)
+        elif breach is None:
+            self._shelf.save(held, state=_AGREE, promised=True, promise=told)
+        else:
+            self._shelf.put(held, state=_AGREE)
         return True
 
     def _vindicated(self, told: VerdictTold) -> bool:
@@ -68,7 +76,7 @@ class Judgements:
         if before is None or before.root is None:
             return False
         breach = checks.verdict(desk.domain, before.offer, told, desk.address, desk.signer)
-        breach = breach or checks.fairness(before.offer, told, before.root, revealed=True, uploaded=False)
+        breach = breach or checks.fairness(before.offer, told, before.root, revealed=True)
         if breach is not None:
             return self._aggrieved(breach, told.replica)
         record = before.model_copy(update={"at": self._clock(), "verdict": told})
@@ -87,6 +95,9 @@ class Judgements:
             prepared=held.prepared,
             wave=held.wave,
             promised=held.promised,
+            promise=held.promise,
+            asked=held.asked,
+            sent=held.sent,
             uploaded=held.uploaded,
             verdict=told,
         )

@@ -36,13 +36,14 @@ class Leasing:
 
     def capacity(self) -> int:
         """Further leases to ask for; none while the requester owes as much as this worker risks."""
-        if self.resting or self._blocked():
+        if self.resting or self.blocked():
             return 0
         return max(0, self._desk.limits.leases - len(self._shelf.open()))
 
-    def _blocked(self) -> bool:
+    def blocked(self) -> bool:
+        """Whether the requester owes as much as this worker risks, payloads that are with it and not paid included."""
         desk = self._desk
-        owed = desk.book.unpaid(desk.signer)
+        owed = desk.book.unpaid(desk.signer) + self._shelf.handed_over()
         if owed < desk.limits.unpaid:
             return False
         grievances = "; ".join(desk.book.dealings(desk.signer).grievances)

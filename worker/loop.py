@@ -17,6 +17,7 @@ from gradmarket.worker.desk import Desk
 from gradmarket.worker.held import Shelf
 from gradmarket.worker.judgements import Judgements
 from gradmarket.worker.leasing import FIRST_REST_S, Leasing
+from gradmarket.worker.outgoing import Payload
 from gradmarket.worker.problems import Problem
 
 AT_ONCE: Final = 128
@@ -86,9 +87,8 @@ class Loop:
     def _remark_on_silence(self) -> None:
         """An answer that is long overdue keeps its place in flight; its owner should know why nothing else comes."""
         for held in self._shelf.open():
-            offer = held.lease.offer
-            overdue = self._clock() - held.taken_at - offer.lease_seconds - offer.wave_seconds - offer.upload_seconds
-            if held.state is not ReplicaState.LEASED and overdue > 0 and held.replica not in self._remarked:
+            overdue = self._clock() > held.due_at
+            if held.state is not ReplicaState.LEASED and overdue and held.replica not in self._remarked:
                 self._remarked.add(held.replica)
                 text = f"Still no verdict on {held.replica} ({held.state}); it holds a place until there is one."
                 self._desk.journal.say("overdue", text, replica=held.replica, state=held.state)
@@ -158,7 +158,7 @@ class Loop:
         """
         self._desk.journal.once("refused", f"The market refused {replica}: {detail}", replica=replica, code=code)
         held = self._shelf.held[replica]
-        if held.state is ReplicaState.LEASED or (code == "not_found" and not held.promised):
+        if not held.promised and (held.state is ReplicaState.LEASED or code == "not_found"):
             self._shelf.forget(replica)
         else:
             self._shelf.put(held, opened=False)
@@ -179,15 +179,19 @@ class Loop:
 
     def _upload(self, wanted: UploadWanted) -> bool:
         held = self._shelf.held.get(wanted.replica)
-        if held is None or held.prepared is None or not held.promised or held.uploaded:
+        if held is None or held.prepared is None or not held.promised or held.uploaded or not held.open:
             return False
+        if not held.sent and self._leasing.blocked():
+            return False
+        self._shelf.put(held, asked=True)
+        payload = Payload(self._shelf.payload(held.replica), lambda: self._shelf.sent(wanted.replica))
         try:
-            answer = self._desk.hand_over(held, self._shelf.payload(held.replica), wanted.door)
+            answer = self._desk.hand_over(held, payload, wanted.door)
         except (Problem, OSError) as problem:
             text = f"Could not upload {held.replica}: {problem}"
             self._desk.journal.once("upload_refused", text, replica=held.replica)
             return False
-        self._shelf.put(held, uploaded=True)
+        self._shelf.put(self._shelf.held[held.replica], uploaded=True)
         self._judgements.verdict(answer.verdict)
         if answer.voucher is not None:
             self._judgements.voucher(answer.voucher)

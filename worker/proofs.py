@@ -16,7 +16,7 @@ from gradmarket.contracts.proofs import prove, proves
 from gradmarket.market.rules.secrets import seal
 from gradmarket.market.signing import Domain, digest
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, Units
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire import VerdictTold, hash_of
 from gradmarket.worker import checks
 from gradmarket.worker.records import Record
 from gradmarket.worker.vouchers import Account
@@ -33,7 +33,7 @@ class Fault(StrEnum):
     FORGED_VERDICT = "the verdict is not signed by the signer of the chain's job"
     CONTRADICTION = "the verdict's state and its signed outcome disagree"
     OTHER_ROOT = "it was paid for a payload that this worker did not make"
-    BROKEN_PROMISE = "pay was promised under signature, the payload handed over, and nothing paid"
+    BROKEN_PROMISE = "pay was promised under signature, and nothing paid"
     FORGED_VOUCHER = "the voucher is not signed by a signer of the chain's job"
     SHORT_VOUCHER = "the newest voucher says less than the accepted verdicts promise"
     NOT_RESERVED = "the reservation on-chain does not cover what the accepted verdicts promise"
@@ -94,8 +94,17 @@ def _of_verdict(domain: Domain, seen: Seen, me: Address, record: Record) -> Iter
             yield Fault.CONTRADICTION, f"{told.state}, outcome {told.outcome}"
     if record.paid and (told.root is None or hash_of(Digest(told.root)) != record.root):
         yield Fault.OTHER_ROOT, str(told.root)
-    if record.promised and record.uploaded and not record.paid:
-        yield Fault.BROKEN_PROMISE, f"{told.state}: {told.reason}"
+    if record.unkept:
+        left = "its bytes had left" if record.sent or record.uploaded else "no byte had left"
+        ended = f"{told.state}{f', {told.reason}' if told.reason else ''}"
+        yield Fault.BROKEN_PROMISE, f"{ended}; {left}; {promised(record.promise)}"
+
+
+def promised(promise: VerdictTold | None) -> str:
+    """What its worker can show to anybody."""
+    if promise is None or promise.signature is None:
+        return "the promise itself was not kept"
+    return f"promised: {promise.price} units for {promise.root} under 0x{promise.signature.hex()}"
 
 
 def of_money(domain: Domain, seen: Seen, me: Address, account: Account, paid: Sequence[Record]) -> Iterator[Finding]:

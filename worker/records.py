@@ -15,6 +15,7 @@ from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState
 from gradmarket.market.wire import Lease, VerdictTold, WaveOpened, hash_of
 from gradmarket.worker import durable
+from gradmarket.worker.checks import breaks_promise
 from gradmarket.worker.held import Prepared
 
 
@@ -29,8 +30,13 @@ class Record(BaseModel):
     wave: WaveOpened | None
     """None where it was not opened, or the worker was killed after it."""
     promised: bool
-    """A signed verdict had promised pay on upload."""
+    """A signed verdict had promised pay: `promise`, where it was kept."""
     uploaded: bool
+    promise: VerdictTold | None = None
+    asked: bool = True
+    """The market had wanted the payload; what versions before wrote does not tell."""
+    sent: bool = False
+    """A byte of the payload may have left."""
     verdict: VerdictTold
 
     @property
@@ -41,6 +47,11 @@ class Record(BaseModel):
     def paid(self) -> bool:
         """The requester said that this gradient is paid."""
         return self.verdict.state in PAID
+
+    @property
+    def unkept(self) -> bool:
+        """Pay was promised under signature and nothing paid, not by this worker's silence alone."""
+        return self.promised and breaks_promise(self.verdict.state, self.asked, self.sent or self.uploaded)
 
     @property
     def rejected(self) -> bool:

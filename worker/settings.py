@@ -67,7 +67,7 @@ class Settings(BaseSettings):
     leases: int = Field(default=1, ge=1, le=16)
     """Replicas in flight at once."""
     unpaid: int = Field(default=1, ge=1, le=64)
-    """Gradients that one requester may owe at once: what a dishonest one can take."""
+    """Gradients that one requester may owe at once, promises that it broke included: what a dishonest one can take."""
     margin_s: float = Field(default=60.0, ge=0)
     """Seconds between a task's last deadline and the end of redeeming."""
     redeem_at: AmountField | None = None

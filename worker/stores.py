@@ -1,10 +1,9 @@
 """Payloads put where the market says, past the market: only where a download might come from as well."""
 
-from pathlib import Path
-
 import httpx
 
 from gradmarket.worker.addresses import Resolve, place, resolve
+from gradmarket.worker.outgoing import Payload
 from gradmarket.worker.problems import DownloadFailed
 
 PUT_S = 600.0
@@ -17,12 +16,12 @@ class Stores:
         self._allowed = allowed
         self._look_up = look_up
 
-    def put(self, door: str, payload: Path) -> None:
+    def put(self, door: str, payload: Payload) -> None:
         """One PUT without credentials, past no redirect. Raises DownloadRefused or DownloadFailed."""
         where = place(door, "", self._look_up, own=False, allowed=self._allowed)
         name = httpx.URL(f"http://{where.host}").host
         timeout = httpx.Timeout(30.0, write=PUT_S, read=PUT_S)
-        with payload.open("rb") as file, httpx.Client(follow_redirects=False, trust_env=False, timeout=timeout) as http:
+        with payload.open() as file, httpx.Client(follow_redirects=False, trust_env=False, timeout=timeout) as http:
             request = http.build_request(
                 "PUT", where.url, headers={"host": where.host}, content=file, extensions={"sni_hostname": name}
             )

@@ -13,12 +13,15 @@ from gradmarket.market.wire import hash_of
 from gradmarket.worker import chains, proofs, published, records, wallet
 from gradmarket.worker.chain import Sight, ledger_of
 from gradmarket.worker.client import Market
+from gradmarket.worker.held import handed_over
 from gradmarket.worker.proofs import Fault, Finding, Seen
 from gradmarket.worker.records import Record
 from gradmarket.worker.report import Journal, Money
 from gradmarket.worker.settings import Settings
 from gradmarket.worker.vouchers import Account, Book, value
 
+OVERDUE_S: Final = 3600.0
+"""So long after its deadlines a payload that left should be paid: others may be asked first, or be waited for."""
 FRESH_S: Final = 30.0
 """A verdict so young may be ahead of its voucher."""
 MARKET_S: Final = 5.0
@@ -69,10 +72,22 @@ class Verifier:
         for record in kept:
             for fault, detail in proofs.of_record(account.domain, seen, me, record):
                 yield Finding(fault, account.job, record.lease.replica, detail)
+        yield from self._handed_over(account)
         paid = [record for record in kept if record.paid]
         settled = [record for record in paid if record.at + FRESH_S < self.clock()]
         yield from proofs.of_money(account.domain, seen, me, account, settled)
         yield from proofs.of_batches(seen, me, account.job, paid)
+
+    def _handed_over(self, account: Account) -> Iterator[Finding]:
+        """Payloads that left and were never judged: in flight as long as it may take, then a promise not kept."""
+        for held in handed_over(self.settings.data):
+            if held.instance != account.instance or held.offer.job != account.chain_job:
+                continue
+            shown = f"its bytes may have left, and no verdict has come; {proofs.promised(held.promise)}"
+            if held.due_at + OVERDUE_S < self.clock():
+                yield Finding(Fault.BROKEN_PROMISE, account.job, held.replica, shown)
+            else:
+                self.journal.say("handed_over", f"{account.job}, {held.replica}: {shown}.", replica=held.replica)
 
     def _published(self, account: Account, me: Address, seen: Seen, kept: Sequence[Record]) -> Iterator[Finding]:
         """What the job's market says of these records now, where it answers."""

@@ -16,6 +16,7 @@ FAMILIES: Final = (
     "vouchers",
     "escrow",
     "requesters",
+    "promises",
     "links",
     "api",
     "audits",

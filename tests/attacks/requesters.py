@@ -6,8 +6,8 @@ from scene import Scene
 from stranger import Row, Stranger
 from victim import grievance, market, worked
 
-from gradmarket.market.terms import Address, Hash, ReplicaState
-from gradmarket.market.wire import VerdictTold, VoucherTold, WaveOpened
+from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire import VoucherTold, WaveOpened
 
 
 def taken(stranger: Stranger) -> str:
@@ -26,18 +26,6 @@ class Taker(Stranger):
 
     def voucher(self, worker: Address) -> VoucherTold | None:
         return None
-
-
-class Denier(Stranger):
-    """Takes the payload and says that it was withheld."""
-
-    def uploaded(self, row: Row) -> None:
-        row.state = ReplicaState.WITHHELD
-
-    def verdict(self, row: Row) -> VerdictTold:
-        if row.state is ReplicaState.AGREE:
-            return super().verdict(row)
-        return VerdictTold(replica=row.id, state=row.state, outcome=None, root=None, price=0, reason="", signature=None)
 
 
 class UnderReporter(Stranger):
@@ -67,13 +55,6 @@ def no_voucher_for_a_gradient(scene: Scene) -> str:
     desk, journal = worked(scene, stranger)
     stopped = "the worker stopped" if "Stopped: 1 gradients are not paid" in journal else "the worker goes on"
     return f"{taken(stranger)}; unpaid {desk.book.unpaid(desk.signer)}; {stopped}"
-
-
-@attack("requester takes a gradient unpaid", "gradients taken 1, uploads 1; grievance upload_denied")
-def taken_and_called_withheld(scene: Scene) -> str:
-    stranger = hostile(Denier, scene)
-    desk, _ = worked(scene, stranger)
-    return f"{taken(stranger)}; grievance {grievance(desk)}"
 
 
 @attack("requester under-reports acceptance", "gradients taken 1, uploads 1; unpaid 1; the worker stopped")

@@ -17,6 +17,7 @@ from gradmarket.market.gradient.merkle import root as payload_root
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer, Outcome, Verdict, Voucher, Wave
 from gradmarket.market.rules import secrets
+from gradmarket.market.rules.lifecycle import over
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
 from gradmarket.market.wire import (
@@ -243,12 +244,16 @@ class Stranger:
             raise HTTPException(409, "other bytes than committed")
         row.uploads += 1
         self.uploaded(row)
+        return self.told_again(row)
+
+    def told_again(self, row: Row) -> UploadAnswer:
+        """What came of a payload that is here."""
         return UploadAnswer(verdict=self.verdict(row), voucher=self.voucher(row.worker))
 
 
 EARLY = frozenset({ReplicaState.LEASED, ReplicaState.COMMITTED})
 PAID = frozenset({ReplicaState.PAYABLE, ReplicaState.DIVERGED})
-ENDS = frozenset({*PAID, ReplicaState.ERROR, ReplicaState.ABANDONED, ReplicaState.REJECTED, ReplicaState.WITHHELD})
+ENDS = frozenset(state for state in ReplicaState if over(state))
 
 
 class Desks:

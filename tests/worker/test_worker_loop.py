@@ -221,30 +221,6 @@ def test_nothing_is_uploaded_for_a_verdict_that_breaks_a_rule(
     assert [line.split()[0] for line in grievances(desk)] == [breach.name.lower()]
 
 
-def test_a_market_that_takes_the_payload_and_calls_it_withheld_loses_the_worker(
-    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def deny(row: Row) -> None:
-        row.state = ReplicaState.WITHHELD
-
-    monkeypatch.setattr(stranger, "uploaded", deny)
-    monkeypatch.setattr(
-        stranger,
-        "verdict",
-        lambda row: (
-            Stranger.verdict(stranger, row)
-            if row.state is ReplicaState.AGREE
-            else VerdictTold(
-                replica=row.id, state=row.state, outcome=None, root=None, price=0, reason="", signature=None
-            )
-        ),
-    )
-    desk = make_desk(stranger)
-    work(desk, lambda: False, turns=8)
-    assert (stranger.committed, stranger.earned) == (1, 0)
-    assert grievances(desk)[0].startswith("upload_denied")
-
-
 def test_a_proven_rejection_is_told_with_its_evidence_and_costs_no_trust(
     stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

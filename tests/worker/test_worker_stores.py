@@ -15,6 +15,7 @@ from gradmarket.worker.cache import Cache
 from gradmarket.worker.desk import Desk
 from gradmarket.worker.fetch import Fetcher
 from gradmarket.worker.held import Held
+from gradmarket.worker.outgoing import Payload
 from gradmarket.worker.problems import DownloadFailed, DownloadRefused, Problem
 from gradmarket.worker.report import Journal
 from gradmarket.worker.stores import Stores
@@ -77,17 +78,17 @@ def places() -> Iterator[tuple[str, str]]:
 
 
 @pytest.fixture
-def payload(tmp_path: Path) -> Path:
+def payload(tmp_path: Path) -> Payload:
     path = tmp_path / "payload"
     path.write_bytes(DATA)
-    return path
+    return Payload(path, lambda: None)
 
 
 def fetcher(folder: Path, market: str, stores: frozenset[str]) -> Fetcher:
     return Fetcher(Cache(folder / "cache", 10**6), market, 10**6, bearer=lambda: {"authorization": "x"}, stores=stores)
 
 
-def test_a_payload_goes_to_the_store_that_the_owner_named(places: tuple[str, str], payload: Path) -> None:
+def test_a_payload_goes_to_the_store_that_the_owner_named(places: tuple[str, str], payload: Payload) -> None:
     Stores(frozenset({places[1]})).put(f"{places[1]}/door?signed=1", payload)
     assert Store.kept == {"/door?signed=1": DATA}
     assert "authorization" not in Store.headers_seen[0]
@@ -98,7 +99,7 @@ def test_a_payload_goes_to_the_store_that_the_owner_named(places: tuple[str, str
     "door", ["{store}/door", "http://169.254.169.254/x", "file:///etc/passwd", "/door", "door", ""]
 )
 def test_no_payload_goes_into_the_own_network_unless_its_owner_says_so(
-    places: tuple[str, str], payload: Path, door: str
+    places: tuple[str, str], payload: Payload, door: str
 ) -> None:
     with pytest.raises(DownloadRefused):
         Stores(NOBODY).put(door.format(store=places[1]), payload)
@@ -107,12 +108,12 @@ def test_no_payload_goes_into_the_own_network_unless_its_owner_says_so(
     assert Store.kept == {}
 
 
-def test_a_name_that_leads_into_the_own_network_is_refused(payload: Path) -> None:
+def test_a_name_that_leads_into_the_own_network_is_refused(payload: Payload) -> None:
     with pytest.raises(DownloadRefused, match="GRADMARKET_WORKER_STORES"):
         Stores(NOBODY, lambda _host, _port: [PUBLIC, "10.0.0.1"]).put("https://store.example/door", payload)
 
 
-def test_a_store_that_sends_elsewhere_or_refuses_has_not_taken_it(places: tuple[str, str], payload: Path) -> None:
+def test_a_store_that_sends_elsewhere_or_refuses_has_not_taken_it(places: tuple[str, str], payload: Payload) -> None:
     Store.moved["/door"], Store.status = f"{places[0]}/other", 307
     with pytest.raises(DownloadFailed, match="307"):
         Stores(frozenset({places[1]})).put(f"{places[1]}/door", payload)
@@ -122,7 +123,7 @@ def test_a_store_that_sends_elsewhere_or_refuses_has_not_taken_it(places: tuple[
         Stores(frozenset({places[1]})).put(f"{places[1]}/door", payload)
 
 
-def test_a_store_that_is_not_there_has_not_taken_it(payload: Path) -> None:
+def test_a_store_that_is_not_there_has_not_taken_it(payload: Payload) -> None:
     with pytest.raises(DownloadFailed):
         Stores(frozenset({"http://127.0.0.1:1"})).put("http://127.0.0.1:1/door", payload)
 
@@ -170,7 +171,7 @@ class Market:
         return "paid"
 
 
-def hand_over(market: Market, allowed: frozenset[str], payload: Path, door: str | None) -> object:
+def hand_over(market: Market, allowed: frozenset[str], payload: Payload, door: str | None) -> object:
     desk = SimpleNamespace(market=market, stores=Stores(allowed), journal=Journal(as_json=True))
     held = SimpleNamespace(replica="r", lease=SimpleNamespace(fence=1))
     return Desk.hand_over(cast(Desk, desk), cast(Held, held), payload, door)
@@ -186,7 +187,7 @@ def hand_over(market: Market, allowed: frozenset[str], payload: Path, door: str 
     ],
 )
 def test_what_cannot_pass_the_market_by_goes_through_it(
-    places: tuple[str, str], payload: Path, door: bool, allowed: bool, finds: bool, heard: list[str]
+    places: tuple[str, str], payload: Payload, door: bool, allowed: bool, finds: bool, heard: list[str]
 ) -> None:
     market, stores = Market(finds), frozenset({places[1]} if allowed else ())
     assert hand_over(market, stores, payload, f"{places[1]}/door" if door else None) == "paid"

@@ -101,7 +101,7 @@ def test_debts_are_the_requesters_whatever_the_job(tmp_path: Path) -> None:
 
 
 def test_a_grievance_counts_as_a_gradient_for_good(tmp_path: Path) -> None:
-    opened(tmp_path).aggrieved(SIGNER, "upload_denied (one)")
+    opened(tmp_path).aggrieved(SIGNER, "broken_promise (one)")
     assert Book(tmp_path / "book.json").unpaid(SIGNER) == 1
 
 

@@ -1,0 +1,38 @@
+"""Requesters that promise pay under signature, take the payload, and then say anything but "paid": each once."""
+
+from breakers import ENDINGS, REPLIES, Breaker
+from registry import Play, attack
+from scene import Scene
+from victim import market, worked
+
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import ReplicaState
+
+ROBBED = "payloads taken 1 of 3; paid 0; unpaid 1; the worker stopped"
+
+
+def taken(scene: Scene, end: ReplicaState | None, reply: int | None) -> str:
+    """What the requester got and paid, by the chain, and where the worker stands."""
+    honest = market(scene)
+    breaker = Breaker(honest.job, honest.publication, honest.blobs, end=end, reply=reply)
+    desk, journal = worked(scene, breaker)
+    ledger, job = honest.job.ledger, honest.job.id
+    paid = ledger.account(job, address_of(desk.wallet.key)).credited
+    stopped = "the worker stopped" if "Stopped: 1 gradients are not paid" in journal else "the worker goes on"
+    unpaid = len(breaker.roots) - paid // breaker.price
+    return f"payloads taken {len(breaker.roots)} of {breaker.most}; paid {paid}; unpaid {unpaid}; {stopped}"
+
+
+def register(name: str, end: ReplicaState | None, reply: int | None) -> None:
+    def play(scene: Scene) -> str:
+        return taken(scene, end, reply)
+
+    play.__name__ = name
+    made: Play = play
+    attack("requester takes a gradient unpaid", ROBBED)(made)
+
+
+for ending in ENDINGS:
+    register(f"promised_taken_and_called_{ending.value}", ending, None)
+for status in REPLIES:
+    register(f"promised_taken_and_answered_{status}", None, status)

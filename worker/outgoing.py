@@ -1,0 +1,31 @@
+"""A payload on its way out: somebody is told before its first byte leaves this process."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import BinaryIO, cast
+
+
+class _Outgoing(FileIO):
+    """A client asks for the first bytes when it is connected and has sent what stands before them."""
+
+    def __init__(self, path: Path, leaves: Callable[[], None]) -> None:
+        super().__init__(path)
+        self._leaves = leaves
+
+    def read(self, size: int | None = -1) -> bytes | None:  # type: ignore[override]
+        self._leaves()
+        return super().read(-1 if size is None else size)
+
+
+@dataclass(frozen=True)
+class Payload:
+    """The file at `path`; `leaves` is called before any of its bytes goes out, and what it raises keeps them here."""
+
+    path: Path
+    leaves: Callable[[], None]
+
+    def open(self) -> BinaryIO:
+        """Raises OSError where it is gone."""
+        return cast(BinaryIO, _Outgoing(self.path, self.leaves))
