@@ -11,14 +11,15 @@ from typing import Final
 
 from eth_typing import BlockNumber
 from eth_utils.address import to_checksum_address
+from eth_utils.crypto import keccak
 from web3 import Web3
 from web3.types import BlockIdentifier
 
 from gradmarket.contracts.deployment import Deployment, market_at, token_at, verify
 from gradmarket.contracts.errors import ForeignChain
 from gradmarket.contracts.permits import Permit
-from gradmarket.contracts.rpc import node_errors
-from gradmarket.market.signing import Domain
+from gradmarket.contracts.rpc import calls, node_errors
+from gradmarket.market.signing import Domain, word
 from gradmarket.market.terms import Address, Amount, Hash, Units
 
 
@@ -101,6 +102,12 @@ class Ledger:
         with node_errors():
             found = self._market.account(job_id, worker).call(block_identifier=_block(at))._asdict()
         return AccountOnChain(**{field.name: found[field.name] for field in fields(AccountOnChain)})
+
+    def accounts(self, job_id: int, workers: Sequence[Address], at: int) -> dict[Address, AccountOnChain]:
+        """As of block `at`; some hundred in one request each."""
+        asked = [_ACCOUNT + word(job_id) + word(worker) for worker in workers]
+        told = calls(self.web3, self.deployment.contract, asked, at)
+        return {worker: _account(words) for worker, words in zip(workers, told, strict=True)}
 
     def free(self, job_id: int) -> Units:
         """What the requester can take out now."""
@@ -193,6 +200,18 @@ class Ledger:
         with node_errors():
             latest = self.web3.eth.get_block("latest")
         return Block(latest["number"], latest["timestamp"])
+
+
+_ACCOUNT: Final = keccak(text="account(uint256,address)")[:4]
+_WORD: Final = 32
+
+
+def _account(words: bytes) -> AccountOnChain:
+    """Its members stand in the contract's order, which is ours, a word each."""
+    if len(words) != _WORD * len(fields(AccountOnChain)):
+        raise ForeignChain("account", "four words", f"{len(words)} bytes")
+    starts = range(0, len(words), _WORD)
+    return AccountOnChain(*(Units(int.from_bytes(words[start : start + _WORD], "big")) for start in starts))
 
 
 def _block(at: int | None) -> BlockIdentifier:

@@ -1,6 +1,6 @@
 """A connection to a chain's node, and its errors by our names."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
@@ -22,9 +22,12 @@ from web3.types import RPCEndpoint, RPCResponse
 
 from gradmarket.contracts.artifact import load
 from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, ForeignChain, NodeRefused
+from gradmarket.market.terms import Address
 
 LOCAL_CHAIN_IDS: Final = frozenset({31337, 1337})
 """Chains that live on one machine: their money is worth nothing."""
+BATCH: Final = 100
+"""Calls of one batch: what public nodes allow."""
 OUT_OF_RANGE_TRIES: Final = 10
 
 
@@ -79,6 +82,23 @@ def request(web3: Web3, method: str, *parameters: Any) -> Any:
     if "error" in answer:
         raise NodeRefused(str(answer["error"]))
     return answer.get("result")
+
+
+def calls(web3: Web3, to: Address, data: Sequence[bytes], at: int) -> list[bytes]:
+    """What so many views of the contract `to` say at block `at`, in one JSON-RPC batch for each BATCH of them."""
+    found: list[bytes] = []
+    for start in range(0, len(data), BATCH):
+        asked: list[tuple[RPCEndpoint, Any]] = [
+            (RPCEndpoint("eth_call"), [{"to": to, "data": "0x" + each.hex()}, hex(at)])
+            for each in data[start : start + BATCH]
+        ]
+        with node_errors():
+            answers = web3.provider.make_batch_request(asked)  # type: ignore[attr-defined]
+        for answer in answers if isinstance(answers, list) else [answers]:
+            if "error" in answer:
+                raise NodeRefused(str(answer["error"]))
+            found.append(bytes.fromhex(str(answer["result"]).removeprefix("0x")))
+    return found
 
 
 def refusal(data: Any, message: str = "") -> ContractRefused:

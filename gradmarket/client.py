@@ -21,7 +21,7 @@ CONNECT_S: Final = 5.0
 TIMEOUT: Final = httpx.Timeout(30.0, connect=CONNECT_S)
 UPLOAD: Final = httpx.Timeout(600.0, connect=CONNECT_S)
 CHUNK: Final = 1 << 20
-LEDGER_PAGE: Final = "5000"
+LEDGER_PAGE: Final = "1000"
 
 
 class Market:

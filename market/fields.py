@@ -1,6 +1,7 @@
 """Fields of what strangers post: amounts, digests, names, and parts that refuse what they do not know."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
@@ -63,14 +64,22 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
 def not_kept(value: Any) -> str:
-    """Why a database or JSON keeps no such value: a NUL in a text, an infinite number or NaN; empty where they do."""
+    """Why a database or JSON keeps no such value; empty where they do.
+
+    A NUL in a text, half of a surrogate pair, which no UTF-8 has, an infinite number or NaN.
+    """
     parts = [value]
     while parts:
         part = parts.pop()
         if isinstance(part, str):
             if "\0" in part:
                 return "a text has a NUL character"
+            if not part.isascii() and _SURROGATE.search(part):
+                return "a text has half of a surrogate pair"
         elif isinstance(part, float):
             if not math.isfinite(part):
                 return "a number is infinite or none"

@@ -28,7 +28,7 @@ UnitsField = Annotated[Units, Field(ge=0, lt=2**63)]
 ReplicaField = Annotated[ReplicaId, Field(pattern=r"^[0-9A-Za-z-]{1,128}$")]
 JobField = Annotated[JobId, Field(pattern=r"^[0-9A-Za-z-]{1,64}$")]
 NO_NUL: Final = r"^[^\x00]*$"
-"""PostgreSQL's texts hold every character but this one."""
+"""PostgreSQL's texts hold every character but this one; half of a surrogate pair fits no pattern at all."""
 NumbersFields = Annotated[
     dict[Annotated[str, Field(max_length=200, pattern=NO_NUL)], NumbersField], Field(max_length=sketches.TENSORS)
 ]
@@ -165,14 +165,14 @@ class PollRequest(Wire):
     commitments: tuple[CommitmentMade, ...] = Field(default=(), max_length=256)
     reveals: tuple[Reveal, ...] = Field(default=(), max_length=256)
     given_up: tuple[GivenUp, ...] = Field(default=(), max_length=256)
-    known: dict[ReplicaId, ReplicaState] = Field(default_factory=dict, max_length=1024)
+    known: dict[ReplicaField, ReplicaState] = Field(default_factory=dict, max_length=1024)
     vouchers_for: tuple[JobField, ...] = Field(default=(), max_length=64)
     """Tell the newest voucher of these jobs again."""
     jobs: tuple[JobField, ...] = Field(default=(), max_length=64)
     """Only leases of these jobs; none named: of any."""
     min_price: UnitsField = Units(0)
     """Only leases that pay at least this for a gradient."""
-    min_prices: dict[JobId, UnitsField] = Field(default_factory=dict, max_length=64)
+    min_prices: dict[JobField, UnitsField] = Field(default_factory=dict, max_length=64)
     """The same for single jobs, where it is more: who minds its time wants more of a heavier job."""
     leaving: bool = False
     wait_s: float = Field(default=20.0, ge=0, le=MAX_WAIT_S)
@@ -219,7 +219,7 @@ SIGN_IN_LETTERS: Final = 1500
 class SignIn(Wire):
     """An EIP-4361 message and its signature; the payout address stands in the message's statement."""
 
-    message: str = Field(max_length=SIGN_IN_LETTERS)
+    message: str = Field(max_length=SIGN_IN_LETTERS, pattern=NO_NUL)
     signature: SignatureField
 
 

@@ -13,6 +13,7 @@ from gradmarket.requester.api import (
     calibration,
     chain,
     events,
+    following,
     funds,
     health,
     jobs,
@@ -23,6 +24,7 @@ from gradmarket.requester.api import (
     parked,
     payments,
     problems,
+    statements,
     together,
     work,
 )
@@ -30,6 +32,7 @@ from gradmarket.requester.api.rates import Buckets, Rate
 from gradmarket.requester.context import Context
 from gradmarket.requester.edge.body import BodyLimit
 from gradmarket.requester.edge.rates import RateLimit
+from gradmarket.requester.edge.token_first import TokenFirst
 from gradmarket.requester.edge.watch import Watch
 
 
@@ -59,13 +62,16 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     app.state.nonces = nonces.Nonces(context.signer)
     app.state.crowd = together.crowd_of(context)
     app.state.parked = parked.Parked(context)
+    app.state.following = following.Following(context)
+    app.state.statements = statements.Statements(context)
     app.state.probe = health.Probe(context)
     problems.install(app)
     openapi.install(app)
     for door in (auth, jobs, funds, payments, ledger, events, work, audits, calibration, blobs, chain, health, metrics):
         app.include_router(door.router)
     # the last added is the first that a request meets
+    app.add_middleware(TokenFirst, context=context, callers=app.state.callers)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.body_s)
-    app.add_middleware(RateLimit, settings=settings, meters=context.meters)
+    app.add_middleware(RateLimit, context=context, callers=app.state.callers)
     app.add_middleware(Watch, meters=context.meters)
     return app

@@ -5,9 +5,10 @@ GRADMARKET_SECRETS where there is one: containers mount secrets as files (`/run/
 """
 
 import os
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, HttpUrl, IPvAnyNetwork, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SecretsSettingsSource, SettingsConfigDict
@@ -89,6 +90,19 @@ class Settings(BaseSettings):
     """Requests a second from one address; 429 above."""
     address_burst: float = Field(default=5000.0, ge=1)
     """Requests at once from one address."""
+    stranger_rate: float = Field(default=10.0, gt=0)
+    """Requests a second from one address without the requester's token or that of a worker that was paid before; a
+    sign-in counts as ten, and every 16 KiB of a body as one."""
+    stranger_burst: float = Field(default=200.0, ge=1)
+    """The same, at once: enough for eight new workers and a watcher behind one address."""
+    address_connections: int = Field(default=256, ge=1)
+    """Connections of one address, which waiting polls and events hold; more are closed at once."""
+    address_streams: int = Field(default=16, ge=1)
+    """Streams of events that one address follows at a time; 429 above."""
+    streams: int = Field(default=1000, ge=1)
+    """Streams of events that all follow at a time; 503 above."""
+    refused_s: float = Field(default=2.0, ge=0)
+    """So long a 429 is held back: who floods waits on each of his connections."""
     token_rate: float = Field(default=100.0, gt=0)
     """Requests a second with one token."""
     token_burst: float = Field(default=1000.0, ge=1)
@@ -98,7 +112,9 @@ class Settings(BaseSettings):
     wallet_burst: float = Field(default=1000.0, ge=1)
     """Requests at once from one worker's wallet."""
     unlimited: frozenset[IPvAnyNetwork] = frozenset({IPv4Network("127.0.0.0/8"), IPv6Network("::1/128")})
-    """Addresses or networks without a limit of their own; their tokens and wallets keep theirs."""
+    """Addresses or networks without a limit of their own; their tokens and wallets keep theirs. Loopback is none of
+    them where GRADMARKET_URL leads elsewhere and neither this nor a trusted proxy is named: what comes from there then
+    comes through a proxy. What any of them passes on for others, with a proxy's header, is limited as one address."""
     max_strikes: int = Field(default=5, ge=1)
     """Strikes of one operator in one job before it gets no work there; they halve in two hours (rules.strikes)."""
     max_attempts: int = Field(default=8, ge=1)
@@ -136,5 +152,19 @@ class Settings(BaseSettings):
         return self
 
     @property
+    def exempt(self) -> frozenset[IPvAnyNetwork]:
+        """Who has no address's limits."""
+        chosen = "unlimited" in self.model_fields_set or bool(self.trusted_proxies)
+        return self.unlimited if chosen or self.url is None or _is_loopback(self.url) else frozenset()
+
+    @property
     def database_url(self) -> str:
         return self.database or f"sqlite:///{self.data / 'gradmarket.sqlite'}"
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,5 +1,6 @@
 """Who knocks: a bearer token is a requester's API token or a worker's session (EIP-4361, "Sign-In with Ethereum")."""
 
+import asyncio
 import math
 import re
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ WORKER: Final = "worker"
 _PAYOUT = re.compile(re.escape(STATEMENT).replace(re.escape("{payout}"), "(0x[0-9a-fA-F]{40})") + r"\Z")
 TRUSTED_S: Final = 60.0
 """So long a token is believed before its row is looked up again."""
+SEND_TOKEN: Final = "send `Authorization: Bearer <token>`: a requester's API token, or a worker's from POST /v1/session"
 UNUSABLE: Final = "the nonce is unknown, used or too old: ask for another"
 _bearer = HTTPBearer(auto_error=False, description="A requester's API token, or a worker's session token.")
 
@@ -42,6 +44,8 @@ _bearer = HTTPBearer(auto_error=False, description="A requester's API token, or 
 class Identity:
     role: str
     subject: str
+    proven: bool
+    """Whether it is the requester, or a worker that was paid before: any other worker's wallet cost nothing."""
 
 
 async def _identity(
@@ -51,14 +55,11 @@ async def _identity(
 ) -> Identity:
     if credentials is not None:
         callers: Callers = request.app.state.callers
-        found = callers.known(credentials.credentials, context.clock())
-        if found is None:
-            found = await run_in_threadpool(callers.find, context, credentials.credentials)
+        found = await callers.identify(context, credentials.credentials)
         if found is not None:
-            _not_too_often(request, context, found.subject)
+            await _not_too_often(request, context, found.subject)
             return found
-    detail = "send `Authorization: Bearer <token>`: a requester's API token, or a worker's from POST /v1/session"
-    raise HTTPException(401, detail, {"WWW-Authenticate": "Bearer"})
+    raise HTTPException(401, SEND_TOKEN, {"WWW-Authenticate": "Bearer"})
 
 
 class Callers:
@@ -66,19 +67,31 @@ class Callers:
 
     def __init__(self) -> None:
         self._found = Remembered[tuple[Identity, float]](most=100_000)
+        self._proven = Remembered[Identity](most=100_000)
 
     def known(self, token: str, now: float) -> Identity | None:
         """Without a look into the database."""
         found = self._found.peek(_name(token))
         return found[0] if found is not None and now < found[1] else None
 
+    def proven(self, token: str) -> Identity | None:
+        """Whose it was found to be, however long ago, if that was proven: for how often it may knock, and no more."""
+        return self._proven.peek(_name(token))
+
+    async def identify(self, context: Context, token: str) -> Identity | None:
+        """As it is remembered, or looked up."""
+        return self.known(token, context.clock()) or await run_in_threadpool(self.find, context, token)
+
     def find(self, context: Context, token: str) -> Identity | None:
         now = context.clock()
         with context.reading() as session:
             row = identities.find(session, token, now)
-        if row is None:
-            return None
-        identity = Identity(row.role, row.subject)
+            if row is None:
+                return None
+            proven = row.role == REQUESTER or identities.was_paid(session, Address(row.subject))
+        identity = Identity(row.role, row.subject, proven)
+        if proven:
+            self._proven.keep(_name(token), identity)
         self._found.keep(_name(token), (identity, min(row.until or math.inf, now + TRUSTED_S)))
         return identity
 
@@ -87,12 +100,13 @@ def _name(token: str) -> str:
     return identities.hash_of(token).hex()
 
 
-def _not_too_often(request: Request, context: Context, subject: str) -> None:
+async def _not_too_often(request: Request, context: Context, subject: str) -> None:
     """One bucket for a wallet, however many tokens it signed in for."""
     wallets: Buckets = request.app.state.wallets
     wait = wallets.take(subject)
     if wait > 0:
         context.meters.limited.labels("wallet").inc()
+        await asyncio.sleep(context.settings.refused_s)
         detail = f"too many requests from one wallet: come again in {wait:.1f} s"
         raise HTTPException(429, detail, retry_after(wait))
 

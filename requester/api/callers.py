@@ -2,10 +2,13 @@
 
 import ipaddress
 from functools import lru_cache
+from typing import Final
 
 from starlette.types import Scope
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+FORWARDED: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
+"""Headers that proxies add."""
 
 
 def caller(scope: Scope, trusted: frozenset[Network]) -> str:
@@ -20,6 +23,28 @@ def caller(scope: Scope, trusted: frozenset[Network]) -> str:
     while hops and among(host, trusted):
         host = hops.pop()
     return host
+
+
+def speaks_for_others(scope: Scope, trusted: frozenset[Network]) -> bool:
+    """Whether who is connected passes on what others ask, as its headers say, and is no trusted proxy."""
+    client = scope.get("client")
+    return not (client and among(client[0], trusted)) and any(name in FORWARDED for name, _ in scope["headers"])
+
+
+def bearer(scope: Scope) -> str | None:
+    """The token of `Authorization: Bearer`, whoever's it is."""
+    sent = next(iter(_values(scope, b"authorization")), "")
+    scheme, _, token = sent.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and token.strip() else None
+
+
+def subnet(host: str) -> str:
+    """What counts as one address: an IPv6 subscriber has 2^64 of them."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    return host if address.version == 4 else str(ipaddress.ip_network((address, 64), strict=False))
 
 
 def _values(scope: Scope, name: bytes) -> list[str]:

@@ -1,34 +1,36 @@
 """What happens in a job, as server-sent events; `Last-Event-ID` goes on where the connection broke."""
 
-import json
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
-from sqlalchemy import select
 from sse_starlette import EventSourceResponse
 from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
 
+from gradmarket.requester.api.following import AT_ONCE, Following
 from gradmarket.requester.api.jobs import NO_JOB, JobPath, found
 from gradmarket.requester.api.pages import MOST
 from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.views.forms import time
-from gradmarket.requester.api.views.jobs import EventView
 from gradmarket.requester.bell import job_topic, rung_within
 from gradmarket.requester.context import Context
-from gradmarket.requester.store.tables import Event, Job
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-AT_ONCE = 200
 
 
-def _after(context: Context, job_id: str, last: int) -> tuple[list[EventView], bool]:
-    """The next events, and whether the job can have no more."""
-    with context.reading() as session:
-        rows = select(Event).where(Event.job_id == job_id, Event.id > last).order_by(Event.id).limit(AT_ONCE)
-        events = [EventView(id=e.id, kind=e.kind, body=e.body, at=time(e.at)) for e in session.scalars(rows)]
-        over = session.get_one(Job, job_id).ended_at is not None and len(events) < AT_ONCE
-        return events, over
+class Followed(EventSourceResponse):
+    """Has one of the places for streams while it goes out."""
+
+    def __init__(self, following: Following, source: str | None, told: AsyncIterator[dict[str, str]]) -> None:
+        super().__init__(told)
+        self._following, self._source = following, source
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._following.place(self._source):
+            await super().__call__(scope, receive, send)
 
 
 @router.get(
@@ -50,20 +52,38 @@ async def events(
             found(session, job_id)
 
     await run_in_threadpool(check)
-    return EventSourceResponse(_stream(context, request, job_id, last_event_id or after, follow))
+    following: Following = request.app.state.following
+    source: str | None = request.state.source
+    told = _stream(context, request, following, Asked(job_id, last_event_id or after, follow, source))
+    return Followed(following, source, told)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The events of a job after `last`; whether those are told too that come later."""
+
+    job_id: str
+    last: int
+    follow: bool
+    source: str | None
 
 
 async def _stream(
-    context: Context, request: Request, job_id: str, last: int, follow: bool
+    context: Context, request: Request, following: Following, asked: Asked
 ) -> AsyncIterator[dict[str, str]]:
-    with context.meters.streams.track_inprogress(), context.bell.listen_async([job_topic(job_id)]) as rung:
+    last, look_s, now = asked.last, context.settings.sweep_s * 5, asyncio.get_running_loop().time
+    with ExitStack() as stack:
+        stack.enter_context(context.meters.streams.track_inprogress())
+        stack.enter_context(following.following(asked.job_id))
+        rung = stack.enter_context(context.bell.listen_async([job_topic(asked.job_id)]))
+        since = now()
         while not (context.bell.closing or await request.is_disconnected()):
             rung.clear()
-            told, over = await run_in_threadpool(_after, context, job_id, last)
+            told, over = await following.after(asked.job_id, last, since, asked.source)
             for event in told:
                 last = event.id
-                yield {"id": str(event.id), "event": event.kind, "data": json.dumps({**event.body, "at": event.at})}
-            if over or (not follow and len(told) < AT_ONCE):
+                yield {"id": str(event.id), "event": event.kind, "data": event.data}
+            if over or (not asked.follow and len(told) < AT_ONCE):
                 return
             if len(told) < AT_ONCE:
-                await rung_within(rung, context.settings.sweep_s * 5)
+                since = now() if await rung_within(rung, look_s) else now() - look_s

@@ -2,50 +2,57 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Query
+from fastapi import APIRouter, HTTPException, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
 
-from gradmarket.market.rules.bookkeeping import balances
-from gradmarket.requester.api.jobs import NO_JOB, JobPath, found
-from gradmarket.requester.api.pages import Cursor, decoded, encoded
-from gradmarket.requester.api.state import Here
+from gradmarket.market.terms import JobId
+from gradmarket.requester.api.jobs import NO_JOB, JobPath
+from gradmarket.requester.api.pages import NOT_OURS, Cursor, decoded, encoded
+from gradmarket.requester.api.statements import Place, Statement, Statements
 from gradmarket.requester.api.views.forms import amount
 from gradmarket.requester.api.views.ledger import BooksView, LedgerView, entry_view
-from gradmarket.requester.chain import statement
-from gradmarket.requester.context import Context
 
 router = APIRouter(prefix="/v1/jobs", tags=["payments"])
 
-Many = Annotated[int, Query(ge=1, le=5000, description="Entries on a page")]
+Many = Annotated[int, Query(ge=1, le=1000, description="Entries on a page")]
 
 
-@router.get("/{job_id}/ledger", responses=NO_JOB, summary="Every move of the job's money, in double entry")
-def ledger(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Many = 1000) -> LedgerView:
+@router.get(
+    "/{job_id}/ledger",
+    response_model=LedgerView,
+    responses=NO_JOB,
+    summary="Every move of the job's money, in double entry",
+)
+async def ledger(request: Request, job_id: JobPath, cursor: Cursor = None, limit: Many = 500) -> Response:
     """A cursor names the block and the last gradient of the first page, so that all pages are of one moment."""
-    through, block, start = _place(context, cursor) if cursor else (None, None, 0)
-    with context.reading() as session:
-        job = found(session, job_id)
-        promised, unit = statement.promises(session, job, through), job.unit
-    figures = statement.figures(context.ledger, promised)
-    if cursor is None and figures.block is not None:
-        block = figures.block.number
-    moves = statement.moves(context.ledger, promised, block, figures)
-    sums = {name: amount(units, unit) for name, units in balances(moves).items()}
-    differ = statement.compare(moves, figures) if cursor is None else []
-    rest = start + limit < len(moves)
-    return LedgerView(
-        job=job_id,
-        chain_job=promised.chain_job,
-        block=block,
-        books=BooksView(balanced=not differ, differences=differ, accounts=sums) if cursor is None else None,
-        items=[entry_view(move, unit) for move in moves[start : start + limit]],
-        next=encoded([promised.through, -1 if block is None else block, start + limit]) if rest else None,
+    statements: Statements = request.app.state.statements
+    source: str | None = request.state.source
+    if cursor is None:
+        made, start = await statements.newest(job_id, source), 0
+    else:
+        place, start = _place(JobId(job_id), cursor)
+        made = await statements.at(place, source)
+    told = await run_in_threadpool(_page, made, start, limit, cursor is None)
+    return Response(told, media_type="application/json")
+
+
+def _page(made: Statement, start: int, limit: int, first: bool) -> bytes:
+    sums = {name: amount(units, made.unit) for name, units in made.sums.items()} if first else {}
+    differ = list(made.differences)
+    place, rest = made.place, start + limit < len(made.moves)
+    view = LedgerView(
+        job=place.job,
+        chain_job=made.chain_job,
+        block=None if place.block < 0 else place.block,
+        books=BooksView(balanced=not differ, differences=differ, accounts=sums) if first else None,
+        items=[entry_view(move, made.unit) for move in made.moves[start : start + limit]],
+        next=encoded([place.through, place.block, start + limit]) if rest else None,
     )
+    return view.model_dump_json().encode()
 
 
-def _place(context: Context, cursor: str) -> tuple[int, int | None, int]:
-    """The chain has the block, or the events up to it would be looked for without end."""
-    newest = context.ledger.height()
+def _place(job: JobId, cursor: str) -> tuple[Place, int]:
     match decoded(cursor, 3):
-        case [int(through), int(block), int(start)] if through >= 0 and start >= 0 and -1 <= block <= newest:
-            return through, None if block < 0 else block, start
-    raise HTTPException(422, "cursor: not one of ours; begin without it")
+        case [int(through), int(block), int(start)] if through >= 0 and start >= 0 and block >= -1:
+            return Place(job, through, block), start
+    raise HTTPException(422, NOT_OURS)

@@ -3,18 +3,20 @@
 import base64
 import json
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import HTTPException, Query
 from sqlalchemy import Select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from gradmarket.market.fields import not_kept
 from gradmarket.requester.api.views.forms import Page
 
 Row = TypeVar("Row")
 View = TypeVar("View")
 MOST = 2**63 - 1
 """What a number in the database can be at most."""
+NOT_OURS: Final = "cursor: not one of ours; begin without it"
 Limit = Annotated[int, Query(ge=1, le=500, description="Items on a page")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the page before")]
 
@@ -29,7 +31,7 @@ def page(
 ) -> Page[View]:
     """The next `limit` rows in the order of `keys`, which together are unique among them."""
     if cursor is not None:
-        rows = rows.where(tuple_(*keys) > tuple_(*decoded(cursor, len(keys))))
+        rows = rows.where(tuple_(*keys) > tuple_(*_typed(keys, decoded(cursor, len(keys)))))
     found = session.scalars(rows.order_by(*keys).limit(limit + 1)).all()
     shown = found[:limit]
     more = encoded([getattr(shown[-1], key.key) for key in keys]) if len(found) > limit else None
@@ -43,14 +45,23 @@ def encoded(values: list[Any]) -> str:
 def decoded(cursor: str, length: int) -> list[Any]:
     try:
         values = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except ValueError:
+    except (ValueError, RecursionError):
         values = None
     if not isinstance(values, list) or len(values) != length or not all(map(_is_key, values)):
-        raise HTTPException(422, "cursor: not one of ours; begin without it")
+        raise HTTPException(422, NOT_OURS)
     return list(values)
 
 
 def _is_key(value: object) -> bool:
     if isinstance(value, str):
-        return "\0" not in value
-    return type(value) in (int, float) and (not isinstance(value, int) or abs(value) < 2**63)
+        return not not_kept(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63
+
+
+def _typed(keys: Sequence[InstrumentedAttribute[Any]], values: list[Any]) -> list[Any]:
+    """Of each key's own kind: PostgreSQL compares no number with a text, and no whole number with a fraction."""
+    for key, value in zip(keys, values, strict=True):
+        kind = key.type.python_type
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            raise HTTPException(422, NOT_OURS)
+    return values

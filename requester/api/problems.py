@@ -1,5 +1,6 @@
 """Errors as RFC 9457 problem details that say what to do."""
 
+import json
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
@@ -42,6 +43,15 @@ class Problem(BaseModel):
     errors: list[dict[str, str]] = []
 
 
+class ProblemResponse(JSONResponse):
+    """What of a stranger's words no UTF-8 has (half of a surrogate pair) becomes a question mark."""
+
+    media_type = MEDIA_TYPE
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
 Responses = dict[int | str, dict[str, Any]]
 
 
@@ -55,7 +65,7 @@ EVERYWHERE = answers(429, 500, 503)
 
 def response(status: int, detail: str, headers: dict[str, str] | None = None, **more: Any) -> JSONResponse:
     problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, **more)
-    return JSONResponse(problem.model_dump(exclude_defaults=True), status, headers, MEDIA_TYPE)
+    return ProblemResponse(problem.model_dump(exclude_defaults=True), status, headers)
 
 
 async def _market(_request: Request, error: Exception) -> JSONResponse:

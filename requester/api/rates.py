@@ -28,16 +28,20 @@ class Buckets:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def take(self, name: str | bytes) -> float:
-        """Takes one request out of the bucket; 0, or the seconds after which it would have been there."""
+    def take(self, name: str | bytes, price: float = 1.0) -> float:
+        """Takes one request out of the bucket, or what it counts for, at most a full bucket.
+
+        Zero, or the seconds after which it would have been there.
+        """
+        price = min(price, self._rate.burst)
         now = self._clock()
         level, at = self._buckets.get(name, (self._rate.burst, now))
         level = min(self._rate.burst, level + (now - at) * self._rate.per_s)
-        if level < 1.0:
-            return (1.0 - level) / self._rate.per_s
+        if level < price:
+            return (price - level) / self._rate.per_s
         if len(self._buckets) >= self._sweep_at:
             self._forget(now)
-        self._buckets[name] = (level - 1.0, now)
+        self._buckets[name] = (level - price, now)
         return 0.0
 
     def _forget(self, now: float) -> None:

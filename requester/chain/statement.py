@@ -60,8 +60,7 @@ def figures(ledger: Ledger, promised: Promises) -> Figures:
         block = ledger.block()
         try:
             job = ledger.job(promised.chain_job, block.number)
-            found = {who: ledger.account(promised.chain_job, who, block.number) for who in promised.workers}
-            return Figures(block, job, found)
+            return Figures(block, job, ledger.accounts(promised.chain_job, promised.workers, block.number))
         except (NodeRefused, ContractRefused):
             if ledger.block() == block:
                 raise

@@ -5,32 +5,68 @@ a body likewise, or by never reading the answer; none of it needs a token.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from gradmarket.requester.api.callers import Network, among, subnet
 from gradmarket.requester.edge.downloads import Downloads
 from gradmarket.requester.edge.uploads import Uploads
 
+HEADER_LINES: Final = 100
+"""Each costs its reader more than its bytes."""
 
-def patient(header_s: float, silence_s: float) -> type[H11Protocol]:
+
+class Crowd:
+    """The connections of each address: at most `most`, but for the addresses in `exempt`."""
+
+    def __init__(self, most: int, exempt: frozenset[Network]) -> None:
+        self._most, self._exempt = most, exempt
+        self._open = Counter[str]()
+
+    def enter(self, transport: asyncio.Transport) -> str | None:
+        """The name under which it is counted; none where there are too many."""
+        peer = transport.get_extra_info("peername")
+        host = str(peer[0]) if peer else ""
+        name = "" if among(host, self._exempt) else subnet(host)
+        if name and self._open[name] >= self._most:
+            return None
+        self._open[name] += 1
+        return name
+
+    def leave(self, name: str) -> None:
+        self._open[name] -= 1
+        if not self._open[name]:
+            del self._open[name]
+
+
+def patient(header_s: float, silence_s: float, crowd: Crowd) -> type[H11Protocol]:
     """A protocol for uvicorn, for clients that send a request's headers within `header_s` of the connection or of the
-    answer before, and then let no `silence_s` pass without a byte of its body, or with 64 KiB of the answer unread."""
-    return type("Patient", (PatientProtocol,), {"header_s": header_s, "silence_s": silence_s})
+    answer before, in at most HEADER_LINES, and then let no `silence_s` pass without a byte of its body, or with 64 KiB
+    of the answer unread. A connection for which there is no place in the `crowd` is closed at once."""
+    return type("Patient", (PatientProtocol,), {"header_s": header_s, "silence_s": silence_s, "crowd": crowd})
 
 
 class PatientProtocol(Uploads, Downloads):
     header_s = 10.0
     silence_s = 30.0
+    crowd = Crowd(1, frozenset())
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._timer: asyncio.TimerHandle | None = None
         self._since = 0.0
+        self._counted: str | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._counted = self.crowd.enter(transport)
+        if self._counted is None:
+            transport.abort()
+            return
         self._since = self.loop.time()
         self._arm(self.header_s, self._look)
 
@@ -43,6 +79,14 @@ class PatientProtocol(Uploads, Downloads):
         elif self._timer is None:
             self._since = self.loop.time()
             self._arm(self.silence_s, self._look)
+
+    def handle_events(self) -> None:
+        if self.conn.their_state is h11.IDLE:
+            head = self.conn.trailing_data[0].partition(b"\r\n\r\n")[0]
+            if head.count(b"\n") > HEADER_LINES:
+                self._close()
+                return
+        super().handle_events()
 
     def moved(self) -> None:
         if self._comes_body():
@@ -67,6 +111,8 @@ class PatientProtocol(Uploads, Downloads):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        if self._counted is not None:
+            self.crowd.leave(self._counted)
         super().connection_lost(exc)
 
     def _comes_body(self) -> bool:

@@ -6,7 +6,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from gradmarket.market.wire import KEPT_ALIVE
-from gradmarket.requester.edge.patience import patient
+from gradmarket.requester.edge.patience import Crowd, patient
 from gradmarket.requester.settings import Settings
 
 MAX_HEADER_BYTES = 16 * 1024
@@ -37,9 +37,10 @@ def listener(host: str, port: int) -> socket.socket:
 
 def config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     """Forwarded headers are left to api.callers, which knows the trusted proxies; uvicorn would believe loopback."""
+    crowd = Crowd(settings.address_connections, settings.exempt | settings.trusted_proxies)
     return uvicorn.Config(
         app,
-        http=patient(settings.header_s, settings.silence_s),
+        http=patient(settings.header_s, settings.silence_s, crowd),
         ws="none",
         log_config=None,
         access_log=False,

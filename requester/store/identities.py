@@ -1,13 +1,16 @@
 """Who may knock: bearer tokens by their hash, used sign-in nonces, and workers as they signed in."""
 
 import secrets
+from typing import Final
 
 from blake3 import blake3
-from sqlalchemy import delete
+from sqlalchemy import delete, exists, select
 from sqlalchemy.orm import Session
 
-from gradmarket.market.terms import Address
-from gradmarket.requester.store.tables import Nonce, Token, Worker
+from gradmarket.market.terms import Address, ReplicaState
+from gradmarket.requester.store.tables import Nonce, Replica, Token, Worker
+
+PAID: Final = (ReplicaState.PAYABLE, ReplicaState.DIVERGED)
 
 
 def hash_of(token: str) -> bytes:
@@ -28,6 +31,12 @@ def find(session: Session, token: str, now: float) -> Token | None:
     """The identity behind a token that has not run out."""
     found = session.get(Token, hash_of(token))
     return found if found is not None and (found.until is None or found.until > now) else None
+
+
+def was_paid(session: Session, worker: Address) -> bool:
+    """Whether an answer of it was ever accepted."""
+    accepted = exists().where(Replica.worker == worker, Replica.state.in_(PAID))
+    return bool(session.scalar(select(accepted)))
 
 
 def use_nonce(session: Session, value: str, until: float, now: float) -> bool:

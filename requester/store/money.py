@@ -7,6 +7,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from gradmarket.requester.store.among import among
+from gradmarket.requester.store.session import record
 from gradmarket.requester.store.tables import Account, Earned, Replica, Task
 
 
@@ -30,10 +31,11 @@ _NAMED: Final = (
 def earn(session: Session, task: Task, replica: Replica, root: bytes, now: float) -> Account:
     """Writes that `replica` earned its offer's price for the payload `root`; its account, which the caller has locked.
 
-    The table's unique key refuses a second row for the same replica.
+    The row is written at the transaction's end; the table's unique key refuses a second one for the same replica.
     """
     price = task.offer["price"]
-    session.add(
+    record(
+        session,
         Earned(
             job_id=task.job_id,
             task_id=task.id,
@@ -43,7 +45,7 @@ def earn(session: Session, task: Task, replica: Replica, root: bytes, now: float
             digest=root,
             revoked=False,
             at=now,
-        )
+        ),
     )
     account = session.get_one(Account, (task.job_id, replica.worker))
     account.earned += price

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.orm import Session, sessionmaker
 
 from gradmarket.requester.store.among import Texts
-from gradmarket.requester.store.tables import Event
+from gradmarket.requester.store.tables import Earned, Event
 from gradmarket.requester.store.transitions import write_moves
 
 Sessions = sessionmaker[Session]
@@ -97,7 +97,7 @@ def begin(sessions: Sessions) -> Iterator[Session]:
     """A transaction that writes: committed at the end, rolled back on an exception."""
     with sessions.begin() as session:
         yield session
-        _write_events(session)
+        _write_recorded(session)
 
 
 @contextmanager
@@ -120,18 +120,18 @@ def rings(session: Session) -> set[str]:
     return asked
 
 
-def record(session: Session, told: Event) -> None:
-    """Writes an event at the transaction's end."""
-    session.info.setdefault("events", []).append(told)
+def record(session: Session, told: Event | Earned) -> None:
+    """Writes an event, or what was earned, at the transaction's end."""
+    session.info.setdefault("recorded", []).append(told)
 
 
-def _write_events(session: Session) -> None:
-    """A job's events are numbered in the order of their commits: who reads on from a number misses none."""
-    told: list[Event] = session.info.pop("events", [])
+def _write_recorded(session: Session) -> None:
+    """A job's events and earnings are numbered as they are committed: who reads on from a number misses none."""
+    told: list[Event | Earned] = session.info.pop("recorded", [])
     if not told:
         return
     session.flush()
-    one_at_a_time(session, *{f"events of {event.job_id}" for event in told})
+    one_at_a_time(session, *{f"events of {row.job_id}" for row in told})
     session.add_all(told)
 
 

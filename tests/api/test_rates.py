@@ -23,6 +23,9 @@ LIMITS: dict[str, Any] = {
     "address_burst": 20,
     "token_rate": 0.01,
     "token_burst": 5,
+    "stranger_rate": 0.01,
+    "stranger_burst": 1000,
+    "refused_s": 0.0,
     "wallet_rate": 0.01,
     "wallet_burst": 4,
 }

@@ -12,7 +12,7 @@ import pytest
 from books import check_books
 from market_floor import PRICE, Floor
 from market_workers import SimWorker, answered
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.exc import OperationalError
 
 from gradmarket.market.errors import MarketError
@@ -22,11 +22,11 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.engine import Engine, sweep_once
 from gradmarket.requester.stages import aggregate, assign, close, expire, judge
 from gradmarket.requester.stages.ending import end
-from gradmarket.requester.store import identities
+from gradmarket.requester.store import identities, money
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import alone, locked
 from gradmarket.requester.store.patience import patiently
-from gradmarket.requester.store.tables import Account, Earned, Event, Job, Token, Wave, Worker
+from gradmarket.requester.store.tables import Account, Earned, Event, Job, Replica, Token, Wave, Worker
 
 pytestmark = pytest.mark.parametrize("new_database", ["postgresql"], indirect=True)
 
@@ -373,3 +373,34 @@ def test_a_stage_waits_for_nobody_who_only_reads(new_floor) -> None:  # type: ig
         assert [job.state for job in before] == [JobState.RUNNING]
     assert floor.task().state == TaskState.REVEALING
     assert answered(floor, workers[0], workers[0].request).waves
+
+
+def test_earnings_are_numbered_as_they_are_committed(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """Who reads payments by their numbers, and has read one, misses none that another transaction still holds."""
+    floor = new_floor()
+    for _ in range(3):
+        floor.worker()
+    floor.play()
+    early, late, _ = floor.all(Earned)
+    task, told, over = floor.task(), threading.Event(), threading.Event()
+    with floor.context.begin() as session:
+        session.execute(delete(Earned))
+
+    def earn(row: Earned) -> None:
+        with floor.another().begin() as session:
+            replica = session.get_one(Replica, row.replica_id)
+            money.earn(session, task, replica, row.digest, row.at)
+            session.flush()
+            told.set()
+            assert row is late or over.wait(10)
+
+    def earn_beside() -> None:
+        assert told.wait(10)
+        earn(late)
+        over.set()
+
+    at_once(partial(earn, early), earn_beside)
+    assert [row.replica_id for row in sorted(floor.all(Earned), key=lambda row: row.id)] == [
+        late.replica_id,
+        early.replica_id,
+    ]

@@ -1,6 +1,4 @@
-"""A job and its rounds, its counts and its events."""
-
-from typing import Any
+"""A job and its rounds, and its counts."""
 
 from pydantic import BaseModel
 
@@ -148,10 +146,3 @@ class Stats(BaseModel):
     compute_seconds: float
     first_accepted_seconds: float | None
     settlements: list[SettlementView]
-
-
-class EventView(BaseModel):
-    id: int
-    kind: str
-    body: dict[str, Any]
-    at: str | None

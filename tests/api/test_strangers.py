@@ -1,0 +1,152 @@
+"""What one address without a paid worker can cost: its requests, bodies, connections and streams are bound."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from api_service import Service, serving
+from test_authorisation import BODIES, EXPECTED, JOB, POLL, with_a_replica
+
+from gradmarket.contracts import deployment as deployments
+from gradmarket.market.terms import ReplicaState
+from gradmarket.requester.edge.patience import HEADER_LINES
+from gradmarket.requester.edge.token_first import OPEN, WRITING
+from gradmarket.requester.settings import Settings
+from gradmarket.requester.store.tables import Replica
+
+FEW: dict[str, Any] = {"stranger_rate": 0.01, "stranger_burst": 20, "refused_s": 0.0}
+
+
+@contextmanager
+def limited(anvil, deployment, folder, **changed: Any) -> Iterator[Service]:  # type: ignore[no-untyped-def]
+    deployments.write(deployment, folder / "deployment.json")
+    with serving(Settings(data=folder, rpc=anvil.url, **(FEW | {"unlimited": frozenset()} | changed))) as made:
+        yield made
+
+
+def statuses(client: httpx.Client, times: int, **options: Any) -> list[int]:
+    return [client.get("/v1/health", **options).status_code for _ in range(times)]
+
+
+def test_wallets_that_were_never_paid_share_their_address_s_allowance(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """Three of them have 33 requests' worth: a nonce, a sign-in, which counts as ten, and what is left."""
+    with limited(anvil, deployment, tmp_path, stranger_burst=40) as service:
+        workers = [service.worker()[1] for _ in range(3)]
+        found = [worker.post("/v1/work/poll", json=POLL).status_code for worker in workers for _ in range(3)]
+        assert found == [200] * found.index(429) + [429] * (9 - found.index(429))
+        assert 3 <= found.index(429) <= 7
+        assert statuses(service.requester, 60) == [200] * 60, "the requester is no stranger"
+
+
+def test_a_worker_that_was_paid_is_no_stranger(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    with limited(anvil, deployment, tmp_path, stranger_burst=11) as service:
+        address, worker = service.worker()
+        job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
+        _, replica = with_a_replica(service, job, address)
+        with service.context.begin() as session:
+            session.get_one(Replica, replica).state = ReplicaState.PAYABLE
+        assert worker.post("/v1/work/poll", json=POLL).status_code == 200
+        assert statuses(service.anyone, 1) == [429]
+        assert [worker.post("/v1/work/poll", json=POLL).status_code for _ in range(20)] == [200] * 20
+
+
+def test_a_long_body_counts_for_more(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    with limited(anvil, deployment, tmp_path) as service:
+        long = {"content": b"[" * (1 << 18)}
+        assert service.anyone.post("/v1/jobs", **long).status_code == 401
+        assert service.anyone.post("/v1/jobs", **long).status_code == 429
+
+
+def test_a_body_of_no_declared_length_counts_as_the_longest(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    with limited(anvil, deployment, tmp_path) as service:
+        pieces = [b"{", b"}"]
+        assert service.anyone.post("/v1/jobs", content=iter(pieces)).status_code == 401
+        assert service.anyone.post("/v1/jobs", content=iter(pieces)).status_code == 429
+
+
+def test_a_proxy_on_loopback_that_nobody_trusts_has_the_limits_of_one_address(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    with limited(anvil, deployment, tmp_path, unlimited=Settings().unlimited) as service:
+        assert statuses(service.anyone, 60) == [200] * 60
+        for name in ("X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"):
+            found = statuses(service.anyone, 21, headers={name: "192.0.2.1"})
+            assert found[-1] == 429, name
+        assert statuses(service.anyone, 60) == [200] * 60
+
+
+@pytest.mark.parametrize(
+    ("said", "exempt"),
+    [
+        ({}, True),
+        ({"url": "http://127.0.0.1:9000"}, True),
+        ({"url": "http://localhost:9000"}, True),
+        ({"url": "https://[::1]"}, True),
+        ({"url": "https://market.example"}, False),
+        ({"url": "https://market.example", "unlimited": ["127.0.0.0/8"]}, True),
+        ({"url": "https://market.example", "trusted_proxies": ["127.0.0.1"]}, True),
+    ],
+)
+def test_loopback_has_limits_where_others_reach_the_service_elsewhere(said: dict[str, Any], exempt: bool) -> None:
+    assert bool(Settings(**said).exempt) == exempt
+
+
+@pytest.mark.parametrize("route", [route for route in EXPECTED if route[0] in WRITING], ids=" ".join)
+def test_a_body_is_not_read_for_nobody(service: Service, route: tuple[str, str]) -> None:
+    """What is no JSON is answered 401 wherever somebody must be known, and not what is wrong with it."""
+    method, path = route
+    place = path.format(**dict.fromkeys(("job_id", "task_id", "replica"), "x"), digest="blake3:" + "0" * 64)
+    options = {name: value for name, value in BODIES.get(route, {}).items() if name == "params"}
+    answer = service.anyone.request(method, place, content=b"{" * 1000, **options)
+    assert answer.status_code == (422 if path in OPEN else 401)
+
+
+@contextmanager
+def connected(service: Service) -> Iterator[socket.socket]:
+    host, port = service.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as made:
+        yield made
+
+
+HEALTH = b"GET /v1/health HTTP/1.1\r\nHost: x\r\n"
+
+
+def answered(made: socket.socket, request: bytes = HEALTH + b"\r\n") -> bool:
+    try:
+        made.sendall(request)
+        heard = b""
+        while not heard.endswith(b"}") and (piece := made.recv(1 << 16)):
+            heard += piece
+        return heard.startswith(b"HTTP/1.1 200")
+    except ConnectionError:
+        return False
+
+
+def test_an_address_has_so_many_connections_and_no_more(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    with limited(anvil, deployment, tmp_path, address_connections=3) as service:
+        with ExitStack() as stack:
+            first = [stack.enter_context(connected(service)) for _ in range(3)]
+            assert [answered(made) for made in first] == [True] * 3
+            with connected(service) as fourth:
+                assert not answered(fourth)
+        for _ in range(100):  # places come back as fast as the service hears that they are free
+            with connected(service) as later:
+                if answered(later):
+                    break
+        else:
+            pytest.fail("no place came back")
+
+
+def test_so_many_lines_of_headers_and_no_more(service: Service) -> None:
+    fits, does_not = (HEALTH + b"a: b\r\n" * lines + b"\r\n" for lines in (HEADER_LINES - 3, HEADER_LINES))
+    with connected(service) as made:
+        assert answered(made, fits)
+        assert answered(made, fits)
+        assert not answered(made, does_not)
+    with connected(service) as made:  # behind another one, in one piece
+        made.sendall(fits + does_not)
+        heard = b""
+        while piece := made.recv(1 << 16):
+            heard += piece
+        assert heard.count(b"HTTP/1.1 200") == 1
