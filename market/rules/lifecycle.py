@@ -59,7 +59,7 @@ REPLICA: Final = {
     **{state: set[ReplicaState]() for state in _LEFT_A_LEASE},
     _R.PAYABLE: set[ReplicaState](),
     _R.DIVERGED: set[ReplicaState](),
-    _R.REJECTED: {_R.PAYABLE},
+    _R.REJECTED: {_R.PAYABLE, _R.INCONCLUSIVE},
     _R.WITHHELD: set[ReplicaState](),
     _R.INCONCLUSIVE: set[ReplicaState](),
 }
@@ -115,5 +115,5 @@ def step(old: State, new: State) -> State:
 
 
 def over(state: StrEnum) -> bool:
-    """Whether nothing can follow, but for an audit that proves a rejection wrong."""
+    """Whether nothing can follow, but for what changes a rejection: an audit, or a quorum that does not deliver."""
     return not TABLES[type(state)][state] or state is _R.REJECTED  # type: ignore[index]

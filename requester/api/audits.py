@@ -1,6 +1,5 @@
 """The auditor's doors: it asks for a task to run again, and says what it found. What came of it is public."""
 
-from functools import cache, partial
 from typing import Annotated
 
 from fastapi import APIRouter, Path
@@ -25,8 +24,7 @@ from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.forms import Page
 from gradmarket.requester.api.views.trust import AuditView, audit_view
 from gradmarket.requester.stages import auditors, calibrating
-from gradmarket.requester.store import accusations
-from gradmarket.requester.store import audits as store
+from gradmarket.requester.store import accusations, disclosure
 from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.tables import Audit, Score
 
@@ -80,11 +78,12 @@ def sketch(context: Here, _identity: Requester, task_id: TaskPath, said: SketchA
 def audits(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[AuditView]:
     with context.reading() as session:
         job = found(session, job_id)
-        stands = cache(partial(store.stands, session, job))
+        disclosed = disclosure.of_job(session, job)
         rows = select(Audit).where(Audit.job_id == job.id, Audit.state.in_(OVER))
 
         def line(row: Audit) -> AuditView:
             score = session.get(Score, row.task_id) if row.scored else None
-            return audit_view(row, stands(row.round), accusations.of_task(session, row.task_id), score=score)
+            published = disclosed.stands(row.round)
+            return audit_view(row, published, accusations.of_task(session, row.task_id), score=score)
 
         return page(session, rows, [Audit.task_id], line, cursor, limit)

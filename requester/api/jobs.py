@@ -26,7 +26,7 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.stages.ending import end
 from gradmarket.requester.stages.publish import admit
 from gradmarket.requester.stages.resume import resume_job
-from gradmarket.requester.store import audits, ballots, jobs, progress
+from gradmarket.requester.store import ballots, disclosure, jobs, progress
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import ring
@@ -158,8 +158,13 @@ def rounds(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit =
 @router.get("/{job_id}/tasks", responses=NO_JOB)
 def tasks(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[TaskView]:
     with context.reading() as session:
-        rows = select(Task).where(Task.job_id == found(session, job_id).id)
-        return page(session, rows, [Task.round, Task.index, Task.attempt], task_view, cursor, limit)
+        job = found(session, job_id)
+        rows, disclosed = select(Task).where(Task.job_id == job.id), disclosure.of_job(session, job)
+
+        def line(row: Task) -> TaskView:
+            return task_view(row, disclosed.of(row))
+
+        return page(session, rows, [Task.round, Task.index, Task.attempt], line, cursor, limit)
 
 
 @router.get("/{job_id}/tasks/{task_id}", responses=NO_JOB, summary="All that a verdict rests on")
@@ -176,10 +181,10 @@ def evidence_of(session: Session, row: Task) -> TaskEvidence:
     replicas = session.scalars(select(Replica).where(Replica.task_id == row.id).order_by(Replica.id)).all()
     job = session.get_one(Job, row.job_id)
     link = secrets.of_task(Hash(row.secret), jobs.spec(job).replication.max_replicas)[-1]
-    stands = audits.stands(session, job, row.round)
+    published = disclosure.of_job(session, job).of(row)
     audit = session.get(Audit, row.id)
     made = ballots.shown(session, row, audit)
-    return evidence(row, list(waves), list(replicas), stands, link, audit, made)
+    return evidence(row, list(waves), list(replicas), published, link, audit, made)
 
 
 @router.get("/{job_id}/verdicts", responses=NO_JOB)

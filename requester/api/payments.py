@@ -28,7 +28,7 @@ from gradmarket.requester.api.views.money import (
 )
 from gradmarket.requester.api.views.trust import reputation_view
 from gradmarket.requester.stages import telling
-from gradmarket.requester.store import progress, reputations, strikes
+from gradmarket.requester.store import disclosure, progress, reputations, strikes
 from gradmarket.requester.store.answers import copies
 from gradmarket.requester.store.tables import Account, Batch, Earned, Job, Replica, Round, Task, Transaction, Worker
 
@@ -48,9 +48,11 @@ def payments(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit
     with context.reading() as session:
         job = found(session, job_id)
         rows = select(Earned).where(Earned.job_id == job_id)
+        disclosed = disclosure.of_job(session, job)
 
         def line(row: Earned) -> PaymentView:
-            return payment_view(row, *_batch(session, row.batch_id), job.unit)
+            published = disclosed.of(session.get_one(Task, row.task_id))
+            return payment_view(row, *_batch(session, row.batch_id), job.unit, published)
 
         return page(session, rows, [Earned.id], line, cursor, limit)
 

@@ -12,12 +12,12 @@ from gradmarket.contracts.calls import mint
 from gradmarket.contracts.errors import ChainUnreachable, ForeignChain, NodeRefused
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.transactions import execute, mined
-from gradmarket.market.terms import Address, Amount, JobState, Units
+from gradmarket.market.terms import Address, Amount, JobState, TaskState, Units
 from gradmarket.requester.chain import accusing, duty, funding, mirror, outbox, owner, reconcile, reservations, sender
 from gradmarket.requester.chain.desk import UNDER_WAY, Desk
 from gradmarket.requester.chain.money import UNBATCHED
 from gradmarket.requester.store.events import tell
-from gradmarket.requester.store.tables import Earned, Job, Transaction
+from gradmarket.requester.store.tables import Earned, Job, Task, Transaction
 
 NOTHING: Final = Units(0)
 GAS_MONEY: Final = 10**19
@@ -55,7 +55,8 @@ class Office:
         Where an owner opens and funds, it does so in a block.
         """
         old = self._desk.clock() - self._desk.policy.settle_every_s
-        waiting = exists().where(Earned.job_id == Job.id, *UNBATCHED, Earned.at <= old)
+        told = or_(Job.ended_at.is_not(None), Task.state == TaskState.FINAL)
+        waiting = exists().where(Earned.job_id == Job.id, *UNBATCHED, Earned.at <= old, Task.id == Earned.task_id, told)
         cases = [
             exists().where(Transaction.sender == self._desk.sender, Transaction.state.in_(UNDER_WAY)),
             exists().where(Job.chain_job.is_not(None), waiting),

@@ -2,6 +2,9 @@
 
 A batch's number is the contract's next, and the contract takes each number once: so whatever became of a transaction,
 a batch counts once. Its rows, its number and its signed transaction are committed together before anything is sent.
+
+A batch tells the chain the roots of its gradients, so a row waits until its answer may be published
+(market.rules.disclosure). Its worker has a voucher for it meanwhile.
 """
 
 from collections.abc import Sequence
@@ -19,7 +22,8 @@ from gradmarket.market.terms import BatchState, JobState
 from gradmarket.requester.chain import escrow, reconcile, sender
 from gradmarket.requester.chain.desk import Desk, Kind, Policy
 from gradmarket.requester.chain.money import UNBATCHED, tell_once, with_money
-from gradmarket.requester.store.tables import Batch, Earned, Job
+from gradmarket.requester.store import disclosure
+from gradmarket.requester.store.tables import Batch, Earned, Job, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +74,13 @@ def _due(session: Session, job: Job, policy: Policy, now: float) -> Parcel | Non
     if first is not None:
         stranded = first.transaction_id is None
         return Parcel(job.id, job.chain_job, first.number, rows_of(session, first)) if stranded else None
-    new = (Earned.job_id == job.id, *UNBATCHED)
-    summary = select(func.count(), func.sum(Earned.units), func.min(Earned.at)).where(*new)
-    waiting, units, oldest = session.execute(summary).one()
+    new = (Earned.job_id == job.id, *UNBATCHED, disclosure.of_job(session, job).tasks)
+    summary = select(func.count(), func.sum(Earned.units), func.min(Earned.at))
+    waiting, units, oldest = session.execute(summary.join(Task, Task.id == Earned.task_id).where(*new)).one()
     if not due(waiting, units or 0, oldest or now, policy, now, lifecycle.over(JobState(job.state))):
         return None
-    rows = session.scalars(select(Earned).where(*new).order_by(Earned.id).limit(4 * policy.settle_gradients)).all()
+    oldest_first = select(Earned).join(Task, Task.id == Earned.task_id).where(*new).order_by(Earned.id)
+    rows = session.scalars(oldest_first.limit(4 * policy.settle_gradients)).all()
     return Parcel(job.id, job.chain_job, next_number(session, job.id), escrow.that_fit(rows))
 
 

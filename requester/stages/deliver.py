@@ -113,26 +113,29 @@ def _book(context: Context, deliveries: Sequence[Delivery]) -> tuple[list[Upload
     """The answers, and the payloads that came too late to be used."""
     with context.begin() as session:
         tasks = {task.id: task for task in tasks_named(session, [delivery.want.task for delivery in deliveries])}
-        quorums = _quorums(session, tasks)
+        quorums, outvoted = _quorums(session, tasks)
         money.lock(session, [(replica.job_id, replica.worker) for quorum in quorums.values() for replica in quorum])
         forget.keep_still(context, session, {d.digest: partial(context.blobs.keep, d.incoming) for d in deliveries})
         answers = [_book_one(context, session, tasks[d.want.task], quorums[d.want.task], d) for d in deliveries]
+        for replica in outvoted:  # its rejection is told with the payload (news)
+            verdicts.wake(session, replica)
         _ring_for_merges(session, [task for task in tasks.values() if task.state in DELIVERED])
         return answers, [d.digest for d in deliveries if tasks[d.want.task].state == TaskState.FINAL]
 
 
-def _quorums(session: Session, tasks: Collection[str]) -> dict[str, list[Replica]]:
-    """Each task's quorum in the order of its workers, whose rows are at hand then."""
+def _quorums(session: Session, tasks: Collection[str]) -> tuple[dict[str, list[Replica]], list[Replica]]:
+    """Each task's quorum in the order of its workers, whose rows are at hand then; and who was outvoted."""
     found: dict[str, list[Replica]] = {task: [] for task in tasks}
-    for replica, _worker in session.execute(_AGREEING, {"tasks": list(tasks)}):
-        found[replica.task_id].append(replica)
-    return found
+    outvoted: list[Replica] = []
+    for replica, _worker in session.execute(_JUDGED, {"tasks": list(tasks)}):
+        (found[replica.task_id] if replica.state == ReplicaState.AGREE else outvoted).append(replica)
+    return found, outvoted
 
 
-_AGREEING: Final = (
+_JUDGED: Final = (
     select(Replica, Worker)
     .join(Worker, Worker.address == Replica.worker)
-    .where(among(Replica.task_id, "tasks"), Replica.state == ReplicaState.AGREE)
+    .where(among(Replica.task_id, "tasks"), Replica.state.in_([ReplicaState.AGREE, ReplicaState.REJECTED]))
     .order_by(Replica.worker)
 )
 

@@ -106,7 +106,7 @@ def _told(
         leases=tuple(_lease(replica, task, now) for replica, task in new if replica.state == ReplicaState.LEASED),
         waves=tuple(waves[replica.id] for replica, _task in held if replica.id in waves),
         uploads=tuple(_upload(context, session, replica, task, now) for replica, task in asked),
-        verdicts=tuple(telling.verdict(replica, task) for replica, task in new if _is_judged(replica)),
+        verdicts=tuple(telling.verdict(replica, task) for replica, task in new if _is_judged(replica, task)),
         vouchers=tuple(voucher for voucher in vouchers if voucher is not None),
     )
 
@@ -119,7 +119,10 @@ def _is_asked(replica: Replica, task: Task) -> bool:
     return replica.state == ReplicaState.AGREE and task.uploader == replica.id
 
 
-def _is_judged(replica: Replica) -> bool:
+def _is_judged(replica: Replica, task: Task) -> bool:
+    """A rejection names the quorum's root, so it waits for the payload: another attempt would have the same root."""
+    if replica.state == ReplicaState.REJECTED and task.state == TaskState.UPLOADING:
+        return False
     return replica.state == ReplicaState.AGREE or lifecycle.over(ReplicaState(replica.state))
 
 

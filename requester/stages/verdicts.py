@@ -1,6 +1,8 @@
 """A verdict is signed and stored in the transaction that decides it."""
 
-from sqlalchemy import select
+from typing import Final
+
+from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.messages import Outcome, Verdict
@@ -33,12 +35,20 @@ def sign(
     wake(session, replica)
 
 
+_OUTVOTED: Final = and_(
+    Replica.state == ReplicaState.REJECTED, Replica.outcome == Outcome.REJECTED, Replica.verdict_root != Replica.root
+)
+
+
 def wake(session: Session, replica: Replica) -> None:
     ring(session, worker_topic(replica.worker))
 
 
 def inconclusive(context: Context, session: Session, task: Task, reason: str) -> None:
-    """Nobody is to blame and nobody is paid: the replicas that revealed are told so."""
-    undecided = (ReplicaState.REVEALED, ReplicaState.AGREE)
-    for replica in session.scalars(select(Replica).where(Replica.task_id == task.id, Replica.state.in_(undecided))):
+    """Nobody is to blame and nobody is paid: the replicas that revealed are told so.
+
+    Who was outvoted is told the same: its rejection would name the root that the next attempt is to find.
+    """
+    undecided = or_(Replica.state.in_((ReplicaState.REVEALED, ReplicaState.AGREE)), _OUTVOTED)
+    for replica in session.scalars(select(Replica).where(Replica.task_id == task.id, undecided)):
         sign(context, session, task, replica, ReplicaState.INCONCLUSIVE, Outcome.INCONCLUSIVE, None, reason)

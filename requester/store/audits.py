@@ -6,10 +6,9 @@ from typing import Final
 from sqlalchemy import case, exists, func, or_, select
 from sqlalchemy.orm import Session
 
-from gradmarket.market.terms import AuditState, ReplicaState, RoundState, TaskState
-from gradmarket.requester.store import jobs
+from gradmarket.market.terms import AuditState, ReplicaState, TaskState
 from gradmarket.requester.store.locks import held_tasks
-from gradmarket.requester.store.tables import Audit, Job, Replica, Round, Task
+from gradmarket.requester.store.tables import Audit, Replica, Task
 
 OPEN: Final = (AuditState.DUE, AuditState.ANSWERED)
 BEHIND: Final = 2
@@ -55,17 +54,6 @@ def next_due(session: Session, determinism_class: str, now: float) -> Audit | No
     due = select(Audit).where(Audit.state == AuditState.DUE, able, free)
     first = due.order_by(Audit.created_at, Audit.task_id).limit(1)
     return session.scalars(first.with_for_update(skip_locked=True)).one_or_none()
-
-
-def stands(session: Session, job: Job, number: int) -> bool:
-    """Whether the round is over, or its job, and no audit can have any of its tasks done again."""
-    if job.ended_at is not None:
-        return True
-    closed = session.get_one(Round, (job.id, number)).state == RoundState.CLOSED
-    if not closed or not jobs.spec(job).audited:
-        return closed
-    revocable = exists().where(Task.job_id == job.id, Task.round == number, Task.state == TaskState.ACCEPTED)
-    return (job.rewind_to is None or number < job.rewind_to) and not session.scalar(select(revocable))
 
 
 def spared(session: Session, operators: Sequence[str]) -> Sequence[Task]:

@@ -6,8 +6,8 @@ from sqlalchemy import ColumnElement, and_, exists, or_, select, tuple_, update
 from sqlalchemy.orm import Session, aliased
 
 from gradmarket.market.rules.verifiers.tolerance import Classes
-from gradmarket.market.terms import CalibrationState
-from gradmarket.requester.store.tables import Audit, Calibration, Job, TrustedRun, Worker
+from gradmarket.market.terms import CalibrationState, RoundState, TaskState
+from gradmarket.requester.store.tables import Audit, Calibration, Job, Round, Task, TrustedRun, Worker
 from gradmarket.requester.store.workers import LIVE_S
 
 
@@ -85,7 +85,10 @@ def let_go(session: Session, job_id: str, *rounds: ColumnElement[bool]) -> None:
 
 
 def compared(session: Session, family: str, classes: Classes, most: int) -> Sequence[tuple[str, str, str]]:
-    """The newest tasks that were computed in both classes: the task, and the roots found in the one and the other."""
+    """The newest tasks that were computed in both classes: the task, and the roots found in the one and the other.
+
+    Only tasks that no further attempt can be paid for (market.rules.disclosure).
+    """
     first, second = aliased(TrustedRun), aliased(TrustedRun)
     both = select(first.task_id, first.root, second.root).join(second, second.task_id == first.task_id)
     of_pair = both.where(
@@ -95,5 +98,13 @@ def compared(session: Session, family: str, classes: Classes, most: int) -> Sequ
         first.ended_at.is_not(None),
         second.ended_at.is_not(None),
     )
-    newest = of_pair.order_by(first.created_at.desc(), first.task_id).limit(most)
+    newest = of_pair.join(Task, Task.id == first.task_id).join(Job, Job.id == Task.job_id).where(_stands())
+    newest = newest.order_by(first.created_at.desc(), first.task_id).limit(most)
     return [(task, one or "", other or "") for task, one, other in session.execute(newest)]
+
+
+def _stands() -> ColumnElement[bool]:
+    """Of a task and its job: nothing of the task's round is asked of anybody again."""
+    closed = exists().where(Round.job_id == Task.job_id, Round.number == Task.round, Round.state == RoundState.CLOSED)
+    ahead = or_(Job.rewind_to.is_(None), Task.round < Job.rewind_to)
+    return or_(Job.ended_at.is_not(None), and_(Task.state == TaskState.FINAL, closed, ahead))

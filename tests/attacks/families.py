@@ -20,6 +20,7 @@ FAMILIES: Final = (
     "links",
     "api",
     "audits",
+    "disclosed",
     "patience",
     "nearness",
     "accidents",

@@ -63,6 +63,7 @@ LINES: Final = (
     "requester under-reports acceptance",
     "forged opening vindicated",
     "copy of an audited answer",
+    "an answer read before its task is done again",
     "an audit's answer sent again",
     "a job held up by an audit elsewhere",
     "an answer handed in twice",

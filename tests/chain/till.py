@@ -191,7 +191,7 @@ class Till:
     def _accepted(self, job: Job, worker: Address, name: str) -> tuple[Task, Replica]:
         now = self.clock()
         task = Task(
-            id=f"t{name}", job_id=job.id, round=0, index=int(name, 16), attempt=0, state="accepted",
+            id=f"t{name}", job_id=job.id, round=0, index=int(name, 16), attempt=0, state="final",
             offer={"price": PRICE}, offer_digest=keccak(text=f"{self.folder} {name}"), offer_signature=b"",
             secret=bytes(32), wave_size=1, plan={}, created_at=now,
         )  # fmt: skip

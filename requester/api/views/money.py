@@ -56,14 +56,15 @@ class PaymentView(BaseModel):
     at: str | None
 
 
-def payment_view(row: Earned, batch: Batch | None, tx: Transaction | None, unit: str) -> PaymentView:
+def payment_view(row: Earned, batch: Batch | None, tx: Transaction | None, unit: str, published: bool) -> PaymentView:
+    """`published`: the task's answer may be (store.disclosure)."""
     return PaymentView(
         id=row.id,
         worker=row.worker,
         task=row.task_id,
         replica=row.replica_id,
         amount=amount(row.units, unit),
-        payload_root=hexed(row.digest),
+        payload_root=hexed(row.digest) if published else None,
         batch=batch.number if batch else None,
         batch_state=batch.state if batch else None,
         tx=tx.hash if tx else None,

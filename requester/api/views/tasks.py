@@ -11,7 +11,7 @@ from gradmarket.requester.api.views.trust import AuditView, audit_view
 from gradmarket.requester.store.ballots import UNSKETCHED, Shown
 from gradmarket.requester.store.tables import Audit, Replica, Task, Wave
 
-DECIDED: Final = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.REVOKED)
+DECIDED: Final = (TaskState.ACCEPTED, TaskState.DIVERGED, TaskState.FINAL, TaskState.REVOKED)
 GATHERING: Final = (TaskState.OPEN, TaskState.COMMITTING)
 STANDING: Final = (TaskState.FINAL, TaskState.REVOKED)
 """No audit can change it any more."""
@@ -102,11 +102,12 @@ class TaskView(BaseModel):
     ended_at: str | None
 
 
-def task_view(row: Task) -> TaskView:
-    return TaskView(**_task_fields(row))
+def task_view(row: Task, published: bool) -> TaskView:
+    """`published`: its answer may be (store.disclosure)."""
+    return TaskView(**_task_fields(row, published))
 
 
-def _task_fields(row: Task) -> dict[str, Any]:
+def _task_fields(row: Task, published: bool) -> dict[str, Any]:
     return {
         "id": row.id,
         "round": row.round,
@@ -115,17 +116,12 @@ def _task_fields(row: Task) -> dict[str, Any]:
         "state": TaskState(row.state),
         "wave": row.wave,
         "reason": row.reason,
-        "root": row.root if row.state in DECIDED and not _diverged(row) else None,
+        "root": row.root if published and row.state in DECIDED else None,
         "payload_bytes": row.payload_bytes,
         "used": row.used,
         "created_at": time(row.created_at),
         "ended_at": time(row.ended_at),
     }
-
-
-def _diverged(row: Task) -> bool:
-    """Whether its accepted gradient could not be used: a job that goes on has the task done again."""
-    return row.state == TaskState.DIVERGED or (row.state == TaskState.FINAL and row.reason != "")
 
 
 class PlanView(BaseModel):
@@ -168,29 +164,28 @@ def evidence(
     row: Task,
     waves: list[Wave],
     replicas: list[Replica],
-    stands: bool,
+    published: bool,
     link: Hash,
     audit: Audit | None,
     made: Shown = UNSKETCHED,
 ) -> TaskEvidence:
-    """`stands`: nothing of the task's round is asked of anybody again (store.audits)."""
-    rate, over = row.plan.get("audit", 0.0), row.state in STANDING
-    shown = stands or (row.state == TaskState.ACCEPTED and not rate)
+    """`published`: its answer may be (store.disclosure)."""
+    over = row.state in STANDING
     return TaskEvidence(
-        **_task_fields(row) | ({"root": row.root} if stands and _diverged(row) else {}),
+        **_task_fields(row, published),
         offer=row.offer,
         offer_digest=hexed(row.offer_digest),
         offer_signature=hexed(row.offer_signature),
         waves=[wave_view(wave) for wave in waves],
         replicas=[
-            replica_view(replica, shown, made.replicas.get(replica.id))
+            replica_view(replica, published, made.replicas.get(replica.id))
             for replica in replicas
-            if shown or not _at_work(row, replica)
+            if published or not _at_work(row, replica)
         ],
-        allowed=[AllowedView(**pair) for pair in row.allowed] if shown and row.allowed is not None else None,
+        allowed=[AllowedView(**pair) for pair in row.allowed] if published and row.allowed is not None else None,
         plan=PlanView(**row.plan) if over else None,
         audit_link=hexed(link) if over else None,
-        audit=audit_view(audit, stands, found=made.audit) if audit is not None and over else None,
+        audit=audit_view(audit, published, found=made.audit) if audit is not None and over else None,
     )
 
 

@@ -81,7 +81,7 @@ def _change_view(change: loss_change.Change) -> ChangeView:
 class AuditView(BaseModel):
     """`rate`: the probability that the task was drawn with; `root`: what the auditor found, in `runs` runs.
 
-    The root of an audit that failed is told once the task is not done again: it is the answer. Where answers are
+    The root is told once no further attempt at the task can use it. Where answers are
     scored the root decided nothing; the list of a job's audits has the `score`.
     """
 
@@ -103,13 +103,12 @@ class AuditView(BaseModel):
 
 def audit_view(
     row: Audit,
-    stands: bool,
+    published: bool,
     accusations: Iterable[Accusation] = (),
     found: Sketch | None = None,
     score: Score | None = None,
 ) -> AuditView:
-    """`stands`: no other attempt at the task can follow."""
-    told = stands or row.state == AuditState.PASSED
+    """`published`: the task's answer may be (store.disclosure)."""
     return AuditView(
         task=row.task_id,
         round=row.round,
@@ -117,8 +116,8 @@ def audit_view(
         rate=row.rate,
         reason=row.reason,
         determinism_class=row.determinism_class,
-        root=row.root if told else None,
-        sketch=sketch_view(found) if told else None,
+        root=row.root if published else None,
+        sketch=sketch_view(found) if published else None,
         runs=row.runs,
         seconds=row.seconds,
         ended_at=time(row.ended_at),

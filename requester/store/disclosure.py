@@ -1,0 +1,58 @@
+"""Which answers may be published: the rule of market.rules.disclosure over the rows of a job."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import ColumnElement, and_, func, not_, or_, select, true
+from sqlalchemy.orm import Session
+
+from gradmarket.market.rules import disclosure
+from gradmarket.market.terms import RoundState, TaskState
+from gradmarket.requester.store import jobs
+from gradmarket.requester.store.tables import Job, Round, Task
+
+_SETTLED: Final = (TaskState.ACCEPTED, TaskState.FINAL)
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """Of one job, in one transaction."""
+
+    first_open: int | None
+    audited: bool
+
+    def stands(self, number: int) -> bool:
+        """Whether nothing of the round is asked of anybody again."""
+        return self.first_open is None or number < self.first_open
+
+    def of(self, task: Task) -> bool:
+        """Whether the task's answer may be published."""
+        return disclosure.published(TaskState(task.state), diverged(task), task.round, self.first_open, self.audited)
+
+    @property
+    def tasks(self) -> ColumnElement[bool]:
+        """The tasks of the job whose answers may be published, as `of` has it."""
+        if self.first_open is None:
+            return true()
+        stands = Task.round < self.first_open
+        return stands if self.audited else or_(stands, and_(Task.state.in_(_SETTLED), not_(_DIVERGED)))
+
+
+def diverged(task: Task) -> bool:
+    """Whether its accepted gradient could not be used: a job that goes on has the task done again."""
+    return task.state == TaskState.DIVERGED or (task.state == TaskState.FINAL and task.reason != "")
+
+
+_DIVERGED: Final = or_(Task.state == TaskState.DIVERGED, and_(Task.state == TaskState.FINAL, Task.reason != ""))
+
+
+def of_job(session: Session, job: Job) -> Disclosure:
+    audited = jobs.spec(job).audited
+    if job.ended_at is not None:
+        return Disclosure(None, audited)
+    unfinished = select(func.min(Round.number)).where(Round.job_id == job.id, Round.state != RoundState.CLOSED)
+    rounds = [session.scalar(unfinished)]
+    if audited:
+        revocable = select(func.min(Task.round)).where(Task.job_id == job.id, Task.state == TaskState.ACCEPTED)
+        rounds += [session.scalar(revocable), job.rewind_to]
+    return Disclosure(min((number for number in rounds if number is not None), default=None), audited)

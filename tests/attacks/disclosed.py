@@ -1,0 +1,64 @@
+"""What is told too early: an answer that a further attempt at its task could use."""
+
+import time
+
+from audits import ALWAYS, Auditor, finish, won_by_liars
+from gradients import TRIPLED
+from puppet import HONEST, Held
+from registry import attack
+from scene import Posted, Scene
+
+DOORS = (
+    "",
+    "/audits",
+    "/calibration",
+    "/events?follow=false",
+    "/ledger",
+    "/payments",
+    "/rounds",
+    "/stats",
+    "/tasks",
+    "/verdicts",
+    "/workers",
+)
+SETTLING_S = 3.0
+"""The scene settles after a second: what it would put on-chain is there by then."""
+
+
+def readers(job: Posted, held: Held) -> list[str]:
+    """Where a stranger can read the root now: doors, and the transactions of the chain."""
+    root = held.root.removeprefix("blake3:")
+    paths = [*DOORS, f"/tasks/{held.lease.task}"]
+    found = [path for path in paths if root in job.scene.requester.get(f"/v1/jobs/{job.id}{path}").text]
+    web3 = job.scene.ledger.web3
+    blocks = (web3.eth.get_block(number, True) for number in range(web3.eth.block_number + 1))
+    sent = [bytes(transaction["input"]).hex() for block in blocks for transaction in block["transactions"]]  # type: ignore[index]
+    return [*found, *(["the chain"] if any(root in data for data in sent) else [])]
+
+
+@attack(
+    "an answer read before its task is done again",
+    "read nowhere before; vindicated payable 20; liars payable 10; honest payable 10; finished; books balanced; "
+    "read in payments and on the chain afterwards",
+    alone=True,
+)
+def a_free_rider_reads_payments_and_batches(scene: Scene) -> str:
+    """The vindicated worker is paid for the root that the next attempt is to find: no line of it is public yet."""
+    job = scene.post(audit=ALWAYS)
+    vindicated, *liars = job.team(HONEST, TRIPLED, TRIPLED)
+    won_by_liars(job, vindicated, liars)
+    auditor = Auditor(job)
+    job.play(vindicated, *liars, done=auditor.claim)
+    auditor.run()
+    held = vindicated.newest()
+    time.sleep(SETTLING_S)
+    before = readers(job, held)
+    honest = job.team(HONEST, HONEST)
+    finish(job, auditor, vindicated, *honest)
+    liars[0].poll(), liars[1].poll()
+    told = job.seen(vindicated=vindicated, liars=liars, honest=honest)
+    after = {"/payments", "the chain"} <= set(readers(job, held))
+    return (
+        f"read {', '.join(before) or 'nowhere'} before; {told}; "
+        f"{'read in payments and on the chain' if after else 'not read'} afterwards"
+    )

@@ -1,0 +1,203 @@
+"""Nobody is told an answer that a further attempt at its task could use: all doors, all roles, at every state."""
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from databases import SQLITE
+from fastapi.testclient import TestClient
+from market_auditor import SimAuditor
+from market_floor import CLASS, PRICE, Floor
+from market_workers import HONEST, SimWorker, key_of, scaled
+
+from gradmarket.market.gradient.merkle import root
+from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from gradmarket.market.wire import OfferFields
+from gradmarket.requester.app import create_app
+from gradmarket.requester.chain import outbox
+from gradmarket.requester.chain.desk import Policy
+from gradmarket.requester.store import identities
+from gradmarket.requester.store.tables import Task
+
+NewFloor = Callable[..., Floor]
+pytestmark = SQLITE
+AT_ONCE = Policy(settle_every_s=0.0, settle_gradients=1)
+LIE = scaled(-1.0)
+OPEN = (TaskState.OPEN, TaskState.COMMITTING, TaskState.REVEALING, TaskState.UPLOADING)
+
+
+class Reader:
+    """Reads every GET route as everybody, and remembers which task's honest root it saw first while what was open."""
+
+    def __init__(self, floor: Floor) -> None:
+        self.floor = floor
+        self.app = create_app(floor.context, nullcontext)
+        self.computer = SimWorker(floor, key_of("reader"), HONEST, CLASS)
+        self.clients = [self._client(None), self._client("requester"), self._client("worker")]
+        self.seen: dict[str, frozenset[str]] = {}
+        """Root -> the ids of the tasks that had been judged when it was first seen."""
+        self._roots: dict[str, str] = {}
+        self._last: object = None
+
+    def _client(self, role: str | None) -> TestClient:
+        client = TestClient(self.app, base_url=self.floor.context.public_url)
+        if role is not None:
+            with self.floor.context.begin() as session:
+                address = self.computer.address
+                identities.sign_in(session, address, address, None, self.floor.clock())
+                token = identities.issue(session, role, address, None)
+            client.headers["Authorization"] = f"Bearer {token}"
+        return client
+
+    def root(self, task: Task) -> str:
+        """The honest one, in hexadecimal; computed while the task's parameters are kept."""
+        if task.id not in self._roots:
+            payload = self.computer.compute(OfferFields.model_validate(task.offer))
+            self._roots[task.id] = root(payload).removeprefix("blake3:")
+        return self._roots[task.id]
+
+    def look(self) -> None:
+        tasks = self.floor.tasks()
+        state = [(task.id, task.state, task.wave) for task in tasks], [each.state for each in self.floor.replicas()]
+        if state == self._last:
+            return
+        self._last = state
+        told = b"".join([*self._answers(tasks), *self._batch()])
+        for task in tasks:
+            digest = self.root(task)
+            if digest.encode() in told or bytes.fromhex(digest) in told:
+                self.seen.setdefault(digest, frozenset(each.id for each in tasks if each.state not in OPEN))
+
+    def _answers(self, tasks: list[Task]) -> Iterator[bytes]:
+        for path, methods in self.app.openapi()["paths"].items():
+            if "get" not in methods:
+                continue
+            for task in tasks if "{task_id}" in path else [None]:
+                place = path.replace("{job_id}", self.floor.job).replace("{task_id}", task.id if task else "")
+                place = place.replace("{address}", self.computer.address).replace("{digest}", "blake3:" + "0" * 64)
+                for client in self.clients:
+                    answer = client.get(place, params={"follow": "false"} if place.endswith("events") else None)
+                    assert answer.status_code in (200, 307, 401, 403, 404, 503), (place, answer.text)
+                    yield answer.content
+
+    def _batch(self) -> Iterator[bytes]:
+        """What settlement would put on-chain now."""
+        with self.floor.reading() as session:
+            job = self.floor.the_job()
+            draft = outbox._due(session, job, AT_ONCE, self.floor.clock())
+            yield from (row.digest for row in draft.rows) if draft is not None else ()
+
+    def played(self, done: Callable[[], object], *workers: SimWorker) -> None:
+        for _ in range(60):
+            if done():
+                return
+            for worker in workers or self.floor.workers:
+                worker.turn()
+                self.look()
+            self.floor.clock.now += 1.0
+            self.floor.drive()
+            self.look()
+        raise AssertionError("it never came")
+
+    def copied(self) -> set[str]:
+        """Tasks that could still be answered when their answer was told."""
+        return {
+            task.id
+            for task in self.floor.tasks()
+            if (seen := self.seen.get(self.root(task))) is not None and task.id not in seen
+        }
+
+
+def over(floor: Floor) -> Callable[[], bool]:
+    return lambda: floor.state() != JobState.RUNNING
+
+
+def outvoted(new_floor: NewFloor, **spec: Any) -> Floor:
+    """Two liars who outvote an honest worker, in a job whose every task is audited."""
+    floor = new_floor(audit={"probability": 1.0}, **spec)
+    floor.worker(LIE), floor.worker(LIE), floor.worker()
+    return floor
+
+
+def judged(floor: Floor, state: TaskState) -> Callable[[], bool]:
+    return lambda: floor.tasks()[0].state == state
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_task_done_again_after_a_failed_audit_has_an_answer_that_nobody_was_told(
+    new_floor: NewFloor, rounds: int
+) -> None:
+    """The round is open where it is the only task of three, merged and taken back where it is the only one."""
+    floor = outvoted(new_floor, rounds=rounds, tasks_per_round=4 - rounds)
+    reader = Reader(floor)
+    reader.played(judged(floor, TaskState.ACCEPTED))
+    others = [floor.worker(), floor.worker(), floor.worker()]
+    SimAuditor(floor).work()
+    assert TaskState.REVOKED in {task.state for task in floor.tasks()}
+    honest = floor.workers[2]
+    assert floor.replicas(honest)[0].state == ReplicaState.PAYABLE
+    assert floor.earned()[honest.address] == PRICE  # vindicated
+    reader.look()
+    while not over(floor)():
+        for worker in [honest, *others]:
+            worker.turn()
+            reader.look()
+        floor.clock.now += 1.0
+        SimAuditor(floor).work()
+        floor.drive()
+        reader.look()
+    assert floor.state() == JobState.FINISHED
+    assert max(task.attempt for task in floor.tasks()) == 1
+    assert reader.copied() == set()
+    told = {reader.root(task) for task in floor.tasks() if task.state == TaskState.FINAL}
+    assert told <= reader.seen.keys()  # and at the end everybody may look
+
+
+def test_what_diverged_and_is_asked_for_again_was_told_to_nobody(new_floor: NewFloor) -> None:
+    floor = new_floor(norm_bound=1e-6)
+    for _ in range(3):
+        floor.worker()
+    reader = Reader(floor)
+    reader.played(over(floor))
+    assert floor.state() == JobState.PAUSED
+    floor.resume()
+    reader.look()
+    assert [task.state for task in floor.tasks()] == [TaskState.FINAL, TaskState.OPEN]
+    assert reader.copied() == set()
+
+
+def revealed(new_floor: NewFloor) -> tuple[Floor, SimWorker]:
+    """A task whose payload is asked for, and who was outvoted on it."""
+    floor = new_floor()
+    floor.worker(), floor.worker()
+    liar = floor.worker(LIE)
+    floor.gather()
+    for worker in floor.workers:
+        worker.computed(worker.newest())
+    floor.commit()
+    floor.reveal()
+    assert floor.tasks()[0].state == TaskState.UPLOADING
+    assert floor.replicas(liar)[0].state == ReplicaState.REJECTED
+    return floor, liar
+
+
+def told(worker: SimWorker) -> list[tuple[ReplicaState, str | None]]:
+    worker.hear()
+    return [(held.told.state, held.told.root) for held in worker.held.values() if held.told is not None]
+
+
+def test_who_was_outvoted_hears_of_it_once_the_payload_is_here(new_floor: NewFloor) -> None:
+    floor, liar = revealed(new_floor)
+    assert told(liar) == []
+    floor.until(judged(floor, TaskState.FINAL), *floor.workers[:2])
+    assert told(liar) == [(ReplicaState.REJECTED, floor.tasks()[0].root)]
+
+
+def test_who_was_outvoted_by_withholders_never_hears_the_next_attempts_root(new_floor: NewFloor) -> None:
+    floor, liar = revealed(new_floor)
+    for _ in range(2):
+        floor.lapse(11)
+    first, second = floor.tasks()
+    assert (first.state, second.attempt) == (TaskState.FAILED, 1)
+    assert told(liar) == [(ReplicaState.INCONCLUSIVE, None)]
