@@ -18,7 +18,7 @@ from gradmarket.market.model.document.plans import Form, form
 BYTES: Final = 2**24
 """What a call may give, and how many operations it may cost, to be made here at all."""
 OPERATIONS: Final = 2 * 10**7
-SLOWEST: Final = (0.1, 20e-9)
+SLOWEST: Final = (0.5, 50e-9)
 """Seconds of processor time for a call, and for each operation of its cost, above which the cost bounds nothing."""
 SEED: Final = bytes(range(32))
 META: Final = torch.device("meta")

@@ -24,6 +24,7 @@ FAMILIES: Final = (
     "patience",
     "nearness",
     "accidents",
+    "documents",
 )
 ABREAST: Final = 3
 

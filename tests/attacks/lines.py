@@ -68,4 +68,6 @@ LINES: Final = (
     "a job held up by an audit elsewhere",
     "an answer handed in twice",
     "a lie with a stake behind it",
+    "a document that reads another's memory",
+    "a document that ends whoever runs it",
 )

@@ -36,16 +36,17 @@ from gradmarket.worker.wallet import Wallet
 TURNS = 7
 
 
-def market(scene: Scene) -> Stranger:
-    """A funded job on the scene's chain that asks for the scene's document, and whoever runs its market."""
+def market(scene: Scene, document: bytes | None = None, parameters: bytes | None = None) -> Stranger:
+    """A funded job on the scene's chain that asks for this document or the scene's, and whoever runs its market."""
     spec = JobSpec.model_validate(scene.spec(rounds=100, price=str(PRICE)))
-    blobs = {named(blob): blob for blob in (scene.document, scene.parameters, scene.data, scene.manifest)}
+    document, parameters = document or scene.document, parameters or scene.parameters
+    blobs = {named(blob): blob for blob in (document, parameters, scene.data, scene.manifest)}
     publication = Publication(
         job="0123456789abcdef",
         spec=spec,
-        document=named(scene.document),
+        document=named(document),
         evaluation=None,
-        parameters=named(scene.parameters),
+        parameters=named(parameters),
         manifest=named(scene.manifest),
     )
     return Stranger(_funded(scene, publication), publication, blobs)

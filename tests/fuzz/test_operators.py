@@ -1,0 +1,103 @@
+"""The calls find what they are there for: each fault that an operator can have, given to one, is told of."""
+
+import ctypes
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fuzz.calls import making
+from fuzz.calls.damage import damaged
+from fuzz.calls.making import Finding, made
+from fuzz.calls.recipes import RECIPES, honest, tensor
+from fuzz.case import chance_of
+from gradmarket.market.errors import DocumentRefused
+from gradmarket.market.model.document.calls import OPERATORS
+from gradmarket.market.model.document.operators import ALLOWED
+
+KEY = "relu.default"
+PLAIN = [tensor("i", [5])]
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[..., Any]], None]]:
+    """Another kernel in the place of one; shapes alone stay right."""
+
+    def put(kernel: Callable[..., Any]) -> None:
+        def call(given: torch.Tensor) -> torch.Tensor:
+            return given.clone() if given.is_meta else kernel(given)
+
+        monkeypatch.setitem(making.OPERATORS, KEY, replace(OPERATORS[KEY], call=call))
+
+    yield put
+    making.poisoned(0)
+
+
+def beyond(given: torch.Tensor, by: int) -> torch.Tensor:
+    """One element from behind the tensor."""
+    address = given.data_ptr() + (given.numel() + by) * given.element_size()
+    return given + ctypes.c_int64.from_address(address).value
+
+
+def test_what_is_read_beyond_a_tensor_is_found(faulty: Callable[..., None]) -> None:
+    made(KEY, PLAIN)
+    faulty(lambda given: beyond(given, 3))
+    with pytest.raises(Finding, match="depend on what was in memory"):
+        made(KEY, PLAIN)
+
+
+def test_what_is_written_beyond_a_tensor_is_found(faulty: Callable[..., None]) -> None:
+    def write(given: torch.Tensor) -> torch.Tensor:
+        ctypes.memset(given.data_ptr() - 8, 1, 8)
+        return given.clone()
+
+    faulty(write)
+    with pytest.raises(Finding, match="wrote beyond"):
+        made(KEY, PLAIN)
+
+
+def test_another_shape_or_type_than_shapes_alone_tell_is_found(faulty: Callable[..., None]) -> None:
+    for kernel in (lambda given: given[1:], lambda given: given.float()):
+        faulty(kernel)
+        with pytest.raises(Finding, match="its shapes alone"):
+            made(KEY, PLAIN)
+
+
+def test_time_that_the_cost_does_not_bound_is_found(
+    faulty: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faulty(torch.clone)
+    ticks = iter(range(10))
+    monkeypatch.setattr(making.time, "process_time", lambda: float(next(ticks)))
+    with pytest.raises(Finding, match=r"it took 1\.00 s"):
+        made(KEY, PLAIN)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is poisoned by the C library of Linux")
+def test_memory_that_nobody_wrote_is_found(faulty: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)
+    faulty(lambda given: torch.empty(2**17, dtype=torch.int64)[: given.numel()].clone())
+    with pytest.raises(Finding, match="depend on what was in memory"):
+        made(KEY, PLAIN)
+
+
+def test_every_operator_has_an_honest_call_that_is_taken() -> None:
+    assert set(RECIPES) <= set(ALLOWED)
+    for key in ALLOWED:
+        made(key, honest(key, chance_of(key)))
+
+
+def test_a_damaged_recurrence_is_refused_or_safe() -> None:
+    refused = 0
+    for number in range(200):
+        chance = chance_of(f"damage {number}")
+        call = damaged("lstm.input", honest("lstm.input", chance), chance)
+        assert len(call) == len(ALLOWED["lstm.input"].arguments)
+        try:
+            made("lstm.input", call)
+        except DocumentRefused:
+            refused += 1
+    assert 40 < refused < 190
