@@ -9,6 +9,8 @@
     Release      worker      gives back what is reserved beyond what it earned
     Payout       worker      where its earnings go
     Ruling       validator   decides a contested accusation
+    Consent      payout key  the worker is its operator's
+    Withdrawal   payout key  it no longer is
 
 The members of a struct are in the order of its TYPE; `instance` (the chain's history) comes first in every one and is
 taken from the domain. Money is in the job's units.
@@ -133,3 +135,23 @@ class Ruling:
     accusation: Hash
     amount: Amount
     guilty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """`payout` stands behind `worker`, with its record (rules.operators)."""
+
+    TYPE: ClassVar[str] = "Consent(bytes32 instance,address worker,address payout,uint64 nonce)"
+    worker: Address
+    payout: Address
+    nonce: int
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """`payout` takes back each Consent for `worker` whose nonce is not over this one."""
+
+    TYPE: ClassVar[str] = "Withdrawal(bytes32 instance,address worker,address payout,uint64 nonce)"
+    worker: Address
+    payout: Address
+    nonce: int

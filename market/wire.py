@@ -216,11 +216,31 @@ SIGN_IN_LETTERS: Final = 1500
 """Of a message to sign in with: around 450, and twice the service's address."""
 
 
+Nonce63 = Annotated[int, Field(ge=1, lt=2**63)]
+
+
+class ConsentMade(Wire):
+    """The payout key's signature under the messages.Consent for who signs in."""
+
+    nonce: Nonce63
+    signature: SignatureField
+
+
+class WithdrawalMade(Wire):
+    """The payout key's signature under a messages.Withdrawal."""
+
+    payout: AddressField
+    nonce: Nonce63
+    signature: SignatureField
+
+
 class SignIn(Wire):
     """An EIP-4361 message and its signature; the payout address stands in the message's statement."""
 
     message: str = Field(max_length=SIGN_IN_LETTERS, pattern=NO_NUL)
     signature: SignatureField
+    consent: ConsentMade | None = None
+    """Without one the worker is its own operator, wherever it is paid."""
 
 
 class Session(Wire):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
+from typing import Final
 
 from fastapi import FastAPI
 
@@ -12,6 +13,7 @@ from gradmarket.requester.api import (
     blobs,
     calibration,
     chain,
+    consents,
     events,
     following,
     funds,
@@ -34,6 +36,11 @@ from gradmarket.requester.edge.body import BodyLimit
 from gradmarket.requester.edge.rates import RateLimit
 from gradmarket.requester.edge.token_first import TokenFirst
 from gradmarket.requester.edge.watch import Watch
+
+DOORS: Final = (
+    *(auth, consents, jobs, funds, payments, ledger, events, work),
+    *(audits, calibration, blobs, chain, health, metrics),
+)
 
 
 def create_app(context: Context, drive: Callable[[], AbstractContextManager[object]]) -> FastAPI:
@@ -67,7 +74,7 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     app.state.probe = health.Probe(context)
     problems.install(app)
     openapi.install(app)
-    for door in (auth, jobs, funds, payments, ledger, events, work, audits, calibration, blobs, chain, health, metrics):
+    for door in DOORS:
         app.include_router(door.router)
     # the last added is the first that a request meets
     app.add_middleware(TokenFirst, context=context, callers=app.state.callers)

@@ -38,7 +38,7 @@ class Reason(StrEnum):
     """Leases that would only be declined."""
     AT_CAPACITY = "it holds as many leases as it may"
     """Hoarding leases to stall siblings."""
-    BARRED = "an audit of its operator's work failed"
+    BARRED = "an audit of its work, or of its operator's work, failed"
     """Spoiling more, once caught."""
     SUSPENDED = "it left too many leases or uploads of this job unanswered, and comes back by itself"
     """Commit and stall; withheld payloads."""
@@ -66,7 +66,7 @@ class Candidate:
     jobs: frozenset[JobId]
     """None named: any."""
     barred: bool = False
-    """An audit of its operator's work failed not long ago (rules.reputation)."""
+    """An audit of its work, or of its operator's, failed not long ago (rules.operators)."""
     suspended: bool = False
     """Its operator has too many strikes in the job (rules.strikes)."""
 
@@ -103,7 +103,14 @@ def together(one: Party, other: Party, separation: Sequence[str]) -> bool:
     """Whether the two count as one party under the job's separation."""
     if one.worker == other.worker:
         return True
-    return any(getattr(one, kind) is not None and getattr(one, kind) == getattr(other, kind) for kind in separation)
+    return any(_alike(one, other, kind) for kind in separation)
+
+
+def _alike(one: Party, other: Party, kind: str) -> bool:
+    """Who names one payout address is of one operator here without any proof: to claim that is to get fewer places."""
+    if kind == "operator" and one.payout == other.payout:
+        return True
+    return getattr(one, kind) is not None and getattr(one, kind) == getattr(other, kind)
 
 
 def why_not(candidate: Candidate, opening: Opening) -> Reason | None:

@@ -9,17 +9,19 @@ probability of 5 % would find in the twentieth task; and the one answer that Syb
 task. Where several replicas vote, their equality is what is asked for, and the policy's probability stands.
 """
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from typing import Final
 
+from gradmarket.market.rules import operators
+from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.replication import Plan
 
 OPERATORS: Final = 3
 
 
-def proven(operators: Collection[str]) -> bool:
+def proven(confirmed: Iterable[Party]) -> bool:
     """By those whose answers the auditor confirmed in the job, each one's by another task."""
-    return len(set(operators)) >= OPERATORS
+    return operators.separate(confirmed) >= OPERATORS
 
 
 def rate(plan: Plan, proven: bool) -> float:

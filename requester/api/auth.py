@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market import signing
 from gradmarket.market.errors import SignatureRefused
+from gradmarket.market.messages import Consent
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import STATEMENT, Session, SignIn, SignInNonce
 from gradmarket.requester.api.callers import caller, network_of
@@ -33,6 +34,7 @@ router = APIRouter(prefix="/v1", tags=["session"])
 REQUESTER: Final = "requester"
 WORKER: Final = "worker"
 _PAYOUT = re.compile(re.escape(STATEMENT).replace(re.escape("{payout}"), "(0x[0-9a-fA-F]{40})") + r"\Z")
+CONTRACTS: Final = "a payout address that is a contract has no key and cannot consent"
 TRUSTED_S: Final = 60.0
 """So long a token is believed before its row is looked up again."""
 SEND_TOKEN: Final = "send `Authorization: Bearer <token>`: a requester's API token, or a worker's from POST /v1/session"
@@ -153,15 +155,28 @@ def sign_in(context: Here, request: Request, said: SignIn) -> Session:
     message = _checked(context, said, value, now)
     payout = payout_of(message)
     address = signing.checksum(str(message.address))
+    consent = _consent(context, said, address, payout)
     with context.begin() as session:
         one_at_a_time(session, f"nonce {value}", f"worker {address}")
         if not identities.use_nonce(session, value, until, now):
             raise SignatureRefused(UNUSABLE)
-        identities.sign_in(session, address, payout, network_of(_from(request, context)), now)
+        identities.sign_in(session, address, payout, network_of(_from(request, context)), now, consent)
         ends = now + context.settings.session_s
         token = identities.issue(session, WORKER, address, ends)
     context.on_sign_in(address)
     return Session(token=token, address=address, payout=payout, expires_at=_time(ends))
+
+
+def _consent(context: Context, said: SignIn, worker: Address, payout: Address) -> int | None:
+    """The nonce of the consent that the payout key signed; raises SignatureRefused where it signed no such one."""
+    if said.consent is None:
+        return None
+    consent = Consent(worker, payout, said.consent.nonce)
+    try:
+        signing.check(context.domain, consent, said.consent.signature, payout)
+    except SignatureRefused as error:
+        raise SignatureRefused(f"the consent of {payout}: {error}; {CONTRACTS}") from error
+    return consent.nonce
 
 
 def _nonces(request: Request) -> Nonces:

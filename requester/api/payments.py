@@ -7,7 +7,6 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import NotFound
-from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import ReplicaState
 from gradmarket.market.wire import VoucherTold
 from gradmarket.requester.api import auth
@@ -28,7 +27,7 @@ from gradmarket.requester.api.views.money import (
 )
 from gradmarket.requester.api.views.trust import reputation_view
 from gradmarket.requester.stages import telling
-from gradmarket.requester.store import disclosure, progress, reputations, strikes
+from gradmarket.requester.store import disclosure, progress, reputations, strikes, workers
 from gradmarket.requester.store.answers import copies
 from gradmarket.requester.store.tables import Account, Batch, Earned, Job, Replica, Round, Task, Transaction, Worker
 
@@ -111,7 +110,9 @@ def worker(context: Here, address: Address) -> WorkerView:
             seen_at=time(row.seen_at),
             joined_at=time(row.joined_at),
             strikes=[strikes_view(record, now) for record in strikes.of(session, row.operator)],
-            barred=reputations.is_barred(session, row.operator, now - BARRED_S),
+            operator=row.operator,
+            proven=row.operator == row.payout,
+            barred=bool(workers.barred(session, [row], now)),
             copies=copies(session, row.address),
             reputation=[reputation_view(record, now) for record in reputations.of(session, row.operator)],
             stakes=_stakes(session, row.address),

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.messages import Outcome
-from gradmarket.market.rules import auditing, classes, secrets
+from gradmarket.market.rules import auditing, classes, operators, secrets
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
@@ -27,6 +27,7 @@ from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import one_at_a_time, ring
 from gradmarket.requester.store.tables import Audit, Job, Replica, Round, Task
 from gradmarket.requester.store.transitions import move, move_now
+from gradmarket.requester.store.workers import party
 
 TOPIC = "audit"
 DRAWN: Final = "drawn"
@@ -39,14 +40,14 @@ REOPENED: Final = "another audit of the same operator failed"
 def draw(session: Session, job: Job, task: Task, now: float) -> None:
     """For the transaction that accepts the task: the offer's last link and the accepted root decide.
 
-    Where another task has that root already, an operator was barred while it was at work, or one replica decides in a
+    Where another task has that root already, a worker was barred while it was at work, or one replica decides in a
     class unproven, nothing is left to chance; nor where answers are scored, for an operator that no test has cleared.
     """
     if copies.pointed(session, task):
         _order(session, task, 1.0, copies.ALIKE, now)
         return
-    operators = [replica.operator for replica in _replicas(session, task, ReplicaState.PAYABLE)]
-    if reputations.barred_among(session, operators, now - BARRED_S):
+    paid = [party(replica) for replica in _replicas(session, task, ReplicaState.PAYABLE)]
+    if reputations.barred_among(session, operators.answerable(paid), now - BARRED_S):
         _order(session, task, 1.0, REOPENED, now)
         return
     link = secrets.of_task(Hash(task.secret), jobs.spec(job).replication.max_replicas)[-1]
@@ -165,23 +166,23 @@ def _pass(session: Session, job: Job, task: Task, audit: Audit, paid: list[Repli
 def _prove(session: Session, job: Job, audit: Audit, now: float) -> None:
     """The job's class, once enough operators' answers were confirmed."""
     own = audit.determinism_class == job.determinism_class
-    operators = audits.confirmed(session, audit) if own and job.proven_class != job.determinism_class else ()
-    if classes.proven(operators):
+    confirmed = audits.confirmed(session, audit) if own and job.proven_class != job.determinism_class else ()
+    if classes.proven(confirmed):
         job.proven_class = audit.determinism_class
-        found = {"determinism_class": job.proven_class, "operators": sorted(operators)}
+        found = {"determinism_class": job.proven_class, "operators": sorted({each.operator for each in confirmed})}
         tell(session, job.id, "class_proven", now, **found)
 
 
 def _fail(
     context: Context, session: Session, job: Job, task: Task, audit: Audit, wrong: list[Replica], now: float
 ) -> None:
-    """The task is revoked, the operators of `wrong` lose their records, and who answered as the auditor did is paid."""
+    """The task is revoked, who answers for `wrong` loses its record, and who answered as the auditor did is paid."""
     move_now(session, audit, AuditState.FAILED, ended_at=now)
     reason = "the scores of its operator convict it" if audit.scored else "an audit found another gradient"
     move(task, TaskState.REVOKED, reason=reason)
-    operators = sorted({replica.operator for replica in wrong})
-    others = audits.spared(session, operators)  # tasks are locked before accounts and records
-    reputations.failed(session, operators, audit.determinism_class, now)
+    keys = sorted(operators.answerable(map(party, wrong)))
+    others = audits.spared(session, keys)  # tasks are locked before accounts and records
+    reputations.failed(session, keys, audit.determinism_class, now)
     lost = money.revoke(session, task, wrong)
     accusations.bring(session, job, task, wrong, audit.root or "", now)
     right = _outvoted(session, task, audit)

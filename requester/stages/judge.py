@@ -7,7 +7,7 @@ from sqlalchemy import and_, exists, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.messages import Outcome
-from gradmarket.market.rules import voting
+from gradmarket.market.rules import operators, voting
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import Hash, ReplicaId, ReplicaState, TaskState
 from gradmarket.requester.bell import worker_topic
@@ -21,6 +21,7 @@ from gradmarket.requester.store.locks import claimed_task
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Replica, Task, Wave
 from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.workers import party
 
 TOPIC = "judge"
 _REASONS: Final = (
@@ -136,8 +137,8 @@ def _crown(
 
 def _outvoted(session: Session, rejected: Sequence[Replica], now: float) -> None:
     for name in sorted({replica.determinism_class for replica in rejected}):
-        operators = [replica.operator for replica in rejected if replica.determinism_class == name]
-        reputations.outvoted(session, operators, name, now)
+        theirs = [party(replica) for replica in rejected if replica.determinism_class == name]
+        reputations.outvoted(session, operators.answerable(theirs), name, now)
 
 
 def _first(session: Session, task: Task, agreeing: Sequence[Replica]) -> Replica:

@@ -41,7 +41,7 @@ def take(session: Session, task: Task, audit: Audit, said: ScoreMade | None) -> 
         Score(
             task_id=audit.task_id,
             job_id=audit.job_id,
-            operator=operator_of(session, task),
+            operator=answered(session, task).operator,
             own=said.accepted.own,
             others=list(said.accepted.others),
             trusted_own=said.trusted.own,
@@ -54,7 +54,8 @@ def take(session: Session, task: Task, audit: Audit, said: ScoreMade | None) -> 
 def convicts(session: Session, audit: Audit, now: float) -> bool:
     """Adds the score to its operator's sum; whether that convicts. One at a time in a job."""
     row = session.get_one(Score, audit.task_id)
-    before = scores.latest(session, row.job_id, row.operator)
+    worker = answered(session, session.get_one(Task, row.task_id)).worker
+    before = scores.latest(session, row.job_id, row.operator, worker)
     row.number = scores.judged(session, row.job_id)
     session.flush()
     runs = scores.newest(session, row.job_id)
@@ -71,9 +72,9 @@ def convicts(session: Session, audit: Audit, now: float) -> bool:
 
 def rate(session: Session, task: Task, drawn: float) -> float:
     """The probability that a task is audited: certain until a whole test has cleared its operator in the job."""
-    return drawn if scores.cleared(session, task.job_id, operator_of(session, task)) else 1.0
+    return drawn if scores.cleared(session, task.job_id, answered(session, task).operator) else 1.0
 
 
-def operator_of(session: Session, task: Task) -> str:
+def answered(session: Session, task: Task) -> Replica:
     """Whose answer was accepted."""
-    return session.get_one(Replica, task.uploader or "").operator
+    return session.get_one(Replica, task.uploader or "")

@@ -6,9 +6,11 @@ from typing import Final
 from sqlalchemy import case, exists, func, or_, select
 from sqlalchemy.orm import Session
 
+from gradmarket.market.rules.assignment import Party
 from gradmarket.market.terms import AuditState, ReplicaState, TaskState
 from gradmarket.requester.store.locks import held_tasks
 from gradmarket.requester.store.tables import Audit, Replica, Task
+from gradmarket.requester.store.workers import party
 
 OPEN: Final = (AuditState.DUE, AuditState.ANSWERED)
 BEHIND: Final = 2
@@ -39,12 +41,12 @@ def answered(session: Session) -> Sequence[str]:
     return session.scalars(found.order_by(Audit.created_at).limit(256)).all()
 
 
-def confirmed(session: Session, audit: Audit) -> Sequence[str]:
-    """Operators of whose payloads an audit in this one's job and class found the same root."""
+def confirmed(session: Session, audit: Audit) -> Sequence[Party]:
+    """Of whose payloads an audit in this one's job and class found the same root."""
     passed = (Audit.job_id == audit.job_id, Audit.state == AuditState.PASSED)
-    uploaded = select(Replica.operator).join(Task, Task.uploader == Replica.id).join(Audit, Audit.task_id == Task.id)
-    theirs = uploaded.where(*passed, Audit.determinism_class == audit.determinism_class).distinct()
-    return session.scalars(theirs.order_by(Replica.operator)).all()
+    uploaded = select(Replica).join(Task, Task.uploader == Replica.id).join(Audit, Audit.task_id == Task.id)
+    theirs = uploaded.where(*passed, Audit.determinism_class == audit.determinism_class)
+    return [party(replica) for replica in session.scalars(theirs.order_by(Replica.id))]
 
 
 def next_due(session: Session, determinism_class: str, now: float) -> Audit | None:
@@ -56,14 +58,13 @@ def next_due(session: Session, determinism_class: str, now: float) -> Audit | No
     return session.scalars(first.with_for_update(skip_locked=True)).one_or_none()
 
 
-def spared(session: Session, operators: Sequence[str]) -> Sequence[Task]:
-    """Accepted tasks that any of these operators was paid for and an audit might have been drawn for, but was not.
+def spared(session: Session, keys: Sequence[str]) -> Sequence[Task]:
+    """Accepted tasks that any of these wallets and operators was paid for and no audit was drawn for, but might be.
 
     Theirs in jobs without audits stay as they are: nobody runs an auditor there. The rows are held, with their jobs.
     """
-    theirs = exists().where(
-        Replica.task_id == Task.id, Replica.state == ReplicaState.PAYABLE, Replica.operator.in_(operators)
-    )
+    their = or_(Replica.operator.in_(keys), Replica.worker.in_(keys))
+    theirs = exists().where(Replica.task_id == Task.id, Replica.state == ReplicaState.PAYABLE, their)
     audited = exists().where(Audit.task_id == Task.id)
     found = select(Task).where(Task.state == TaskState.ACCEPTED, Task.payload.is_not(None), theirs, ~audited)
     return held_tasks(session, found.where(Task.plan["audit"].as_float() > 0.0))

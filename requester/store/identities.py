@@ -8,6 +8,7 @@ from sqlalchemy import delete, exists, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import Address, ReplicaState
+from gradmarket.requester.store import operators
 from gradmarket.requester.store.tables import Nonce, Replica, Token, Worker
 
 PAID: Final = (ReplicaState.PAYABLE, ReplicaState.DIVERGED)
@@ -48,13 +49,23 @@ def use_nonce(session: Session, value: str, until: float, now: float) -> bool:
     return True
 
 
-def sign_in(session: Session, address: Address, payout: Address, network: str | None, now: float) -> Worker:
-    """The worker's row with what it signed now; its operator is the payout address that it answers to."""
-    worker = session.get(Worker, address)
+def sign_in(
+    session: Session, address: Address, payout: Address, network: str | None, now: float, consent: int | None = None
+) -> Worker:
+    """The worker's row with what it signed now; `consent` is the nonce of its payout key's, which was checked.
+
+    Raises SignatureRefused where that consent was taken back.
+    """
+    worker = session.get(Worker, address, with_for_update={"key_share": True}, populate_existing=True)
     if worker is None:
         worker = Worker(address=address, joined_at=now, determinism_class="", capacity=0, asking_until=0.0)
+        worker.operator = address
         worker.fence, worker.jobs, worker.least_price = 0, [], 0
         worker.least_prices = {}
         session.add(worker)
-    worker.payout, worker.operator, worker.network, worker.seen_at = payout, payout, network, now
+    worker.payout, worker.network, worker.seen_at = payout, network, now
+    session.flush()
+    if consent is not None:
+        operators.use(session, worker, consent)
+    operators.set_operator(session, worker, consent is not None, now)
     return worker

@@ -1,10 +1,15 @@
-"""Records of operators, changed in the transaction that judges their work. The rule is market.rules.reputation."""
+"""Records of operators and wallets, changed in the transaction that judges their work.
+
+The rules are market.rules.reputation and, for whose record an answer tells on, market.rules.operators. What these
+functions call operators are such keys: addresses of payout keys, and of wallets that are their own operators.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from sqlalchemy import ColumnElement, exists, select
 from sqlalchemy.orm import Session
 
+from gradmarket.market.rules import operators as rule
 from gradmarket.market.rules import reputation
 from gradmarket.market.rules.reputation import Record
 from gradmarket.requester.store.tables import Reputation, Worker
@@ -45,18 +50,29 @@ def failed(session: Session, operators: Iterable[str], determinism_class: str, n
             row.evidence, row.at, row.failed_at = after.evidence, after.at, now
 
 
+def left(session: Session, wallet: str, operator: str, now: float) -> None:
+    """The wallet leaves the operator: a bar that both had until now is its own from here on."""
+    own, operators = (_newest_failure(session, key, now) for key in (wallet, operator))
+    if operators is None:
+        return
+    row = own or _held(session, wallet, operators.determinism_class, now)
+    row.failed_at = rule.after_leaving(row.failed_at, operators.failed_at)
+
+
+def _newest_failure(session: Session, key: str, now: float) -> Reputation | None:
+    """Of those that bar it."""
+    rows = _rows(session, (Reputation.operator == key) & (Reputation.failed_at > now - reputation.BARRED_S))
+    return max(rows, key=lambda row: row.failed_at or 0.0, default=None)
+
+
 def barred(since: float) -> ColumnElement[bool]:
-    """Of a worker's row: whether an audit of its operator's work failed after `since`."""
-    return exists().where(Reputation.operator == Worker.operator, Reputation.failed_at > since)
-
-
-def is_barred(session: Session, operator: str, since: float) -> bool:
-    failures = exists().where(Reputation.operator == operator, Reputation.failed_at > since)
-    return bool(session.scalar(select(failures)))
+    """Of a worker's row: whether an audit of its work, or of its operator's, failed after `since`."""
+    theirs = Reputation.operator.in_([Worker.operator, Worker.address])
+    return exists().where(theirs, Reputation.failed_at > since)
 
 
 def barred_among(session: Session, operators: Collection[str], since: float) -> set[str]:
-    """Those of the operators that are barred."""
+    """Those of the keys that are barred."""
     failed = select(Reputation.operator).where(Reputation.operator.in_(operators), Reputation.failed_at > since)
     return set(session.scalars(failed))
 

@@ -4,7 +4,7 @@ from sqlalchemy import exists, func, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.rules.loss_change import CLEARS, WINDOW, Change
-from gradmarket.requester.store.tables import Score
+from gradmarket.requester.store.tables import Replica, Score, Task
 
 
 def accepted(row: Score) -> Change:
@@ -23,10 +23,14 @@ def judged(session: Session, job_id: str) -> int:
     return session.scalar(counted) or 0
 
 
-def latest(session: Session, job_id: str, operator: str) -> Score | None:
-    """The operator's newest that was judged."""
-    own = (Score.job_id == job_id, Score.operator == operator, Score.number.is_not(None))
-    return session.scalars(select(Score).where(*own).order_by(Score.number.desc()).limit(1)).one_or_none()
+def latest(session: Session, job_id: str, operator: str, worker: str) -> Score | None:
+    """The operator's newest that was judged; where it has none, the worker's under whom it worked for until then."""
+    judged = select(Score).where(Score.job_id == job_id, Score.number.is_not(None)).order_by(Score.number.desc())
+    by_worker = judged.join(Task, Task.id == Score.task_id).join(Replica, Replica.id == Task.uploader)
+    for theirs in (judged.where(Score.operator == operator), by_worker.where(Replica.worker == worker)):
+        if found := session.scalars(theirs.limit(1)).one_or_none():
+            return found
+    return None
 
 
 def newest(session: Session, job_id: str) -> list[Score]:

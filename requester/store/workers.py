@@ -1,11 +1,12 @@
 """Queries about who works: who is there, who asks, and what each is good for in a job."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Select, and_, bindparam, func, select
 from sqlalchemy.orm import Session
 
+from gradmarket.market.rules import operators
 from gradmarket.market.rules.assignment import Candidate, Party
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.payment import Standing
@@ -98,18 +99,18 @@ _ACCOUNTS_AMONG: Final = _ACCOUNTS.where(among(Account.worker, "workers"))
 
 
 def barred(session: Session, workers: Sequence[Worker], now: float) -> set[str]:
-    """The operators among them that may not be drawn."""
-    return reputations.barred_among(session, {worker.operator for worker in workers}, now - BARRED_S)
+    """Of their wallets and operators those that are barred."""
+    return reputations.barred_among(session, operators.answerable(map(party, workers)), now - BARRED_S)
 
 
 def candidates(
     session: Session,
     job: Job,
     workers: Sequence[Worker],
-    barred: Collection[str] = (),
+    barred: Set[str] = frozenset(),
     suspended: Collection[str] = (),
 ) -> list[Candidate]:
-    """What the job's draw looks at; `barred`, `suspended`: operators, where workers were asked for with them."""
+    """What the job's draw looks at; `barred` (as above) and `suspended` where they were asked for with these."""
     money = standings(session, job, [worker.address for worker in workers])
     nothing = Standing(Units(0), Units(0), Units(0))
     return [
@@ -120,7 +121,7 @@ def candidates(
             worker.capacity,
             Units(max(worker.least_price, worker.least_prices.get(job.id, 0))),
             frozenset(worker.jobs),
-            worker.operator in barred,
+            operators.barred(party(worker), barred),
             worker.operator in suspended,
         )
         for worker in workers

@@ -49,10 +49,10 @@ class Service:
         }
         return SiweMessage(**(fields | changed))
 
-    def knock(self, account, message: SiweMessage) -> httpx.Response:  # type: ignore[no-untyped-def]
+    def knock(self, account, message: SiweMessage, **more: object) -> httpx.Response:  # type: ignore[no-untyped-def]
         text = message.prepare_message()
         signature = account.sign_message(encode_defunct(text=text)).signature
-        return self.anyone.post("/v1/session", json={"message": text, "signature": "0x" + signature.hex()})
+        return self.anyone.post("/v1/session", json={"message": text, "signature": "0x" + signature.hex(), **more})
 
     def worker(self) -> tuple[str, httpx.Client]:
         account = Account.create()

@@ -59,6 +59,7 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("POST", "/v1/work/poll"): (401, 403, 200, 200),
     ("PUT", "/v1/work/payloads/{replica}"): (401, 403, 413, 404),  # its own is asked for, at another length
     ("GET", "/v1/workers/{address}"): EVERYBODY,
+    ("POST", "/v1/workers/{address}/withdrawal"): (401, 404, 404, 404),  # it brought no consent
     ("GET", "/v1/workers/{address}/earnings"): (401, 403, 200, 403),
     ("GET", "/v1/workers/{address}/vouchers"): (401, 403, 200, 403),
     ("GET", "/v1/chain"): EVERYBODY,
@@ -83,6 +84,9 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/audits/claim"): {"json": {"auditor": "me", "determinism_class": "cpu"}},
     ("PUT", "/v1/audits/{task_id}"): {"json": {"auditor": "me", "run": 0, "root": DIGEST}},
     ("PUT", "/v1/audits/{task_id}/sketch"): {"json": SKETCHED},
+    ("POST", "/v1/workers/{address}/withdrawal"): {
+        "json": {"payout": "0x" + "11" * 20, "nonce": 1, "signature": "0x" + "00" * 65}
+    },
     ("PUT", "/v1/work/payloads/{replica}"): {"content": b"too short", "params": {"fence": 1}},
 }
 BESIDES = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"}

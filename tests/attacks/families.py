@@ -22,6 +22,7 @@ FAMILIES: Final = (
     "audits",
     "disclosed",
     "patience",
+    "identities",
     "nearness",
     "accidents",
     "documents",

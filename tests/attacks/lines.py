@@ -70,4 +70,8 @@ LINES: Final = (
     "a lie with a stake behind it",
     "a document that reads another's memory",
     "a document that ends whoever runs it",
+    "a victim barred by a stranger's claim",
+    "a record borrowed by naming its owner",
+    "a barred wallet under another payout",
+    "Sybil classes",
 )

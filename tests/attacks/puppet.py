@@ -17,7 +17,7 @@ from siwe import SiweMessage
 
 from gradmarket.market import signing, wire
 from gradmarket.market.gradient.merkle import root as root_of
-from gradmarket.market.messages import Voucher
+from gradmarket.market.messages import Consent, Voucher
 from gradmarket.market.rules import lifecycle, secrets
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState
 from gradmarket.market.wire import (
@@ -87,7 +87,8 @@ class Puppet:
         self.http = httpx.Client(base_url=job.scene.url, timeout=30, verify=False, trust_env=False)
         self.sign_in()
 
-    def sign_in(self, payout: Address | None = None) -> None:
+    def sign_in(self, payout: Address | None = None, by: PrivateKey | None = None) -> None:
+        """`by`: the payout's key, that consents."""
         told = self.http.get("/v1/session/nonce").json()
         text = SiweMessage(
             domain=told["domain"],
@@ -100,7 +101,10 @@ class Puppet:
             issued_at="2026-01-01T00:00:00Z",
         ).prepare_message()
         signed = Account.sign_message(encode_defunct(text=text), self.key)
-        self.signed_in = {"message": text, "signature": "0x" + bytes(signed.signature).hex()}
+        self.signed_in: dict[str, Any] = {"message": text, "signature": "0x" + bytes(signed.signature).hex()}
+        if by is not None:
+            consent = signing.digest(self.job.domain, Consent(self.address, payout or self.address, 1))
+            self.signed_in["consent"] = {"nonce": 1, "signature": "0x" + signing.sign(by, consent).hex()}
         answer = self.http.post("/v1/session", json=self.signed_in)
         answer.raise_for_status()
         self.http.headers["Authorization"] = f"Bearer {answer.json()['token']}"

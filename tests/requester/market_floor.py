@@ -233,11 +233,12 @@ class Floor:
         payout: Address | None = None,
         determinism_class: str = CLASS,
         reserved: int = 1000 * PRICE,
+        consent: int | None = None,
     ) -> SimWorker:
-        """A worker that has signed in, with `reserved` units for it in the job."""
+        """A worker that has signed in, with `reserved` units for it in the job; `consent`: its payout key's nonce."""
         made = SimWorker(self, key_of(f"worker {next(self._names)}"), behaviour, determinism_class)
         with self.context.begin() as session:
-            identities.sign_in(session, made.address, payout or made.address, None, self.clock())
+            identities.sign_in(session, made.address, payout or made.address, None, self.clock(), consent)
             session.flush()
             money.account(session, self.job, made.address).reserved = reserved
         self.workers.append(made)

@@ -1,6 +1,7 @@
 """A class is proven by audits of three operators' own tasks; until then all that one replica decides is audited."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from databases import SQLITE
 from market_auditor import SimAuditor, audits_of
@@ -8,8 +9,9 @@ from market_floor import CLASS, Floor
 from market_workers import scaled
 
 from gradmarket.market.rules import classes
+from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.replication import Plan
-from gradmarket.market.terms import AuditState, JobState
+from gradmarket.market.terms import Address, AuditState, JobState
 from gradmarket.requester.stages.audit import UNPROVEN
 
 NewFloor = Callable[..., Floor]
@@ -20,8 +22,10 @@ def test_only_what_one_replica_decides_is_audited_for_certain() -> None:
     assert classes.rate(Plan(1, 1, 1, 0.1), False) == 1.0
     assert classes.rate(Plan(1, 1, 1, 0.1), True) == 0.1
     assert classes.rate(Plan(3, 2, 5, 0.1), False) == 0.1
-    assert classes.proven(["ann", "bea", "cem"])
-    assert not classes.proven(["ann", "bea", "ann"])
+    ann, bea, cem = (Party(Address(name), name, Address(f"{name}'s"), None) for name in ("ann", "bea", "cem"))
+    assert classes.proven([ann, bea, cem])
+    assert not classes.proven([ann, bea, ann])
+    assert not classes.proven([ann, bea, replace(ann, operator="another key")]), "one wallet, under two keys"
 
 
 def test_three_operators_prove_a_class_and_audits_are_drawn_from_then_on(new_floor: NewFloor) -> None:

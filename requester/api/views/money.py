@@ -119,13 +119,17 @@ def strikes_view(row: Strike, now: float) -> StrikesView:
 class WorkerView(BaseModel):
     address: str
     payout: str
+    operator: str
+    """Whose record it has: its payout address where that one's key consented, else itself."""
+    proven: bool
+    """Its payout address is its operator: by that key's consent, or it is the worker's own."""
     determinism_class: str
     seen_at: str | None
     joined_at: str | None
     strikes: list[StrikesView]
     """Its operator's, by job."""
     barred: bool
-    """An audit of its operator's work failed not long ago: it gets no work."""
+    """An audit of its work, or of its operator's, failed not long ago: it gets no work."""
     copies: int
     """Answers it was paid for that an audit found wrong and another task had too; who was copied has none."""
     reputation: list[ReputationView]

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from sqlalchemy import ForeignKey
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.requester.store.tables.base import Base
@@ -14,6 +15,17 @@ class Nonce(Base):
 
     value: Mapped[str] = mapped_column(primary_key=True)
     until: Mapped[float]
+
+
+class Consent(Base):
+    """A payout key said, and a worker brought, that it is the worker's operator (messages.Consent)."""
+
+    __tablename__ = "consents"
+
+    worker: Mapped[str] = mapped_column(ForeignKey("workers.address"), primary_key=True)
+    payout: Mapped[str] = mapped_column(primary_key=True)
+    withdrawn: Mapped[int] = mapped_column(default=0)
+    """Those with a nonce up to this one are taken back; 0: none."""
 
 
 class Token(Base):

@@ -155,18 +155,19 @@ class Strike(Base):
 
 
 class Reputation(Base):
-    """An operator's record in one determinism class, as market.rules.reputation has it."""
+    """An operator's or a wallet's record in one determinism class, as market.rules.reputation has it."""
 
     __tablename__ = "reputations"
 
     operator: Mapped[str] = mapped_column(primary_key=True)
+    """The address that the record is of: who has its key, and nobody else, has the record."""
     determinism_class: Mapped[str] = mapped_column(primary_key=True)
     evidence: Mapped[float]
     at: Mapped[float]
     passed: Mapped[int] = mapped_column(default=0)
     failed: Mapped[int] = mapped_column(default=0)
     failed_at: Mapped[float | None]
-    """When an audit of its work failed last, in whatever class."""
+    """When an audit of its work failed last, in whatever class, or of an operator's that it has left since."""
 
 
 class Lean(Base):

@@ -118,6 +118,7 @@ class Worker(Base):
     address: Mapped[str] = mapped_column(primary_key=True)
     payout: Mapped[str]
     operator: Mapped[str]
+    """Its payout address where that one's key consented, else its own (market.rules.operators)."""
     network: Mapped[str | None]
     determinism_class: Mapped[str] = mapped_column(default="")
     capacity: Mapped[int] = mapped_column(default=0)

@@ -1,0 +1,109 @@
+"""A payout key's consent, by EIP-712: what makes its address a worker's operator at the doors, and what ends that."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from eth_account import Account
+from eth_keys.datatypes import PrivateKey
+
+from gradmarket.market import signing
+from gradmarket.market.messages import Consent, Payout, Withdrawal
+from gradmarket.market.terms import Address, Hash
+from gradmarket.requester.api.auth import CONTRACTS
+
+
+def key_of(account: Any) -> PrivateKey:
+    return PrivateKey(bytes(account.key))
+
+
+def signed(service: Any, message: Any, account: Any, **domain: Any) -> dict[str, Any]:
+    made = signing.sign(key_of(account), signing.digest(replace(service.context.domain, **domain), message))
+    return {"nonce": message.nonce, "signature": f"0x{made.hex()}"}
+
+
+def knock(service: Any, worker: Any, payout: Any, consent: dict[str, Any] | None) -> Any:
+    statement = f"Work for gradmarket. Pay out to {payout.address}."
+    return service.knock(worker, service.siwe(worker, statement=statement), consent=consent)
+
+
+def told(service: Any, worker: Any) -> tuple[str, bool]:
+    seen = service.anyone.get(f"/v1/workers/{worker.address}").json()
+    return seen["operator"], seen["proven"]
+
+
+def test_a_claim_is_paid_where_it_says_and_proves_nothing(service: Any) -> None:
+    worker, victim = Account.create(), Account.create()
+    assert knock(service, worker, victim, None).json()["payout"] == victim.address
+    assert told(service, worker) == (worker.address, False)
+
+
+def test_a_consent_makes_one_operator_of_several(service: Any) -> None:
+    payout, workers = Account.create(), [Account.create(), Account.create()]
+    for worker in workers:
+        consent = signed(service, Consent(worker.address, payout.address, 7), payout)
+        assert knock(service, worker, payout, consent).status_code == 201
+        assert told(service, worker) == (payout.address, True)
+    assert knock(service, workers[0], payout, None).status_code == 201
+    assert told(service, workers[0]) == (workers[0].address, False), "without it, it leaves"
+    assert told(service, workers[1]) == (payout.address, True)
+
+
+def test_a_worker_that_is_paid_itself_needs_no_consent(service: Any) -> None:
+    worker = Account.create()
+    assert knock(service, worker, worker, None).status_code == 201
+    assert told(service, worker) == (worker.address, True)
+
+
+def test_a_consent_for_anything_else_is_refused(service: Any) -> None:
+    worker, payout, other = (Account.create() for _ in range(3))
+    mine = Consent(worker.address, payout.address, 7)
+    for consent in (
+        signed(service, mine, other),
+        signed(service, mine, worker),
+        signed(service, replace(mine, worker=other.address), payout),
+        signed(service, replace(mine, payout=other.address), payout),
+        signed(service, mine, payout) | {"nonce": 8},
+        signed(service, mine, payout, instance=Hash(b"i" * 32)),
+        signed(service, mine, payout, chain_id=1),
+        signed(service, mine, payout, contract=Address(other.address)),
+        signed(service, Payout(worker.address, payout.address, 7), payout),
+        signed(service, Withdrawal(worker.address, payout.address, 7), payout),
+    ):
+        answer = knock(service, worker, payout, consent)
+        assert answer.status_code == 422, consent
+        assert CONTRACTS in answer.json()["detail"]
+    assert service.anyone.get(f"/v1/workers/{worker.address}").status_code == 404
+
+
+@pytest.mark.parametrize("nonce", [0, -1, 2**63, "x"])
+def test_a_nonce_is_a_positive_number(service: Any, nonce: Any) -> None:
+    worker = Account.create()
+    assert knock(service, worker, worker, {"nonce": nonce, "signature": "0x" + "00" * 65}).status_code == 422
+
+
+def test_a_consent_is_taken_back_by_the_payout_key_alone_and_not_used_again(service: Any) -> None:
+    worker, payout, other = (Account.create() for _ in range(3))
+    consent = signed(service, Consent(worker.address, payout.address, 7), payout)
+    door = f"/v1/workers/{worker.address}/withdrawal"
+    _, anybody = service.worker()
+
+    def withdraw(message: Withdrawal, account: Any) -> int:
+        said = {"payout": message.payout, **signed(service, message, account)}
+        return int(anybody.post(door, json=said).status_code)
+
+    back = Withdrawal(worker.address, payout.address, 7)
+    assert withdraw(back, payout) == 404, "nobody's consent was brought"
+    assert knock(service, worker, payout, consent).status_code == 201
+    assert withdraw(back, other) == 422
+    assert withdraw(replace(back, payout=other.address), other) == 404
+    assert told(service, worker) == (payout.address, True)
+    assert withdraw(back, payout) == 204
+    assert told(service, worker) == (worker.address, False)
+    assert withdraw(back, payout) == 404, "it takes nothing back a second time"
+    refused = knock(service, worker, payout, consent)
+    assert refused.status_code == 422
+    assert "took this consent back" in refused.json()["detail"]
+    newer = signed(service, Consent(worker.address, payout.address, 8), payout)
+    assert knock(service, worker, payout, newer).status_code == 201
+    assert told(service, worker) == (payout.address, True)

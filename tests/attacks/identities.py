@@ -1,0 +1,112 @@
+"""Names that are only claimed: another's payout address, a payout of one's own again, classes that nobody has."""
+
+from typing import Any
+
+from audits import ALWAYS, Auditor, finish
+from gradients import TRIPLED
+from puppet import HONEST, Puppet
+from registry import attack
+from scene import Posted, Scene, until
+
+from gradmarket.market.signing import address_of
+
+ALONE = {"name": "audited", "audit": 1.0}
+SYBILS = 66
+
+
+def record(puppet: Puppet) -> dict[str, Any]:
+    """What anybody is told of a worker."""
+    told: dict[str, Any] = puppet.http.get(f"/v1/workers/{puppet.address}").json()
+    return told
+
+
+def passed(puppet: Puppet) -> int:
+    return sum(row["passed"] for row in record(puppet)["reputation"])
+
+
+def barred(puppet: Puppet) -> str:
+    return "yes" if record(puppet)["barred"] else "no"
+
+
+def lied(job: Posted, liar: Puppet) -> Auditor:
+    """It is paid for a lie that an audit then finds."""
+    auditor = Auditor(job)
+    job.play(liar, done=auditor.claim)
+    auditor.run()
+    return auditor
+
+
+@attack(
+    "a victim barred by a stranger's claim",
+    "victim barred: no; liar barred: yes; liar payable 10; victim payable 10; finished; books balanced",
+    alone=True,
+)
+def a_lie_in_a_victim_s_name(scene: Scene) -> str:
+    job = scene.post(audit=ALWAYS, replication=ALONE)
+    victim, liar = job.team(HONEST, TRIPLED)
+    liar.sign_in(payout=victim.address)
+    auditor = lied(job, liar)
+    told = f"victim barred: {barred(victim)}; liar barred: {barred(liar)}"
+    finish(job, auditor, victim)
+    liar.poll()
+    return f"{told}; {job.seen(liar=liar, victim=victim)}"
+
+
+@attack(
+    "a record borrowed by naming its owner",
+    "audits passed: owner 2, who names it 0, who has its consent 2; owner payable 20; finished; books balanced",
+    alone=True,
+)
+def a_newcomer_names_who_is_proven(scene: Scene) -> str:
+    job = scene.post(audit=ALWAYS, replication=ALONE, tasks_per_round=2)
+    owner = job.puppet()
+    finish(job, Auditor(job), owner)
+    borrower = job.puppet()
+    borrower.sign_in(payout=owner.address)
+    named = passed(borrower)
+    borrower.sign_in(payout=owner.address, by=owner.key)
+    told = f"owner {passed(owner)}, who names it {named}, who has its consent {passed(borrower)}"
+    return f"audits passed: {told}; {job.seen(owner=owner)}"
+
+
+@attack(
+    "a barred wallet under another payout",
+    "barred: yes, yes, yes; who vouches barred: no; leases after the lie 0; liar payable 10; honest payable 10; "
+    "finished; books balanced",
+    alone=True,
+)
+def a_liar_is_paid_elsewhere_from_now_on(scene: Scene) -> str:
+    """Under its own name, under another payout, and under one whose key consents and did nothing wrong."""
+    job = scene.post(audit=ALWAYS, replication=ALONE)
+    liar, honest, friend = job.puppet(TRIPLED), job.puppet(), scene.key()
+    auditor, told = lied(job, liar), []
+    for payout, by in ((liar.address, None), (address_of(scene.key()), None), (address_of(friend), friend)):
+        liar.sign_in(payout=payout, by=by)
+        liar.poll(wait_s=1.0)
+        told.append(barred(liar))
+    vouching = job.puppet(key=friend)
+    bars = f"barred: {', '.join(told)}; who vouches barred: {barred(vouching)}"
+    leases = len(liar.held) - 1
+    finish(job, auditor, honest)
+    return f"{bars}; leases after the lie {leases}; {job.seen(liar=liar, honest=honest)}"
+
+
+@attack(
+    "Sybil classes",
+    "honest payable 10; cancelled; books balanced",
+)
+def more_classes_than_anybody_can_count(scene: Scene) -> str:
+    """Each signs in once and says it is of another class; two honest ones of two classes share a job all the same."""
+    verifier, replicas = {"name": "loss_change"}, {"name": "audited", "audit": 0.5}
+    job = scene.post(verifier=verifier, replication=replicas, tasks_per_round=2, audit={"probability": 0.5})
+    for number in range(2 * SYBILS):
+        sybil = job.puppet()
+        sybil.determinism_class = f"a{number % SYBILS}"
+        sybil.poll()
+    honest = job.team(HONEST, HONEST)
+    for number, puppet in enumerate(honest):
+        puppet.determinism_class = f"x{number}"
+    job.play(*honest, done=lambda: all(puppet.states == "payable" for puppet in honest))
+    scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
+    until(lambda: job.told()["state"] == "cancelled", 20, "it is cancelled")
+    return job.seen(honest=honest)

@@ -1,0 +1,142 @@
+"""Whose record a worker has: its own, or that of a payout key that signed for it; and bars that nobody moves out of."""
+
+from collections.abc import Callable
+
+import pytest
+from databases import SQLITE
+from market_auditor import SimAuditor
+from market_floor import Floor
+from market_workers import SimWorker, scaled
+
+from gradmarket.market.errors import SignatureRefused
+from gradmarket.market.terms import Address, TaskState
+from gradmarket.requester.store import identities, operators, reputations, scores
+from gradmarket.requester.store.tables import Reputation, Score, Worker
+
+NewFloor = Callable[..., Floor]
+AUDITED = {"audit": {"probability": 1.0}}
+X = Address("0x" + "11" * 20)
+Y = Address("0x" + "22" * 20)
+
+
+def signs_in(floor: Floor, worker: SimWorker, payout: Address, consent: int | None = None) -> None:
+    with floor.context.begin() as session:
+        identities.sign_in(session, worker.address, payout, None, floor.clock(), consent)
+
+
+def operator_of(floor: Floor, worker: SimWorker) -> str:
+    (row,) = floor.all(Worker, Worker.address == worker.address)
+    return str(row.operator)
+
+
+def barred(floor: Floor) -> set[str]:
+    return {row.operator for row in floor.all(Reputation, Reputation.failed_at.is_not(None))}
+
+
+def lied(floor: Floor, payout: Address | None, consent: int | None = None) -> list[SimWorker]:
+    """Two that agree on a lie, both paid to `payout`, and an auditor who finds it."""
+    liars = [floor.worker(scaled(3.0), payout=payout, consent=consent) for _ in range(2)]
+    floor.worker()
+    floor.until(lambda: any(task.state == TaskState.ACCEPTED for task in floor.tasks()))
+    SimAuditor(floor).work()
+    return liars
+
+
+def test_a_liar_that_names_anothers_payout_bars_itself_alone(new_floor: NewFloor) -> None:
+    floor = new_floor(separation=[], **AUDITED)
+    victim = floor.worker()
+    victim.capacity = 0
+    liars = lied(floor, victim.address)
+    assert barred(floor) == {liar.address for liar in liars}
+    floor.worker(), floor.worker()
+    victim.capacity = 1
+    SimAuditor(floor).play()
+    assert floor.earned()[victim.address] > 0
+
+
+def test_a_lie_bars_the_operator_that_vouched_and_the_wallet_wherever_it_goes(new_floor: NewFloor) -> None:
+    floor = new_floor(separation=[], **AUDITED)
+    first, second = liars = lied(floor, X, consent=1)
+    assert barred(floor) == {first.address, second.address, X}
+    signs_in(floor, first, Y, consent=1)
+    innocent = floor.worker(payout=Y, consent=1)
+    with floor.reading() as session:
+        rows = {row.address: row for row in session.query(Worker)}
+        told = [bool(operators_barred(floor, rows[each.address])) for each in (*liars, innocent)]
+    assert told == [True, True, False]
+    assert Y not in barred(floor)
+
+
+def operators_barred(floor: Floor, row: Worker) -> set[str]:
+    with floor.reading() as session:
+        return reputations.barred_among(session, {row.address, row.operator}, floor.clock() - 1e6)
+
+
+@SQLITE
+def test_who_leaves_a_barred_operator_takes_the_bar_along(new_floor: NewFloor) -> None:
+    floor = new_floor(separation=[], **AUDITED)
+    sibling = floor.worker(payout=X, consent=1)
+    sibling.capacity = 0
+    lied(floor, X, consent=1)
+    assert sibling.address not in barred(floor)
+    signs_in(floor, sibling, sibling.address)
+    assert operator_of(floor, sibling) == sibling.address
+    assert sibling.address in barred(floor)
+    (row,) = floor.all(Reputation, Reputation.operator == sibling.address)
+    assert (row.failed, row.evidence) == (0, 0.0), "it lied in no audit of its own"
+
+
+@SQLITE
+def test_what_is_found_right_is_the_operators_and_leaves_with_nobody(new_floor: NewFloor) -> None:
+    floor = new_floor(separation=[], **AUDITED)
+    worker = floor.worker(payout=X, consent=1)
+    floor.worker(), floor.worker()
+    SimAuditor(floor).play()
+    passed = {row.operator: row.passed for row in floor.all(Reputation)}
+    assert passed[X] > 0
+    assert worker.address not in passed
+    signs_in(floor, worker, X)
+    assert operator_of(floor, worker) == worker.address
+    with floor.reading() as session:
+        assert not reputations.of(session, worker.address)
+
+
+@SQLITE
+def test_a_consent_is_taken_back_and_only_a_newer_one_counts(new_floor: NewFloor) -> None:
+    floor = new_floor()
+    worker = floor.worker(payout=X, consent=5)
+    assert operator_of(floor, worker) == X
+    with floor.context.begin() as session:
+        assert operators.usable(session, worker.address, X, 1)
+        assert not operators.usable(session, worker.address, Y, 1)
+        operators.withdraw(session, worker.address, X, 5, floor.clock())
+        assert not operators.usable(session, worker.address, X, 5)
+    assert operator_of(floor, worker) == worker.address
+    for old in (1, 5):
+        with pytest.raises(SignatureRefused, match="took this consent back: sign in without one"):
+            signs_in(floor, worker, X, old)
+    signs_in(floor, worker, X, 6)
+    assert operator_of(floor, worker) == X
+
+
+@SQLITE
+def test_a_sum_of_scores_goes_on_under_a_new_key(new_floor: NewFloor) -> None:
+    """Who changes its operator in the middle of a test would begin a new one each time."""
+    floor = new_floor(tasks_per_round=2, replication={"name": "audited", "audit": 0.5})
+    worker, other = floor.worker(), floor.worker()
+    other.capacity = 0
+    floor.until(lambda: all(task.uploader for task in floor.tasks()), worker)
+    with floor.context.begin() as session:
+        for number, task in enumerate(floor.tasks()):
+            score = {"own": 0.0, "others": [], "trusted_own": 0.0, "trusted_others": [], "honest": None}
+            score |= {"number": number, "total": float(number)}
+            session.add(Score(task_id=task.id, job_id=floor.job, operator=(worker.address, X)[number], **score))
+        session.flush()
+
+        def total(operator: Address, wallet: Address) -> float | None:
+            found = scores.latest(session, floor.job, operator, wallet)
+            return found and found.total
+
+        assert total(Y, worker.address) == 1.0, "of the newest under whatever key"
+        assert total(worker.address, worker.address) == 0.0, "a key with a sum has its own"
+        assert total(Y, other.address) is None
