@@ -130,7 +130,7 @@ class Rows:
     def __init__(self, rows: list[Vector], edge: int | None = None) -> None:
         self._rows = rows
         half = rows[0].size // 2 if edge is None else edge
-        self.bands = (Band(slice(0, half), 16.0, 1), Band(slice(half, rows[0].size), 2.0**20, 2, False))
+        self.bands = (Band(slice(0, half), 16.0), Band(slice(half, rows[0].size), 2.0**20, False))
 
     def rows(self) -> Iterator[Vector]:
         return iter(self._rows)

@@ -1,20 +1,23 @@
-"""Sums that are bitwise the same in any order, so nobody waits and nothing depends on who was first.
+"""Exact sums of float32, the same bits in any order, so nobody waits and nothing depends on who was first.
 
-Each addend is rounded to a multiple of a unit, a power of two fixed before the first arrival, and sums of multiples
-of the unit are exact while they stay below 2^53 units, which is what float64 holds. Rounding to the unit u is `(x +
-M) - M` with M = 1.5 * 2^52 * u: for |x| <= 2^51 u the sum x + M lies where neighbouring float64 are u apart (Dekker
-1971; the same "extraction" as Rump, Ogita, Oishi 2008, "Accurate floating-point summation").
+A sum is kept in limbs. Each addend is cut into multiples of the first limb's unit, a power of two fixed before the
+first arrival, what is left into multiples of the second's, and so on; sums of multiples of a unit are exact while they
+stay below 2^53 units, which is what float64 holds. Rounding to the unit u is `(x + M) - M` with M = 1.5 * 2^52 * u: for
+|x| <= 2^51 u the sum x + M lies where neighbouring float64 are u apart (Dekker 1971; the same "extraction" as Rump,
+Ogita, Oishi 2008, "Accurate floating-point summation").
 
 The sum x + M is M and a whole number of units, and so are their 64 bits read as integers: what is kept is the sum of
 those integers, modulo 2^64, from which the bits of M are taken once for each addend.
 
 With |x| <= limit = 2^b and at most n <= 2^k addends (k >= 1), u = 2^(b + k - 52) gives |x| <= 2^51 u and every
-partial sum at most 2^52 u: overflow is impossible. What the rounding leaves, at most u / 2, can go to a second limb
-with a finer unit.
+partial sum at most 2^52 u: overflow is impossible. What the rounding leaves is at most u / 2, the next limb's range.
+The last limb's unit is at most 2^-149, of which every float32 is a multiple: nothing is left. So the bound decides only
+how many limbs there are, never how exact the sum is.
 """
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -24,8 +27,10 @@ from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector, chunks
 
 MAX_ADDENDS: Final = 2**20
-STEP: Final = 2**14
+STEP: Final = 2**13
 """Elements worked on at a time."""
+SMALLEST: Final = -149
+"""The exponent of the smallest float32, of which all others are multiples."""
 
 
 def range_exponent(bound: float) -> int:
@@ -35,32 +40,43 @@ def range_exponent(bound: float) -> int:
     return math.frexp(bound)[1]
 
 
-def units(bound: float, addends: int, limbs: int) -> tuple[float, ...]:
-    """The unit of each limb for |x| <= bound; a limb's range is what the one before it leaves."""
-    headroom = max(1, (addends - 1).bit_length()) - 52
-    return tuple(math.ldexp(1.0, range_exponent(bound) + limb * headroom) for limb in range(1, limbs + 1))
+def units(bound: float, addends: int) -> tuple[float, ...]:
+    """The unit of each limb for |x| <= bound; a limb's range is what the one before leaves, the last leaves nothing."""
+    bits = _bits(addends)
+    limbs = -((range_exponent(bound) - SMALLEST) // -bits)
+    return tuple(math.ldexp(1.0, range_exponent(bound) - limb * bits) for limb in range(1, limbs + 1))
+
+
+def _bits(addends: int) -> int:
+    """By how many powers of two a limb's unit is finer than that of the one before it."""
+    return 52 - max(1, (addends - 1).bit_length())
 
 
 class Accumulator:
     """The exact sum of up to `addends` flat float32 vectors of `size` elements with |x| <= bound.
 
-    The mean is off by at most half the last limb's unit, before its few last roundings (limbs and quotient in float64,
-    then float32): with one limb by bound * addends * 2^-51 (for 1,000 addends 2^-17 of the spacing of float32 at the
-    bound), with two by bound * addends^2 * 2^-102. Memory is 8 bytes an element and limb.
+    The mean is the exact one rounded three times in float64, then once to float32. Memory is 8 bytes an element for
+    each limb that something reached: two as a rule, a further one where addends are some 2^-50 of the bound or less.
     """
 
-    def __init__(self, size: int, bound: float, addends: int, limbs: int = 1) -> None:
+    def __init__(self, size: int, bound: float, addends: int) -> None:
         if not 1 <= addends <= MAX_ADDENDS:
             raise PayloadRefused(f"a sum has 1 to {MAX_ADDENDS} addends, not {addends}")
         self.size, self.addends, self.count = size, addends, 0
         self.limit: Final = math.ldexp(1.0, range_exponent(bound))
-        self._units = units(bound, addends, limbs)
+        self._units = units(bound, addends)
+        self._bits = _bits(addends)
         self._shifts = [1.5 * 2.0**52 * unit for unit in self._units]
-        self._sums: NDArray[np.int64] = np.zeros((limbs, size), np.int64)
+        self._sums: list[NDArray[np.int64]] = []
+        """Of each limb that something reached."""
+        self._folds: NDArray[np.int64] = np.zeros((len(self._units), -(-size // STEP)), np.int64)
+        """Addends that each limb of each piece has taken; those that had nothing left for it are none of them."""
 
     def clear(self) -> None:
         """As if nothing had been added; the memory is kept, and warm."""
-        self._sums.fill(0)
+        for sums in self._sums:
+            sums.fill(0)
+        self._folds.fill(0)
         self.count = 0
 
     def add(self, vector: Vector) -> None:
@@ -75,11 +91,11 @@ class Accumulator:
         self._check_room(len(vectors))
         for vector in vectors:
             self._check_shape(vector)
-        scratch = np.empty(STEP)
-        for part in chunks(self.size, STEP):
+        scratch = np.empty((2, STEP))
+        for number, part in enumerate(chunks(self.size, STEP)):
             for vector in vectors:
                 self._check_range(vector[part])
-                self._fold(vector, part, scratch)
+                self._fold(vector, number, part, scratch)
         self.count += len(vectors)
 
     def mean(self) -> Vector:
@@ -87,13 +103,9 @@ class Accumulator:
         if self.count == 0:
             raise PayloadRefused("nothing was added")
         mean = np.empty(self.size, np.float32)
-        whole, total, coarser = np.empty(STEP, np.int64), np.empty(STEP), np.empty(STEP)
-        for part in chunks(self.size, STEP):
-            length = part.stop - part.start
-            ours = self._sum(len(self._units) - 1, part, whole[:length], total[:length])
-            for limb in range(len(self._units) - 2, -1, -1):
-                ours += self._sum(limb, part, whole[:length], coarser[:length])
-            mean[part] = np.divide(ours, self.count, out=ours)
+        for number, part in enumerate(chunks(self.size, STEP)):
+            total = self._total(number, part)
+            mean[part] = np.divide(total, self.count, out=total)
         return mean
 
     def _check_room(self, more: int) -> None:
@@ -116,29 +128,40 @@ class Accumulator:
             raise PayloadRefused(f"an element is not within {self.limit}")
 
     def _fold_whole(self, vector: Vector) -> None:
-        scratch = np.empty(STEP)
-        for part in chunks(self.size, STEP):
-            self._fold(vector, part, scratch)
+        scratch = np.empty((2, STEP))
+        for number, part in enumerate(chunks(self.size, STEP)):
+            self._fold(vector, number, part, scratch)
 
-    def _fold(self, vector: Vector, part: slice, scratch: NDArray[np.float64]) -> None:
-        left = scratch[: part.stop - part.start]
-        if len(self._shifts) == 1:
-            np.add(vector[part], np.float64(self._shifts[0]), out=left)  # of float64: a float32 is widened first
-            np.add(self._sums[0][part], left.view(np.int64), out=self._sums[0][part])
-            return
+    def _fold(self, vector: Vector, number: int, part: slice, scratch: NDArray[np.float64]) -> None:
+        """Adds piece `number`, limb by limb, as long as anything is left of it."""
+        left, whole = scratch[:, : part.stop - part.start]
         np.copyto(left, vector[part])
-        for shift, sums in zip(self._shifts[:-1], self._sums[:-1], strict=True):
-            whole = left + shift
-            np.add(sums[part], whole.view(np.int64), out=sums[part])
+        for limb, shift in enumerate(self._shifts):
+            if limb == len(self._sums):
+                self._sums.append(np.zeros(self.size, np.int64))
+            sums = self._sums[limb][part]
+            np.add(left, shift, out=whole)
+            np.add(sums, whole.view(np.int64), out=sums)
+            self._folds[limb, number] += 1
             np.subtract(whole, shift, out=whole)
             np.subtract(left, whole, out=left)
-        np.add(left, self._shifts[-1], out=left)
-        np.add(self._sums[-1][part], left.view(np.int64), out=self._sums[-1][part])
+            if limb > 0 and not np.bitwise_or.reduce(left.view(np.int64)):
+                return  # what is left of x - x is +0, all of whose bits are 0
 
-    def _sum(self, limb: int, part: slice, whole: NDArray[np.int64], out: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The sum of one limb into `out`, exact; `whole` is written over."""
-        base = int(np.float64(self._shifts[limb]).view(np.int64)) * self.count
-        offset = (base + 2**63) % 2**64 - 2**63
-        np.subtract(self._sums[limb][part], np.int64(offset), out=whole)
-        np.copyto(out, whole)
-        return np.multiply(out, self._units[limb], out=out)
+    def _total(self, number: int, part: slice) -> NDArray[np.float64]:
+        """The sum of a piece. Carries go up first, so that no limb takes away what a coarser one gave."""
+        limbs = [limb for limb in range(len(self._units)) if self._folds[limb, number]]
+        wholes = [self._whole(limb, number, part) for limb in limbs]
+        for coarse, fine in reversed(list(pairwise(wholes))):
+            carry = (fine + (1 << (self._bits - 1))) >> self._bits
+            coarse += carry
+            fine -= carry << self._bits
+        total = np.zeros(part.stop - part.start)
+        for limb, whole in reversed(list(zip(limbs, wholes, strict=True))):
+            total += whole * self._units[limb]
+        return total
+
+    def _whole(self, limb: int, number: int, part: slice) -> NDArray[np.int64]:
+        """The sum of one limb in its units."""
+        base = int(np.float64(self._shifts[limb]).view(np.int64)) * int(self._folds[limb, number])
+        return self._sums[limb][part] - np.int64((base + 2**63) % 2**64 - 2**63)

@@ -22,9 +22,6 @@ from gradmarket.market.gradient.inspection import VALUE_BOUND, sections
 from gradmarket.market.gradient.optimizers import Optimizer
 from gradmarket.market.gradient.payload import Layout, read_shard, unflatten
 
-VALUE_LIMBS = 2
-"""Of the sums of loss and buffers: their range is wide, so one limb would be coarse."""
-
 
 @dataclass(frozen=True)
 class Answer:
@@ -38,8 +35,8 @@ class Answer:
 class Recipe:
     """How a job merges, fixed before its first round.
 
-    norm_bound: the largest L2 norm of an answer's gradients. addends: the most answers a round can have; the bits of a
-    merge depend on it, never on how many came.
+    norm_bound: the largest L2 norm of an answer's gradients. addends: the most answers a round can have. A mean is
+    exact whatever these are.
     """
 
     layout: Layout
@@ -63,9 +60,9 @@ class _Stack:
     @cached_property
     def bands(self) -> tuple[Band, ...]:
         return tuple(
-            Band(section.part, self.recipe.norm_bound, 1)
+            Band(section.part, self.recipe.norm_bound)
             if section.gradient
-            else Band(section.part, VALUE_BOUND, VALUE_LIMBS, gradient=False)
+            else Band(section.part, VALUE_BOUND, gradient=False)
             for section in sections(self.recipe.layout, self.index)
         )
 

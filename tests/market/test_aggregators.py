@@ -32,7 +32,7 @@ class Shard:
     @property
     def bands(self) -> tuple[Band, ...]:
         edge = self.answers[0].size - self.buffers
-        return Band(slice(0, edge), 1e6, 1), Band(slice(edge, self.answers[0].size), 2.0**40, 2, False)
+        return Band(slice(0, edge), 1e6), Band(slice(edge, self.answers[0].size), 2.0**40, False)
 
     def rows(self) -> Iterator[Vector]:
         return iter(self.answers)

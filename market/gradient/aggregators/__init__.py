@@ -26,8 +26,6 @@ class Band:
 
     part: slice
     bound: float
-    limbs: int
-    """Of an exact sum over them (see `accumulate`)."""
     gradient: bool = True
     """Whether they are gradients: loss and buffers are not, and no part of the answers' geometry."""
 

@@ -48,8 +48,8 @@ def _parts(band: Band) -> Iterator[slice]:
 
 
 def _nothing(stack: Stack, band: Band, part: slice, warm: dict[object, Accumulator]) -> Accumulator:
-    place = (part.start, part.stop, band.bound, stack.addends, band.limbs)
+    place = (part.start, part.stop, band.bound, stack.addends)
     if place not in warm:
-        warm[place] = Accumulator(part.stop - part.start, band.bound, stack.addends, band.limbs)
+        warm[place] = Accumulator(part.stop - part.start, band.bound, stack.addends)
     warm[place].clear()
     return warm[place]
