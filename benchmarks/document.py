@@ -73,7 +73,7 @@ def measure() -> Iterator[Figure]:
 
 def _loading(objective: Objective, data: dict[str, Tensor]) -> Figure:
     """From bytes to what can run."""
-    document, _ = document_of(objective.train(), objective.metric_names(data), data, {})
+    document, _ = document_of(objective.train(), data, {})
     seconds = []
     for _ in range(RUNS):
         began = time.process_time()
@@ -84,8 +84,7 @@ def _loading(objective: Objective, data: dict[str, Tensor]) -> Figure:
 
 
 def _overhead(name: str, objective: Objective, data: dict[str, Tensor], target: str, note: str) -> Figure:
-    names = objective.metric_names(data)
-    document, state = document_of(objective.train(), names, data, {})
+    document, state = document_of(objective.train(), data, {})
     ours, theirs = _by_document(document, state, data), _by_module(exported(objective, data, {}).module(), data)
     ours(), theirs()
     pairs = [(_timed(ours), _timed(theirs)) for _ in range(RUNS)]

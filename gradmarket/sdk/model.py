@@ -8,12 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gradmarket.market.errors import Refused
+from gradmarket.market.errors import DocumentRefused, Refused
 from gradmarket.market.job import Precision
 from gradmarket.market.model.document.publish import publish
+from gradmarket.market.model.document.unfit import refuse_unfit
 from gradmarket.market.model.figures import Published
+from gradmarket.sdk.alone import as_when_alone
 
-Loss = Callable[[Tensor, Tensor], Any]
+Loss = Callable[[Any, Tensor], Any]
 """(the module's answer, the target) -> the mean loss over the rows, or (loss, each metric's sum over the rows)."""
 
 EXAMPLE_ROWS = 8
@@ -32,18 +34,54 @@ def published(
     example = {name: torch.from_numpy(np.array(array[:EXAMPLE_ROWS])) for name, array in arrays.items()}
     y = example.pop("y")
     inputs = example["x"] if set(example) == {"x"} else example
-    return publish(copy.deepcopy(module).cpu(), _with_metrics(loss), (inputs, y), precision=precision)
+    refuse_unfit(module)
+    return publish(_copied(module), _with_metrics(loss), (inputs, y), precision=precision, around=as_when_alone)
 
 
-def _with_metrics(loss: Loss) -> Callable[[Tensor, Tensor], tuple[Tensor, dict[str, Tensor]]]:
-    def measured(answer: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        found = loss(answer, target)
+def _copied(module: nn.Module) -> nn.Module:
+    """A copy on this processor whose parameters, which publishing does not write to, are the module's own memory."""
+    shared = {
+        id(parameter): nn.Parameter(parameter.detach(), parameter.requires_grad)
+        for parameter in module.parameters()
+        if type(parameter) is nn.Parameter
+    }
+    return copy.deepcopy(module, shared).cpu()
+
+
+def _with_metrics(loss: Loss) -> Callable[[Any, Tensor], tuple[Tensor, dict[str, Tensor]]]:
+    def measured(answer: Any, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        found = _loss(loss, answer, target)
         if isinstance(found, tuple):
             return found[0], dict(found[1])
-        labelled = target.dtype == torch.int64 and target.ndim == 1 and answer.ndim == 2
-        return found, {"accuracy": answer.argmax(1).eq(target).sum()} if labelled else {}
+        scores = _scores(answer)
+        labelled = target.dtype == torch.int64 and target.ndim == 1 and scores is not None and scores.ndim == 2
+        return found, {"accuracy": scores.argmax(1).eq(target).sum()} if labelled and scores is not None else {}
 
     return measured
+
+
+def _loss(loss: Loss, answer: Any, target: Tensor) -> Any:
+    """What the loss gives. Raises DocumentRefused where it was made for a tensor and the module gives more."""
+    try:
+        return loss(answer, target)
+    except (TypeError, AttributeError) as error:
+        if isinstance(answer, Tensor):
+            raise
+        part = next((f".{name}" for name in ("logits", "last_hidden_state") if hasattr(answer, name)), "[0]")
+        part = part if not isinstance(answer, dict) or hasattr(answer, part[1:]) else f"[{next(iter(answer))!r}]"
+        raise DocumentRefused(
+            f"the module answers with a {type(answer).__name__}, which the loss does not take ({error}): "
+            f"write loss=lambda answer, y: your_loss(answer{part}, y)"
+        ) from None
+
+
+def _scores(answer: Any) -> Tensor | None:
+    """The answer itself, or what stands first in it or is called logits."""
+    if isinstance(answer, Mapping):
+        answer = answer.get("logits")
+    elif isinstance(answer, tuple | list) and answer:
+        answer = answer[0]
+    return answer if isinstance(answer, Tensor) else None
 
 
 def load(module: nn.Module, state: Mapping[str, np.ndarray]) -> None:

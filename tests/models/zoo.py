@@ -9,6 +9,7 @@ from models import hub, text, vision
 from torch import Tensor, nn
 
 from gradmarket.market.model.document.publish import Loss, Objective, Size, classification, document_of
+from gradmarket.sdk.alone import as_when_alone
 
 IMAGES, TOKENS = torch.randn(4, 3, 16, 16), torch.arange(24).reshape(4, 6) % 15 + 1
 CLASSES, MASK = torch.arange(4) % 2, torch.arange(6) < torch.tensor([[3], [6], [2], [5]])
@@ -40,11 +41,10 @@ class Case:
     def document(self, training: bool = True) -> tuple[bytes, dict[str, Tensor]]:
         """The document, proven to equal the module, and its state."""
         torch.manual_seed(0)
-        objective = Objective(self.build(), self.loss, by_name="x" not in self.data).train(training)
-        names = objective.metric_names(self.data)
+        objective = Objective(self.build(), self.loss, by_name="x" not in self.data, around=as_when_alone)
         places = {name: 1 for name, tensor in self.data.items() if tensor.dim() == 2}
         sizes = {"length": Size(8, places)} if self.long else {}
-        return document_of(objective.train(training), names, dict(self.data), sizes)
+        return document_of(objective.train(training), dict(self.data), sizes)
 
 
 def images(build: Callable[[], nn.Module], loss: Loss = classification) -> Case:

@@ -23,6 +23,7 @@ from gradmarket.market.model.document.operators import ALLOWED
 from gradmarket.market.model.document.refusals import operator_name, refuse, without_elements
 from gradmarket.market.model.document.rephrase import draws, operation
 from gradmarket.market.model.document.schema import FORMAT, ROWS, load
+from gradmarket.market.model.document.unfit import refuse_overlaps
 
 Encoded = dict[str, Any]
 Names = Mapping[str, Mapping[int, str]]
@@ -63,6 +64,7 @@ class _Emission:
         self._nodes: list[Encoded] = []
         self._values: dict[fx.Node, dict[int, int]] = {}
         self._next_value = 0
+        self._laid_out: dict[int, int] = {}
         self._tied: dict[tuple[Any, ...], int] = {}
         for node in trace.results:
             if not isinstance(node, fx.Node):
@@ -73,7 +75,12 @@ class _Emission:
     def document(self, sizes: Mapping[str, int]) -> Encoded:
         for node, specification in self._trace.inputs:
             self._place(node, specification)
+        changing = [entry["name"] for entry in self._inputs if entry["grad"] or entry["kind"] == "buffer"]
+        refuse_overlaps(self.state, changing)
         self._next_value = len(self._inputs)
+        for value, name in enumerate(entry["name"] for entry in self._inputs):
+            if name in self.state:
+                self._lay_out(value, self.state[name])
         self._calls(_ancestors([self._loss, *self._metrics.values(), *self._trace.updates.values()]))
         return {
             "format": FORMAT,
@@ -113,6 +120,8 @@ class _Emission:
         if specification.kind == InputKind.PARAMETER:
             kind = "param"
         elif target in self._trace.updates or target in self._trace.counters:
+            if specification.kind != InputKind.BUFFER:
+                raise DocumentRefused("the loss writes to a tensor that is no buffer of the module: register it there")
             kind = "buffer"
         elif specification.kind == InputKind.CONSTANT_TENSOR:
             name = _content_name(tensor)
@@ -120,6 +129,22 @@ class _Emission:
             return next(number for number, entry in enumerate(self._inputs) if entry["name"] == name)
         self.state[name] = tensor.detach()
         return self._input(kind, name, tensor, kind == "param" and tensor.requires_grad)
+
+    def _lay_out(self, value: int, tensor: Tensor) -> None:
+        """Gives a tensor that travels in plain order the order in memory that it has here: kernels go by it."""
+        order = _order_in_memory(tensor)
+        if order is None:
+            return
+        back = sorted(range(len(order)), key=order.__getitem__)
+        self._laid_out[value] = self._next_value + 2
+        for op, further in (
+            ("permute.default", order),
+            ("clone.default", "contiguous_format"),
+            ("permute.default", back),
+        ):
+            self._nodes.append({"op": op, "args": [{"v": value}, further], "out": [self._next_value]})
+            value = self._next_value
+            self._next_value += 1
 
     def _plain(self, target: str) -> str:
         return target.removeprefix(self._prefix)
@@ -156,7 +181,8 @@ class _Emission:
     def _value(self, node: Any, index: Any = 0) -> int:
         if index not in self._values[node]:
             raise refuse(node, f"has a result {index}, which is not given here", operator_name(node))
-        return self._values[node][index]
+        value = self._values[node][index]
+        return self._laid_out.get(value, value)
 
 
 def _ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
@@ -169,6 +195,17 @@ def _ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
             found.add(node)
             waiting += node.all_input_nodes
     return found
+
+
+def _order_in_memory(tensor: Tensor) -> list[int] | None:
+    """The dimensions from the outermost in memory to the innermost; None where that is their own order, or unsaid."""
+    if tensor.is_contiguous() and len(tensor.stride()) < 4:
+        return None
+    stride, size = tensor.stride(), tensor.shape
+    order = sorted(range(tensor.dim()), key=lambda place: (-stride[place], size[place] == 1))
+    dense = tensor.permute(order)
+    same = dense.is_contiguous() and dense.contiguous().stride() == tuple(stride[place] for place in order)
+    return order if same and order != list(range(tensor.dim())) else None
 
 
 def _tensor(program: ExportedProgram, specification: InputSpec) -> Tensor:

@@ -1,7 +1,9 @@
 """A plain `nn.Module` becomes two graph documents, of training and of evaluation, that are proven to equal it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Final
 
 import torch
@@ -12,11 +14,15 @@ from torch.utils._pytree import tree_map_only
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.job import Precision
 from gradmarket.market.model.document.emit import emit
-from gradmarket.market.model.document.equality import check_equal, restored
+from gradmarket.market.model.document.equality import check_equal
+from gradmarket.market.model.document.unfit import refuse_sum, refuse_unfit
 from gradmarket.market.model.figures import Published
 
 Loss = Callable[[Any, Tensor], tuple[Tensor, dict[str, Tensor]]]
 """(the module's answer, the target) -> (mean loss over the rows, each metric's sum over the rows)."""
+
+Around = Callable[[], AbstractContextManager[Any]]
+"""What the model and the loss run in while they are traced, where they can be traced so."""
 
 TARGET: Final = "y"
 _PREFIX: Final = "model."
@@ -49,16 +55,34 @@ def next_token(logits: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor
 class Objective(nn.Module):
     """What is exported: data by name -> (loss, *metrics)."""
 
-    def __init__(self, model: nn.Module, loss: Loss, by_name: bool = False, precision: Precision = "fp32") -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        by_name: bool = False,
+        precision: Precision = "fp32",
+        around: Around = nullcontext,
+    ) -> None:
         super().__init__()
         self.model = model
         self.loss = loss
         self.by_name = by_name
         self.precision = precision
+        self.around = around
+        self.within: Around = nullcontext
+        """What it runs in now: where answers are compared, in nothing."""
+        self._told = SimpleNamespace(metrics=())  # tracing puts back what is assigned to the module itself
 
     def forward(self, data: dict[str, Tensor]) -> tuple[Tensor, ...]:
-        loss, metrics = self.loss(self.answer(data), data[TARGET])
+        with self.within():
+            loss, metrics = self.loss(self.answer(data), data[TARGET])
+        self._told.metrics = tuple(metrics)
         return (loss, *metrics.values())
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Their names, known once the loss was taken."""
+        return tuple(self._told.metrics)
 
     def answer(self, data: Mapping[str, Tensor]) -> Any:
         """The model's own answer, which is given its inputs in order or by name."""
@@ -72,10 +96,6 @@ class Objective(nn.Module):
     def _called(self, inputs: Mapping[str, Tensor]) -> Any:
         return self.model(**inputs) if self.by_name else self.model(*inputs.values())
 
-    def metric_names(self, data: Mapping[str, Tensor]) -> tuple[str, ...]:
-        with torch.no_grad(), restored(self.buffers()):
-            return tuple(self.loss(self.eval().answer(data), data[TARGET])[1])
-
 
 def publish(
     module: nn.Module,
@@ -83,6 +103,7 @@ def publish(
     example: tuple[Tensor | Mapping[str, Tensor], Tensor],
     sizes: Mapping[str, Size] | None = None,
     precision: Precision = "fp32",
+    around: Around = nullcontext,
 ) -> Published:
     """The documents and the initial state of `module`, whose data inputs are called `x` and `y`.
 
@@ -95,24 +116,25 @@ def publish(
     inputs, target = example
     by_name = not isinstance(inputs, Tensor)
     data = {**({"x": inputs} if isinstance(inputs, Tensor) else inputs), TARGET: target}
-    objective = Objective(module, loss, by_name, precision)
-    names = objective.metric_names(data)
-    evaluation, evaluated = document_of(objective.eval(), names, data, sizes or {})
-    document, trained = document_of(objective.train(), names, data, sizes or {})
+    objective = Objective(module, loss, by_name, precision, around)
+    refuse_unfit(module)
+    evaluation, evaluated = document_of(objective.eval(), data, sizes or {})
+    refuse_sum(objective, data)
+    document, trained = document_of(objective.train(), data, sizes or {})
     state = trained | evaluated
     parameters = {name: tensor.detach().cpu().contiguous().numpy().copy() for name, tensor in state.items()}
     return Published(document, evaluation, parameters)
 
 
 def document_of(
-    objective: Objective, metrics: Sequence[str], data: dict[str, Tensor], sizes: Mapping[str, Size]
+    objective: Objective, data: dict[str, Tensor], sizes: Mapping[str, Size]
 ) -> tuple[bytes, dict[str, Tensor]]:
     """The document of an objective in the mode it is in, proven to equal it, and its state. Raises DocumentRefused."""
     maxima = {name: size.maximum for name, size in sizes.items()}
     named = {
         entry: {size.places[entry]: name for name, size in sizes.items() if entry in size.places} for entry in data
     }
-    document, state = emit(exported(objective, data, sizes), named, metrics, _PREFIX, maxima)
+    document, state = emit(exported(objective, data, sizes), named, objective.metrics, _PREFIX, maxima)
     check_equal(objective, document, state, data, _PREFIX)
     return document, state
 
@@ -124,8 +146,14 @@ def exported(objective: Objective, data: dict[str, Tensor], sizes: Mapping[str, 
         dimension = Dim(name, min=2, max=size.maximum)
         for entry, place in size.places.items():
             shapes[entry][place] = dimension
-    try:
-        return torch.export.export(objective, (data,), dynamic_shapes=(shapes,))
-    except _EXPORT_ERRORS as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        raise DocumentRefused(f"the model cannot be traced: {' '.join(lines)[:500]}") from error
+    failed: list[Exception] = []
+    for around in (objective.around, nullcontext):
+        objective.within = around
+        try:
+            return torch.export.export(objective, (data,), dynamic_shapes=(shapes,))
+        except _EXPORT_ERRORS as error:
+            failed.append(error)
+        finally:
+            objective.within = nullcontext
+    lines = [line.strip() for line in str(failed[0]).splitlines() if line.strip()] or [type(failed[0]).__name__]
+    raise DocumentRefused(f"the model cannot be traced: {' '.join(lines)[:500]}") from failed[0]
