@@ -231,7 +231,12 @@ def made_of_numbers(h: Tensor) -> Tensor:
     return h * made + h.new_zeros(max(rows, 4), 8).sum() - (-rows)
 
 
+def joined_with_nothing(h: Tensor) -> Tensor:
+    return torch.cat([torch.tensor([]), h])
+
+
 EXPRESSED = [
+    joined_with_nothing,
     without_gradient,
     in_autocast,
     in_no_autocast,
@@ -276,7 +281,7 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "a shape from data": (lambda h: h[h.sum(1).nonzero().flatten()], "cannot be traced|nonzero"),
     "a branch on data": (lambda h: h if h.sum() > 0 else -h, "cannot be traced"),
     "a number from data": (lambda h: h * h.sum().item(), "cannot be traced|item"),
-    "nothing": (lambda h: torch.cat([torch.tensor([]), h]), "reads a tensor without elements; leave it out"),
+    "nothing": (lambda h: h + torch.tensor([]).sum(), "reads a tensor without elements; leave it out"),
     "feature dropout": (lambda h: functional.feature_alpha_dropout(h, 0.5, training=True), "language|traced"),
 }
 

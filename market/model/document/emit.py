@@ -108,7 +108,7 @@ class _Emission:
             return
         tensor = _tensor(self._program, specification)
         if tensor.numel() == 0:
-            raise without_elements(next(iter(node.users), node))
+            return
         identity = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
         if identity not in self._tied:
             self._tied[identity] = self._state_input(specification, tensor)
@@ -160,9 +160,13 @@ class _Emission:
         return len(self._inputs) - 1
 
     def _call(self, node: fx.Node, site: int) -> None:
+        if any(map(_is_empty, node.all_input_nodes)):
+            _leave_out_empty(node)
         if node.target is operator.getitem:
             source, index = node.args
             self._values[node] = {0: self._value(source, index)}
+            return
+        if _is_empty(node):
             return
         said = operation(node, site)
         if isinstance(said, Same):
@@ -195,6 +199,22 @@ def _ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
             found.add(node)
             waiting += node.all_input_nodes
     return found
+
+
+def _is_empty(node: fx.Node) -> bool:
+    """Whether it gives a tensor without elements, whatever the batch."""
+    value = node.meta.get("val")
+    return isinstance(value, Tensor) and any(type(length) is int and length == 0 for length in value.shape)
+
+
+def _leave_out_empty(node: fx.Node) -> None:
+    """What a cache is before its first word adds nothing to what it is joined with. Raises DocumentRefused."""
+    if _is_empty(node):
+        return
+    if operator_name(node) != "cat.default":
+        raise without_elements(node)
+    parts, *others = node.args
+    node.args = ([part for part in parts if not _is_empty(part)], *others)  # type: ignore[union-attr, arg-type]
 
 
 def _order_in_memory(tensor: Tensor) -> list[int] | None:

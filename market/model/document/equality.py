@@ -109,8 +109,8 @@ def _digests(told: Answers, loss: Tensor, leaves: Answers | None) -> Digests:
 
 def _digest(tensor: Tensor) -> bytes:
     """Of the shape, the element type and the bits."""
-    body = tensor.detach().contiguous().flatten().view(torch.uint8).numpy()
-    return blake3(f"{tensor.dtype}{tuple(tensor.shape)}".encode() + b"\0").update(memoryview(body)).digest()
+    body = tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data
+    return blake3(f"{tensor.dtype}{tuple(tensor.shape)}".encode() + b"\0").update(body).digest()
 
 
 def _refuse_strangers(loss: Tensor, parameters: Iterable[Tensor]) -> None:
