@@ -156,9 +156,9 @@ class Accused:
     event: Hash
 
 
-def accused(ledger: Ledger, worker: Address) -> list[Accused]:
-    """Every accusation of the worker, the first one first."""
-    logs = _asked(ledger, "Accused", {"worker": worker})
+def accused(ledger: Ledger, worker: Address, first: int | None = None, last: int | None = None) -> list[Accused]:
+    """Every accusation of the worker in these blocks, by default since the deployment, the first one first."""
+    logs = _asked(ledger, "Accused", {"worker": worker}, first, last)
     return [
         Accused(Hash(bytes(args["caseId"])), args["jobId"], args["amount"], Hash(bytes(args["eventDigest"])))
         for args in logs

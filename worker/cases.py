@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from eth_keys.datatypes import PrivateKey
 
@@ -24,18 +25,28 @@ class Told:
     chain_id: int
     chain_job: int
     case: str
-    event_digest: str
     amount: str
     stage: str
     until: int
+
+    def text(self) -> str:
+        until = f"{datetime.fromtimestamp(self.until, UTC):%Y-%m-%d %H:%M} UTC"
+        head = f"ACCUSED: {self.amount} of the smallest unit in job {self.chain_job}, case {self.case}"
+        fix = "; contest with `gradmarket wallet case contest`, or it is slashed" if self.stage == "open" else ""
+        return f"{head}, {self.stage} until {until}{fix}"
 
 
 def against(ledger: Ledger, worker: Address) -> Iterator[Told]:
     """Every accusation of the worker, the first one first."""
     for each in events.accused(ledger, worker):
-        now = stakes.case(ledger, each.case)
-        names = ("0x" + each.case.hex(), "0x" + each.event.hex(), str(each.amount))
-        yield Told(ledger.deployment.chain_id, each.job, *names, now.stage.name.lower(), now.until)
+        yield told(ledger, each.case)
+
+
+def told(ledger: Ledger, case: Hash) -> Told:
+    """As the chain has it now."""
+    now = stakes.case(ledger, case)
+    stage = now.stage.name.lower()
+    return Told(ledger.deployment.chain_id, now.job, "0x" + case.hex(), str(now.amount), stage, now.until)
 
 
 def contest(ledger: Ledger, key: PrivateKey, case: str | None) -> list[str]:
@@ -44,10 +55,15 @@ def contest(ledger: Ledger, key: PrivateKey, case: str | None) -> list[str]:
     if case is not None and case not in open_ones:
         raise NotFound(f"no case {case} against {address_of(key)} is open")
     chosen = open_ones if case is None else [case]
-    get_gas(ledger, address_of(key))
     for name in chosen:
-        mined(execute(ledger.web3, key, calls.contest(ledger.deployment.contract, _hash(name))))
+        contest_one(ledger, key, name)
     return chosen
+
+
+def contest_one(ledger: Ledger, key: PrivateKey, name: str) -> None:
+    """Raises ChainError where it is not open, or the transaction is not mined in time."""
+    get_gas(ledger, address_of(key))
+    mined(execute(ledger.web3, key, calls.contest(ledger.deployment.contract, named(name))))
 
 
 @dataclass(frozen=True)
@@ -63,12 +79,12 @@ def rule(ledger: Ledger, key: PrivateKey, job: Offered, name: str, guilty: bool,
 
     Raises Refused where the wallet is no validator, the case is not contested, or another's ruling says otherwise.
     """
-    me, terms, case = address_of(key), job.terms, stakes.case(ledger, _hash(name))
+    me, terms, case = address_of(key), job.terms, stakes.case(ledger, named(name))
     if me not in terms.validators:
         raise Refused(f"{me} is none of the job's validators, {', '.join(terms.validators)}")
     if case.stage != Stage.CONTESTED or case.job != job.chain_job:
         raise Refused(f"case {name} of job {case.job} is {case.stage.name.lower()}: only contested ones are decided")
-    ruling = Ruling(_hash(name), case.amount, guilty)
+    ruling = Ruling(named(name), case.amount, guilty)
     own = sign(key, digest(ledger.domain(), ruling))
     by = {recover(digest(ledger.domain(), ruling), _bytes(other)): _bytes(other) for other in others} | {me: own}
     if strangers := by.keys() - set(terms.validators):
@@ -78,12 +94,13 @@ def rule(ledger: Ledger, key: PrivateKey, job: Offered, name: str, guilty: bool,
     signed = [by[validator] for validator in terms.validators if validator in by]
     market = ledger.deployment.contract
     get_gas(ledger, me)
-    decision = calls.decide(market, _hash(name), guilty, terms.validators, terms.threshold, signed)
+    decision = calls.decide(market, named(name), guilty, terms.validators, terms.threshold, signed)
     mined(execute(ledger.web3, key, decision))
     return Ruled("0x" + own.hex(), decided=True)
 
 
-def _hash(text: str) -> Hash:
+def named(text: str) -> Hash:
+    """The case of that name. Raises Refused where the text is none."""
     found = _bytes(text)
     if len(found) != 32:
         raise Refused(f"{text[:80]} names no case: 0x and 64 hex digits do")

@@ -4,6 +4,7 @@ A reservation falls only by its worker's own release or after claimUntil, so one
 again for a while.
 """
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,10 @@ from gradmarket.market.wire import ChainFacts
 from gradmarket.worker.policy import OnChain
 from gradmarket.worker.problems import Untrusted
 
+LONGEST_SYMBOL: Final = 16
+MOST_DECIMALS: Final = 36
+LONGEST_WINDOW_S: Final = 90 * 86_400
+"""Of a contract's least windows: a stake may stay locked for three of them."""
 FRESH_S: Final = 60.0
 PATIENCE_S: Final = 3.0
 """How long a node may lag behind the market with a reservation."""
@@ -47,13 +52,28 @@ def ledger_of(own: str | None, facts: ChainFacts) -> Ledger:
 
 def join(url: str, facts: ChainFacts) -> Ledger:
     """The market's deployment on the node; raises Untrusted, by name of what differs, where it is another."""
+    check_facts(facts)
     deployment = Deployment(facts.chain_id, facts.genesis, facts.contract, facts.token, facts.instance, facts.block)
     ledger = Ledger(connect(url), deployment)
     try:
         ledger.verify()
     except ForeignChain as error:
         raise Untrusted(f"{url}: {error}") from error
+    if (found := ledger.decimals()) != facts.decimals:
+        raise Untrusted(f"the market says that its token has {facts.decimals} decimals, and the chain {found}")
+    if not 1 <= (window := ledger.min_window()) <= LONGEST_WINDOW_S:
+        raise Untrusted(f"the contract's shortest window is {window} s: no honest deployment has such a one")
     return ledger
+
+
+def check_facts(facts: ChainFacts) -> None:
+    """Raises Untrusted for a token's name, decimals or unit that would write to a terminal, or break the arithmetic."""
+    if not 1 <= len(facts.symbol) <= LONGEST_SYMBOL or not facts.symbol.isprintable():
+        raise Untrusted(f"the market's token has no name that can be shown: {facts.symbol[:LONGEST_SYMBOL]!a}")
+    if not 0 <= facts.decimals <= MOST_DECIMALS:
+        raise Untrusted(f"the market's token has {facts.decimals:.3g} decimals: at most {MOST_DECIMALS} make sense")
+    if not re.fullmatch(r"[1-9][0-9]{0,38}", facts.unit):
+        raise Untrusted(f"the market counts in units of {facts.unit[:40]!a}: that is no positive amount")
 
 
 class Sight:

@@ -17,7 +17,7 @@ from gradmarket.market.wire import MAX_WAIT_S, ChainFacts, PollAnswer, PollReque
 from gradmarket.worker.addresses import SOCKET_OPTIONS, PublicOnly
 from gradmarket.worker.outgoing import Payload
 from gradmarket.worker.problems import Problem, Unreachable, problem
-from gradmarket.worker.published import Evidence, Judged, Payment
+from gradmarket.worker.published import Audited, Evidence, Judged, Page, Payment
 from gradmarket.worker.report import Journal
 from gradmarket.worker.signin import Credentials, sign_in
 
@@ -56,12 +56,6 @@ class JobView(BaseModel):
 class JobPage(BaseModel):
     model_config = ConfigDict(extra="ignore")
     items: tuple[JobView, ...]
-    next: str | None = None
-
-
-class Page(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-    items: tuple[dict[str, Any], ...]
     next: str | None = None
 
 
@@ -123,6 +117,9 @@ class Market:
     def verdicts(self, job: JobId) -> list[Judged]:
         return self._all(Judged, f"/v1/jobs/{quote(job, safe='')}/verdicts")
 
+    def audits(self, job: JobId) -> list[Audited]:
+        return self._all(Audited, f"/v1/jobs/{quote(job, safe='')}/audits")
+
     def task(self, job: JobId, task: str) -> Evidence:
         return self._ask(Evidence, "GET", f"/v1/jobs/{quote(job, safe='')}/tasks/{quote(task, safe='')}")
 
@@ -159,7 +156,7 @@ class Market:
         """Raises Problem: 409 for other bytes than committed, 410 too late, 413 too large."""
         path = f"/v1/work/payloads/{quote(replica, safe='')}"
         headers = {"content-type": "application/octet-stream"}
-        return self._signed_in(UploadAnswer, "PUT", path, params={"fence": fence}, headers=headers, upload=payload)
+        return self._signed_in(UploadAnswer, "PUT", path, params={"fence": fence}, headers=headers, body=payload)
 
     def said_put(self, replica: ReplicaId, fence: int) -> UploadAnswer:
         """The payload lies where the market wanted it. Raises Problem where it does not find it there."""
@@ -212,12 +209,10 @@ class Market:
             text = f"The market at {self.origin} does not answer ({error or type(error).__name__}); trying again."
             self._journal.once("unreachable", text)
 
-    def _once(
-        self, kind: type[Answer], method: str, path: str, upload: Payload | None = None, **options: Any
-    ) -> Answer:
-        if upload is None:
+    def _once(self, kind: type[Answer], method: str, path: str, body: Payload | None = None, **options: Any) -> Answer:
+        if body is None:
             return self._send(kind, method, path, **options)
-        with upload.open() as file:
+        with body.open() as file:
             return self._send(kind, method, path, content=file, **options)
 
     def _send(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:

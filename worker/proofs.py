@@ -72,14 +72,22 @@ def of_record(domain: Domain, seen: Seen, me: Address, record: Record) -> Iterat
     if offer.spec != seen.spec:
         yield Fault.OTHER_SPEC, f"{offer.spec.hex()} instead of {seen.spec.hex()}"
     if prepared is not None:
-        root = hash_of(Digest(prepared.root))
-        if seal(digest(domain, offer), me, Hash(prepared.salt), root) != prepared.sealed:
+        if not opens(domain, me, record):
             yield Fault.BROKEN_COMMITMENT, ""
         if record.wave is not None:
             breach = checks.wave(domain, offer, record.wave, (me, Hash(prepared.sealed)), seen.signer)
             if breach is not None:
                 yield Fault.BROKEN_WAVE, breach.value
     yield from _of_verdict(domain, seen, me, record)
+
+
+def opens(domain: Domain, me: Address, record: Record) -> bool:
+    """Whether the salt and the root that were kept lead to what was committed to."""
+    prepared = record.prepared
+    if prepared is None:
+        return False
+    offer, root = digest(domain, record.offer), hash_of(Digest(prepared.root))
+    return seal(offer, me, Hash(prepared.salt), root) == prepared.sealed
 
 
 def _of_verdict(domain: Domain, seen: Seen, me: Address, record: Record) -> Iterator[tuple[Fault, str]]:

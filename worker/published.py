@@ -1,10 +1,11 @@
 """What a market publishes of its verdicts, and whether its evidence of a rejection proves it. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from gradmarket.market.fields import HashField, SignatureField
+from gradmarket.market.fields import AddressField, HashField, SignatureField
 from gradmarket.market.job import DigestField, JobSpec
 from gradmarket.market.messages import Commitment
 from gradmarket.market.rules import calibration, sketches
@@ -13,13 +14,21 @@ from gradmarket.market.rules.secrets import digest_of, leads_to, seal, wave_seed
 from gradmarket.market.rules.verifiers import Revealed, tolerance, verifier
 from gradmarket.market.signing import Domain, digest
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId
-from gradmarket.market.wire import NumbersFields, SketchMade, hash_of
+from gradmarket.market.wire import NumbersFields, OfferFields, SketchMade, hash_of
 from gradmarket.worker import checks
 from gradmarket.worker.records import Record
 
 
 class Told(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Page(BaseModel):
+    """Of any list."""
+
+    model_config = ConfigDict(extra="ignore")
+    items: tuple[dict[str, Any], ...]
+    next: str | None = None
 
 
 class Payment(Told):
@@ -36,6 +45,21 @@ class Judged(Told):
     worker: Address
     outcome: int | None = None
     signature: SignatureField | None = None
+
+
+class Accused(Told):
+    """`case` as the contract names it."""
+
+    worker: AddressField
+    case: HashField | None = None
+
+
+class Audited(Told):
+    """Of `GET /v1/jobs/{id}/audits`: `root` is what the auditor found."""
+
+    task: str
+    root: DigestField | None = None
+    accusations: tuple[Accused, ...] = ()
 
 
 class Ballot(Told):
@@ -70,7 +94,9 @@ class Thresholds(Told):
 class Evidence(Told):
     """Of `GET /v1/jobs/{id}/tasks/{id}`."""
 
+    offer: OfferFields | None = None
     offer_digest: HashField
+    offer_signature: SignatureField | None = None
     waves: tuple[Wave, ...]
     replicas: tuple[Ballot, ...]
     allowed: tuple[Thresholds, ...] | None = None

@@ -65,7 +65,7 @@ class Record(BaseModel):
 
 def add(folder: Path, domain: Domain, record: Record) -> None:
     """Outlives the process; a power cut may cost the last ones."""
-    durable.append(_path(folder, domain, record.lease.offer.job), record.model_dump_json().encode() + b"\n")
+    durable.append(file_of(folder, domain.instance, record.lease.offer.job), record.model_dump_json().encode() + b"\n")
 
 
 def read(folder: Path, domain: Domain, chain_job: int) -> Iterator[Record]:
@@ -74,7 +74,7 @@ def read(folder: Path, domain: Domain, chain_job: int) -> Iterator[Record]:
     A rejection that an audit proved wrong is followed by what became of it, which is the one that counts.
     """
     found: dict[ReplicaId, Record] = {}
-    for record in _lines(_path(folder, domain, chain_job)):
+    for record in _lines(file_of(folder, domain.instance, chain_job)):
         before = found.get(record.lease.replica)
         if before is None or before.rejected:
             found[record.lease.replica] = record
@@ -101,5 +101,5 @@ def _lines(path: Path, naming: str = "") -> Iterator[Record]:
             continue
 
 
-def _path(folder: Path, domain: Domain, chain_job: int) -> Path:
-    return folder / "records" / f"{domain.instance.hex()}-{chain_job}.jsonl"
+def file_of(folder: Path, instance: Hash, chain_job: int) -> Path:
+    return folder / "records" / f"{instance.hex()}-{chain_job}.jsonl"

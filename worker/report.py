@@ -21,6 +21,8 @@ class Summary:
     earned: str
     redeemed: str
     unpaid: int
+    accused: int
+    """Accusations of this wallet that are not over."""
     finished: bool
     """False where it was told to leave at once, or was stopped by an error."""
 
@@ -46,7 +48,7 @@ def totals(accounts: Iterable[Account]) -> Totals:
     )
 
 
-def summary(address: Address, payout: Address, before: Totals, after: Totals, finished: bool) -> Summary:
+def summary(address: Address, payout: Address, before: Totals, after: Totals, accused: int, finished: bool) -> Summary:
     return Summary(
         address=address,
         payout=payout,
@@ -55,6 +57,7 @@ def summary(address: Address, payout: Address, before: Totals, after: Totals, fi
         earned=str(after.earned - before.earned),
         redeemed=str(after.redeemed - before.redeemed),
         unpaid=after.unpaid,
+        accused=accused,
         finished=finished,
     )
 
@@ -102,4 +105,6 @@ class Journal:
         text = f"accepted {done.accepted}, rejected {done.rejected}, earned {earned}, redeemed {redeemed}"
         if done.unpaid:
             text += f", {done.unpaid} not paid yet"
+        if done.accused:
+            text += f". ACCUSED in {done.accused} cases, which are decided on the chain: gradmarket wallet case list"
         self.say("summary", text, **asdict(done))

@@ -17,6 +17,7 @@ from gradmarket.worker.settings import Settings
 from gradmarket.worker.signals import LeaveNow, LeaveSoon, Signals
 from gradmarket.worker.stall import Crew, Wrap
 from gradmarket.worker.vouchers import Book
+from gradmarket.worker.watch import Watch
 
 
 def run(
@@ -35,8 +36,11 @@ def run(
         signals = Signals()
         if threading.current_thread() is threading.main_thread():
             signals.install()
-    with _crew(settings, compute_wrapper, journal, signals) as crew:
-        return _work(crew)
+    with (
+        _crew(settings, compute_wrapper, journal, signals) as crew,
+        Watch(settings, crew.wallet, journal).running() as watch,
+    ):
+        return _work(crew, watch)
 
 
 @contextmanager
@@ -58,7 +62,7 @@ def _plain_key(settings: Settings) -> bool:
     return chain_id(connect(settings.node)) in LOCAL_CHAIN_IDS
 
 
-def _work(crew: Crew) -> Summary:
+def _work(crew: Crew, watch: Watch) -> Summary:
     """Until the first signal and what follows from it, or until the second."""
     before, round_ = totals(crew.book.accounts), Round(crew)
     finished = True
@@ -71,7 +75,8 @@ def _work(crew: Crew) -> Summary:
         crew.book.keep()
         for stall in round_.stalls:
             stall.leave_now()
-    done = summary(crew.wallet.address, crew.payout, before, totals(crew.book.accounts), finished)
+    after = totals(crew.book.accounts)
+    done = summary(crew.wallet.address, crew.payout, before, after, watch.standing, finished)
     if round_.stalls:
         crew.journal.sums(done, round_.stalls[0].desk.money)
     return done

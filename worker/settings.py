@@ -68,6 +68,14 @@ class Settings(BaseSettings):
     """Replicas in flight at once."""
     unpaid: int = Field(default=1, ge=1, le=64)
     """Gradients that one requester may owe at once, promises that it broke included: what a dishonest one can take."""
+    stake_contest_s: float = Field(default=3600.0, ge=0)
+    """No stake in a job that leaves less time, in seconds, to contest an accusation."""
+    stake_lock_s: float = Field(default=30 * 86_400.0, gt=0)
+    """No stake that could stay locked for longer, in seconds, after leaving: to accuse, to contest and to decide."""
+    watch_s: float = Field(default=15.0, gt=0, le=600)
+    """Seconds between looks for accusations on the chains where this wallet has a stake."""
+    contest: bool = True
+    """Contest accusations by itself: silence loses the stake, contesting costs gas alone."""
     margin_s: float = Field(default=60.0, ge=0)
     """Seconds between a task's last deadline and the end of redeeming."""
     redeem_at: AmountField | None = None

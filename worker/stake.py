@@ -72,6 +72,40 @@ def confirmed(ledger: Ledger, me: Address, job: Offered) -> None:
         raise Untrusted(f"job {job.chain_job} on the chain has other terms than the market tells")
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """What the worker's owner puts a stake under, in seconds: at least so long to contest, at most so long locked."""
+
+    contest_s: float
+    lock_s: float
+
+
+def agreed(ledger: Ledger, job: Offered, bounds: Bounds) -> None:
+    """Raises Untrusted unless the windows and the bond on the chain are the published ones, Refused beyond `bounds`.
+
+    They are fixed when the job opens. The contract has no windows to contest and decide shorter than its least.
+    """
+    on, least, told = ledger.job(job.chain_job), ledger.min_window(), job.terms
+    terms = {
+        "window to accuse whoever left": (told.slash_s, on.slash_window),
+        "window to contest": (max(told.contest_s, least), on.contest_window),
+        "window to decide": (max(told.decide_s, least), on.decision_window),
+        "bond": (told.bond // on.unit, on.bond),
+    }
+    for name, (published, found) in terms.items():
+        if published != found:
+            raise Untrusted(
+                f"the market tells of a {name} of {published}, and the chain has {found}: do not stake here"
+            )
+    if on.contest_window < bounds.contest_s:
+        why = f"an accusation could be contested for {on.contest_window} s only"
+        raise Refused(f"{why}: if that is enough, lower GRADMARKET_WORKER_STAKE_CONTEST_S ({bounds.contest_s:g})")
+    locked = on.slash_window + on.contest_window + on.decision_window
+    if locked > bounds.lock_s:
+        why = f"the stake could stay locked for {locked} s after leaving"
+        raise Refused(f"{why}: if that is all right, raise GRADMARKET_WORKER_STAKE_LOCK_S ({bounds.lock_s:g})")
+
+
 class Pledge:
     """A worker's stake in one contract, changed by its own key. Every method raises ChainError."""
 
@@ -80,13 +114,14 @@ class Pledge:
         self._key = key
         self._me = address_of(key)
 
-    def put(self, job: Offered, amount: Amount) -> None:
+    def put(self, job: Offered, amount: Amount, bounds: Bounds) -> None:
         """Puts `amount` at risk in the job, of what is staked and free first, of the wallet's tokens for the rest.
 
         Raises Untrusted where the chain has the job under other terms, Conflict where the worker is in it already,
-        Refused where the wallet has too little.
+        Refused where the terms are beyond `bounds`, or the wallet has too little.
         """
         self._check(job)
+        agreed(self._ledger, job, bounds)
         now = stakes.staker(self._ledger, self._me)
         get_gas(self._ledger, self._me)
         if (short := Amount(amount - (now.amount - now.exposed))) > 0:

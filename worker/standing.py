@@ -8,7 +8,7 @@ from typing import Any
 from gradmarket.contracts import stakes
 from gradmarket.market.errors import MarketError
 from gradmarket.market.terms import Address, Hash
-from gradmarket.worker import chains, records
+from gradmarket.worker import cases, chains, records
 from gradmarket.worker.chain import ledger_of
 from gradmarket.worker.records import Record
 from gradmarket.worker.report import Money
@@ -131,6 +131,15 @@ def staked(settings: Settings, wallet: Wallet, say: Callable[[str], None]) -> It
         for part in parts:
             sums = (str(part.at_risk), str(part.accused))
             yield Risk(facts.chain_id, part.chain_job, *sums, part.locked_until, money.text(part.at_risk))
+
+
+def accusations(settings: Settings, me: Address, say: Callable[[str], None]) -> Iterator[cases.Told]:
+    """Those of this wallet that are not over; of a chain that does not answer it says so."""
+    for facts in chains.kept(settings.data):
+        try:
+            yield from [case for case in cases.against(ledger_of(settings.node, facts), me) if case.stage != "closed"]
+        except MarketError as error:
+            say(f"accusations on chain {facts.chain_id} are not known: {error}")
 
 
 def _refusal(record: Record) -> Refusal:

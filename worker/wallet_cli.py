@@ -10,7 +10,7 @@ import typer
 from gradmarket.contracts import keystore
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Amount, JobId
-from gradmarket.worker import case_cli, chains, wallet
+from gradmarket.worker import case_cli, chains, wallet, watch
 from gradmarket.worker.chain import ledger_of
 from gradmarket.worker.options import (
     DataOption,
@@ -24,8 +24,8 @@ from gradmarket.worker.options import (
 )
 from gradmarket.worker.redeem import redeem_all
 from gradmarket.worker.report import Journal, Money, totals
-from gradmarket.worker.stake import Pledge, offered
-from gradmarket.worker.standing import staked, standings
+from gradmarket.worker.stake import Bounds, Pledge, offered
+from gradmarket.worker.standing import accusations, staked, standings
 from gradmarket.worker.verify import Verifier
 from gradmarket.worker.vouchers import Book
 from gradmarket.worker.wallet import Wallet
@@ -72,12 +72,15 @@ def show(
     with told():
         settings = unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
         key = wallet.load(settings.data, settings.secret)
-        jobs, risks = list(standings(settings, key.address)), list(staked(settings, key, partial(typer.echo, err=True)))
+        warn = partial(typer.echo, err=True)
+        jobs, risks = list(standings(settings, key.address)), list(staked(settings, key, warn))
+        accused = list(accusations(settings, key.address, warn))
         if as_json:
             sums = totals(Book(settings.data / "book.json").accounts)
             money = {"earned": str(sums.earned), "redeemed": str(sums.redeemed)}
             counts = {"accepted": sums.accepted, "rejected": sums.rejected}
             lists = {"jobs": [asdict(job) for job, _ in jobs], "stakes": [asdict(risk) for risk in risks]}
+            lists["accusations"] = [asdict(case) for case in accused]
             typer.echo(json.dumps({**_facts(key), **money, **counts, **lists}))
             return
     typer.echo(key.backup())
@@ -85,6 +88,8 @@ def show(
         typer.echo(job.text(token))
     for risk in risks:
         typer.echo(risk.text())
+    for case in accused:
+        typer.echo(case.text())
 
 
 @app.command()
@@ -107,7 +112,9 @@ def stake(
         key, wanted = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
         ledger = ledger_of(settings.node, wanted.facts)
         chains.keep(settings.data, wanted.facts)
-        Pledge(ledger, key.key).put(wanted, Amount(amount))
+        watch.begin(settings.data, wanted.facts, ledger, key.address)
+        bounds = Bounds(settings.stake_contest_s, settings.stake_lock_s)
+        Pledge(ledger, key.key).put(wanted, Amount(amount), bounds)
         sum_ = Money(wanted.facts.symbol, wanted.facts.decimals).text(amount)
         deciding = f"{wanted.terms.threshold} of {', '.join(wanted.terms.validators)}"
         text = f"{sum_} at risk in job {job}; a contested accusation is decided by {deciding}."

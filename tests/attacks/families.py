@@ -17,6 +17,7 @@ FAMILIES: Final = (
     "escrow",
     "requesters",
     "promises",
+    "stakes",
     "links",
     "api",
     "audits",

@@ -74,4 +74,6 @@ LINES: Final = (
     "a record borrowed by naming its owner",
     "a barred wallet under another payout",
     "Sybil classes",
+    "a stake under other terms than published",
+    "an accusation of what never was",
 )

@@ -137,7 +137,6 @@ def test_the_better_paying_market_is_asked_first_and_a_silent_one_keeps_nobody_w
     street: Street, working: Working
 ) -> None:
     poor, rich = street.opens(3, "aaaaaaaaaaaaaaaa"), street.opens(9, "bbbbbbbbbbbbbbbb")
-    poor.stranger.decimals = 0  # a lie that would make its pay look dearer
     lines = working(
         lambda said: accepted(said) == 6,
         market=SILENT,

@@ -33,7 +33,11 @@ SPEC = {
     "rounds": 100,
     "price": "7",
 }
-TERMS = {"threshold": 2, "bond": "5", "slash_s": 1}
+TERMS = {"threshold": 2, "bond": "5", "slash_s": 1, "contest_s": HOUR, "decide_s": HOUR}
+ON_CHAIN = (1, HOUR, HOUR, 5)
+"""The same as the contract takes them: windows to accuse who left, to contest and to decide; the bond in units."""
+DAY, FOR_EVER = 24 * HOUR, 2**32 - 1
+Windows = tuple[int, int, int, int]
 
 
 @pytest.fixture
@@ -56,12 +60,21 @@ def published(blobs: dict[Digest, bytes], **spec: Any) -> Publication:
 
 
 @pytest.fixture
-def chain_job(ledger: Ledger, new_key: NewKey, publication: Publication) -> OpenedJob:
+def on_chain() -> Windows:
+    return ON_CHAIN
+
+
+@pytest.fixture
+def chain_job(ledger: Ledger, new_key: NewKey, publication: Publication, on_chain: Windows) -> OpenedJob:
+    return slashing(ledger, new_key, publication, on_chain)
+
+
+def slashing(ledger: Ledger, new_key: NewKey, publication: Publication, windows: Windows) -> OpenedJob:
     requester, signer = with_money(ledger, new_key()), new_key()
-    expiry, least = ledger.block().time + HOUR, ledger.min_window()
+    expiry = ledger.block().time + HOUR
     spec = hash_of(publication.digest)
     place = (Units(1000), Amount(1), expiry, expiry + HOUR, address_of(signer), spec)
-    opening = calls.open_job(ledger.deployment.contract, calls.OpenJob(*place, 1, least, least, 5))
+    opening = calls.open_job(ledger.deployment.contract, calls.OpenJob(*place, *windows))
     (event,) = events.opened(ledger, mined(execute(ledger.web3, requester, opening)))
     return OpenedJob(event.job, ledger, requester, signer, spec, expiry, expiry + HOUR)
 
@@ -152,6 +165,48 @@ def test_who_tells_of_other_terms_than_the_chain_gets_no_stake(
     assert refused.exit_code == 1
     assert "other terms" in refused.stderr
     assert stakes.staker(ledger, me).amount == 0
+
+
+@pytest.mark.parametrize(
+    ("on_chain", "name"),
+    [
+        ((FOR_EVER, HOUR, HOUR, 5), "accuse whoever left"),
+        ((1, 60, HOUR, 5), "window to contest"),
+        ((1, HOUR, FOR_EVER, 5), "window to decide"),
+        ((1, HOUR, HOUR, 1), "bond"),
+    ],
+)
+def test_terms_unlike_the_chain_s_get_no_stake(tmp_path: Path, market: str, ledger: Ledger, name: str) -> None:
+    """Published is one thing, and the contract would do another: no transaction leaves."""
+    me = wallet.create(tmp_path, None).address
+    refused = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", market)
+    assert (refused.exit_code, name in refused.stderr) == (1, True), refused.stderr
+    assert (stakes.staker(ledger, me).amount, ledger.balance(me), ledger.nonce(me)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("windows", "on_chain", "setting", "enough"),
+    [
+        ({"contest_s": 60}, (1, 60, HOUR, 5), "STAKE_CONTEST_S", "60"),
+        ({"slash_s": 31 * DAY}, (31 * DAY, HOUR, HOUR, 5), "STAKE_LOCK_S", str(40 * DAY)),
+    ],
+)
+def test_windows_beyond_what_the_owner_set_get_no_stake_until_it_agrees(
+    tmp_path: Path, anvil: LocalChain, ledger: Ledger, new_key: NewKey, blobs: dict[Digest, bytes],
+    judges: list[PrivateKey], monkeypatch: pytest.MonkeyPatch,
+    windows: dict[str, int], on_chain: Windows, setting: str, enough: str,
+) -> None:  # fmt: skip
+    stake = {**TERMS, **windows, "validators": [address_of(key) for key in judges]}
+    publication = published(blobs, stake=stake, audit={"probability": 0.5})
+    job = slashing(ledger, new_key, publication, on_chain)
+    me = wallet.create(tmp_path, None).address
+    with Server(app_of(Stranger(job, publication, blobs), anvil.url)) as server:
+        refused = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", server.url)
+        assert (refused.exit_code, setting in refused.stderr) == (1, True), refused.stderr
+        assert stakes.staker(ledger, me).amount == 0
+        monkeypatch.setenv(f"GRADMARKET_WORKER_{setting}", enough)
+        assert run(tmp_path, "stake", JOB, str(AMOUNT), "--market", server.url).exit_code == 0
+    assert stakes.staker(ledger, me).amount == AMOUNT
 
 
 def test_a_job_without_stakes_takes_none(

@@ -1,0 +1,93 @@
+"""Requesters that want a worker's stake: terms that the contract does not have, and accusations of what never was."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from onchain import HOUR, OpenedJob, with_money
+from registry import attack
+from scene import Scene
+from stranger import Server, Stranger, app_of
+from victim import market
+
+from gradmarket.contracts import calls, events, stakes
+from gradmarket.contracts.transactions import execute, mined
+from gradmarket.market.errors import MarketError
+from gradmarket.market.job import JobSpec
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Amount, Hash, JobId, Units
+from gradmarket.market.wire import hash_of
+from gradmarket.worker import chains
+from gradmarket.worker.report import Journal
+from gradmarket.worker.settings import Settings
+from gradmarket.worker.stake import Bounds, Pledge, offered
+from gradmarket.worker.wallet import Wallet
+from gradmarket.worker.watch import Watch
+
+AT_RISK, BOND, WEEK = Amount(300), 5, 7 * 24 * HOUR
+BOUNDS = Bounds(contest_s=HOUR, lock_s=30 * 24 * HOUR)
+
+
+def slashing(scene: Scene, contest_s: int, slash_s: int) -> Stranger:
+    """Publishes a week to contest and an hour to accuse who left; opened on the chain with what is given."""
+    honest, ledger = market(scene), scene.ledger
+    terms = {"validators": [address_of(scene.key())], "bond": str(BOND), "slash_s": HOUR, "contest_s": WEEK}
+    spec = honest.publication.spec.model_dump(mode="json") | {"stake": terms, "audit": {"probability": 0.5}}
+    publication = honest.publication.model_copy(update={"spec": JobSpec.model_validate(spec)})
+    requester, signer = with_money(ledger, scene.key()), scene.key()
+    expiry, digest = ledger.block().time + HOUR, hash_of(publication.digest)
+    place = (Units(1000), Amount(1), expiry, expiry + HOUR, address_of(signer), digest)
+    opening = calls.open_job(ledger.deployment.contract, calls.OpenJob(*place, slash_s, contest_s, 24 * HOUR, BOND))
+    (event,) = events.opened(ledger, mined(execute(ledger.web3, requester, opening)))
+    job = OpenedJob(event.job, ledger, requester, signer, digest, expiry, expiry + HOUR)
+    return Stranger(job, publication, honest.blobs)
+
+
+def staked(scene: Scene, stranger: Stranger, wallet: Wallet) -> str:
+    """What came of a stake, and how much the chain then has of the worker's."""
+    rpc = str(scene.ledger.web3.provider.endpoint_uri)  # type: ignore[attr-defined]
+    with Server(app_of(stranger, rpc)) as server:
+        try:
+            wanted = offered(server.url, JobId(stranger.publication.job))
+            Pledge(scene.ledger, wallet.key).put(wanted, AT_RISK, BOUNDS)
+            said = "staked"
+        except MarketError as error:
+            said = f"refused: {str(error).split(': ')[1]}"
+    return f"{said}; at stake {stakes.staker(scene.ledger, wallet.address).amount}"
+
+
+@attack(
+    "a stake under other terms than published",
+    "refused: the market tells of a window to contest of 604800, and the chain has 60; at stake 0",
+)
+def a_week_to_contest_published_and_a_minute_on_the_chain(scene: Scene) -> str:
+    return staked(scene, slashing(scene, 60, HOUR), Wallet(scene.rich(), Path("unused")))
+
+
+@attack(
+    "a stake under other terms than published",
+    "refused: the market tells of a window to accuse whoever left of 3600, and the chain has 4294967295; at stake 0",
+)
+def a_stake_that_would_be_locked_for_ever(scene: Scene) -> str:
+    return staked(scene, slashing(scene, WEEK, 2**32 - 1), Wallet(scene.rich(), Path("unused")))
+
+
+@attack(
+    "an accusation of what never was",
+    "staked; at stake 300; accused, contested by itself; at stake 300 of 300, the requester's bond is down",
+)
+def accused_of_an_answer_that_it_never_gave(scene: Scene) -> str:
+    """The worker's own watch contests; from then on the validators decide, and their silence acquits."""
+    stranger, wallet = slashing(scene, WEEK, HOUR), Wallet(scene.rich(), Path("unused"))
+    said, job, event = staked(scene, stranger, wallet), stranger.job, Hash(b"\x07" * 32)
+    with_money(scene.ledger, job.requester)
+    job.send(calls.accuse(job.market, job.id, wallet.address, AT_RISK, event))
+    with TemporaryDirectory() as folder, (Path(folder) / "journal").open("w") as journal:
+        chains.keep(Path(folder), stranger.facts(str(scene.ledger.web3.provider.endpoint_uri)))  # type: ignore[attr-defined]
+        watch = Watch(Settings(data=Path(folder)), wallet, Journal(stream=journal))
+        while not watch.look():
+            continue
+    case = stakes.case(scene.ledger, calls.case_id(job.id, wallet.address, event))
+    fate = "contested by itself" if case.stage == stakes.Stage.CONTESTED else case.stage.name.lower()
+    left = stakes.staker(scene.ledger, wallet.address).amount
+    bond = "is down" if case.bond == BOND else "is not"
+    return f"{said}; accused, {fate}; at stake {left} of {AT_RISK}, the requester's bond {bond}"

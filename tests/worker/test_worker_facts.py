@@ -1,0 +1,85 @@
+"""What a market says of its token and contract: shown to nobody and counted with only where it makes sense."""
+
+from typing import Any
+
+import pytest
+from onchain import DEPLOYER
+from stranger import Stranger, other
+
+from gradmarket.contracts import calls
+from gradmarket.contracts.deployment import TOKEN_SUPPLY, Deployment, genesis_of, market_at
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.local import LocalChain
+from gradmarket.contracts.transactions import execute, mined
+from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire import ChainFacts
+from gradmarket.worker.chain import LONGEST_WINDOW_S, check_facts, join
+from gradmarket.worker.problems import Untrusted
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"symbol": ""},
+        {"symbol": "GR\x1b[2JAD"},
+        {"symbol": "GRAD\n10 paid"},
+        {"symbol": "GRAD\u202e"},
+        {"symbol": "G" * 17},
+        {"decimals": -1},
+        {"decimals": 37},
+        {"decimals": 10**9},
+        {"unit": "0"},
+        {"unit": "-1"},
+        {"unit": "1e9"},
+        {"unit": "one"},
+        {"unit": "9" * 40},
+    ],
+)
+def test_a_token_that_makes_no_sense_is_not_worked_for(
+    stranger: Stranger, anvil: LocalChain, changes: dict[str, Any]
+) -> None:
+    honest = stranger.facts(anvil.url)
+    check_facts(honest)
+    with pytest.raises(Untrusted):
+        check_facts(other(honest, **changes))
+
+
+def test_decimals_unlike_the_token_s_are_found(stranger: Stranger, anvil: LocalChain) -> None:
+    join(anvil.url, stranger.facts(anvil.url))
+    stranger.decimals = 6
+    with pytest.raises(Untrusted, match="6 decimals, and the chain 18"):
+        join(anvil.url, stranger.facts(anvil.url))
+
+
+def hostile(anvil: LocalChain, stranger: Stranger, least: int, symbol: str, decimals: int) -> ChainFacts:
+    """Of the right code, with immutables and a token of its deployer's choice."""
+    web3 = anvil.connect()
+    token = _made(web3, calls.construct("GradToken", "Gradient", symbol, decimals, TOKEN_SUPPLY))
+    contract = _made(web3, calls.construct("GradMarket", token, least, bytes(range(32))))
+    instance = Hash(bytes(market_at(web3, contract).functions.INSTANCE().call()))
+    place = Deployment(web3.eth.chain_id, genesis_of(web3), contract, token, instance, 0)
+    Ledger(web3, place).verify()
+    told = {"contract": contract, "token": token, "instance": instance, "symbol": symbol, "decimals": decimals}
+    return other(stranger.facts(anvil.url), **told)  # type: ignore[no-any-return]
+
+
+def _made(web3: Any, call: calls.Call) -> Address:
+    created = mined(execute(web3, DEPLOYER, call)).created
+    assert created is not None
+    return created
+
+
+@pytest.mark.parametrize(
+    ("least", "symbol", "decimals"),
+    [(LONGEST_WINDOW_S + 1, "GRAD", 18), (60, "GR\x1b[2JAD", 18), (60, "GRAD", 255)],
+)
+def test_a_hostile_deployment_of_the_right_code_is_not_worked_for(
+    stranger: Stranger, anvil: LocalChain, least: int, symbol: str, decimals: int
+) -> None:
+    with pytest.raises(Untrusted):
+        join(anvil.url, hostile(anvil, stranger, least, symbol, decimals))
+
+
+def test_an_honest_one_of_the_same_code_is(stranger: Stranger, anvil: LocalChain) -> None:
+    """The twin."""
+    join(anvil.url, hostile(anvil, stranger, 60, "USDX", 6))

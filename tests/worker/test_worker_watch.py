@@ -1,0 +1,166 @@
+"""Who runs contests by itself: accusations are looked for on the chain and told loudly, at a bounded cost."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eth_keys.datatypes import PrivateKey
+from onchain import HOUR, NewKey, OpenedJob, with_money
+from stranger import Stranger
+
+from gradmarket.contracts import calls, events, stakes
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.local import LocalChain
+from gradmarket.contracts.rpc import request
+from gradmarket.contracts.transactions import execute, mined
+from gradmarket.market.messages import Ruling
+from gradmarket.market.signing import address_of, digest, sign
+from gradmarket.market.terms import Address, Amount, Hash, Units
+from gradmarket.worker import chains, wallet
+from gradmarket.worker.report import Journal
+from gradmarket.worker.settings import Settings
+from gradmarket.worker.wallet import Wallet
+from gradmarket.worker.watch import Watch
+
+AT_RISK, ACCUSED, SPEC = Amount(300), Amount(100), Hash(b"\x05" * 32)
+
+
+@pytest.fixture
+def judge(new_key: NewKey) -> PrivateKey:
+    return new_key()
+
+
+@pytest.fixture
+def job(ledger: Ledger, new_key: NewKey) -> OpenedJob:
+    """One whose requester can slash."""
+    requester, signer = with_money(ledger, new_key()), new_key()
+    expiry = ledger.block().time + HOUR
+    place = (Units(1000), Amount(1), expiry, expiry + HOUR, address_of(signer), SPEC)
+    opening = calls.open_job(ledger.deployment.contract, calls.OpenJob(*place, 1, HOUR, HOUR, 5))
+    (event,) = events.opened(ledger, mined(execute(ledger.web3, requester, opening)))
+    return OpenedJob(event.job, ledger, requester, signer, SPEC, expiry, expiry + HOUR)
+
+
+@pytest.fixture
+def me(tmp_path: Path, anvil: LocalChain, stranger: Stranger) -> Wallet:
+    chains.keep(tmp_path, stranger.facts(anvil.url))
+    return wallet.create(tmp_path, None)
+
+
+def stake(job: OpenedJob, me: Wallet, judge: PrivateKey) -> None:
+    with_money(job.ledger, me.key)
+    quorum = calls.quorum_of([address_of(judge)], 1)
+    for call in (calls.stake(job.market, AT_RISK), calls.join_job(job.market, job.id, AT_RISK, quorum)):
+        mined(execute(job.ledger.web3, me.key, call))
+
+
+def accuse(job: OpenedJob, whom: Address) -> Hash:
+    """Of an answer that nobody ever gave."""
+    event = Hash(b"\x07" * 32)
+    with_money(job.ledger, job.requester)
+    job.send(calls.accuse(job.market, job.id, whom, ACCUSED, event))
+    return calls.case_id(job.id, whom, event)
+
+
+def watching(folder: Path, me: Wallet, **settings: Any) -> tuple[Watch, Path]:
+    journal = folder / "journal"
+    return Watch(Settings(data=folder, **settings), me, Journal(as_json=True, stream=journal.open("a"))), journal
+
+
+def told(journal: Path) -> list[str]:
+    return [json.loads(line)["event"] for line in journal.read_text().splitlines()]
+
+
+def look(watch: Watch) -> None:
+    """Until it has read the whole chain."""
+    while not watch.look():
+        assert watch.standing == 0
+
+
+def test_a_made_up_accusation_is_contested_by_itself_and_the_stake_stays(
+    tmp_path: Path, job: OpenedJob, me: Wallet, judge: PrivateKey
+) -> None:
+    stake(job, me, judge)
+    watch, journal = watching(tmp_path, me)
+    case = accuse(job, me.address)
+    look(watch)
+    assert stakes.case(job.ledger, case).stage == stakes.Stage.CONTESTED
+    assert told(journal) == ["accused", "contested"]
+    assert "cannot have given a wrong one" in journal.read_text()
+    look(watch)
+    assert (watch.standing, told(journal)) == (1, ["accused", "contested"]), "each stage is told once"
+    ruling = sign(judge, digest(job.ledger.domain(), Ruling(case, ACCUSED, False)))
+    job.send(calls.decide(job.market, case, False, [address_of(judge)], 1, [ruling]))
+    look(watch)
+    assert (watch.standing, told(journal)[-1]) == (0, "accused")
+    assert "An accusation is over" in journal.read_text()
+    assert stakes.staker(job.ledger, me.address).amount == AT_RISK
+
+
+def test_who_does_not_look_is_slashed(own_job: OpenedJob, me: Wallet, judge: PrivateKey) -> None:
+    """The twin: what the watch is for."""
+    stake(own_job, me, judge)
+    case = accuse(own_job, me.address)
+    request(own_job.ledger.web3, "evm_increaseTime", hex(HOUR + 2))
+    request(own_job.ledger.web3, "evm_mine")
+    own_job.send(calls.close_case(own_job.market, case))
+    assert stakes.staker(own_job.ledger, me.address).amount == AT_RISK - ACCUSED
+
+
+@pytest.fixture
+def own_job(own_ledger: Ledger, new_key: NewKey) -> OpenedJob:
+    """On a chain whose clock is moved."""
+    made: OpenedJob = job.__wrapped__(own_ledger, new_key)  # type: ignore[attr-defined]
+    return made
+
+
+def test_whose_owner_contests_by_hand_is_told_and_nothing_is_sent(
+    tmp_path: Path, job: OpenedJob, me: Wallet, judge: PrivateKey
+) -> None:
+    stake(job, me, judge)
+    case, nonce = accuse(job, me.address), job.ledger.nonce(me.address)
+    watch, journal = watching(tmp_path, me, contest=False)
+    look(watch)
+    assert stakes.case(job.ledger, case).stage == stakes.Stage.OPEN
+    assert (told(journal), job.ledger.nonce(me.address)) == (["accused"], nonce)
+
+
+def test_a_chain_that_does_not_answer_is_told_and_tried_again(
+    tmp_path: Path, anvil: LocalChain, stranger: Stranger, job: OpenedJob, judge: PrivateKey
+) -> None:
+    chains.keep(tmp_path, stranger.facts("http://127.0.0.1:9"))
+    me = wallet.create(tmp_path, None)
+    watch, journal = watching(tmp_path, me)
+    assert watch.look()
+    assert told(journal) == ["watch"]
+    chains.keep(tmp_path, stranger.facts(anvil.url))
+    stake(job, me, judge)
+    case = accuse(job, me.address)
+    look(watch)
+    assert stakes.case(job.ledger, case).stage == stakes.Stage.CONTESTED
+
+
+def test_a_look_without_a_stake_costs_one_call_and_with_one_a_few(
+    tmp_path: Path, job: OpenedJob, me: Wallet, judge: PrivateKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    provider = type(job.ledger.web3.provider)
+    make = provider.make_request
+
+    def note(self: Any, method: Any, about: Any) -> Any:
+        asked.append(method)
+        return make(self, method, about)
+
+    monkeypatch.setattr(provider, "make_request", note)
+    watch, _ = watching(tmp_path, me)
+    watch.look()
+    asked.clear()
+    watch.look()
+    assert asked == ["eth_call"]
+    stake(job, me, judge)
+    look(watch)
+    asked.clear()
+    watch.look()
+    assert asked.count("eth_getLogs") == 1
+    assert len(asked) <= 5
