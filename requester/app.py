@@ -19,6 +19,7 @@ from gradmarket.requester.api import (
     funds,
     health,
     jobs,
+    kept,
     ledger,
     metrics,
     nonces,
@@ -31,6 +32,7 @@ from gradmarket.requester.api import (
     work,
 )
 from gradmarket.requester.api.rates import Buckets, Rate
+from gradmarket.requester.api.views.jobs import Stats
 from gradmarket.requester.context import Context
 from gradmarket.requester.edge.body import BodyLimit
 from gradmarket.requester.edge.rates import RateLimit
@@ -71,6 +73,8 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     app.state.parked = parked.Parked(context)
     app.state.following = following.Following(context)
     app.state.statements = statements.Statements(context)
+    app.state.metrics = kept.Kept[bytes]()
+    app.state.stats = kept.Kept[Stats]()
     app.state.probe = health.Probe(context)
     problems.install(app)
     openapi.install(app)

@@ -18,7 +18,7 @@ from gradmarket.market.wire_audits import (
 )
 from gradmarket.requester.api.auth import ROLE, Requester
 from gradmarket.requester.api.jobs import NO_JOB, JobPath, found
-from gradmarket.requester.api.pages import Cursor, Limit, page
+from gradmarket.requester.api.pages import CostlyLimit, Cursor, page
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.forms import Page
@@ -75,7 +75,7 @@ def sketch(context: Here, _identity: Requester, task_id: TaskPath, said: SketchA
 
 
 @router.get("/jobs/{job_id}/audits", responses=NO_JOB, summary="The job's audits that are over")
-def audits(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[AuditView]:
+def audits(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor = None) -> Page[AuditView]:
     with context.reading() as session:
         job = found(session, job_id)
         disclosed = disclosure.of_job(session, job)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
+from eth_keys.exceptions import BadSignature
 from fastapi import APIRouter, Depends, HTTPException, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from siwe import SiweMessage, VerificationError
@@ -196,7 +197,7 @@ def _checked(context: Context, said: SignIn, value: str, now: float) -> SiweMess
         if str(message.uri).rstrip("/") != url.rstrip("/") or message.chain_id != context.domain.chain_id:
             raise SignatureRefused(f"EIP-4361: sign for {url} on chain {context.domain.chain_id}")
         message.verify(said.signature, domain=place, nonce=value, timestamp=when)
-    except (VerificationError, ValueError) as error:
+    except (VerificationError, BadSignature, ValueError) as error:
         raise SignatureRefused(f"EIP-4361: {type(error).__name__} {error}") from error
     return message
 

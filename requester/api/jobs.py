@@ -15,7 +15,7 @@ from gradmarket.market.terms import Digest, Hash, JobState
 from gradmarket.requester.api.auth import ROLE, Requester
 from gradmarket.requester.api.blobs import ELSEWHERE, PART, WHOLE, served
 from gradmarket.requester.api.idempotency import Key, once
-from gradmarket.requester.api.pages import MOST, Cursor, Limit, page
+from gradmarket.requester.api.pages import MOST, CostliestLimit, CostlyLimit, Cursor, Limit, page
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.forms import Page
@@ -97,8 +97,8 @@ def submit(context: Here, identity: Requester, spec: JobSpec, key: Key = None) -
 @router.get("", summary="All jobs, oldest first")
 def listed(
     context: Here,
+    limit: CostliestLimit,
     cursor: Cursor = None,
-    limit: Limit = 50,
     state: Annotated[JobState | None, Query(description="Only jobs in this state")] = None,
 ) -> Page[JobView]:
     rows = select(Job) if state is None else select(Job).where(Job.state == state)
@@ -148,7 +148,7 @@ def resume(context: Here, identity: Requester, job_id: JobPath, key: Key = None)
 
 
 @router.get("/{job_id}/rounds", responses=NO_JOB)
-def rounds(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[RoundView]:
+def rounds(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[RoundView]:
     with context.reading() as session:
         job = found(session, job_id)
         rows = select(Round).where(Round.job_id == job.id)
@@ -156,7 +156,7 @@ def rounds(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit =
 
 
 @router.get("/{job_id}/tasks", responses=NO_JOB)
-def tasks(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[TaskView]:
+def tasks(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[TaskView]:
     with context.reading() as session:
         job = found(session, job_id)
         rows, disclosed = select(Task).where(Task.job_id == job.id), disclosure.of_job(session, job)
@@ -188,14 +188,14 @@ def evidence_of(session: Session, row: Task) -> TaskEvidence:
 
 
 @router.get("/{job_id}/verdicts", responses=NO_JOB)
-def verdicts(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[VerdictView]:
+def verdicts(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[VerdictView]:
     with context.reading() as session:
         rows = select(Replica).where(Replica.job_id == found(session, job_id).id, Replica.outcome.is_not(None))
         return page(session, rows, [Replica.id], verdict_view, cursor, limit)
 
 
 @router.get("/{job_id}/workers", responses=NO_JOB)
-def workers(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[JobWorkerView]:
+def workers(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor = None) -> Page[JobWorkerView]:
     with context.reading() as session:
         job = found(session, job_id)
 

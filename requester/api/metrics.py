@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 
+from gradmarket.requester.api.kept import Kept, Source
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.context import Context
 from gradmarket.requester.tallies import tallies
@@ -24,7 +25,12 @@ class _Rows(Collector):
 
 
 @router.get("/metrics", response_class=PlainTextResponse, summary="Prometheus metrics")
-def metrics(context: Here) -> Response:
+async def metrics(context: Here, request: Request, source: Source) -> Response:
+    kept: Kept[bytes] = request.app.state.metrics
+    return Response(await kept.get("", source, lambda: _told(context)), media_type=CONTENT_TYPE_LATEST)
+
+
+def _told(context: Context) -> bytes:
     rows = CollectorRegistry(auto_describe=False)
     rows.register(_Rows(context))
-    return Response(generate_latest(context.meters.registry) + generate_latest(rows), media_type=CONTENT_TYPE_LATEST)
+    return generate_latest(context.meters.registry) + generate_latest(rows)

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import HTTPException, Query
+from fastapi import Depends, HTTPException, Query, Request
 from sqlalchemy import Select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
@@ -17,7 +17,22 @@ View = TypeVar("View")
 MOST = 2**63 - 1
 """What a number in the database can be at most."""
 NOT_OURS: Final = "cursor: not one of ours; begin without it"
-Limit = Annotated[int, Query(ge=1, le=500, description="Items on a page")]
+
+
+def _limit(strangers: int) -> Callable[..., int]:
+    def limit(
+        request: Request, limit: Annotated[int, Query(ge=1, le=500, description="Items on a page, at most")] = 100
+    ) -> int:
+        return limit if request.state.source is None else min(limit, strangers)
+
+    return limit
+
+
+Limit = Annotated[int, Depends(_limit(strangers=50))]
+"""Strangers get pages that cost no more than their other requests, and turn them."""
+CostlyLimit = Annotated[int, Depends(_limit(strangers=10))]
+"""Of items that cost two or three statements each."""
+CostliestLimit = Annotated[int, Depends(_limit(strangers=4))]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the page before")]
 
 

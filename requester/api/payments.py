@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Path
+from fastapi import APIRouter, HTTPException, Path, Request
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
@@ -11,6 +11,7 @@ from gradmarket.market.terms import ReplicaState
 from gradmarket.market.wire import VoucherTold
 from gradmarket.requester.api import auth
 from gradmarket.requester.api.jobs import NO_JOB, JobPath, found
+from gradmarket.requester.api.kept import Kept, Source
 from gradmarket.requester.api.pages import Cursor, Limit, page
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
@@ -26,6 +27,7 @@ from gradmarket.requester.api.views.money import (
     strikes_view,
 )
 from gradmarket.requester.api.views.trust import reputation_view
+from gradmarket.requester.context import Context
 from gradmarket.requester.stages import telling
 from gradmarket.requester.store import disclosure, progress, reputations, strikes, workers
 from gradmarket.requester.store.answers import copies
@@ -43,7 +45,7 @@ def _batch(session: Session, batch_id: int | None) -> tuple[Batch | None, Transa
 
 
 @router.get("/jobs/{job_id}/payments", responses=NO_JOB, summary="One line for every gradient that earned")
-def payments(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit = 100) -> Page[PaymentView]:
+def payments(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[PaymentView]:
     with context.reading() as session:
         job = found(session, job_id)
         rows = select(Earned).where(Earned.job_id == job_id)
@@ -59,7 +61,12 @@ def payments(context: Here, job_id: JobPath, cursor: Cursor = None, limit: Limit
 @router.get(
     "/jobs/{job_id}/stats", responses=NO_JOB, summary="Counts of rounds, tasks, replicas, bytes and settlements"
 )
-def stats(context: Here, job_id: JobPath) -> Stats:
+async def stats(context: Here, request: Request, source: Source, job_id: JobPath) -> Stats:
+    kept: Kept[Stats] = request.app.state.stats
+    return await kept.get(job_id, source, lambda: _stats(context, job_id))
+
+
+def _stats(context: Context, job_id: str) -> Stats:
     with context.reading() as session:
         job = found(session, job_id)
         states = progress.counts(session, job_id)
@@ -136,7 +143,7 @@ def _own(address: str, caller: str) -> None:
 
 @router.get("/workers/{address}/earnings", responses=auth.ROLE, tags=["workers"], summary="What you earned, by job")
 def earnings(
-    context: Here, caller: auth.Worker, address: Address, cursor: Cursor = None, limit: Limit = 100
+    context: Here, caller: auth.Worker, address: Address, limit: Limit, cursor: Cursor = None
 ) -> Page[EarningsView]:
     _own(address, caller)
     with context.reading() as session:
@@ -160,7 +167,7 @@ def earnings(
     "/workers/{address}/vouchers", responses=auth.ROLE, tags=["workers"], summary="Your newest voucher of every job"
 )
 def vouchers(
-    context: Here, caller: auth.Worker, address: Address, cursor: Cursor = None, limit: Limit = 100
+    context: Here, caller: auth.Worker, address: Address, limit: Limit, cursor: Cursor = None
 ) -> Page[VoucherTold]:
     _own(address, caller)
     with context.reading() as session:

@@ -60,7 +60,7 @@ def answers(*statuses: int) -> Responses:
     return {status: {"model": Problem, "description": HTTPStatus(status).phrase} for status in statuses}
 
 
-EVERYWHERE = answers(429, 500, 503)
+EVERYWHERE = answers(414, 429, 500, 503)
 
 
 def response(status: int, detail: str, headers: dict[str, str] | None = None, **more: Any) -> JSONResponse:

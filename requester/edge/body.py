@@ -8,7 +8,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gradmarket.requester.api import problems
 
+QUERY = 2048
+"""Bytes: to take thousands of names apart costs more than all else that a request asks."""
 STREAMED = ("/v1/blobs/", "/v1/work/payloads/")
+SHORT = {"/v1/session": 1 << 14}
+"""Bytes of a body that is parsed for anybody: a message to sign in with, however it is written."""
 
 
 class BodyLimit:
@@ -20,14 +24,18 @@ class BodyLimit:
         self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and len(scope["query_string"]) > QUERY:
+            await problems.response(414, f"a query has at most {QUERY} bytes")(scope, receive, send)
+            return
         if scope["type"] != "http" or scope["path"].startswith(STREAMED):
             await self._app(scope, receive, send)
             return
-        body = _Body(scope, receive, send, self._limit, self._seconds)
+        limit = min(self._limit, SHORT.get(scope["path"], self._limit))
+        body = _Body(scope, receive, send, limit, self._seconds)
         if not body.too_large:
             await self._app(scope, body.receive, body.send)
         if body.too_large:
-            detail = f"a body has at most {self._limit} bytes here"
+            detail = f"a body has at most {limit} bytes here"
             await body.refuse(problems.response(413, detail, {"Connection": "close"}))
         elif body.too_slow:
             detail = f"the body did not come within {self._seconds:.0f} s"

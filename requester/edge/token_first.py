@@ -10,10 +10,10 @@ from gradmarket.requester.api import problems
 from gradmarket.requester.api.auth import SEND_TOKEN, Callers
 from gradmarket.requester.api.callers import bearer
 from gradmarket.requester.context import Context
-from gradmarket.requester.edge.body import STREAMED
+from gradmarket.requester.edge.body import SHORT, STREAMED
 
 WRITING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-OPEN: Final = frozenset({"/v1/session"})
+OPEN: Final = frozenset(SHORT)
 """Doors that take a body from anybody."""
 
 

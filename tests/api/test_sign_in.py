@@ -1,5 +1,6 @@
 """EIP-4361: one nonce, one service, one chain, one wallet; and the payout address that it signed."""
 
+import pytest
 from eth_account import Account
 
 
@@ -47,6 +48,13 @@ def test_another_wallets_signature_is_refused(service) -> None:  # type: ignore[
     answer = service.knock(thief, service.siwe(victim))
     assert answer.status_code == 422
     assert service.anyone.get(f"/v1/workers/{victim.address}").status_code == 404
+
+
+@pytest.mark.parametrize("signature", ["11" * 64 + "1b", "00" * 65, "ff" * 65, "00" * 64 + "1c"])
+def test_what_is_no_signature_at_all_is_refused(service, signature: str) -> None:  # type: ignore[no-untyped-def]
+    text = service.siwe(Account.create()).prepare_message()
+    answer = service.anyone.post("/v1/session", json={"message": text, "signature": "0x" + signature})
+    assert answer.status_code == 422, answer.text
 
 
 def test_earnings_and_vouchers_are_the_workers_own(service) -> None:  # type: ignore[no-untyped-def]

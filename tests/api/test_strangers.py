@@ -150,3 +150,10 @@ def test_so_many_lines_of_headers_and_no_more(service: Service) -> None:
         while piece := made.recv(1 << 16):
             heard += piece
         assert heard.count(b"HTTP/1.1 200") == 1
+
+
+def test_a_query_of_thousands_of_names_is_not_taken_apart(service: Service) -> None:
+    fits, does_not = ("&".join(["a"] * names) for names in (1000, 1100))
+    assert service.anyone.get(f"/v1/jobs?{fits}").status_code == 200
+    refused = service.anyone.get(f"/v1/jobs?{does_not}")
+    assert (refused.status_code, refused.headers["content-type"]) == (414, "application/problem+json")

@@ -27,6 +27,7 @@ FAMILIES: Final = (
     "nearness",
     "accidents",
     "documents",
+    "crowds",
 )
 ABREAST: Final = 3
 

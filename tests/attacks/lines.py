@@ -76,4 +76,11 @@ LINES: Final = (
     "Sybil classes",
     "a stake under other terms than published",
     "an accusation of what never was",
+    "slow sign-in letters",
+    "ledger flood",
+    "nonce flood",
+    "poll flood",
+    "SSE crowd",
+    "proxy without trusted_proxies",
+    "surrogate cursor",
 )

@@ -1,0 +1,100 @@
+"""What one request of a stranger costs the service, at every door of its OpenAPI document: the worst of a list."""
+
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx
+from eth_account import Account
+
+from benchmarks.figure import Figure
+from benchmarks.rig.hostile import Request, letters, requests
+from benchmarks.rig.service import Service, service
+from benchmarks.rig.workers import Worker, work
+from gradmarket.market.terms import Address
+from gradmarket.requester.store import identities, money
+from gradmarket.requester.store.session import begin, connect, sessions_of
+
+PREFIX = "doors."
+ASKED: Final = 20
+"""Times that each is asked: the kernel counts CPU in hundredths of a second."""
+ACCOUNTS: Final = 400
+JOBS: Final = 6
+REPLICAS: Final = 120
+BARE: Final = ("/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc")
+UNBOUND: Final = {
+    "GRADMARKET_UNLIMITED": '["192.0.2.1/32"]',
+    "GRADMARKET_ADDRESS_RATE": "1000000",
+    "GRADMARKET_STRANGER_RATE": "1000000",
+    "GRADMARKET_STRANGER_BURST": "1000000",
+    "GRADMARKET_REFUSED_S": "0",
+}
+"""We are a stranger, who may ask as often as is measured."""
+
+
+def measure() -> Iterator[Figure]:
+    with service(shared=False, **UNBOUND) as here:
+        places = _furnished(here)
+        idle = _idle(here)
+        document = httpx.get(f"{here.url}/openapi.json", timeout=60).json()
+        for method, path, operation in _doors(document):
+            worst, what = 0.0, ""
+            for request in _sent(here, method, path, operation):
+                took = _cpu_ms(here, method, path.format(**places), request, idle)
+                worst, what = max((worst, what), (took, request.what))
+            note = f"CPU of one request, {ASKED} asked; the worst is {what}"
+            yield Figure(f"doors.{method} {path}.worst_ms", worst, "ms", target="<= 5", note=note)
+
+
+def _doors(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            yield method.upper(), path, operation
+    yield from (("GET", path, {}) for path in BARE)
+
+
+def _sent(here: Service, method: str, path: str, operation: dict[str, Any]) -> Iterator[Request]:
+    yield from requests(method, operation)
+    if (method, path) == ("POST", "/v1/session"):
+        nonce = httpx.get(f"{here.url}/v1/session/nonce").json()["nonce"]
+        yield from letters(nonce, Account.create().address, here.url)
+
+
+def _furnished(here: Service) -> dict[str, str]:
+    """A market in which something has happened; what paths may name."""
+    job, *_ = [here.post(rounds=2, tasks_per_round=REPLICAS // 3) for _ in range(JOBS)]
+    work([Worker(here) for _ in range(3)], REPLICAS)
+    database, now = connect(here.address), time.time()
+    with begin(sessions_of(database)) as session:
+        for number in range(1, ACCOUNTS + 1):
+            address = Address(f"0x{number:040x}")
+            identities.sign_in(session, address, address, "", now)
+            session.flush()
+            money.account(session, job, address)
+    database.dispose()
+    task = httpx.get(f"{here.url}/v1/jobs/{job}/tasks").json()["items"][0]["id"]
+    replica, digest = f"{task}-1", "blake3:" + "0" * 64
+    return {"job_id": job, "task_id": task, "replica": replica, "digest": digest, "address": address}
+
+
+def _idle(here: Service) -> float:
+    """CPU seconds a second that the service takes while nobody asks."""
+    time.sleep(3.0)
+    began, spent = time.perf_counter(), here.cpu_s()
+    time.sleep(5.0)
+    return (here.cpu_s() - spent) / (time.perf_counter() - began)
+
+
+def _cpu_ms(here: Service, method: str, path: str, request: Request, idle: float) -> float:
+    place = urlsplit(here.url)
+    target = f"{path}?{request.query}" if request.query else path
+    began, spent = time.perf_counter(), here.cpu_s()
+    for _ in range(ASKED):
+        connection = HTTPConnection(str(place.hostname), place.port, timeout=60)
+        connection.request(method, target, request.body, request.headers)
+        connection.getresponse().read()
+        connection.close()
+    took = time.perf_counter() - began
+    return max(0.0, 1000 * (here.cpu_s() - spent - idle * took) / ASKED)

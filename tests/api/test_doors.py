@@ -1,0 +1,94 @@
+"""docs/security.md lists every door, who may call it, and what it costs before we know who asks."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_service import Service, serving
+from sqlalchemy import event
+from test_authorisation import BESIDES, BODIES, DATA, DIGEST, EXPECTED, JOB, with_a_replica
+
+from gradmarket.contracts import deployment as deployments
+from gradmarket.requester.edge.body import STREAMED
+from gradmarket.requester.edge.token_first import OPEN, WRITING
+from gradmarket.requester.settings import Settings
+
+PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+SECTION = PAGE[PAGE.index("## Every door") : PAGE.index("## A dishonest worker")]
+ROW = re.compile(r"^\| `(\w+) (\S+)` \| (.+?) \| (.+?) \| (\d+) \|", re.MULTILINE)
+DOORS = {(method, path): (who, read, int(most)) for method, path, who, read, most in ROW.findall(SECTION)}
+MADE_UP = {"Authorization": "Bearer made-up"}
+
+
+def who(nobody: int, requester: int, worker: int, other: int) -> str:
+    if nobody != 401:
+        return "anybody"
+    if requester == 403:
+        return "the worker" if other in (403, 404) and worker != other else "workers"
+    return "the requester" if worker == 403 else "who has a token"
+
+
+def read(method: str, path: str) -> str:
+    """Of a body, while nobody is known."""
+    if method not in WRITING or path.startswith(STREAMED):
+        return "nothing"
+    return "parsed" if path in OPEN else "dropped"
+
+
+def test_the_page_has_every_door_and_no_other() -> None:
+    assert DOORS.keys() == EXPECTED.keys() | {("GET", path) for path in BESIDES}
+
+
+@pytest.mark.parametrize("door", EXPECTED, ids=" ".join)
+def test_the_page_says_who_may_call_and_what_is_read_before(door: tuple[str, str]) -> None:
+    assert DOORS[door][:2] == (who(*EXPECTED[door]), read(*door))
+
+
+@contextmanager
+def statements(service: Any) -> Iterator[list[str]]:
+    seen: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        seen.append(statement)
+
+    engine = service.context.sessions.kw["bind"]
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+
+
+@pytest.fixture(scope="module")
+def service(anvil, deployment, tmp_path_factory) -> Iterator[Service]:  # type: ignore[no-untyped-def]
+    """With one job."""
+    data = tmp_path_factory.mktemp("doors")
+    deployments.write(deployment, data / "deployment.json")
+    with serving(Settings(data=data, rpc=anvil.url)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def places(service) -> dict[str, str]:  # type: ignore[no-untyped-def]
+    address, _ = service.worker()
+    service.requester.put(f"/v1/blobs/{DIGEST}", content=DATA)
+    job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
+    task, replica = with_a_replica(service, job, address)
+    return {"digest": DIGEST, "job_id": job, "task_id": task, "replica": replica, "address": address}
+
+
+@pytest.mark.parametrize("door", EXPECTED, ids=" ".join)
+def test_the_page_says_how_many_statements_a_stranger_s_request_costs(
+    service: Any, places: dict[str, str], door: tuple[str, str]
+) -> None:
+    """With a token that somebody made up, where one is asked for: that one is looked up."""
+    method, path = door
+    with statements(service) as seen:
+        service.anyone.request(method, path.format(**places), **BODIES.get(door, {}), headers=MADE_UP)
+    told = [statement for statement in seen if not statement.startswith(("BEGIN", "PRAGMA"))]
+    assert len(told) <= DOORS[door][2], told
+    if method in WRITING:
+        assert len(told) == (path not in OPEN), "a token is looked up, and nothing else"
