@@ -23,7 +23,7 @@ SECONDS: Final = 1.0
 ENDED_AFTER: Final = 10
 """Seconds of processor time after which a case is taken to be endless, and the child ends."""
 GROWTH_KIB: Final = 256 * 1024
-"""Memory that one case may add to the most that there ever was."""
+"""Memory that one case may add to the most that there ever was, where its kind states no less."""
 ADDRESS_SPACE: Final = 3 * 2**30
 WARMING: Final = 60
 """Cases before the watch begins: what is imported or opened at a first use is not a case's doing."""
@@ -84,7 +84,7 @@ class Player:
         verdict = ended if isinstance(ended, str) else "".join(traceback.format_exception(ended, limit=-6))
         faults = [] if verdict in ("accepted", "refused") else [verdict]
         faults += [f"it took {seconds:.1f} s"] if seconds > SECONDS * max(1, len(case.data) / 2**20) else []
-        faults += [f"it took {grown // 1024} MiB"] if grown > GROWTH_KIB else []
+        faults += [f"it took {grown // 1024} MiB"] if grown > getattr(kind, "GROWTH_KIB", GROWTH_KIB) else []
         faults += [f"it did {event}" for event in self._canary.heard()]
         _count(outcome, number, verdict, seconds, seed)
         outcome.failures += [(seed, fault) for fault in faults]

@@ -15,7 +15,7 @@ from gradmarket.market.model.document.conditions.recurrent import SEQUENCES, sha
 from gradmarket.market.model.document.interpret import STEP_ERRORS
 from gradmarket.market.model.document.plans import Form, form
 
-BYTES: Final = 2**24
+BYTES: Final = 2**22
 """What a call may give, and how many operations it may cost, to be made here at all."""
 OPERATIONS: Final = 2 * 10**7
 SLOWEST: Final = (0.5, 50e-9)

@@ -17,6 +17,8 @@ from gradmarket.market.model.document.operators import ALLOWED
 
 REFUSED: Final = DocumentRefused
 KEYS: Final = sorted(ALLOWED)
+GROWTH_KIB: Final = 48 * 1024
+"""Twelve times what a call that is made here may give."""
 BACK: Final = 0.25
 """Of the calls, how many have their backward pass on shapes alone too."""
 

@@ -177,7 +177,7 @@ def test_an_lstm_with_a_projection_is_taken() -> None:
 
 
 def test_a_value_unlike_its_plan_is_refused() -> None:
-    plan = [(form(ones(2, 3)),), (form(7),)]
+    plan = [[form(ones(2, 3))], [form(7)]]
     hold_to(plan, 0, [ones(2, 3)])
     hold_to(plan, 1, [7])
     for place, other in ((0, ones(3, 2)), (0, ones(2, 3).double()), (1, 8)):

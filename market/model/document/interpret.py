@@ -55,7 +55,7 @@ class Program:
     def __init__(self, document: Document) -> None:
         self.document = document
         self._prepared = prepared(document)
-        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._plans: dict[tuple[torch.Size, ...], Plan] = {}
 
     def run(
         self, state: Mapping[str, Tensor], data: Mapping[str, Tensor], seed: bytes, watcher: Watcher | None = None
@@ -81,10 +81,10 @@ class Program:
 
     def _plan(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor]) -> Plan:
         """Found once for each shape of the inputs."""
-        key = key_of(state, data)
+        key = key_of(data)
         if key not in self._plans:
             values = self._started(without_elements(state), without_elements(data), bytes(32))
-            plan: list[Sequence[Form]] = []
+            plan: list[list[Form]] = []
             with torch.no_grad():
                 _perform(self._prepared.steps, values, shaped_alone, partial(noted, plan), None)
             self._plans[key] = plan

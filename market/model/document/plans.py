@@ -17,7 +17,7 @@ KEPT: Final = 16
 
 Form = tuple[torch.Size, torch.dtype] | int
 """Of a tensor its shape and element type; of an integer itself."""
-Plan = Sequence[Sequence[Form]]
+Plan = Sequence[list[Form]]
 """Of each node, of each result."""
 
 
@@ -54,20 +54,16 @@ def checked(_place: int, results: Sequence[Any]) -> None:
         form(result)
 
 
-def noted(plan: list[Sequence[Form]], _place: int, results: Sequence[Any]) -> None:
+def noted(plan: list[list[Form]], _place: int, results: Sequence[Any]) -> None:
     """Adds the step's forms to the plan. Raises DocumentRefused where a value has too many dimensions."""
-    plan.append(tuple(map(form, results)))
+    plan.append(list(map(form, results)))
 
 
 def hold_to(plan: Plan, place: int, results: Sequence[Any]) -> None:
     """Raises DocumentRefused where the results are not those that the plan has in this place."""
-    for expected, result in zip(plan[place], results, strict=True):
-        if isinstance(expected, int):
-            same = result == expected
-        else:
-            same = result.shape == expected[0] and result.dtype == expected[1]
-        if not same:
-            raise DocumentRefused("its value is not of the shape and type that its arguments allow")
+    found = [(result.shape, result.dtype) if isinstance(result, Tensor) else result for result in results]
+    if found != plan[place]:
+        raise DocumentRefused("its value is not of the shape and type that its arguments allow")
 
 
 def without_elements(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -75,6 +71,6 @@ def without_elements(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: torch.empty_like(tensor, device="meta", requires_grad=False) for name, tensor in tensors.items()}
 
 
-def key_of(state: Mapping[str, Tensor], data: Mapping[str, Tensor]) -> tuple[Any, ...]:
-    """What a plan depends on."""
-    return tuple((name, tensor.shape, tensor.dtype) for name, tensor in (*state.items(), *data.items()))
+def key_of(data: Mapping[str, Tensor]) -> tuple[torch.Size, ...]:
+    """What a plan depends on; the document says everything else about its inputs."""
+    return tuple(tensor.shape for tensor in data.values())
