@@ -234,6 +234,13 @@ class WithdrawalMade(Wire):
     signature: SignatureField
 
 
+class OperatorTold(Wire):
+    """Whose record the worker has from now on."""
+
+    worker: AddressField
+    operator: AddressField
+
+
 class SignIn(Wire):
     """An EIP-4361 message and its signature; the payout address stands in the message's statement."""
 

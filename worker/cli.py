@@ -1,5 +1,6 @@
 """The worker's commands. Every option may also be set in the environment as GRADMARKET_WORKER_…."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -27,6 +28,9 @@ MarketOption = Annotated[
 DiscoverOption = Annotated[bool, typer.Option("--discover", help="Find markets on the chain (needs --rpc).")]
 SinceOption = Annotated[int | None, typer.Option("--since", help="Look for markets from this block on.")]
 PayoutOption = Annotated[str | None, typer.Option("--payout", help="Where earnings go, if not to the worker itself.")]
+ConsentOption = Annotated[
+    list[Path] | None, typer.Option("--consent", help="File of the payout key's consent; may be repeated.")
+]
 DeviceOption = Annotated[str | None, typer.Option("--device", help="What computes: cpu, or cuda.")]
 MemoryOption = Annotated[int | None, typer.Option("--max-memory", help="Bytes that a step may take.")]
 DiskOption = Annotated[int | None, typer.Option("--max-disk", help="Bytes that downloads may take.")]
@@ -43,6 +47,7 @@ def run_command(
     since: SinceOption = None,
     rpc: RpcOption = None,
     payout: PayoutOption = None,
+    consent: ConsentOption = None,
     data: DataOption = None,
     device: DeviceOption = None,
     max_memory: MemoryOption = None,
@@ -62,7 +67,8 @@ def run_command(
     named = list(market or ())
     places = {"market": named[0] if named else None, "markets": named[1:] or None}
     given: dict[str, Any] = {**places, "discover": discover or None, "since": since}
-    given |= {"rpc": rpc, "payout": payout, "data": data, "device": device, "min_price": min_price}
+    given |= {"rpc": rpc, "payout": payout, "consents": consent or None, "data": data}
+    given |= {"device": device, "min_price": min_price}
     given |= {"min_per_tflop": min_per_tflop, "min_per_hour": min_per_hour}
     keys = {"passphrase_file": passphrase_file, "plain_key": plain_key or None}
     settings = settings_of(**given, **keys, max_memory=max_memory, max_disk=max_disk, jobs=job or None)

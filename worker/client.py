@@ -147,7 +147,7 @@ class Market:
             asked = request.model_copy(update={"wait_s": min(request.wait_s, longest)})
             options = {"json": asked.model_dump(mode="json"), "timeout": _timeout(asked.wait_s), "waits": asked.wait_s}
             try:
-                return self._signed_in(PollAnswer, "POST", "/v1/work/poll", **options)
+                return self.signed_in(PollAnswer, "POST", "/v1/work/poll", **options)
             except CutOff:
                 self._short_until = began + SHORT_FOR_S
                 self._longest_wait = max(SHORTEST_WAIT_S, (time.monotonic() - began) / 2)
@@ -156,14 +156,14 @@ class Market:
         """Raises Problem: 409 for other bytes than committed, 410 too late, 413 too large."""
         path = f"/v1/work/payloads/{quote(replica, safe='')}"
         headers = {"content-type": "application/octet-stream"}
-        return self._signed_in(UploadAnswer, "PUT", path, params={"fence": fence}, headers=headers, body=payload)
+        return self.signed_in(UploadAnswer, "PUT", path, params={"fence": fence}, headers=headers, body=payload)
 
     def said_put(self, replica: ReplicaId, fence: int) -> UploadAnswer:
         """The payload lies where the market wanted it. Raises Problem where it does not find it there."""
         path = f"/v1/work/payloads/{quote(replica, safe='')}"
-        return self._signed_in(UploadAnswer, "PUT", path, params={"fence": fence, "put": True})
+        return self.signed_in(UploadAnswer, "PUT", path, params={"fence": fence, "put": True})
 
-    def _signed_in(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
+    def signed_in(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
         """The request under a session; a session that is over is renewed once."""
         headers = options.pop("headers", {})
         try:

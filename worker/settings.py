@@ -32,6 +32,8 @@ class Settings(BaseSettings):
     """This worker's own JSON-RPC to the chain; the market's own is believed for a local chain only."""
     payout: Annotated[Address, AfterValidator(checksum)] | None = None
     """Where earnings go; the worker's own address where none is given."""
+    consents: tuple[Path, ...] = Field(default=(), max_length=16)
+    """Files in which the payout's key says that it is this worker's operator (`gradmarket wallet consent give`)."""
     data: Path = Path.home() / ".gradmarket" / "worker"
     """Folder of the key, the vouchers, the cache and the replicas in flight."""
     passphrase: SecretStr | None = None

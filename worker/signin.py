@@ -10,7 +10,7 @@ from eth_account.messages import encode_defunct
 from siwe import ISO8601Datetime, SiweMessage
 
 from gradmarket.market.terms import Address
-from gradmarket.market.wire import STATEMENT, SignIn, SignInNonce
+from gradmarket.market.wire import STATEMENT, ConsentMade, SignIn, SignInNonce
 from gradmarket.worker.problems import Untrusted
 from gradmarket.worker.wallet import Wallet
 
@@ -22,6 +22,8 @@ class Credentials:
     wallet: Wallet
     payout: Address
     chain_id: int
+    consent: ConsentMade | None = None
+    """Of the payout key, where it says that it is the worker's operator."""
 
 
 def sign_in(credentials: Credentials, nonce: SignInNonce, origin: str) -> SignIn:
@@ -33,7 +35,7 @@ def sign_in(credentials: Credentials, nonce: SignInNonce, origin: str) -> SignIn
         raise Untrusted(f"{origin} asks to sign in on chain {nonce.chain_id}, the job is on {credentials.chain_id}")
     text = message(credentials, nonce)
     signed = Account.sign_message(encode_defunct(text=text), credentials.wallet.key)
-    return SignIn(message=text, signature=bytes(signed.signature))
+    return SignIn(message=text, signature=bytes(signed.signature), consent=credentials.consent)
 
 
 def message(credentials: Credentials, nonce: SignInNonce) -> str:

@@ -11,7 +11,7 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire import ChainFacts
 from gradmarket.runner import Runner
-from gradmarket.worker import chains
+from gradmarket.worker import chains, consents
 from gradmarket.worker.bench import Bench, Compute
 from gradmarket.worker.cache import Cache
 from gradmarket.worker.chain import Sight, choose_rpc, join
@@ -60,7 +60,8 @@ class Crew:
 def opened(crew: Crew, market: Market, facts: ChainFacts, named: bool = True) -> "Stall":
     """Signs nothing yet. Raises Untrusted where the market's chain is not what it says."""
     settings, key = crew.settings, crew.wallet
-    market.identify(Credentials(key, crew.payout, facts.chain_id))
+    consent = consents.fitting(settings.consents, facts, key.address, crew.payout)
+    market.identify(Credentials(key, crew.payout, facts.chain_id, consent))
     sight = _sight(settings, facts, key.address, crew.journal)
     cache = Cache(settings.data / "cache", settings.max_disk)
     fetcher = Fetcher(

@@ -10,7 +10,7 @@ import typer
 from gradmarket.contracts import keystore
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Amount, JobId
-from gradmarket.worker import case_cli, chains, wallet, watch
+from gradmarket.worker import case_cli, chains, consent_cli, wallet, watch
 from gradmarket.worker.chain import ledger_of
 from gradmarket.worker.options import (
     DataOption,
@@ -32,6 +32,7 @@ from gradmarket.worker.wallet import Wallet
 
 app = typer.Typer(no_args_is_help=True, help="The worker's key, and what it has earned.")
 app.add_typer(case_cli.app, name="case")
+app.add_typer(consent_cli.app, name="consent")
 
 
 @app.command()

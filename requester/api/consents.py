@@ -5,14 +5,14 @@ A consent itself comes with its worker's sign-in alone: nobody is anybody's oper
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path
 from sqlalchemy.orm import Session
 
 from gradmarket.market import signing
 from gradmarket.market.errors import NotFound
 from gradmarket.market.messages import Withdrawal
 from gradmarket.market.terms import Address
-from gradmarket.market.wire import WithdrawalMade
+from gradmarket.market.wire import OperatorTold, WithdrawalMade
 from gradmarket.requester.api.auth import ANYONE, Anyone
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
@@ -26,13 +26,11 @@ WorkerPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
 
 @router.post(
     "/workers/{address}/withdrawal",
-    status_code=204,
-    response_class=Response,
     responses={**ANYONE, **answers(404)},
     summary="A payout key takes its consents for a worker back",
 )
 @patiently
-def withdraw(context: Here, _identity: Anyone, address: WorkerPath, said: WithdrawalMade) -> None:
+def withdraw(context: Here, _identity: Anyone, address: WorkerPath, said: WithdrawalMade) -> OperatorTold:
     """No signature is looked at for a worker and a payout address that never worked together here."""
     worker, payout = signing.checksum(address), said.payout
     with context.reading() as session:
@@ -40,7 +38,8 @@ def withdraw(context: Here, _identity: Anyone, address: WorkerPath, said: Withdr
     signing.check(context.domain, Withdrawal(worker, payout, said.nonce), said.signature, payout)
     with context.begin() as session:
         _usable(session, worker, payout, said.nonce)
-        operators.withdraw(session, worker, payout, said.nonce, context.clock())
+        after = operators.withdraw(session, worker, payout, said.nonce, context.clock())
+        return OperatorTold(worker=worker, operator=Address(after.operator))
 
 
 def _usable(session: Session, worker: Address, payout: Address, nonce: int) -> None:

@@ -26,13 +26,14 @@ def usable(session: Session, worker: Address, payout: Address, nonce: int) -> bo
     return row is not None and nonce > row.withdrawn
 
 
-def withdraw(session: Session, address: Address, payout: Address, nonce: int, now: float) -> None:
+def withdraw(session: Session, address: Address, payout: Address, nonce: int, now: float) -> Worker:
     """The payout key took its consents back: a worker that works under it is its own operator from now on."""
     worker = locked(session, Worker, address)
     row = session.get_one(Consent, (worker.address, payout))
     row.withdrawn = max(row.withdrawn, nonce)
     if worker.operator == payout:
         set_operator(session, worker, False, now)
+    return worker
 
 
 def set_operator(session: Session, worker: Worker, consented: bool, now: float) -> None:
