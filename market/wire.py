@@ -13,6 +13,7 @@ from gradmarket.market.fields import AddressField, HashField, SignatureField, he
 from gradmarket.market.job import DigestField
 from gradmarket.market.messages import Commitment, Offer, Sketch, Verdict, Voucher, Wave
 from gradmarket.market.rules import sketches
+from gradmarket.market.rules.faults import Fault
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
 
 MAX_WAIT_S: Final = 3600.0
@@ -155,6 +156,8 @@ class GivenUp(Wire):
     fence: int
     failed: bool = False
     reason: str = Field(default="", max_length=500, pattern=NO_NUL)
+    fault: Fault | None = None
+    """What failed, where it did."""
 
 
 class PollRequest(Wire):

@@ -1,8 +1,11 @@
 """A job's manifest, as its requester uploaded it, and what is checked of it before anybody works."""
 
+from collections.abc import Mapping
+
 from gradmarket.market.data.manifest import Manifest, Partition, parsed, training
 from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
 from gradmarket.market.job import JobSpec, LinkedData
+from gradmarket.market.model.figures import Range
 from gradmarket.market.model.tensors import Expected
 from gradmarket.market.rules.loss_change import OTHERS
 from gradmarket.requester.blobs import Blobs
@@ -54,6 +57,35 @@ def check_inputs(manifest: Manifest, inputs: Expected) -> None:
         told = (f"{name}: the model reads {_said(inputs, name)}, it has {_said(declared, name)}" for name in names)
         reads = "; ".join(told)
         raise JobRefused("data.manifest.inputs", reads[:500])
+
+
+def check_rows(
+    blobs: Blobs, modelling: Modelling, spec: JobSpec, manifest: Manifest, ranges: Mapping[str, Range]
+) -> None:
+    """Every partition that lies here has the declared arrays, and no label or index that the model does not take.
+
+    Read one after another by the confined reader, as far as its memory goes; what lies elsewhere, or does not fit, is
+    looked at by the workers that read it (market.rules.faults). The ready dataset is ours. Raises JobRefused.
+    """
+    if not isinstance(spec.data, LinkedData):
+        return
+    for partition in manifest.partitions:
+        if partition.link.startswith(OURS) and modelling.reads(manifest, partition):
+            _check_rows(blobs, modelling, manifest, partition, ranges)
+
+
+def _check_rows(
+    blobs: Blobs, modelling: Modelling, manifest: Manifest, partition: Partition, ranges: Mapping[str, Range]
+) -> None:
+    field = f"data.manifest.partitions.{partition.name}"
+    declared = {name: Range(0, each.classes, None) for name, each in manifest.inputs.items() if each.classes}
+    allowed = {**declared, **ranges}
+    try:
+        found = modelling.outside(blobs, manifest, partition, allowed)
+    except (Refused, RunnerFailed) as error:
+        raise JobRefused(field, f"it cannot be read: {error}") from error
+    if found is not None:
+        raise JobRefused(field, found.said(allowed[found.input]))
 
 
 def _said(expected: Expected, name: str) -> str:

@@ -1,17 +1,21 @@
 """What needs torch is asked of the runner, the child process that workers compute in; none is imported here."""
 
+import math
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from gradmarket.market.data.manifest import Manifest, Partition
+from gradmarket.market.data.values import Outside
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.payload import Layout
 from gradmarket.market.job import DocumentModel, JobSpec, Publication, ReadyModel
 from gradmarket.market.model import tensors
 from gradmarket.market.model.cost import cost
+from gradmarket.market.model.figures import Range
 from gradmarket.market.model.tensors import Expected
 from gradmarket.market.terms import Digest
 from gradmarket.requester.blobs import Blobs
@@ -19,6 +23,8 @@ from gradmarket.runner import Runner, RunnerSettings
 
 PUBLISHING: Final = "publishing"
 """Whose child documents are bounded in, on shapes alone."""
+IN_ORDER: Final = 100_000
+"""Partitions that were looked through and are remembered."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,8 @@ class Model:
     counters: tuple[str, ...]
     inputs: Expected
     """What the document reads of one row, the row's own dimension included."""
+    ranges: dict[str, Range]
+    """What whole numbers it reads, by input."""
     flops: int
     peak_bytes: int
 
@@ -45,6 +53,7 @@ class Modelling:
     def __init__(self, settings: RunnerSettings | None = None) -> None:
         self._runner = Runner(settings or RunnerSettings())
         self._lock = threading.RLock()
+        self._in_order: dict[str, None] = {}
         self._held_out: tuple[tuple[Digest, str, Expected], dict[str, np.ndarray]] | None = None
 
     def close(self) -> None:
@@ -78,6 +87,7 @@ class Modelling:
             self._runner.turn(PUBLISHING)
             info = self._runner.load(blobs.read(document))
             found = cost(info.document, self._runner.bound(spec.step.pass_rows), spec.step)
+            ranges = self._runner.ranges(spec.step.pass_rows)
         tensors.unpack(blobs.read(parameters), info.document.state)
         if info.document.precision != spec.precision:
             raise JobRefused("precision", f"{spec.precision}, and the document computes in {info.document.precision}")
@@ -88,6 +98,7 @@ class Modelling:
             layout=info.layout,
             counters=info.document.counters,
             inputs=info.document.batch(1),
+            ranges=ranges,
             flops=found.operations,
             peak_bytes=found.memory,
         )
@@ -100,6 +111,31 @@ class Modelling:
                 arrays = self._runner.read(partition.format, blobs.read(partition.digest), named[-1])
                 self._held_out = (named, arrays)
             return self._held_out[1]
+
+    def reads(self, manifest: Manifest, partition: Partition) -> bool:
+        """Whether the reader has memory for the partition's file and arrays."""
+        arrays = sum(
+            math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in manifest.batch(partition.rows).values()
+        )
+        return 2 * (partition.bytes + arrays) <= self._runner.settings.memory_bytes
+
+    def outside(
+        self, blobs: Blobs, manifest: Manifest, partition: Partition, ranges: Mapping[str, Range]
+    ) -> Outside | None:
+        """The first value of a partition that lies here that is in no range; what was in order is not read again.
+
+        Raises Refused where its arrays are not what the manifest declares.
+        """
+        expected = manifest.batch(partition.rows)
+        key = repr((partition.digest, partition.format, sorted(expected.items()), sorted(ranges.items())))
+        if key in self._in_order:
+            return None
+        found = self._runner.check(partition.format, blobs.read(partition.digest), expected, ranges)
+        if found is None:
+            self._in_order[key] = None
+            while len(self._in_order) > IN_ORDER:
+                self._in_order.pop(next(iter(self._in_order)))
+        return found
 
     def evaluate(
         self, blobs: Blobs, publication: Publication, parameters: bytes, manifest: Manifest, partition: Partition

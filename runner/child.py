@@ -18,6 +18,7 @@ from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.model import compute as steps
 from gradmarket.market.model.document.bound import Limits, bound
 from gradmarket.market.model.document.interpret import Program
+from gradmarket.market.model.document.ranges import ranges
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.tensors import pack
 from gradmarket.market.step import Step
@@ -39,6 +40,7 @@ class Child:
         self.answers: dict[str, Callable[[Request], Any]] = {
             "load": self._load,
             "bound": self._bound,
+            "ranges": self._ranges,
             "compute": self._compute,
             "evaluate": self._evaluate,
             "publish": self._publish,
@@ -54,6 +56,10 @@ class Child:
     def _bound(self, request: Request) -> dict[str, int]:
         limits = Limits(self._configuration.operations, self._configuration.memory_bytes)
         return asdict(bound(self._programs[request["digest"]], request["rows"], limits))
+
+    def _ranges(self, request: Request) -> dict[str, Any]:
+        found = ranges(self._programs[request["digest"]], request["rows"])
+        return {name: asdict(allowed) for name, allowed in found.items()}
 
     def _compute(self, request: Request) -> None:
         program = self._programs[request["digest"]]

@@ -11,11 +11,12 @@ from blake3 import blake3
 from pydantic import Field, TypeAdapter, ValidationError
 
 from gradmarket.market.data.manifest import Labelled
+from gradmarket.market.data.values import Outside
 from gradmarket.market.errors import Refused, RunnerCrashed, RunnerTimeout
 from gradmarket.market.gradient.payload import Layout
 from gradmarket.market.job import Precision
 from gradmarket.market.model.document.schema import Document, load
-from gradmarket.market.model.figures import Bound, Metrics, Published
+from gradmarket.market.model.figures import Bound, Metrics, Published, Range
 from gradmarket.market.model.layout import check_batch, check_state, layout
 from gradmarket.market.model.tensors import Expected, unpack
 from gradmarket.market.step import Step
@@ -34,6 +35,7 @@ DOCUMENTS_KEPT: Final = 4
 _NOTHING: Final = TypeAdapter(type(None))
 _BOUND: Final = TypeAdapter(Bound)
 _METRICS: Final = TypeAdapter(Metrics)
+_RANGES: Final = TypeAdapter(dict[str, Range])
 _LENGTHS: Final = TypeAdapter(Lengths)
 
 
@@ -151,6 +153,12 @@ class Runner:
             document = self._needed(self._current)
             return self._ask({"do": "bound", "digest": document.digest, "rows": rows}, _BOUND)
 
+    def ranges(self, rows: int) -> dict[str, Range]:
+        """What values each data input of the current document may have, where it says so. Raises DocumentRefused."""
+        with self._lock:
+            document = self._needed(self._current)
+            return self._ask({"do": "ranges", "digest": document.digest, "rows": rows}, _RANGES)
+
     def compute(self, state: Arrays, batch: Arrays, seed: bytes, step: Step) -> dict[str, np.ndarray]:
         """One step of the current document: float32 arrays in its layout's order; see market.model.compute."""
         with self._lock:
@@ -173,6 +181,10 @@ class Runner:
     def read(self, kind: str, data: bytes, expected: Expected) -> dict[str, np.ndarray]:
         """The arrays of a partition; see Reader. A child of its own reads while the other computes."""
         return self._reader.read(kind, data, expected)
+
+    def check(self, kind: str, data: bytes, expected: Expected, ranges: Mapping[str, Range]) -> Outside | None:
+        """The first value of a partition that is in no range; see Reader."""
+        return self._reader.check(kind, data, expected, ranges)
 
     def _write(self, document: Document, state: Arrays, batch: Arrays) -> _Sent:
         """Puts a step's inputs into the arena. Raises Refused where they are not what the document reads."""

@@ -2,19 +2,25 @@
 
 import sys
 import threading
+from collections.abc import Mapping
+from dataclasses import asdict
 from types import TracebackType
 from typing import Final, Self
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from gradmarket.market.data.formats import format_of
+from gradmarket.market.data.values import Outside
 from gradmarket.market.errors import RunnerCrashed, RunnerTimeout, TensorsRefused
+from gradmarket.market.model.figures import Range
 from gradmarket.market.model.tensors import Expected, check_truths
 from gradmarket.runner.arena import Arena, Placements, encoded, end_of, planned
 from gradmarket.runner.process import Child
 from gradmarket.runner.settings import RunnerSettings
 
 COMMAND: Final = (sys.executable, "-I", "-m", "gradmarket.runner.reading")
+_OUTSIDE: Final[TypeAdapter[Outside | None]] = TypeAdapter(Outside | None)
 
 
 class Reader:
@@ -45,6 +51,27 @@ class Reader:
             raise TensorsRefused(f"file and arrays take {needed} bytes of {self.settings.memory_bytes}")
         with self._lock:
             return self._read(kind, data, places, needed)
+
+    def check(self, kind: str, data: bytes, expected: Expected, ranges: Mapping[str, Range]) -> Outside | None:
+        """The first value of the file that is in no range. Its arrays must be the expected ones, and stay in the child.
+
+        Raises as `read` does.
+        """
+        format_of(kind)
+        told = {"format": kind, "length": len(data), "expected": {name: list(each) for name, each in expected.items()}}
+        with self._lock:
+            child = self._running()
+            child.arena.reserve(len(data))
+            child.arena.write_bytes([data])
+            try:
+                allowed = {name: asdict(each) for name, each in ranges.items()}
+                return _OUTSIDE.validate_python(child.ask({"do": "check", "ranges": allowed, **told}))
+            except ValidationError:
+                self._drop()
+                raise RunnerCrashed("its answer makes no sense") from None
+            except (RunnerCrashed, RunnerTimeout):
+                self._drop()
+                raise
 
     def close(self) -> None:
         """Ends the child."""

@@ -3,7 +3,13 @@
 Run by process.py as `python -I -m gradmarket.runner.reading <configuration as JSON>`.
 """
 
+from dataclasses import asdict
+from typing import Any
+
 from gradmarket.market.data.formats import format_of, names
+from gradmarket.market.data.values import outside
+from gradmarket.market.model.figures import Range
+from gradmarket.market.model.tensors import check_truths
 from gradmarket.runner import serving
 from gradmarket.runner.arena import Arena, decoded
 from gradmarket.runner.serving import Request
@@ -22,12 +28,22 @@ class Reading:
         (data,) = self._arena.read_bytes([request["length"]])
         self._arena.write(places, self._formats[request["format"]].read(data, expected))
 
+    def check(self, request: Request) -> dict[str, Any] | None:
+        """The first value that is in no range, by its input and row."""
+        expected = {name: (tuple(shape), dtype) for name, (shape, dtype) in request["expected"].items()}
+        (data,) = self._arena.read_bytes([request["length"]])
+        arrays = self._formats[request["format"]].read(data, expected)
+        for name, array in arrays.items():
+            check_truths(name, array)
+        found = outside(arrays, {name: Range(**allowed) for name, allowed in request["ranges"].items()})
+        return None if found is None else asdict(found)
+
 
 def main() -> None:
     """Answers requests until the parent closes the pipe."""
     told = serving.configuration()
     reading = Reading(Arena(told.arena))
-    serving.serve(told, lambda: "reading", {"read": reading.read})
+    serving.serve(told, lambda: "reading", {"read": reading.read, "check": reading.check})
 
 
 if __name__ == "__main__":

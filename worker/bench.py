@@ -3,11 +3,13 @@
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from gradmarket.market.data.manifest import Manifest, Partition, parsed, partition_of, training
-from gradmarket.market.errors import JobRefused, Refused
+from gradmarket.market.data.values import Outside, outside
+from gradmarket.market.errors import JobRefused, MarketError, Refused
 from gradmarket.market.gradient.arrays import Tensors
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import encode, read_tensors
@@ -25,6 +27,7 @@ from gradmarket.runner import DocumentInfo, Runner
 from gradmarket.worker.ahead import Ahead
 from gradmarket.worker.fetch import Fetcher
 from gradmarket.worker.policy import Limits, Reason, too_heavy, unlike
+from gradmarket.worker.problems import PartitionUnfit
 from gradmarket.worker.worth import Effort
 
 Arrays = Mapping[str, np.ndarray]
@@ -55,7 +58,8 @@ class Bench:
     def work(self, publication: Publication, offer: Offer) -> tuple[bytes, float]:
         """The payload, and how many seconds the step took.
 
-        Raises Refused (what was published is unfit, or too heavy for this machine), DownloadFailed or RunnerFailed.
+        Raises Refused (what was published is unfit, or too heavy for this machine), PartitionUnfit, DownloadFailed or
+        RunnerFailed.
         """
         spec, info = publication.spec, self._load(publication)
         batch = self._batch(publication, offer.round, offer.task)
@@ -65,6 +69,14 @@ class Bench:
         tensors = self._compute(state, batch, offer.seed, spec.step)
         seconds = time.perf_counter() - started
         return encode(info.layout, tensors, codec(spec.uplink.codec), offer.seed), seconds
+
+    def bad_row(self, publication: Publication, offer: Offer) -> tuple[str, Outside | None]:
+        """The task's partition, and the first of its values that the model does not take. Raises as `work` does."""
+        self._load(publication)
+        partition, arrays = self._partition(publication, offer.round, offer.task)
+        rows = task_rows(publication.spec, partition, offer.round, offer.task)
+        found = outside(_chosen(arrays, rows), self._runner.ranges(publication.spec.step.pass_rows))
+        return partition.name, None if found is None else replace(found, row=rows[found.row])
 
     def sketch(self, publication: Publication, offer: Offer, payload: bytes, seed: Hash) -> Sketch:
         """Of what a payload for this offer decodes to, under a wave's seed or an audit's. Raises as `work` does."""
@@ -186,9 +198,12 @@ class Bench:
         self._partitions.expect(partition.digest, lambda: self._read(manifest, partition))
 
     def _read(self, manifest: Manifest, partition: Partition) -> Arrays:
-        """Downloads a partition and reads it in the runner's child."""
-        data = self._fetcher.get(partition.link, partition.digest, partition.bytes)
-        return self._runner.read(partition.format, data, manifest.batch(partition.rows))
+        """Downloads a partition and reads it in the runner's child. Raises PartitionUnfit."""
+        try:
+            data = self._fetcher.get(partition.link, partition.digest, partition.bytes)
+            return self._runner.read(partition.format, data, manifest.batch(partition.rows))
+        except MarketError as error:
+            raise PartitionUnfit(partition.name, error) from error
 
 
 def _chosen(arrays: Arrays, rows: list[int]) -> dict[str, np.ndarray]:

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from typing import Final
 
 from gradmarket.market.errors import MarketError
+from gradmarket.market.rules.faults import Fault, printed
 from gradmarket.market.terms import ReplicaId
 from gradmarket.market.wire import GivenUp, Lease
 from gradmarket.worker.desk import Desk
+from gradmarket.worker.faults import fault_of
 from gradmarket.worker.held import Held, Shelf, prepare
 from gradmarket.worker.policy import Reason
 from gradmarket.worker.vouchers import Account
@@ -100,7 +102,7 @@ class Leasing:
             payload, seconds = desk.compute(held.lease)
         except UNFIT as error:
             desk.journal.say("failed", f"Could not compute {held.lease.task}: {error}", replica=held.replica)
-            self.give_up(held.lease, str(error), failed=True)
+            self.give_up(held.lease, str(error), failed=True, fault=fault_of(desk, held.lease, error))
             self._shelf.forget(held.replica)
             self._rest(FIRST_REST_S)
             return
@@ -115,8 +117,9 @@ class Leasing:
                 self.give_up(held.lease, "leaving", failed=False)
                 self._shelf.forget(held.replica)
 
-    def give_up(self, lease: Lease, reason: str, failed: bool) -> None:
-        said = GivenUp(replica=lease.replica, fence=lease.fence, failed=failed, reason=reason[:500])
+    def give_up(self, lease: Lease, reason: str, failed: bool, fault: Fault | None = None) -> None:
+        why = printed(reason, 500)
+        said = GivenUp(replica=lease.replica, fence=lease.fence, failed=failed, reason=why, fault=fault)
         self.given_up[lease.replica] = said
 
     def _rest(self, seconds: float) -> None:

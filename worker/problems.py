@@ -29,6 +29,15 @@ class DownloadFailed(MarketError):
     """The download did not succeed; it may later."""
 
 
+class PartitionUnfit(MarketError):
+    """A partition cannot be used."""
+
+    def __init__(self, partition: str, cause: MarketError) -> None:
+        super().__init__(f"{partition[:200]}: {cause}")
+        self.partition = partition
+        self.cause = cause
+
+
 def problem(response: httpx.Response, body: bytes) -> Problem:
     """Reads RFC 9457 problem details, or what else stands in the body."""
     text = body.decode("utf-8", "replace")

@@ -33,6 +33,15 @@ class Bound:
 
 
 @dataclass(frozen=True)
+class Range:
+    """Whole numbers that an operator takes: from `least` to below `end`, and `ignored` where it stands for none."""
+
+    least: int
+    end: int
+    ignored: int | None
+
+
+@dataclass(frozen=True)
 class Metrics:
     """Means over `rows` held-out rows: the loss, and each metric of the document by its name."""
 

@@ -8,14 +8,14 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market import signing
 from gradmarket.market.errors import Conflict, NotFound, Refused
-from gradmarket.market.rules import secrets, sketches
+from gradmarket.market.rules import faults, secrets, sketches
 from gradmarket.market.terms import Address, Hash, ReplicaState, TaskState
 from gradmarket.market.wire import CommitmentMade, GivenUp, Reveal, hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages.ending import strike
+from gradmarket.requester.stages.faults import claimed, reopen
 from gradmarket.requester.store import ballots, jobs
 from gradmarket.requester.store.among import among
-from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Replica, Task, Wave
 from gradmarket.requester.store.transitions import move
 
@@ -129,13 +129,10 @@ def give_up(context: Context, session: Session, worker: Address, said: GivenUp) 
     replica, task = held(session, worker, said.replica, said.fence)
     if replica.state != ReplicaState.LEASED:
         return
+    if said.failed and said.fault is not None:
+        move(replica, ReplicaState.ERROR, reason=faults.described(said.fault))
+        claimed(context, session, task, replica, said.fault)
+        return
     move(replica, ReplicaState.ERROR if said.failed else ReplicaState.ABANDONED, reason=said.reason)
     strike(context, session, task, [replica])
     reopen(session, task)
-
-
-def reopen(session: Session, task: Task) -> None:
-    """A place in the task's wave is free."""
-    if task.state == TaskState.COMMITTING:
-        move(task, TaskState.OPEN)
-    ring(session, "assign", "close")

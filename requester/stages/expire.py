@@ -8,9 +8,9 @@ from sqlalchemy.orm import Session
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.bell import worker_topic
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import judge
-from gradmarket.requester.stages.collect import reopen
+from gradmarket.requester.stages import faults, judge
 from gradmarket.requester.stages.ending import strike
+from gradmarket.requester.stages.faults import reopen
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import claimed_task
 from gradmarket.requester.store.session import ring
@@ -56,7 +56,9 @@ def _expire(context: Context, session: Session, task: Task, now: float) -> None:
         reopen(session, task)
         ring(session, worker_topic(replica.worker))
     strike(context, session, task, silent)
-    if session.scalar(_stranded(now).where(Task.id == task.id)):
+    if silent:
+        faults.settled(context, session, task)
+    if session.scalar(_stranded(now).where(Task.id == task.id)) and not faults.settled(context, session, task, True):
         judge.fail(context, session, task, "no further worker that may take it came in time", now)
     if task.state == TaskState.UPLOADING and (task.due_at or now) < now:
         _ask_next(context, session, task, now)

@@ -7,7 +7,8 @@ from sqlalchemy import and_, exists, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.messages import Outcome
-from gradmarket.market.rules import operators, voting
+from gradmarket.market.rules import faults, operators, voting
+from gradmarket.market.rules.faults import Fault
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import Hash, ReplicaId, ReplicaState, TaskState
 from gradmarket.requester.bell import worker_topic
@@ -20,6 +21,7 @@ from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import claimed_task
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Job, Replica, Task, Wave
+from gradmarket.requester.store.tasks import replicas_of
 from gradmarket.requester.store.transitions import move
 from gradmarket.requester.store.workers import party
 
@@ -172,7 +174,15 @@ def ask_next(
 
 def fail(context: Context, session: Session, task: Task, reason: str, now: float) -> None:
     """No verdict from this attempt: nobody is to blame, nobody is paid, and the task is tried again."""
+    reason = _with_claim(session, task, reason)
     verdicts.inconclusive(context, session, task, reason)
     move(task, TaskState.FAILED, reason=reason, ended_at=now)
     tell(session, task.job_id, "task_failed", now, task=task.id, reason=reason)
     plan.reissue(context, session, session.get_one(Job, task.job_id), task, now)
+
+
+def _with_claim(session: Session, task: Task, reason: str) -> str:
+    """The reason, and what kept one of its workers from computing."""
+    made = [replica.fault for replica in replicas_of(session, [task])[task.id] if replica.fault is not None]
+    claim = faults.described(Fault(**made[0])) if made else ""
+    return reason if not claim or claim in reason else f"{reason}; a worker says: {claim}"

@@ -143,6 +143,7 @@ def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication,
     dataset.check(context.blobs, context.modelling, spec, manifest)
     model = _model(context, spec, manifest)
     dataset.check_inputs(manifest, model.inputs)
+    dataset.check_rows(context.blobs, context.modelling, spec, manifest, model.ranges)
     if spec.verifier.sketched:
         sketches.check(model.layout)
     memory = begin(model.layout, tensors.unpack(context.blobs.read(model.parameters)), move_of(spec)).memory

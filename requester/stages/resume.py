@@ -28,7 +28,7 @@ def resume_job(context: Context, session: Session, job: Job) -> None:
     if audits.under_way(session, [task.id for task in diverged]):
         raise Conflict(f"{DIVERGED}, and its audit is not over: run an auditor (gradmarket auditor run)")
     now = context.clock()
-    move_now(session, job, JobState.RUNNING, reason="")
+    move_now(session, job, JobState.RUNNING, reason="", fault=None)
     for task in diverged:
         move(task, TaskState.FINAL)
         if session.get_one(Round, (job.id, task.round)).state == "open":

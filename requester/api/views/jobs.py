@@ -3,6 +3,7 @@
 from pydantic import BaseModel
 
 from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.rules.faults import Fault
 from gradmarket.market.terms import JobState, ReplicaState, RoundState
 from gradmarket.requester.api.views.forms import amount, time
 from gradmarket.requester.api.views.money import SettlementView
@@ -21,12 +22,23 @@ class Costs(BaseModel):
     refunded: str
 
 
+class FaultView(BaseModel):
+    """What `parties` separate workers could not compute, in the words of one of them."""
+
+    fault: Fault
+    round: int
+    task: int
+    parties: int
+
+
 class JobView(BaseModel):
     id: str
     name: str
     state: JobState
     reason: str
     """Why it does not get on, or why it ended."""
+    fault: FaultView | None
+    """What the job is paused by, where its document or data are at fault."""
     notice: str
     spec: JobSpec
     publication: Publication | None
@@ -66,6 +78,7 @@ def job_view(
         name=spec.name,
         state=JobState(job.state),
         reason=reason,
+        fault=FaultView.model_validate(job.fault) if job.fault else None,
         notice=NOTICE,
         spec=spec,
         publication=Publication.model_validate(job.publication) if job.publication else None,

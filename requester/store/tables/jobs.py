@@ -40,6 +40,8 @@ class Job(Base):
     created_at: Mapped[float]
     ended_at: Mapped[float | None]
     compute_seconds: Mapped[float] = mapped_column(default=0.0)
+    fault: Mapped[dict[str, Any] | None]
+    """What separate workers could not compute, while the job is paused by it: api.views.jobs.FaultView."""
     rewind_to: Mapped[int | None]
     """A merged round that an audit found wrong: it opens again once nothing later is in flight."""
 

@@ -100,6 +100,8 @@ class Replica(Base):
     """What its verdict is signed over: its own root, or one that the quorum has."""
     verdict_signature: Mapped[bytes | None]
     reason: Mapped[str] = mapped_column(default="")
+    fault: Mapped[dict[str, Any] | None]
+    """What its worker says kept it from computing: market.rules.faults."""
     heard: Mapped[bool] = mapped_column(default=False)
     """The worker said that it knows how this replica ended."""
 

@@ -1,0 +1,43 @@
+"""Rows whose labels or indices no model reads: found before anybody computes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gradmarket.market.model.figures import Range
+
+
+@dataclass(frozen=True)
+class Outside:
+    """The first value of an input that its reader does not take; `row` is counted from 0."""
+
+    input: str
+    row: int
+    value: int
+
+    def said(self, allowed: Range) -> str:
+        ignored = "" if allowed.ignored is None else f", and {allowed.ignored} for none"
+        taken = f"{allowed.least} to {allowed.end - 1}{ignored}"
+        return f"row {self.row} of {self.input} has {self.value}; the model takes {taken}"
+
+
+def outside(arrays: Mapping[str, np.ndarray], ranges: Mapping[str, Range]) -> Outside | None:
+    """The first value of integer arrays [rows, …] that is outside of its range."""
+    for name, allowed in sorted(ranges.items()):
+        array = arrays.get(name)
+        if array is not None and array.dtype.kind in "iu" and (found := _first(array, allowed)) is not None:
+            return Outside(name, *found)
+    return None
+
+
+def _first(array: np.ndarray, allowed: Range) -> tuple[int, int] | None:
+    flat = array.reshape(-1)
+    if flat.size and (flat.min() < allowed.least or flat.max() >= allowed.end):
+        bad = (flat < allowed.least) | (flat >= allowed.end)
+        if allowed.ignored is not None:
+            bad &= flat != allowed.ignored
+        if bad.any():
+            place = int(bad.argmax())
+            return place // (flat.size // len(array)), int(flat[place])
+    return None

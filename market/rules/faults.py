@@ -1,0 +1,144 @@
+"""What kept workers from computing a task, in their own words; and when that is the job's fault.
+
+A claim costs nothing to make, so one party's counts for nothing: it gives its lease back, and another is asked. A
+failure is the job's own where nobody has committed to the attempt and separate parties claim the same failure at the
+same place: as many as a quorum, and two at least. Claims of parties whose work was accepted before suffice. Those of
+newcomers count only where no such party is left to be asked, and then all who could be asked, or MANY quorums, must
+have claimed it. Whose claim another's accepted answer disproved is not counted again in the job.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from pydantic import Field
+
+from gradmarket.market.fields import Part
+from gradmarket.market.rules.assignment import Party, together
+
+LEAST: Final = 2
+MANY: Final = 8
+_PRINTED: Final = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$"
+
+
+class FaultKind(StrEnum):
+    STEP_FAILED = "step_failed"
+    """An operator does not take its arguments."""
+    DATA_REFUSED = "data_refused"
+    """A partition is not what its manifest declares."""
+    LINK_FAILED = "link_failed"
+    """A partition's link does not serve it."""
+    OUT_OF_MEMORY = "out_of_memory"
+    TIMED_OUT = "timed_out"
+    CRASHED = "crashed"
+    REFUSED = "refused"
+    """What was published is unfit in another way."""
+
+
+class Fault(Part):
+    """What kept a worker from computing; texts are empty and `row` is none where it is not known."""
+
+    kind: FaultKind
+    node: str = Field(default="", max_length=120, pattern=_PRINTED)
+    """The step of the document: its number and its operator."""
+    partition: str = Field(default="", max_length=200, pattern=_PRINTED)
+    input: str = Field(default="", max_length=100, pattern=_PRINTED)
+    row: int | None = Field(default=None, ge=0, lt=2**40)
+    """Of the partition."""
+    message: str = Field(default="", max_length=300, pattern=_PRINTED)
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """What is alike of two workers' accounts of one failure; machines differ in the rest."""
+        if self.kind == FaultKind.STEP_FAILED:
+            return (self.kind, self.node, self.partition)
+        return (self.kind, self.partition)
+
+
+def printed(text: str, most: int) -> str:
+    """The text as a fault may carry it: one line, without what moves a terminal's cursor or turns its letters."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)[:most].strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """`known`: work of the party was accepted before."""
+
+    party: Party
+    place: tuple[str, ...]
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """How many could still be asked: of those whose work was accepted before, and of newcomers."""
+
+    known: int
+    newcomers: int
+
+
+NOBODY: Final = Left(0, 0)
+
+
+def shared(claims: Sequence[Claim], quorum: int, separation: Sequence[str], left: Left) -> list[Claim]:
+    """The claims that make a failure the job's fault; none where it is not."""
+    least = max(LEAST, quorum)
+    for place in sorted({claim.place for claim in claims}):
+        alike = [claim for claim in claims if claim.place == place]
+        everybody = separate([claim.party for claim in alike], separation)
+        known = separate([claim.party for claim in alike if claim.known], separation)
+        asked = not left.known and (not left.newcomers or everybody >= MANY * least)
+        if known >= least or (everybody >= least and asked):
+            return alike
+    return []
+
+
+def separate(parties: Sequence[Party], separation: Sequence[str]) -> int:
+    """How many of them are no party with one counted before."""
+    counted: list[Party] = []
+    for party in parties:
+        if not any(together(party, other, separation) for other in counted):
+            counted.append(party)
+    return len(counted)
+
+
+_FAILED: Final = {
+    FaultKind.STEP_FAILED: "the step fails",
+    FaultKind.DATA_REFUSED: "the data is not what its manifest declares",
+    FaultKind.LINK_FAILED: "the data's link does not serve it",
+    FaultKind.OUT_OF_MEMORY: "the step needs more memory than its bound",
+    FaultKind.TIMED_OUT: "the step takes longer than workers allow",
+    FaultKind.CRASHED: "the step ends the process that computes it",
+    FaultKind.REFUSED: "what was published is unfit",
+}
+_DATA: Final = "mend the data, pack it anew and post the job again"
+_SMALLER: Final = "post the job again with a smaller step.microbatch"
+_REMEDIES: Final = {
+    FaultKind.STEP_FAILED: "mend the data or the document and post the job again",
+    FaultKind.DATA_REFUSED: _DATA,
+    FaultKind.LINK_FAILED: "make the link serve it, then resume the job",
+    FaultKind.OUT_OF_MEMORY: _SMALLER,
+    FaultKind.TIMED_OUT: _SMALLER,
+    FaultKind.CRASHED: "post the job again without that step",
+    FaultKind.REFUSED: "mend it and post the job again",
+}
+
+
+def described(fault: Fault) -> str:
+    """What failed and where, in words."""
+    row = "" if fault.row is None else f"row {fault.row}"
+    partition, named = (f"{what} {name}" if name else "" for what, name in _named(fault))
+    where = ", ".join(part for part in (fault.node, partition, named, row) if part)
+    said = f": {fault.message}" if fault.message else ""
+    return f"{_FAILED[fault.kind]}{' at ' if where else ''}{where}{said}"
+
+
+def _named(fault: Fault) -> tuple[tuple[str, str], tuple[str, str]]:
+    return ("partition", fault.partition), ("input", fault.input)
+
+
+def sentence(fault: Fault, parties: int, task: int, round_number: int) -> str:
+    """Why a job pauses, and what to do."""
+    who = f"{parties} separate workers could not compute task {task} of round {round_number}"
+    return f"{who}: {described(fault).rstrip('.')}. None of them is to blame: {_REMEDIES[fault.kind]}"

@@ -1,0 +1,86 @@
+"""What a worker says of a step that it could not compute: of which kind, and at which row."""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+
+from gradmarket.market.data.values import Outside
+from gradmarket.market.errors import DocumentRefused, MarketError, OutOfMemory, RunnerTimeout, TensorsRefused
+from gradmarket.market.rules.faults import FaultKind
+from gradmarket.market.wire import Lease
+from gradmarket.worker.desk import Desk
+from gradmarket.worker.faults import fault_of
+from gradmarket.worker.problems import DownloadRefused, PartitionUnfit
+
+
+@dataclass
+class Looking:
+    """As a desk and its bench: what is found in the task's rows."""
+
+    bad: Outside | MarketError | None = None
+
+    @property
+    def bench(self) -> "Looking":
+        return self
+
+    publication = object()
+
+    def view(self, _job: str) -> "Looking":
+        return self
+
+    def bad_row(self, _publication: object, _offer: object) -> tuple[str, Outside | None]:
+        if isinstance(self.bad, MarketError):
+            raise self.bad
+        return "train-0", self.bad
+
+
+class Leased:
+    job = "job"
+
+    @property
+    def offer(self) -> "Leased":
+        return self
+
+    def struct(self) -> object:
+        return object()
+
+
+def told(error: Exception, desk: Looking | None = None) -> dict[str, Any]:
+    fault = fault_of(cast(Desk, desk or Looking()), cast(Lease, Leased()), error)
+    return fault.model_dump(mode="json", exclude_defaults=True)
+
+
+FAILED = DocumentRefused("node 3 (cross_entropy_loss.default): Target 7 is out of bounds.")
+
+
+def test_a_step_that_fails_names_its_node_and_the_row() -> None:
+    assert told(FAILED, Looking(Outside("y", 17, 7))) == {
+        "kind": "step_failed",
+        "node": "node 3 (cross_entropy_loss.default)",
+        "partition": "train-0",
+        "input": "y",
+        "row": 17,
+        "message": "Target 7 is out of bounds.",
+    }
+
+
+def test_where_no_row_is_found_the_node_is_told() -> None:
+    assert "row" not in told(FAILED)
+    assert told(FAILED, Looking(RunnerTimeout("10 s")))["node"] == "node 3 (cross_entropy_loss.default)"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "partition"),
+    [
+        (PartitionUnfit("train-0", TensorsRefused("y is float32[4], not int64[4]")), FaultKind.DATA_REFUSED, "train-0"),
+        (PartitionUnfit("train-0", DownloadRefused("the answer is 404")), FaultKind.LINK_FAILED, "train-0"),
+        (OutOfMemory("node 3 (linear.default): no"), FaultKind.OUT_OF_MEMORY, ""),
+        (RunnerTimeout("60 s"), FaultKind.TIMED_OUT, ""),
+        (ValueError("what\x1b[2J"), FaultKind.REFUSED, ""),
+    ],
+)
+def test_each_failure_has_its_kind_and_its_partition(error: Exception, kind: FaultKind, partition: str) -> None:
+    said = told(error)
+    assert (said["kind"], said.get("partition", "")) == (kind.value, partition)
+    assert said["message"].isprintable()

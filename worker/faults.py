@@ -1,0 +1,54 @@
+"""What kept this worker from computing a lease, as it tells the market: of which kind, and where."""
+
+import re
+from typing import Final
+
+from gradmarket.market.errors import (
+    DocumentRefused,
+    MarketError,
+    OutOfMemory,
+    RunnerCrashed,
+    RunnerTimeout,
+    TensorsRefused,
+)
+from gradmarket.market.rules.faults import Fault, FaultKind, printed
+from gradmarket.market.wire import Lease
+from gradmarket.worker.desk import Desk
+from gradmarket.worker.problems import DownloadFailed, DownloadRefused, PartitionUnfit
+
+KINDS: Final[tuple[tuple[type[Exception], FaultKind], ...]] = (
+    (OutOfMemory, FaultKind.OUT_OF_MEMORY),
+    (RunnerTimeout, FaultKind.TIMED_OUT),
+    (RunnerCrashed, FaultKind.CRASHED),
+    (DownloadRefused, FaultKind.LINK_FAILED),
+    (DownloadFailed, FaultKind.LINK_FAILED),
+    (TensorsRefused, FaultKind.DATA_REFUSED),
+    (DocumentRefused, FaultKind.STEP_FAILED),
+)
+NODE: Final = re.compile(r"^(node \d+ \([^)]{1,80}\)|backward): (.*)$", re.DOTALL)
+"""How the interpreter says where a step failed."""
+
+
+def fault_of(desk: Desk, lease: Lease, error: Exception) -> Fault:
+    """Of what `desk.compute` raised for the lease. A step that failed is looked into: its data may be why."""
+    partition, cause = "", error
+    if isinstance(error, PartitionUnfit):
+        partition, cause = error.partition, error.cause
+    kind = next((kind for type_, kind in KINDS if isinstance(cause, type_)), FaultKind.REFUSED)
+    found = NODE.match(cause.detail if isinstance(cause, MarketError) else "")
+    node, text = (found[1], found[2]) if found else ("", str(cause))
+    fault = Fault(kind=kind, node=node, partition=printed(partition, 200), message=printed(text, 300))
+    return _looked_into(desk, lease, fault) if kind == FaultKind.STEP_FAILED else fault
+
+
+def _looked_into(desk: Desk, lease: Lease, fault: Fault) -> Fault:
+    """With the row that the step does not take, where there is one."""
+    publication = desk.view(lease.job).publication
+    if publication is None:
+        return fault
+    try:
+        partition, bad = desk.bench.bad_row(publication, lease.offer.struct())
+    except MarketError:
+        return fault
+    there = fault.model_copy(update={"partition": printed(partition, 200)})
+    return there if bad is None else there.model_copy(update={"input": printed(bad.input, 100), "row": bad.row})
