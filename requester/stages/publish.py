@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pydantic import ValidationError
 from sqlalchemy import select
@@ -9,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market import plugins
 from gradmarket.market.data.manifest import Manifest
-from gradmarket.market.errors import JobRefused, MarketError, Refused
+from gradmarket.market.errors import JobRefused, MarketError, NotFound, Refused
 from gradmarket.market.fields import first_fault
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.codecs import codec
@@ -24,6 +25,7 @@ from gradmarket.market.terms import Amount, Digest, JobState, Units
 from gradmarket.requester import dataset
 from gradmarket.requester.context import Context
 from gradmarket.requester.modelling import Model
+from gradmarket.requester.stages import forget
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.facts import Facts, as_json, layout_facts
@@ -104,11 +106,15 @@ def run(context: Context, job_id: str) -> float | None:
     with alone(context.sessions, f"{TOPIC} {job_id}") as mine:
         if not mine:
             return context.settings.sweep_s
-        _run(context, job_id)
+        try:
+            _run(context, job_id)
+        except NotFound:
+            return context.settings.sweep_s  # another job has dropped equal content since: it is published anew
     return None
 
 
 def _run(context: Context, job_id: str) -> None:
+    """Raises NotFound where a blob of the publication is gone again."""
     with context.reading() as session:
         spec = jobs.spec(session.get_one(Job, job_id))
     try:
@@ -121,12 +127,18 @@ def _run(context: Context, job_id: str) -> None:
         job = locked(session, Job, job_id)
         if job.state != JobState.DRAFT:
             return
+        named = publication.document, publication.evaluation, publication.parameters, publication.manifest, facts.memory
+        forget.keep_still(context, session, {digest: partial(_gone, digest) for digest in named if digest is not None})
         job.publication, job.spec_digest = publication.model_dump(mode="json"), publication.digest
         job.facts = as_json(facts)
         job.price = price_of(job, None)
         move_now(session, job, JobState.AWAITING_FUNDS, reason="waits for its deposit on-chain")
         tell(session, job_id, "published", context.clock(), spec_digest=publication.digest)
         ring(session, "settle")
+
+
+def _gone(digest: Digest) -> None:
+    raise NotFound(f"blob {digest} is gone")
 
 
 def _refuse(context: Context, job_id: str, reason: str) -> None:
