@@ -61,15 +61,19 @@ def dismiss(
 
 def strike(context: Context, session: Session, task: Task, replicas: Iterable[Replica], withheld: bool = False) -> None:
     """Counts answers that were owed to the task and not given."""
-    operators = [replica.operator for replica in replicas]
-    if operators:
-        strikes.strike(session, task.job_id, operators, context.clock(), context.settings.max_strikes, withheld)
+    keys = _keys(replicas)
+    if keys:
+        strikes.strike(session, task.job_id, keys, context.clock(), context.settings.max_strikes, withheld)
 
 
 def work_off(context: Context, session: Session, task: Task, replicas: Iterable[Replica]) -> None:
     """Makes up for one strike each: who lapses now and then is not suspended."""
-    operators = [replica.operator for replica in replicas]
-    strikes.work_off(session, task.job_id, operators, context.clock(), context.settings.max_strikes)
+    strikes.work_off(session, task.job_id, _keys(replicas), context.clock(), context.settings.max_strikes)
+
+
+def _keys(replicas: Iterable[Replica]) -> list[str]:
+    """Wallets and operators: one strike for each replica of theirs. Who joins another operator keeps its wallet's."""
+    return [key for replica in replicas for key in {replica.worker, replica.operator}]
 
 
 def _workers(session: Session, job_id: str) -> list[str]:

@@ -33,31 +33,22 @@ def work_off(session: Session, job_id: str, operators: Iterable[str], now: float
 
 
 def suspended(job_id: str, now: float) -> ColumnElement[bool]:
-    """Of a worker's row: whether its operator gets no work of the job now."""
-    own = (Strike.operator == Worker.operator, Strike.job_id == job_id, Strike.until > now)
+    """Of a worker's row: whether its wallet or its operator gets no work of the job now."""
+    theirs = or_(Strike.operator == Worker.operator, Strike.operator == Worker.address)
+    own = (theirs, Strike.job_id == job_id, Strike.until > now)
     several = (
-        select(func.count())
-        .where(Strike.operator == Worker.operator, Strike.withheld_until > now)
+        select(func.count(Strike.job_id.distinct()))
+        .where(theirs, Strike.withheld_until > now)
         .correlate(Worker)
         .scalar_subquery()
     )
     return or_(exists().where(*own), several >= strikes.EVERYWHERE)
 
 
-def suspended_among(session: Session, job_id: str, workers: Collection[Worker], now: float) -> dict[str, float]:
-    """The operators among the workers' that get no work of the job now, and until when."""
-    operators = {worker.operator for worker in workers}
-    until: dict[str, float] = {}
-    elsewhere: dict[str, list[float]] = {}
-    for row in session.scalars(_ANYWHERE, {"operators": list(operators), "now": now}) if operators else ():
-        if row.job_id == job_id and row.until > now:
-            until[row.operator] = row.until
-        if row.withheld_until > now:
-            elsewhere.setdefault(row.operator, []).append(row.withheld_until)
-    for operator, ends in elsewhere.items():
-        if len(ends) >= strikes.EVERYWHERE:
-            until[operator] = max(until.get(operator, 0.0), sorted(ends)[-strikes.EVERYWHERE])
-    return until
+def suspended_among(session: Session, job_id: str, workers: Collection[Worker], now: float) -> set[str]:
+    """The addresses of those workers that get no work of the job now."""
+    named = select(Worker.address).where(among(Worker.address, "workers"), suspended(job_id, now))
+    return set(session.scalars(named, {"workers": [worker.address for worker in workers]})) if workers else set()
 
 
 def of(session: Session, operator: str) -> Sequence[Strike]:
@@ -80,9 +71,6 @@ _OF_JOB: Final = (
     .order_by(Strike.operator)
     .with_for_update(key_share=True)
     .execution_options(populate_existing=True)
-)
-_ANYWHERE: Final = select(Strike).where(
-    among(Strike.operator, "operators"), or_(Strike.until > bindparam("now"), Strike.withheld_until > bindparam("now"))
 )
 
 

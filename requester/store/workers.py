@@ -122,7 +122,7 @@ def candidates(
             Units(max(worker.least_price, worker.least_prices.get(job.id, 0))),
             frozenset(worker.jobs),
             operators.barred(party(worker), barred),
-            worker.operator in suspended,
+            worker.address in suspended,
         )
         for worker in workers
     ]

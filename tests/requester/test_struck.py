@@ -6,7 +6,7 @@ from sqlalchemy import select
 
 from gradmarket.market.rules.strikes import HALF_LIFE_S
 from gradmarket.market.terms import JobState, ReplicaState
-from gradmarket.requester.store import strikes
+from gradmarket.requester.store import identities, strikes
 from gradmarket.requester.store.tables import Job, Replica, Worker
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
@@ -47,14 +47,35 @@ def test_a_suspended_worker_comes_back_by_itself(new_floor) -> None:  # type: ig
 def test_fresh_wallets_of_one_operator_have_its_strikes(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor(settings={"max_strikes": 2}, tasks_per_round=4, **ALONE)
     first = floor.worker()
-    second = floor.worker(payout=first.address)
+    second = floor.worker(payout=first.address, consent=1)
     floor.gather()
     for worker in (first, second):
         worker.say(given_up=[worker.give_up(worker.newest())])
-    fresh, stranger = floor.worker(payout=first.address), floor.worker()
+    fresh, stranger = floor.worker(payout=first.address, consent=2), floor.worker()
     floor.gather(fresh, stranger)
     assert floor.replicas(fresh) == []
     assert len(floor.replicas(stranger)) == 1
+
+
+def test_who_names_anothers_payout_address_strikes_itself_alone(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(settings={"max_strikes": 1}, **ALONE)
+    victim = floor.worker()
+    liar = floor.worker(payout=victim.address)
+    declined(floor, liar)
+    assert (floor.strikes(liar), floor.strikes(victim)) == (1, 0)
+
+
+def test_who_joins_an_operator_keeps_its_wallets_strikes(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(settings={"max_strikes": 1}, tasks_per_round=2, **ALONE)
+    worker, boss = floor.worker(), floor.worker()
+    floor.gather(worker)
+    worker.say(given_up=[worker.give_up(worker.newest())])
+    with floor.context.begin() as session:
+        identities.sign_in(session, worker.address, boss.address, None, floor.clock(), 1)
+    worker.ask()
+    assert len(floor.replicas(worker)) == 1
+    assert "comes back by itself" in worker.waiting
+    assert floor.strikes(boss) == 0
 
 
 def test_answers_that_come_too_late_cost_strikes(new_floor) -> None:  # type: ignore[no-untyped-def]
