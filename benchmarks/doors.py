@@ -18,7 +18,7 @@ from gradmarket.requester.store import identities, money
 from gradmarket.requester.store.session import begin, connect, sessions_of
 
 PREFIX = "doors."
-ASKED: Final = 20
+ASKED: Final = 10
 """Times that each is asked: the kernel counts CPU in hundredths of a second."""
 ACCOUNTS: Final = 400
 JOBS: Final = 6

@@ -75,6 +75,7 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     app.state.statements = statements.Statements(context)
     app.state.metrics = kept.Kept[bytes]()
     app.state.stats = kept.Kept[Stats]()
+    app.state.reasons = kept.Recent[str]()
     app.state.probe = health.Probe(context)
     problems.install(app)
     openapi.install(app)

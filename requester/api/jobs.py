@@ -1,9 +1,10 @@
 """Post a job, watch it, stop it, and read everything about it."""
 
+from collections.abc import Callable
 from secrets import token_bytes, token_hex
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -15,6 +16,7 @@ from gradmarket.market.terms import Digest, Hash, JobState
 from gradmarket.requester.api.auth import ROLE, Requester
 from gradmarket.requester.api.blobs import ELSEWHERE, PART, WHOLE, served
 from gradmarket.requester.api.idempotency import Key, once
+from gradmarket.requester.api.kept import Recent, Source
 from gradmarket.requester.api.pages import MOST, CostliestLimit, CostlyLimit, Cursor, Limit, page
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
@@ -53,10 +55,27 @@ def held(session: Session, job_id: str) -> Job:
 
 
 def view(context: Context, session: Session, job: Job) -> JobView:
-    reason = progress.why_waiting(session, job, context.clock())
+    return viewed(session, job, _why(context, session, job))
+
+
+def viewed(session: Session, job: Job, reason: str) -> JobView:
     newest = jobs.latest_closed(session, job.id)
     states = progress.counts(session, job.id)
     return job_view(job, jobs.spec(job), newest, jobs.earned(session, job.id), states, reason)
+
+
+def _why(context: Context, session: Session, job: Job) -> str:
+    """Why it does not get on: for that all workers who are there are looked at."""
+    return progress.why_waiting(session, job, context.clock())
+
+
+def for_anybody(context: Context, session: Session, request: Request, source: str | None) -> Callable[[Job], JobView]:
+    reasons: Recent[str] = request.app.state.reasons
+
+    def shown(job: Job) -> JobView:
+        return viewed(session, job, reasons.get(job.id, source, lambda: _why(context, session, job)))
+
+    return shown
 
 
 @router.post(
@@ -97,19 +116,22 @@ def submit(context: Here, identity: Requester, spec: JobSpec, key: Key = None) -
 @router.get("", summary="All jobs, oldest first")
 def listed(
     context: Here,
+    request: Request,
+    source: Source,
     limit: CostliestLimit,
     cursor: Cursor = None,
     state: Annotated[JobState | None, Query(description="Only jobs in this state")] = None,
 ) -> Page[JobView]:
     rows = select(Job) if state is None else select(Job).where(Job.state == state)
     with context.reading() as session:
-        return page(session, rows, [Job.created_at, Job.id], lambda job: view(context, session, job), cursor, limit)
+        shown = for_anybody(context, session, request, source)
+        return page(session, rows, [Job.created_at, Job.id], shown, cursor, limit)
 
 
 @router.get("/{job_id}", responses=NO_JOB, summary="One job, and why it does not get on")
-def shown(context: Here, job_id: JobPath) -> JobView:
+def shown(context: Here, request: Request, source: Source, job_id: JobPath) -> JobView:
     with context.reading() as session:
-        return view(context, session, found(session, job_id))
+        return for_anybody(context, session, request, source)(found(session, job_id))
 
 
 @router.post(

@@ -1,6 +1,7 @@
 """Answers that cost more the more there is to count: for strangers they are made in a twentieth of the time at most."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Final, Generic, TypeVar
@@ -44,6 +45,25 @@ class Kept(Generic[Value]):
             if len(self._made) >= MOST:
                 self._made.clear()
             self._made[name] = _Made(value, began, now() + SHARE * (now() - began))
+        return value
+
+
+class Recent(Generic[Value]):
+    """The same for a part of an answer, in whatever thread that is made."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[Value, float]] = {}
+
+    def get(self, name: str, source: str | None, make: Callable[[], Value]) -> Value:
+        began = time.monotonic()
+        kept = self._made.get(name)
+        if kept is not None and source is not None and began < kept[1]:
+            return kept[0]
+        value = make()
+        if len(self._made) >= MOST:
+            self._made.clear()
+        ended = time.monotonic()
+        self._made[name] = (value, ended + SHARE * (ended - began))
         return value
 
 
