@@ -5,7 +5,7 @@ A worker is its own operator. Several are one only where the key of their payout
 operator's, which are addresses alike.
 
 - What is found wrong of a worker tells on its wallet and on the operator that it answered for: both are barred, and
-  both lose what they had. A worker gets no work while either is barred.
+  both lose what they had. So do its strikes. A worker gets no work while either is barred or suspended.
 - What is found right counts for the operator alone. Were it counted for the wallet too, wallets could leave with a
   second copy of one record.
 - Who joins brings its wallet's bar, which keeps that wallet from work and nobody else of its operator.
@@ -35,7 +35,7 @@ def answerable(parties: Iterable[Party]) -> set[str]:
 
 
 def barred(party: Party, keys: Set[str]) -> bool:
-    """Whether the worker gets no work, with these keys barred."""
+    """Whether the worker gets no work, with these keys barred, or suspended."""
     return not keys.isdisjoint(answerable([party]))
 
 
