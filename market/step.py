@@ -43,6 +43,12 @@ class Passes(Part):
         return min(self.microbatch or self.rows, self.rows)
 
     @property
+    def pass_sizes(self) -> tuple[int, ...]:
+        """How many rows a microbatch has: the largest, and the last one where it is smaller."""
+        last = self.rows % self.pass_rows
+        return (self.pass_rows, last) if last else (self.pass_rows,)
+
+    @property
     def passes(self) -> int:
         """Forward and backward passes of a whole task."""
         return self.moves * -(-self.rows // self.pass_rows)

@@ -86,7 +86,7 @@ class Modelling:
         with self._lock:
             self._runner.turn(PUBLISHING)
             info = self._runner.load(blobs.read(document))
-            found = cost(info.document, self._runner.bound(spec.step.pass_rows), spec.step)
+            found = cost(info.document, self._runner.bound(*spec.step.pass_sizes), spec.step)
             ranges = self._runner.ranges(spec.step.pass_rows)
         tensors.unpack(blobs.read(parameters), info.document.state)
         if info.document.precision != spec.precision:

@@ -4,8 +4,9 @@ Run by process.py as `python -I -m gradmarket.runner.child <configuration as JSO
 """
 
 import platform
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,17 +17,23 @@ from torch.utils import deterministic
 
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.model import compute as steps
-from gradmarket.market.model.document.bound import Limits, bound
+from gradmarket.market.model.cost import Cost, cost
+from gradmarket.market.model.document.bound import admit, bound, dearest
 from gradmarket.market.model.document.interpret import Program
+from gradmarket.market.model.document.meter import Limits
 from gradmarket.market.model.document.ranges import ranges
 from gradmarket.market.model.document.schema import load
+from gradmarket.market.model.figures import Bound
+from gradmarket.market.model.layout import sizes_of
 from gradmarket.market.model.tensors import pack
 from gradmarket.market.step import Step
-from gradmarket.runner import serving
+from gradmarket.runner import allowance, serving
 from gradmarket.runner.arena import Arena, decoded
 from gradmarket.runner.publication import publish_ready
 from gradmarket.runner.serving import Configuration, Request
 
+Arrays = Mapping[str, np.ndarray]
+ADMITTED_KEPT: Final = 16
 _STEP: Final[TypeAdapter[Step]] = TypeAdapter(Step)
 
 
@@ -37,6 +44,8 @@ class Child:
         self._configuration = configuration
         self._arena = Arena(configuration.arena)
         self._programs: dict[str, Program] = {}
+        self._admitted: dict[tuple[Any, ...], Bound] = {}
+        self._idle = 0
         self.answers: dict[str, Callable[[Request], Any]] = {
             "load": self._load,
             "bound": self._bound,
@@ -46,6 +55,10 @@ class Child:
             "publish": self._publish,
         }
 
+    def settle(self) -> None:
+        """All that is there before the first request is."""
+        self._idle = allowance.idle_bytes()
+
     def _load(self, request: Request) -> None:
         for digest in request["forget"]:
             self._programs.pop(digest, None)
@@ -53,20 +66,25 @@ class Child:
         document = load(data)
         self._programs[document.digest] = Program(document)
 
-    def _bound(self, request: Request) -> dict[str, int]:
-        limits = Limits(self._configuration.operations, self._configuration.memory_bytes)
-        return asdict(bound(self._programs[request["digest"]], request["rows"], limits))
+    def _bound(self, request: Request) -> dict[str, Any]:
+        with allowance.allowed(allowance.BOUND_S):
+            found = bound(self._programs[request["digest"]], request["rows"], self._most)
+        return asdict(replace(found, idle_bytes=self._idle))
 
     def _ranges(self, request: Request) -> dict[str, Any]:
-        found = ranges(self._programs[request["digest"]], request["rows"])
+        with allowance.allowed(allowance.BOUND_S):
+            found = ranges(self._programs[request["digest"]], request["rows"])
         return {name: asdict(allowed) for name, allowed in found.items()}
 
     def _compute(self, request: Request) -> None:
         program = self._programs[request["digest"]]
         step = _STEP.validate_python(request["step"])
         state, batch = self._views(request["state"]), self._views(request["batch"])
-        result = steps.compute(program, state, batch, bytes.fromhex(request["seed"]), step, self._configuration.device)
-        self._arena.write(decoded(request["result"]), result)
+        found = self._admit(program, batch, step.pass_sizes, Limits(*request["limits"]))
+        told = self._configuration
+        with self._allowed(program, cost(program.document, found, step), step.passes):
+            result = steps.compute(program, state, batch, bytes.fromhex(request["seed"]), step, told.device)
+            self._arena.write(decoded(request["result"]), result)
 
     def _evaluate(self, request: Request) -> dict[str, Any]:
         program = self._programs[request["digest"]]
@@ -80,6 +98,26 @@ class Child:
         parts = (published.document, published.evaluation, pack(published.parameters))
         self._arena.write_bytes(parts)
         return [len(part) for part in parts]
+
+    @property
+    def _most(self) -> Limits:
+        return Limits(self._configuration.operations, self._configuration.memory_bytes)
+
+    def _admit(self, program: Program, batch: Arrays, rows: Sequence[int], limits: Limits) -> Bound:
+        """What the dearest of these microbatches costs, at the sizes that this batch has. Raises DocumentRefused."""
+        sizes = sizes_of(program.document, batch)
+        key = (program.document.digest, tuple(rows), tuple(sizes.items()), limits)
+        if key not in self._admitted:
+            with allowance.allowed(allowance.BOUND_S):
+                found = [admit(program, count, sizes, limits) for count in rows]
+            self._admitted = dict([*self._admitted.items()][1 - ADMITTED_KEPT :])
+            self._admitted[key] = dearest(found)
+        return self._admitted[key]
+
+    def _allowed(self, program: Program, found: Cost, passes: int) -> AbstractContextManager[None]:
+        told = self._configuration
+        seconds = allowance.seconds(found.operations, len(program.document.nodes), passes, told.threads)
+        return allowance.allowed(seconds, found.memory if told.device == "cpu" else None, told.threads)
 
     def _views(self, places: list[Any]) -> dict[str, np.ndarray]:
         return self._arena.views(decoded(places))
@@ -120,12 +158,14 @@ def _processor() -> str:
 def main() -> None:
     """Answers requests until the parent closes the pipe."""
     told = serving.configuration()
+    child = Child(told)
 
     def greeting() -> str:
         set_global_state(told)
+        child.settle()
         return determinism_class(told)
 
-    serving.serve(told, greeting, Child(told).answers)
+    serving.serve(told, greeting, child.answers)
 
 
 if __name__ == "__main__":

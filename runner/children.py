@@ -4,10 +4,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gradmarket.market.errors import RunnerFailed
+from gradmarket.market.model.figures import Bound
 from gradmarket.runner.arena import Arena
 from gradmarket.runner.process import Child
 from gradmarket.runner.settings import RunnerSettings
 
+BOUNDS_KEPT: Final = 64
 KEPT: Final = 2
 """Jobs whose children stay warm; a child takes 1 to 3 seconds to start, and 200 MB while it waits."""
 
@@ -29,6 +31,7 @@ class Children:
 
     def __init__(self) -> None:
         self._warm: dict[str, Warm] = {}
+        self._bounds: dict[tuple[str, str], Bound] = {}
         self._job = ""
 
     def turn(self, job: str) -> None:
@@ -47,6 +50,17 @@ class Children:
         for old in list(self._warm)[:-KEPT]:
             self._warm.pop(old).end()
         return warm
+
+    def tell(self, digest: str, bound: Bound) -> None:
+        """What a pass of this document costs in the job at most."""
+        for old in list(self._bounds)[: 1 - BOUNDS_KEPT]:
+            del self._bounds[old]
+        self._bounds[self._job, digest] = bound
+
+    def limits(self, digest: str, settings: RunnerSettings) -> tuple[int, int]:
+        """Operations and bytes that a pass of this document may take: by what was told last, where it was."""
+        told = self._bounds.get((self._job, digest))
+        return (told.operations, told.peak_bytes) if told else (settings.operations, settings.memory_bytes)
 
     def drop(self) -> None:
         """Ends the job's child."""

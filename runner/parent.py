@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.data.values import Outside
-from gradmarket.market.errors import Refused, RunnerCrashed, RunnerTimeout
+from gradmarket.market.errors import DocumentRefused, Refused, RunnerCrashed, RunnerFailed, RunnerTimeout
 from gradmarket.market.gradient.payload import Layout
 from gradmarket.market.job import Precision
 from gradmarket.market.model.document.schema import Document, load
@@ -147,11 +147,19 @@ class Runner:
             self._current = self._known(document)
             return self._documents[self._current].info
 
-    def bound(self, rows: int) -> Bound:
-        """The cost of one microbatch of this many rows of the current document. Raises DocumentRefused over limits."""
+    def bound(self, *rows: int) -> Bound:
+        """The cost of a microbatch of any of these numbers of rows of the current document, the first the largest.
+
+        From then on no step of the document is computed that costs more. Raises DocumentRefused over limits.
+        """
         with self._lock:
             document = self._needed(self._current)
-            return self._ask({"do": "bound", "digest": document.digest, "rows": rows}, _BOUND)
+            try:
+                found = self._ask({"do": "bound", "digest": document.digest, "rows": rows}, _BOUND)
+            except RunnerTimeout as error:
+                raise DocumentRefused(f"what it costs is not known in time: {error.detail}") from None
+            self._children.tell(document.digest, found)
+            return found
 
     def ranges(self, rows: int) -> dict[str, Range]:
         """What values each data input of the current document may have, where it says so. Raises DocumentRefused."""
@@ -169,7 +177,8 @@ class Runner:
             arena = self._running().arena
             arena.reserve(end_of(result, sent.end))
             request = {"do": "compute", "seed": seed.hex(), "step": step.model_dump(mode="json"), **sent.request}
-            self._ask(request | {"result": encoded(result)}, _NOTHING)
+            request |= {"result": encoded(result), "limits": self._children.limits(document.digest, self.settings)}
+            self._ask(request, _NOTHING)
             return arena.read(result)
 
     def evaluate(self, document: bytes, state: Arrays, batch: Arrays) -> Metrics:
@@ -245,6 +254,6 @@ class Runner:
         except ValidationError:
             self._children.drop()
             raise RunnerCrashed("its answer makes no sense") from None
-        except (RunnerCrashed, RunnerTimeout):
+        except RunnerFailed:  # also of one that ran out of memory: what it had mapped would stay
             self._children.drop()
             raise

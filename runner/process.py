@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from gradmarket.market import errors
 from gradmarket.market.errors import JobRefused, MarketError, RunnerCrashed, RunnerTimeout
 from gradmarket.runner import frames
+from gradmarket.runner.allowance import OVERDRAWN
 from gradmarket.runner.arena import Arena
 from gradmarket.runner.settings import RunnerSettings, environment
 
@@ -133,10 +134,12 @@ class Child:
             return _ERRORS[name](detail)
         return self._crashed(f"it answered with the error {name[:80]}")
 
-    def _crashed(self, detail: str) -> RunnerCrashed:
+    def _crashed(self, detail: str) -> RunnerCrashed | RunnerTimeout:
         ending = self._last_words()
         self.end()
         code = self._process.returncode
+        if code == OVERDRAWN:
+            return RunnerTimeout("it took more processor time than what it computes should take")
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return RunnerCrashed(f"{detail}; {how}; {ending}" if ending else f"{detail}; {how}")
 

@@ -3,6 +3,7 @@
 The modules of the children import everything that they will need before `serve`, which gives up what they may do.
 """
 
+import errno
 import gc
 import json
 import os
@@ -61,6 +62,10 @@ def _answer(act: Callable[[Request], Any], request: Request) -> dict[str, Any]:
         return _encoded(error)
     except MemoryError:
         return _encoded(OutOfMemory())
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        return _encoded(OutOfMemory("the memory that is shared could not be mapped"))
 
 
 def _encoded(error: MarketError) -> dict[str, Any]:

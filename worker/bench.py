@@ -125,6 +125,10 @@ class Bench:
             seconds.append(time.perf_counter() - started)
         return min(seconds)
 
+    def bear(self, publication: Publication) -> None:
+        """Fetches document and manifest. Raises Refused where a task is too much for this machine, as `work` does."""
+        self._load(publication)
+
     def effort(self, publication: Publication) -> Effort:
         """What one task costs here, tried out on its first rows."""
         seconds = self.trial(publication)
@@ -132,7 +136,7 @@ class Bench:
 
     def _cost(self, publication: Publication, info: DocumentInfo) -> Cost:
         step = publication.spec.step
-        return cost(info.document, self._runner.bound(step.pass_rows), step)
+        return cost(info.document, self._runner.bound(*step.pass_sizes), step)
 
     def _load(self, publication: Publication) -> DocumentInfo:
         """The document in the job's own child, once it is known that this machine bears its step.
@@ -154,7 +158,9 @@ class Bench:
         found = self._cost(publication, info)
         heavy = too_heavy(found.operations, found.memory, self._limits)
         if heavy is not None:
-            raise Refused(f"{heavy}: {found.operations:.3g} operations, {found.memory} bytes")
+            takes = f"{found.operations:.3g} operations, {found.memory / 2**20:.0f} MiB of memory"
+            here = f"{self._limits.max_flops:.3g} and {self._limits.max_memory / 2**20:.0f} MiB"
+            raise Refused(f"{heavy}: it takes {takes}; this worker allows {here}")
         differing = unlike(found.only_on_cpu, self._limits)
         if differing is not None:
             raise Refused(f"{differing}: {found.only_on_cpu}")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gradmarket.market.errors import NotFound
+from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.signing import Domain, Signer, signer_of
@@ -25,6 +25,8 @@ from gradmarket.worker.vouchers import Account, Book
 from gradmarket.worker.wallet import Wallet
 from gradmarket.worker.worth import Effort, least
 
+UNPAYABLE = Units(2**63 - 1)
+"""A price that no offer has."""
 ENDED = frozenset({JobState.FINISHED, JobState.CANCELLED, JobState.FAILED})
 
 
@@ -44,6 +46,7 @@ class Desk:
     stores: Stores = field(default_factory=lambda: Stores(frozenset()))
     _views: dict[JobId, JobView] = field(default_factory=dict)
     _efforts: dict[JobId, Effort] = field(default_factory=dict)
+    _unfit: dict[JobId, None] = field(default_factory=dict)
     _step_seconds: dict[JobId, float] = field(default_factory=dict)
 
     @property
@@ -62,13 +65,26 @@ class Desk:
 
     @property
     def least_by_job(self) -> dict[JobId, Units]:
-        """The least price in jobs whose effort is known, the newest of them, so that none is leased to be declined."""
-        known = list(self._efforts.items())[-64:] if self.limits.minimum.minds_effort else []
+        """The least price in jobs whose effort is known, the newest of them, so that none is leased to be declined.
+
+        Of a job that this machine cannot do it is more than any pays.
+        """
+        known = self._efforts.items() if self.limits.minimum.minds_effort else ()
         unit = int(self.facts.unit)
-        return {job: Units(-(-least(self.limits.minimum, effort) // unit)) for job, effort in known}
+        prices = {job: Units(-(-least(self.limits.minimum, effort) // unit)) for job, effort in known}
+        return dict([*prices.items(), *((job, UNPAYABLE) for job in self._unfit)][-64:])
+
+    def bears(self, job: JobId, publication: Publication) -> None:
+        """Raises Refused where a task of the job is too much for this machine, and asks for none of it from then on."""
+        try:
+            self.bench.bear(publication)
+        except Refused:
+            self._unfit[job] = None
+            raise
 
     def effort(self, job: JobId, publication: Publication) -> Effort:
         """What one task of the job costs here, measured once. Raises MarketError where this machine cannot do it."""
+        self.bears(job, publication)
         if job not in self._efforts:
             self._efforts[job] = self.bench.effort(publication)
         return self._efforts[job]
@@ -101,7 +117,10 @@ class Desk:
         return self.sight.unit(chain_job)
 
     def why_not(self, lease: Lease, in_flight: Sequence[Held]) -> Reason | None:
-        """The reason against a lease, by policy. Raises MarketError where something cannot be found out."""
+        """The reason against a lease, by policy.
+
+        Raises MarketError where something cannot be found out, Refused where this machine cannot do it.
+        """
         offer, publication = lease.offer.struct(), self.view(lease.job).publication
         if not 0 <= offer.job < 2**256:
             return Reason.NO_SUCH_TASK
@@ -116,7 +135,10 @@ class Desk:
             return Reason.FOREIGN_SIGNER
         known = self._step_seconds.get(lease.job, 0.0)
         reason = why_not(proposal, chain, standing, self.limits) or too_slow(known, lease.seconds)
-        return reason or self._too_cheap(lease.job, proposal, chain.unit)
+        reason = reason or self._too_cheap(lease.job, proposal, chain.unit)
+        if reason is None:
+            self.bears(lease.job, publication)
+        return reason
 
     def _too_cheap(self, job: JobId, proposal: Proposal, unit: Amount) -> Reason | None:
         """Looks at what the work costs only where a price or a minimum depends on it."""

@@ -75,7 +75,7 @@ def resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
     with Runner() as runner:
         manifest = _manifest(spec, market)
         info = _document(runner, spec, manifest, market)
-        found = cost(info.document, runner.bound(spec.step.pass_rows), spec.step)
+        found = cost(info.document, runner.bound(*spec.step.pass_sizes), spec.step)
     partitions = [partition.bytes for partition in training(manifest, spec)]
     upload = payload_bytes(info.layout, codec(spec.uplink.codec))
     tasks = spec.rounds * spec.tasks_per_round
@@ -86,7 +86,7 @@ def resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
     return Resources(
         operations=found.operations,
         memory=found.memory,
-        card="" if found.only_on_cpu else smallest_card(found.memory),
+        card="" if found.only_on_cpu else smallest_card(found.step_memory),
         only_on_cpu=found.only_on_cpu,
         download=found.state,
         partition=max(partitions, default=0),

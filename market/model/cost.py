@@ -1,4 +1,8 @@
-"""What a task costs whoever takes it, known from document and step before anything large is fetched. No torch."""
+"""What a task costs whoever takes it, known from document and step before anything large is fetched. No torch.
+
+Memory is that of the whole child process while it computes the task: what it has when idle, the arena that it shares
+with its parent (state, rows and answer), its own copy of the state, one pass, and what stays between passes.
+"""
 
 import math
 from dataclasses import dataclass
@@ -6,12 +10,15 @@ from typing import Final
 
 import numpy as np
 
-from gradmarket.market.model.document.schema import Document
+from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.model.document.schema import Document, Expected
 from gradmarket.market.model.figures import Bound
-from gradmarket.market.step import LocalStep, Step
+from gradmarket.market.step import InnerOptimizer, LocalStep, Step
 
-INNER_COPIES: Final = 5
-"""Float32 copies of the parameters beside a pass of local steps: before, moved, gradient, and two moments at most."""
+RUNTIME: Final = 48 * 2**20
+"""Bytes that the first pass of a child takes for kernels and their libraries, whatever the document."""
+FRAGMENTS: Final = 0.25
+"""Of a pass, what the allocator cannot give back at its highest."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +27,9 @@ class Cost:
 
     operations: int
     memory: int
+    """Of the whole child process at its highest."""
+    step_memory: int
+    """Of that, what lies on the device that computes: the rest is the idle process and the arena."""
     state: int
     """Parameters, buffers and constants: what is downloaded for each version of the parameters."""
     only_on_cpu: str
@@ -27,8 +37,54 @@ class Cost:
 
 
 def cost(document: Document, bound: Bound, step: Step) -> Cost:
-    """Of one task; `bound` is that of one pass over step.pass_rows rows."""
-    trainable = 4 * sum(entry.elements for entry in document.trainable)
-    beside = INNER_COPIES * trainable if isinstance(step, LocalStep) else 0
-    state = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in document.state.values())
-    return Cost(bound.operations * step.passes, bound.peak_bytes + beside, state, bound.only_on_cpu)
+    """Of one task; `bound` is that of one pass over any of step.pass_sizes rows."""
+    sizes = _Sizes.of(document, step)
+    between = _local(sizes, step) if isinstance(step, LocalStep) else 0
+    sums = sizes.answer if step.rows > step.pass_rows else 0
+    passing = int((1 + FRAGMENTS) * bound.peak_bytes) + sums + between
+    memory = bound.idle_bytes + RUNTIME + sizes.state + sizes.rows + max(passing, _after(sizes, step))
+    return Cost(bound.operations * step.passes, memory, passing, sizes.state, bound.only_on_cpu)
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Bytes."""
+
+    state: int
+    rows: int
+    trained: int
+    answer: int
+
+    @classmethod
+    def of(cls, document: Document, step: Step) -> "_Sizes":
+        state, rows = _bytes(document.state), _bytes(document.batch(step.moves * step.rows))
+        trained = 4 * sum(entry.elements for entry in document.trainable)
+        updates = 4 * sum(math.prod(document.state[name][0]) for name in document.updates)
+        return cls(state, rows, trained, 4 + trained + updates)
+
+
+def _bytes(arrays: Expected) -> int:
+    return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in arrays.values())
+
+
+def _local(sizes: _Sizes, step: LocalStep) -> int:
+    """What lies beside a pass of local steps: the parameters as they moved, and the inner optimizer's memory."""
+    return (1 + moments(step.optimizer)) * sizes.trained
+
+
+def _after(sizes: _Sizes, step: Step) -> int:
+    """The highest after a pass: the answer is copied, and again into the arena.
+
+    Between local steps the inner optimizer has the old and the new of all that it keeps.
+    """
+    if not isinstance(step, LocalStep):
+        return 2 * sizes.answer
+    clipped = 0 if step.optimizer.clip is None else 1
+    return sizes.state + (2 + clipped + 2 * (1 + moments(step.optimizer))) * sizes.trained
+
+
+def moments(chosen: InnerOptimizer) -> int:
+    """How many float32 numbers an optimizer keeps for each parameter."""
+    rule = optimizer(chosen.name)
+    kept = rule.start({"p": np.zeros(1, np.float32)}, rule.Settings(**chosen.settings))
+    return sum(array.dtype == np.float32 for array in kept.values())

@@ -27,9 +27,11 @@ class Bound:
     operations: int
     """Floating-point operations; a multiply-add is two."""
     peak_bytes: int
-    """State, data, every live intermediate value and the gradients at their highest; no operator's workspace."""
+    """State, data, every live intermediate value, the gradients and known workspaces at their highest."""
     only_on_cpu: Annotated[str, Field(max_length=200)]
     """The first kernel that CUDA lacks for the same bits twice (operators.cuda), in words; empty where it has all."""
+    idle_bytes: Annotated[int, Field(ge=0)] = 0
+    """Resident memory of the child that told it, before it computed anything; 0 where nobody computes."""
 
 
 @dataclass(frozen=True)

@@ -27,15 +27,18 @@ def check_batch(document: Document, batch: Mapping[str, np.ndarray]) -> int:
     if len(lengths) != 1 or lengths == {0}:
         raise Refused(f"a batch has inputs of one number of rows, not {sorted(lengths)}")
     rows = lengths.pop()
-    expected = document.batch(rows, _sizes(document, batch))
+    expected = document.batch(rows, sizes_of(document, batch))
     if set(batch) != set(expected):
         raise Refused(f"a batch has {', '.join(expected)}, not {', '.join(sorted(batch))[:200]}")
     _check("batch", expected, batch)
     return int(rows)
 
 
-def _sizes(document: Document, batch: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """What the named dimensions are in this batch: the first array's word, which the others are held to."""
+def sizes_of(document: Document, batch: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """What the named dimensions are in this batch: the first array's word, which the others are held to.
+
+    Raises Refused where one is out of range.
+    """
     sizes: dict[str, int] = {}
     for entry in document.of("data"):
         shape = batch[entry.name].shape[1:] if entry.name in batch else ()

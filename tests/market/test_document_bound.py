@@ -6,8 +6,9 @@ from handmade import Raw, encoded, linear, node, tensor, value, with_nodes
 from torch.utils.flop_counter import FlopCounterMode
 
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model.document.bound import BACKWARD, Limits, bound
+from gradmarket.market.model.document.bound import bound
 from gradmarket.market.model.document.interpret import Program
+from gradmarket.market.model.document.meter import BACKWARD, Limits
 from gradmarket.market.model.document.schema import load
 
 

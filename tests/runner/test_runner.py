@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from handmade import IMAGES, VECTORS, encoded, linear, node, value, with_nodes
+from handmade import IMAGES, VECTORS, Raw, encoded, linear, node, tensor, value, with_nodes
 
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
 from gradmarket.market.model.document.schema import load
@@ -154,3 +154,46 @@ def test_the_parent_does_not_import_torch() -> None:
     code = "import sys, gradmarket.runner, gradmarket.market.model.sampling; print('torch' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"
+
+
+def sized(last: int, *nodes: Raw) -> bytes:
+    """The mean of value `last`, times a parameter; value 1 is data of rows x length, value 2 its length."""
+    inputs = [tensor("param", "w", [1], grad=True), tensor("data", "x", ["rows", "length"])]
+    size = node("integer.size", [value(1), 1], 2)
+    ends = [
+        node("mul.Tensor", [value(last), value(0)], last + 1),
+        node("mean.default", [value(last + 1), None], last + 2),
+    ]
+    made = {"sizes": {"length": 1000}, "inputs": inputs, "nodes": [size, *nodes, *ends], "loss": last + 2}
+    return encoded({**linear(), **made})
+
+
+def test_a_batch_that_costs_more_than_the_bound_is_refused_before_it_is_run(runner: Runner) -> None:
+    """A million elements at a length of 300, and few at the ends and in the middle."""
+    off = node("integer.sub", [value(2), 300], 3)
+    square = node("integer.mul", [value(3), value(3)], 4)
+    left = node("integer.sub", [10_000, value(4)], 5)
+    some = node("integer.max", [value(5), 1], 6)
+    count = node("integer.mul", [value(6), 100], 7)
+    runner.load(sized(8, off, square, left, some, count, node("creation.full", [[value(7)], 1.0, "float32"], 8)))
+    told = runner.bound(2)
+    state, one = {"w": np.ones(1, np.float32)}, GradientStep(rows=2)
+    assert told.peak_bytes < 2**16
+    assert runner.compute(state, {"x": np.ones((2, 1000), np.float32)}, SEED, one)
+    with pytest.raises(DocumentRefused, match=r"a batch of 2 rows, length 300: .*more than"):
+        runner.compute(state, {"x": np.ones((2, 300), np.float32)}, SEED, one)
+    assert runner.compute(state, {"x": np.ones((2, 1000), np.float32)}, SEED, one)
+
+
+def test_a_last_microbatch_that_costs_more_is_part_of_the_bound(runner: Runner) -> None:
+    few = node("integer.size", [value(1), 0], 3)
+    parts = node("integer.floordiv", [100_000, value(3)], 4)
+    runner.load(sized(5, few, parts, node("creation.full", [[value(4)], 1.0, "float32"], 5)))
+    step = GradientStep(rows=41, microbatch=20)
+    assert step.pass_sizes == (20, 1)
+    assert runner.bound(*step.pass_sizes).peak_bytes > 5 * runner.bound(20).peak_bytes
+    batch = {"x": np.ones((41, 5), np.float32)}
+    with pytest.raises(DocumentRefused, match="a batch of 1 rows"):
+        runner.compute({"w": np.ones(1, np.float32)}, batch, SEED, step)
+    runner.bound(*step.pass_sizes)
+    assert runner.compute({"w": np.ones(1, np.float32)}, batch, SEED, step)

@@ -96,17 +96,15 @@ def test_too_much_memory_is_an_error_of_its_own_and_closing_leaves_nothing(mlp: 
     before = set(os.listdir("/proc/self/fd"))
     with Runner(RunnerSettings(memory_bytes=2**28)) as runner:
         document = linear()
+        document["inputs"][0]["shape"] = [1, 2**24]  # a pass is known to fit; what lies beside it is too much
         document["nodes"] = [
-            node("unsqueeze.default", [value(1), 0], 3),
-            node("expand.default", [value(3), [100_000, 1000, 3], False], 4),
-            node("clone.default", [value(4), "contiguous_format"], 5),
-            node("mean.default", [value(5), None], 6),
+            node("sum.default", [value(0), None], 3),
+            node("mse_loss.default", [value(3), value(3), 1], 4),
         ]
-        document |= {"loss": 6}
         runner.load(encoded(document))
-        batch = {"x": np.ones((1000, 3), np.float32), "y": np.ones((1000, 1), np.float32)}
+        batch = {"x": np.ones((1, 3), np.float32), "y": np.ones((1, 1), np.float32)}
         with pytest.raises(OutOfMemory):
-            runner.compute({"w": np.ones((1, 3), np.float32)}, batch, SEED, GradientStep(rows=1000))
+            runner.compute({"w": np.ones((1, 2**24), np.float32)}, batch, SEED, ONE)
         runner.load(mlp.document)
         assert runner.compute(mlp.parameters, digits, SEED, GradientStep(rows=64))
         child = child_of(runner)

@@ -119,7 +119,7 @@ def make_desk(
     opened: list[Server] = []
     fetchers: list[Fetcher] = []
 
-    def make(stranger: Stranger, reserved: int = 100) -> Desk:
+    def make(stranger: Stranger, reserved: int = 100, max_memory: int = 2**31) -> Desk:
         server = Server(app_of(stranger, anvil.url)).__enter__()
         opened.append(server)
         if reserved:
@@ -129,7 +129,7 @@ def make_desk(
         facts = stranger.facts(anvil.url)
         market = Market(server.url, keep_trying=lambda seconds: seconds < 5)
         market.identify(Credentials(wallet, wallet.address, facts.chain_id))
-        limits = Limits(frozenset(), Amount(1), 1, 1, 60.0, 1e12, 2**31)
+        limits = Limits(frozenset(), Amount(1), 1, 1, 60.0, 1e12, max_memory)
         fetcher = Fetcher(Cache(tmp_path / "cache", 2**26), server.url, 2**24)
         fetchers.append(fetcher)
         sight = Sight(join(anvil.url, facts), wallet.address)

@@ -16,11 +16,12 @@ from gradmarket.market.terms import Digest, Hash, ReplicaState
 from gradmarket.market.wire import VerdictTold, WaveOpened
 from gradmarket.worker import records
 from gradmarket.worker.checks import Breach
-from gradmarket.worker.desk import Desk
+from gradmarket.worker.desk import UNPAYABLE, Desk
 from gradmarket.worker.held import Shelf
 from gradmarket.worker.loop import BUSY_WAIT_S, Loop
 from gradmarket.worker.policy import Reason
 from gradmarket.worker.problems import Problem
+from gradmarket.worker.prospect import prospect
 from gradmarket.worker.report import Journal
 from gradmarket.worker.vouchers import Book
 
@@ -313,6 +314,30 @@ def test_an_offer_that_breaks_a_rule_is_declined_and_nothing_is_computed(
     work(desk, lambda: False, turns=1)
     assert stranger.committed == 0
     assert reason.value in journal(desk)
+
+
+def test_a_job_that_takes_more_memory_than_there_is_is_declined_once_and_not_asked_for_again(
+    stranger: Stranger, make_desk: MakeDesk
+) -> None:
+    """Before parameters or data are fetched; who looked at the jobs before it asked for work is not leased one at all.
+
+    What counts is the whole process that computes: torch alone takes more than this worker has.
+    """
+    desk = make_desk(stranger, max_memory=2**27)
+    work(desk, lambda: "Declined" in journal(desk), turns=2)
+    work(desk, lambda: False, turns=2)
+    assert Reason.TOO_MUCH_MEMORY.value in journal(desk)
+    assert "this worker allows 1e+12 and 128 MiB" in journal(desk)
+    assert stranger.committed == 0
+    assert desk.book.unpaid(desk.signer) == 0
+    assert stranger.asked[-1].min_prices == {stranger.publication.job: UNPAYABLE}
+
+
+def test_a_job_that_is_looked_at_first_and_is_too_much_is_never_leased(stranger: Stranger, make_desk: MakeDesk) -> None:
+    desk = make_desk(stranger, max_memory=2**27)
+    assert prospect(desk) is None
+    assert desk.least_by_job == {stranger.publication.job: UNPAYABLE}
+    assert f"not for this machine: Refused: {Reason.TOO_MUCH_MEMORY.value}" in journal(desk)
 
 
 def test_an_offer_signed_by_another_than_the_chains_signer_is_declined(

@@ -1,53 +1,105 @@
-"""The cost of a document before it is run: forward and backward on meta tensors, which have shapes and no elements."""
+"""The cost of a document before it is run: forward and backward on meta tensors, which have shapes and no elements.
 
-import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+What is told holds for every number of rows that is asked for, and for the sizes that were tried: the ends and the
+middle of each named one. A batch of sizes in between is bounded by itself before it is run (`admit`): no shape in a
+document depends on what the data holds, so the cost of a batch is known exactly from its own sizes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model.document.calls import TORCH_TYPES, Operator
+from gradmarket.market.model.document.calls import TORCH_TYPES
+from gradmarket.market.model.document.formulas import by_formula
 from gradmarket.market.model.document.interpret import Program, gradients
-from gradmarket.market.model.document.operators.cuda import missing
-from gradmarket.market.model.document.schema import Input
+from gradmarket.market.model.document.meter import USUAL, Limits, Meter, TooMuch
+from gradmarket.market.model.document.schema import Document, Input
 from gradmarket.market.model.figures import Bound
 
-BACKWARD: Final = 2
-"""The backward pass of every operator costs at most twice its forward pass: one gradient for each of two factors."""
+Sizes = Mapping[str, int]
+NONE: Final[Sizes] = {}
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What one pass may cost: floating-point operations, and bytes alive at once."""
+def bound(program: Program, rows: int | Sequence[int], limits: Limits = USUAL) -> Bound:
+    """The cost of one pass over any of these numbers of rows, the first of them the largest, whatever the sizes.
 
-    operations: int = 10**15
-    peak_bytes: int = 2**36
+    Raises DocumentRefused over the limits, and where shapes do not fit at the most rows and the largest sizes.
+    """
+    most, *fewer = (rows,) if isinstance(rows, int) else rows
+    try:
+        found = exactly(program, most, NONE, limits)
+        for count, sizes in _tried(program.document, most, fewer):
+            found = dearest((found, _if_it_fits(program, count, sizes, limits) or found))
+    except TooMuch as error:
+        raise DocumentRefused(error.detail) from None
+    return found
 
 
-def bound(program: Program, rows: int, limits: Limits = Limits()) -> Bound:
-    """The cost of one pass over `rows` rows. Raises DocumentRefused over the limits, or where shapes do not fit."""
-    meter = _Meter(limits)
-    state, data = _meta_inputs(program, rows)
+def _if_it_fits(program: Program, rows: int, sizes: Sizes, limits: Limits) -> Bound | None:
+    """None where shapes do not fit: such a batch costs nothing, for it is refused as well."""
+    try:
+        return exactly(program, rows, sizes, limits)
+    except TooMuch:
+        raise
+    except DocumentRefused:
+        return None
+
+
+def admit(program: Program, rows: int, sizes: Sizes, limits: Limits) -> Bound:
+    """The cost of a pass over a batch of just these sizes. Raises DocumentRefused where it is over the limits."""
+    try:
+        return exactly(program, rows, sizes, limits)
+    except DocumentRefused as error:
+        named = "".join(f", {name} {size}" for name, size in sizes.items())
+        raise DocumentRefused(f"a batch of {rows} rows{named}: {error.detail}") from None
+
+
+def exactly(program: Program, rows: int, sizes: Sizes, limits: Limits) -> Bound:
+    """The cost of one pass over so many rows at these sizes; those that are not named are the largest.
+
+    Raises TooMuch over the limits, DocumentRefused where shapes do not fit.
+    """
+    meter = Meter(limits, len(program.document.nodes))
+    state, data = _meta_inputs(program.document, rows, sizes)
     with meter:
         for tensor in (*state.values(), *data.values()):
             meter.hold(tensor)
-        results = program.run(state, data, bytes(32), meter.count)
+        results = program.run(state, data, bytes(32), meter.count, by_formula)
         trainable = [state[entry.name] for entry in program.document.trainable]
         if trainable:
             gradients(results.loss, trainable)
     return Bound(rows, meter.operations, meter.peak, meter.only_on_cpu)
 
 
-def _meta_inputs(program: Program, rows: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def _tried(document: Document, most: int, fewer: Sequence[int]) -> Iterator[tuple[int, Sizes]]:
+    """What is tried beside the most rows and the largest sizes."""
+    yield from ((count, NONE) for count in fewer)
+    if document.sizes:
+        yield most, dict.fromkeys(document.sizes, 1)
+    for name, largest in document.sizes.items():
+        yield from ((most, {name: size}) for size in sorted({1, 2, largest // 2, largest - 1}))
+
+
+def dearest(found: Sequence[Bound]) -> Bound:
+    """The most that any of these takes, by each figure."""
+    return replace(
+        found[0],
+        operations=max(one.operations for one in found),
+        peak_bytes=max(one.peak_bytes for one in found),
+        only_on_cpu=next((one.only_on_cpu for one in found if one.only_on_cpu), ""),
+    )
+
+
+def _meta_inputs(document: Document, rows: int, sizes: Sizes) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    shapes = document.batch(rows, sizes)
     state, data = {}, {}
-    for entry in program.document.inputs:
+    for entry in document.inputs:
         if entry.kind == "data":
-            data[entry.name] = _meta(entry, (rows, *entry.shape))
+            data[entry.name] = _meta(entry, shapes[entry.name][0])
         else:
             state[entry.name] = _meta(entry, entry.shape)
     return state, data
@@ -55,50 +107,3 @@ def _meta_inputs(program: Program, rows: int) -> tuple[dict[str, Tensor], dict[s
 
 def _meta(entry: Input, shape: Sequence[int]) -> Tensor:
     return torch.empty(shape, dtype=TORCH_TYPES[entry.dtype], device="meta", requires_grad=entry.grad)
-
-
-class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the operations of each node, and the bytes of every storage from its birth to its death."""
-
-    def __init__(self, limits: Limits) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.operations = 0
-        self.peak = 0
-        self.only_on_cpu = ""
-        self._limits = limits
-        self._live = 0
-        self._held: set[int] = set()
-
-    def count(self, operator: Operator, arguments: Sequence[Any], results: Sequence[Any]) -> None:
-        """A node ran: its forward and its backward cost, and what CUDA lacks for it."""
-        self.operations += (1 + BACKWARD) * operator.entry.cost(arguments, results)
-        if self.operations > self._limits.operations:
-            raise DocumentRefused(f"more than {self._limits.operations:.3g} operations a pass")
-        self.only_on_cpu = self.only_on_cpu or missing(operator.key, arguments, results)
-
-    def hold(self, tensor: Tensor) -> None:
-        """The tensor's storage is alive until nothing refers to it."""
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        if key in self._held:
-            return
-        self._held.add(key)
-        size = storage.nbytes()
-        weakref.finalize(storage, self._release, key, size).atexit = False
-        self._live += size
-        self.peak = max(self.peak, self._live)
-        if self._live > self._limits.peak_bytes:
-            raise DocumentRefused(f"more than {self._limits.peak_bytes:.3g} bytes at once")
-
-    def _release(self, key: int, size: int) -> None:
-        self._held.discard(key)
-        self._live -= size
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor):
-                self.hold(leaf)
-        return result

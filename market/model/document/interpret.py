@@ -58,16 +58,21 @@ class Program:
         self._plans: dict[tuple[torch.Size, ...], Plan] = {}
 
     def run(
-        self, state: Mapping[str, Tensor], data: Mapping[str, Tensor], seed: bytes, watcher: Watcher | None = None
+        self,
+        state: Mapping[str, Tensor],
+        data: Mapping[str, Tensor],
+        seed: bytes,
+        watcher: Watcher | None = None,
+        call: Call = called,
     ) -> Results:
         """Every output from `state` and `data`, both by input name; `seed` is for what is drawn.
 
-        Everything lies on the device of the data.
+        Everything lies on the device of the data. `call` computes a step.
         """
         values = self._started(state, data, seed)
         alone = values[self._prepared.device].type == "meta"
         hold = checked if alone else partial(hold_to, self._plan(state, data))
-        _perform(self._prepared.steps, values, called, hold, watcher)
+        _perform(self._prepared.steps, values, call, hold, watcher)
         return self._results(values)
 
     def _started(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor], seed: bytes) -> list[Any]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from gradmarket.market.model.document.arguments import Argument, Reference
 from gradmarket.market.model.document.calls import TORCH_TYPES, Operator
 from gradmarket.market.model.document.checks import RULES
+from gradmarket.market.model.document.formulas import by_formula
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.figures import Range
 
@@ -68,7 +69,7 @@ def ranges(program: Program, rows: int) -> dict[str, Range]:
         kept, shape = (data, (rows, *entry.shape)) if entry.kind == "data" else (state, entry.shape)
         kept[entry.name] = torch.empty(shape, dtype=TORCH_TYPES[entry.dtype], device="meta")
     with torch.no_grad():
-        program.run(state, data, bytes(32), watch)
+        program.run(state, data, bytes(32), watch, by_formula)
     return watch.found
 
 

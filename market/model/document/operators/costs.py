@@ -77,6 +77,11 @@ def _label(labels: str, shape: Sequence[int], sizes: dict[str, int]) -> None:
         sizes[label] = max(sizes.get(label, 1), int(size))
 
 
+def differences(arguments: Sequence[Any], results: Sequence[Any]) -> int:
+    """Each further difference goes over all elements again."""
+    return max(1, int(arguments[1])) * elements(arguments, results)
+
+
 def distances(arguments: Sequence[Any], results: Sequence[Any]) -> int:
     """Between all pairs of rows: three operations a feature, one of them perhaps a power."""
     width = int(arguments[0].shape[-1])

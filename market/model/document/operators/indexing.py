@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gradmarket.market.model.document.operators.costs import elements, sorting, transcendental
+from gradmarket.market.model.document.operators.costs import differences, elements, sorting, transcendental
 from gradmarket.market.model.document.operators.entry import Entries, aten
 
 ENTRIES: Final[Entries] = {
@@ -19,6 +19,6 @@ ENTRIES: Final[Entries] = {
     "scatter.value": aten("tensor int tensor number -> tensor", elements),
     "scatter_add.default": aten("tensor int tensor tensor -> tensor", elements),
     "scatter_reduce.two": aten("tensor int tensor tensor sum|prod|mean|amax|amin bool -> tensor", transcendental),
-    "diff.default": aten("tensor int int tensor? tensor? -> tensor", elements),
+    "diff.default": aten("tensor int int tensor? tensor? -> tensor", differences),
     "bucketize.Tensor": aten("tensor tensor bool bool -> tensor", sorting),
 }

@@ -1,0 +1,114 @@
+"""Operators whose cost is told by a formula, where meta kernels would take one step after another or another path.
+
+A recurrence of 20,000 places is one node, and on meta tensors 40 times as many calls; attention is fused on the CPU and
+is not on meta. Each stand-in takes its operator's arguments, on meta tensors only, and gives results of the same shapes
+and element types; what it allocates is what the CPU's kernel keeps for the backward pass, and takes in it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, cast
+
+import torch
+from torch import Tensor
+
+from gradmarket.market.model.document.arguments import refuse_unless
+from gradmarket.market.model.document.conditions.recurrent import shapes
+from gradmarket.market.model.document.plans import called
+from gradmarket.market.model.document.prepare import Step
+
+KEPT: Final = {"lstm": 10, "gru": 10, "rnn": 5}
+"""Elements for each place, row and hidden feature that a layer keeps for its backward pass, as measured."""
+GATES: Final = {"lstm": 4, "gru": 3, "rnn": 1}
+PARTS_LIMIT: Final = 100_000
+"""Into which one node cuts a tensor; a document has no more values."""
+
+
+class _Formula(torch.autograd.Function):
+    """Results of given shapes; `kept` elements live until the backward pass, which takes `taken` for itself."""
+
+    @staticmethod
+    def forward(ctx: Any, shapes: Sequence[Sequence[int]], kept: int, taken: int, *inputs: Tensor) -> Any:
+        first = inputs[0]
+        workspace = first.new_empty(kept)
+        results = tuple(first.new_empty(shape) for shape in shapes)
+        ctx.taken = taken
+        ctx.save_for_backward(workspace, *inputs, *results)
+        ctx.inputs = len(inputs)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *_gradients: Tensor) -> Any:
+        saved = ctx.saved_tensors
+        inputs = saved[1 : 1 + ctx.inputs]
+        scratch = inputs[0].new_empty(ctx.taken)
+        needed = ctx.needs_input_grad[3:]
+        found = [torch.empty_like(tensor) if wanted else None for tensor, wanted in zip(inputs, needed, strict=True)]
+        del scratch
+        return (None, None, None, *found)
+
+
+def _recurrence(kind: str, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
+    """lstm.input, gru.input, rnn_tanh.input and rnn_relu.input, whose arguments fulfil their condition."""
+    tensor, start, weights, _, layers, _, _, both_ways, _ = arguments
+    states = list(start) if isinstance(start, list | tuple) else [start]
+    width = weights[0].shape[0] // GATES[kind]
+    cells = tensor.shape[0] * tensor.shape[1] * width
+    kept = KEPT[kind] * cells * layers * (2 if both_ways else 1)
+    taken = 2 * GATES[kind] * cells + 2 * tensor.numel()
+    found: tuple[Tensor, ...] = _Formula.apply(  # type: ignore[no-untyped-call]
+        shapes(arguments), kept, taken, tensor, *states, *weights
+    )
+    return found
+
+
+def _attention(arguments: Sequence[Any]) -> Tensor | None:
+    """scaled_dot_product_attention, where the processor surely fuses it; else None."""
+    query, key, value, mask, _, _, _, shared = arguments
+    if not _fused(query, key, value, mask, shared):
+        return None
+    places = query.numel() // query.shape[-1]
+    (result,) = _Formula.apply([query.shape], 2 * places, 2 * places, query, key, value)  # type: ignore[no-untyped-call]
+    return cast(Tensor, result)
+
+
+def _fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, shared: bool) -> bool:
+    """Whether torch's fused kernel surely takes these (sdp_utils_cpp.cpp); where it is not sure, it counts as not."""
+    tensors = (query, key, value)
+    floats = query.dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+    alike = all(tensor.dtype == query.dtype and tensor.dim() == 4 and tensor.numel() for tensor in tensors)
+    if not floats or not alike or shared or (mask is not None and mask.requires_grad):
+        return False
+    same = query.shape[-1] == key.shape[-1] == value.shape[-1] and query.shape[:2] == key.shape[:2] == value.shape[:2]
+    fits = mask is None or (mask.dim() in (2, 4) and mask.dtype in (query.dtype, torch.bool))
+    return same and fits and all(tensor.stride(-1) == 1 for tensor in tensors)
+
+
+def _parts(count: Callable[[Any, Any, Any], int], arguments: Sequence[Any]) -> None:
+    """Refuses what cuts a tensor into too many parts; else it is cut as ever."""
+    parts = count(*arguments, *[0] * (3 - len(arguments)))
+    refuse_unless(parts <= PARTS_LIMIT, f"a tensor in {parts} parts, more than {PARTS_LIMIT}")
+
+
+def _length(tensor: Tensor, dimension: int) -> int:
+    refuse_unless(-tensor.dim() <= dimension < tensor.dim(), f"there is no dimension {dimension}")
+    return int(tensor.shape[dimension])
+
+
+STAND_INS: Final[Mapping[str, Callable[[Sequence[Any]], Any]]] = {
+    "lstm.input": partial(_recurrence, "lstm"),
+    "gru.input": partial(_recurrence, "gru"),
+    **dict.fromkeys(("rnn_tanh.input", "rnn_relu.input"), partial(_recurrence, "rnn")),
+    "scaled_dot_product_attention.default": _attention,
+    "split.Tensor": partial(_parts, lambda tensor, size, place: -(-_length(tensor, place) // max(1, size))),
+    "unbind.int": partial(_parts, lambda tensor, place, _: _length(tensor, place)),
+    **dict.fromkeys(("chunk.default", "tensor_split.sections"), partial(_parts, lambda _tensor, parts, _place: parts)),
+}
+"""By key: from the arguments in the table's order to the results, or None where the operator itself is called."""
+
+
+def by_formula(step: Step, values: Sequence[Any]) -> Any:
+    """What a step gives while a document is bounded."""
+    stand_in = STAND_INS.get(step.name)
+    found = None if stand_in is None else stand_in(step.arguments(values))
+    return called(step, values) if found is None else found

@@ -1,0 +1,62 @@
+"""What one request may take of the machine: address space and processor time, by the bound of what it computes."""
+
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+SLOWEST: Final = 1e7
+"""Floating-point operations a second: what the slowest kernels do on a slow machine (elements added one by one)."""
+CALL_S: Final = 0.01
+"""Of a node, whatever it computes."""
+FIRST_S: Final = 30.0
+"""Of a request, whatever is in it."""
+BOUND_S: Final = 20.0
+"""Processor time in which a document's cost is known."""
+SPARE: Final = 256 * 2**20
+"""Bytes of address space beyond the bound: libraries reserve more than they use."""
+SPARE_A_THREAD: Final = 128 * 2**20
+"""The same for each further thread: its stack, and a heap of its own."""
+OVERDRAWN: Final = -signal.SIGXCPU
+"""How a child ends that took more processor time."""
+
+
+def idle_bytes() -> int:
+    """Resident memory of this process now; 0 where the system does not tell."""
+    return _pages(1)
+
+
+def _pages(field: int) -> int:
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[field]) * resource.getpagesize() if statm.exists() else 0
+
+
+def seconds(operations: int, nodes: int, passes: int, threads: int) -> float:
+    """Processor time that a task may take."""
+    return threads * (FIRST_S + operations / SLOWEST + nodes * passes * CALL_S)
+
+
+@contextmanager
+def allowed(seconds: float, memory: int | None = None, threads: int = 1) -> Iterator[None]:
+    """At most so much processor time, which ends this process, and so many further bytes, which are then refused.
+
+    Both are soft limits below those of confine.py, and as before afterwards.
+    """
+    before = {which: resource.getrlimit(which) for which in (resource.RLIMIT_CPU, resource.RLIMIT_AS)}
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime + seconds) + 1)
+    if memory is not None:
+        _lower(resource.RLIMIT_AS, _pages(0) + memory + SPARE + (threads - 1) * SPARE_A_THREAD)
+    try:
+        yield
+    finally:
+        for which, limits in before.items():
+            resource.setrlimit(which, limits)
+
+
+def _lower(which: int, value: int) -> None:
+    soft, hard = resource.getrlimit(which)
+    if soft == resource.RLIM_INFINITY or value < soft:
+        resource.setrlimit(which, (value, hard))
