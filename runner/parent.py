@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Annotated, Any, Final, Self, TypeVar
 
@@ -13,7 +13,6 @@ from pydantic import Field, TypeAdapter, ValidationError
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.data.values import Outside
 from gradmarket.market.errors import DocumentRefused, Refused, RunnerCrashed, RunnerFailed, RunnerTimeout
-from gradmarket.market.gradient.payload import Layout
 from gradmarket.market.job import Precision
 from gradmarket.market.model.document.schema import Document, load
 from gradmarket.market.model.figures import Bound, Metrics, Published, Range
@@ -23,6 +22,7 @@ from gradmarket.market.step import Step
 from gradmarket.runner.arena import described, encoded, end_of, planned
 from gradmarket.runner.children import Children, Warm
 from gradmarket.runner.confine import MEASURES
+from gradmarket.runner.documents import DocumentInfo, Kept, Sent
 from gradmarket.runner.process import Child
 from gradmarket.runner.reader import Reader
 from gradmarket.runner.settings import RunnerSettings
@@ -39,28 +39,6 @@ _RANGES: Final = TypeAdapter(dict[str, Range])
 _LENGTHS: Final = TypeAdapter(Lengths)
 
 
-@dataclass(frozen=True)
-class DocumentInfo:
-    """A document that the child accepted, and what a step of it answers."""
-
-    document: Document
-    layout: Layout
-
-
-@dataclass(frozen=True)
-class _Kept:
-    data: bytes
-    info: DocumentInfo
-
-
-@dataclass(frozen=True)
-class _Sent:
-    """A request's fields that say where its inputs lie, and the first free byte after them."""
-
-    request: dict[str, Any]
-    end: int
-
-
 class Runner:
     """A warm child for each job, for one caller at a time; others wait. Another one reads partitions meanwhile.
 
@@ -72,7 +50,7 @@ class Runner:
         self.settings = settings or RunnerSettings()
         self._lock = threading.RLock()
         self._children = Children()
-        self._documents: dict[str, _Kept] = {}
+        self._documents: dict[str, Kept] = {}
         self._current = ""
         self._reader = Reader(replace(self.settings, device="cpu"))
 
@@ -195,7 +173,7 @@ class Runner:
         """The first value of a partition that is in no range; see Reader."""
         return self._reader.check(kind, data, expected, ranges)
 
-    def _write(self, document: Document, state: Arrays, batch: Arrays) -> _Sent:
+    def _write(self, document: Document, state: Arrays, batch: Arrays) -> Sent:
         """Puts a step's inputs into the arena. Raises Refused where they are not what the document reads."""
         check_state(document, state)
         check_batch(document, batch)
@@ -207,7 +185,7 @@ class Runner:
         arena.write(first, read)
         arena.write(second, batch)
         request = {"digest": document.digest, "state": encoded(first), "batch": encoded(second)}
-        return _Sent(request, end_of(second))
+        return Sent(request, end_of(second))
 
     def _known(self, data: bytes) -> str:
         """The digest of a document that the child has accepted once."""
@@ -215,7 +193,7 @@ class Runner:
         if digest not in self._documents:
             self._send(digest, data)
             document = load(data)
-            self._documents[digest] = _Kept(data, DocumentInfo(document, layout(document)))
+            self._documents[digest] = Kept(data, DocumentInfo(document, layout(document)))
             self._forget_old()
         return digest
 
