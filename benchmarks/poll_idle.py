@@ -47,7 +47,7 @@ def _tokens(here: Service, count: int) -> list[str]:
         addresses = [Address(f"0x{number:040x}") for number in range(1, count + 1)]
         for address in addresses:
             identities.sign_in(session, address, address, "", now)
-        tokens = [identities.issue(session, WORKER, address, now + 86_400) for address in addresses]
+        tokens = [identities.issue(session, WORKER, address, now + 86_400, now) for address in addresses]
     database.dispose()
     return tokens
 

@@ -79,7 +79,7 @@ def _crowd(here: Service) -> tuple[str, list[str]]:
             identities.sign_in(session, address, address, "", now)
             session.flush()
             money.account(session, job, address)
-        tokens = [identities.issue(session, WORKER, address, now + 86_400) for address in addresses[:WALLETS]]
+        tokens = [identities.issue(session, WORKER, address, now + 86_400, now) for address in addresses[:WALLETS]]
     database.dispose()
     return job, tokens
 

@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "data": ("gradmarket.commands.data", "app", "Cut a dataset into partitions, and upload them."),
     "worker": ("gradmarket.worker.cli", "app", "Sell gradients: run a worker, look after its wallet."),
     "auditor": ("gradmarket.commands.auditor", "app", "Run accepted tasks again: the requester's own check."),
+    "token": ("gradmarket.commands.token", "app", "API tokens: make, list and end them."),
     "verdict": ("gradmarket.commands.verdict", "app", "Check a verdict by the evidence that the service publishes."),
     "wallet": ("gradmarket.worker.cli", "wallet_app", "A worker's key, and what it has earned."),
     "chain": ("gradmarket.commands.chain", "app", "The chain that holds the money."),

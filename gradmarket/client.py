@@ -169,6 +169,19 @@ class Market:
             _check(elsewhere)
             yield elsewhere, etag
 
+    def create_token(self, name: str, role: str, expires_in_s: int | None) -> Json:
+        """A new API token; `token` is its secret, told this once."""
+        asked = {"name": name, "role": role, "expires_in_s": expires_in_s}
+        return self._answer("POST", "/v1/tokens", json=asked)
+
+    def tokens(self) -> Iterator[Json]:
+        return self._pages("/v1/tokens", {})
+
+    def revoke_token(self, name: str) -> None:
+        with _answering(self.url):
+            response = self._http.delete(f"/v1/tokens/{name}")
+        _check(response)
+
     def _events(self, job_id: str, after: int, silence_s: float) -> Iterator[Event]:
         timeout = httpx.Timeout(silence_s, connect=CONNECT_S)
         headers = {"Last-Event-ID": str(after)}

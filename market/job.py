@@ -167,6 +167,15 @@ Precision = Literal["fp32", "bf16"]
 Separation = Literal["operator", "payout", "network"]
 
 
+Visibility = Literal["requester", "workers", "public"]
+"""Who may read the parameters that the training makes. `requester`: its own tokens, and a worker that computes on
+them just now. `workers`: whoever is signed in, which anybody may. `public`: everybody, the model and manifest too."""
+
+
+def _is_default(visibility: str) -> bool:
+    return visibility == "workers"
+
+
 class JobSpec(Part):
     """A training job. Workers see the model and the data."""
 
@@ -195,6 +204,8 @@ class JobSpec(Part):
     budget: AmountField | None = None
     deadlines: Deadlines = Deadlines()
     stop: tuple[StopAtMetric | StopAtSpent | StopAtDate, ...] = ()
+    visibility: Visibility = Field(default="workers", exclude_if=_is_default)
+    """Left out where it is the default: publications from before there was a choice keep their digests."""
 
     @model_validator(mode="before")
     @classmethod

@@ -29,6 +29,7 @@ from gradmarket.requester.api import (
     problems,
     statements,
     together,
+    tokens,
     work,
 )
 from gradmarket.requester.api.rates import Buckets, Rate
@@ -40,7 +41,7 @@ from gradmarket.requester.edge.token_first import TokenFirst
 from gradmarket.requester.edge.watch import Watch
 
 DOORS: Final = (
-    *(auth, consents, jobs, funds, payments, ledger, events, work),
+    *(auth, tokens, consents, jobs, funds, payments, ledger, events, work),
     *(audits, calibration, blobs, chain, health, metrics),
 )
 

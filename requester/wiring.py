@@ -28,7 +28,7 @@ from gradmarket.requester.context import Context, begun
 from gradmarket.requester.modelling import Modelling
 from gradmarket.requester.narration import narrate
 from gradmarket.requester.settings import Settings
-from gradmarket.requester.store import identities, schema
+from gradmarket.requester.store import schema, tokens
 from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.session import Sessions, begin, reading, sessions_of
 from gradmarket.requester.store.session import connect as connect_database
@@ -150,7 +150,7 @@ def _is_local(chain: Chain) -> bool:
 def _remember_token(settings: Settings, sessions: Sessions) -> None:
     token = keys.secret(settings.token, settings.data / "keys" / "token")
     with begin(sessions) as session:
-        identities.remember(session, token, "requester", "requester", None)
+        tokens.keep_own(session, token, time.time())
 
 
 def _facts(chain: Chain, signer: Address) -> ChainFacts:

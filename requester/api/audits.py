@@ -16,7 +16,7 @@ from gradmarket.market.wire_audits import (
     ScoreWanted,
     SketchAnswer,
 )
-from gradmarket.requester.api.auth import ROLE, Requester
+from gradmarket.requester.api.auth import ROLE, Auditor
 from gradmarket.requester.api.jobs import NO_JOB, JobPath, found
 from gradmarket.requester.api.pages import CostlyLimit, Cursor, page
 from gradmarket.requester.api.problems import answers
@@ -36,7 +36,7 @@ OVER = (AuditState.PASSED, AuditState.FAILED)
 
 @router.post("/audits/claim", responses=ROLE, summary="The next task to run again, for machines of this class")
 @patiently
-def claim(context: Here, _identity: Requester, asked: AuditAsked) -> AuditTold:
+def claim(context: Here, _identity: Auditor, asked: AuditAsked) -> AuditTold:
     claimed = auditors.claim(context, asked.auditor, asked.determinism_class)
     if claimed is None:
         return AuditTold(work=None)
@@ -60,7 +60,7 @@ def claim(context: Here, _identity: Requester, asked: AuditAsked) -> AuditTold:
     summary="The payload root that the auditor found, not knowing which one was accepted",
 )
 @patiently
-def answer(context: Here, _identity: Requester, task_id: TaskPath, said: AuditAnswer) -> AuditAnswered:
+def answer(context: Here, _identity: Auditor, task_id: TaskPath, said: AuditAnswer) -> AuditAnswered:
     return AuditAnswered(again=auditors.answer(context, task_id, said))
 
 
@@ -70,7 +70,7 @@ def answer(context: Here, _identity: Requester, task_id: TaskPath, said: AuditAn
     summary="The sketch that an auditor of another class made of its own answer to a task that passed its audit",
 )
 @patiently
-def sketch(context: Here, _identity: Requester, task_id: TaskPath, said: SketchAnswer) -> AuditAnswered:
+def sketch(context: Here, _identity: Auditor, task_id: TaskPath, said: SketchAnswer) -> AuditAnswered:
     return AuditAnswered(again=calibrating.answer(context, task_id, said))
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import math
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Final
@@ -29,15 +30,15 @@ from gradmarket.requester.store import identities
 from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.remembered import Remembered
 from gradmarket.requester.store.session import one_at_a_time
+from gradmarket.requester.store.tokens import Role
 
 router = APIRouter(prefix="/v1", tags=["session"])
 
-REQUESTER: Final = "requester"
 WORKER: Final = "worker"
 _PAYOUT = re.compile(re.escape(STATEMENT).replace(re.escape("{payout}"), "(0x[0-9a-fA-F]{40})") + r"\Z")
 CONTRACTS: Final = "a payout address that is a contract has no key and cannot consent"
 TRUSTED_S: Final = 60.0
-"""So long a token is believed before its row is looked up again."""
+"""So long a worker's token is believed before its row is looked up again; an API token may be revoked any moment."""
 SEND_TOKEN: Final = "send `Authorization: Bearer <token>`: a requester's API token, or a worker's from POST /v1/session"
 UNUSABLE: Final = "the nonce is unknown, used or too old: ask for another"
 _bearer = HTTPBearer(auto_error=False, description="A requester's API token, or a worker's session token.")
@@ -48,7 +49,7 @@ class Identity:
     role: str
     subject: str
     proven: bool
-    """Whether it is the requester, or a worker that was paid before: any other worker's wallet cost nothing."""
+    """Whether it has an API token, or is a worker that was paid before: any other worker's wallet cost nothing."""
 
 
 async def _identity(
@@ -62,11 +63,15 @@ async def _identity(
         if found is not None:
             await _not_too_often(request, context, found.subject)
             return found
-    raise HTTPException(401, SEND_TOKEN, {"WWW-Authenticate": "Bearer"})
+    raise token_needed()
+
+
+def token_needed() -> HTTPException:
+    return HTTPException(401, SEND_TOKEN, {"WWW-Authenticate": "Bearer"})
 
 
 class Callers:
-    """Tokens that were found in the database, remembered for a minute: their rows never change."""
+    """Workers' tokens that were found in the database, remembered for a minute: their rows never change."""
 
     def __init__(self) -> None:
         self._found = Remembered[tuple[Identity, float]](most=100_000)
@@ -91,11 +96,12 @@ class Callers:
             row = identities.find(session, token, now)
             if row is None:
                 return None
-            proven = row.role == REQUESTER or identities.was_paid(session, Address(row.subject))
+            proven = row.role != WORKER or identities.was_paid(session, Address(row.subject))
         identity = Identity(row.role, row.subject, proven)
         if proven:
             self._proven.keep(_name(token), identity)
-        self._found.keep(_name(token), (identity, min(row.until or math.inf, now + TRUSTED_S)))
+        if row.role == WORKER:
+            self._found.keep(_name(token), (identity, min(row.until or math.inf, now + TRUSTED_S)))
         return identity
 
 
@@ -114,10 +120,23 @@ async def _not_too_often(request: Request, context: Context, subject: str) -> No
         raise HTTPException(429, detail, retry_after(wait))
 
 
-async def _requester(identity: Annotated[Identity, Depends(_identity)]) -> Identity:
-    if identity.role != REQUESTER:
-        raise HTTPException(403, "this is the requester's: send its API token")
-    return identity
+async def _anyone_or_nobody(
+    context: Annotated[Context, Depends(here)],
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
+    request: Request,
+) -> Identity | None:
+    return None if credentials is None else await _identity(context, credentials, request)
+
+
+def _with_role(*roles: Role) -> Callable[[Identity], Awaitable[Identity]]:
+    """Lets pass whose API token has one of these roles."""
+
+    async def check(identity: Annotated[Identity, Depends(_identity)]) -> Identity:
+        if identity.role not in roles:
+            raise HTTPException(403, f"this is the requester's: send an API token of the role {' or '.join(roles)}")
+        return identity
+
+    return check
 
 
 async def _worker(identity: Annotated[Identity, Depends(_identity)]) -> Address:
@@ -131,7 +150,10 @@ ROLE: Final = answers(401, 403)
 """What a door for anyone with a token, or for one role, may answer besides."""
 
 Anyone = Annotated[Identity, Depends(_identity)]
-Requester = Annotated[Identity, Depends(_requester)]
+AnyoneOrNobody = Annotated[Identity | None, Depends(_anyone_or_nobody)]
+Submitter = Annotated[Identity, Depends(_with_role(Role.SUBMIT, Role.ADMIN))]
+Auditor = Annotated[Identity, Depends(_with_role(Role.AUDIT, Role.ADMIN))]
+Admin = Annotated[Identity, Depends(_with_role(Role.ADMIN))]
 Worker = Annotated[Address, Depends(_worker)]
 
 
@@ -163,7 +185,7 @@ def sign_in(context: Here, request: Request, said: SignIn) -> Session:
             raise SignatureRefused(UNUSABLE)
         identities.sign_in(session, address, payout, network_of(_from(request, context)), now, consent)
         ends = now + context.settings.session_s
-        token = identities.issue(session, WORKER, address, ends)
+        token = identities.issue(session, WORKER, address, ends, now)
     context.on_sign_in(address)
     return Session(token=token, address=address, payout=payout, expires_at=_time(ends))
 

@@ -1,18 +1,19 @@
 """Bytes by their digest: immutable, so any cache may keep them; whole or by range."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, HTTPException, Path, Request, Response
 from fastapi.responses import FileResponse, RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.errors import Conflict
-from gradmarket.market.terms import Digest
-from gradmarket.requester.api.auth import ANYONE, ROLE, Anyone, Requester
+from gradmarket.market.terms import Address, Digest
+from gradmarket.requester.api.auth import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
 from gradmarket.requester.api.problems import Responses, answers
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.streams import streamed
 from gradmarket.requester.context import Context
+from gradmarket.requester.store import visibility
 
 router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
 
@@ -27,26 +28,40 @@ PART: Responses = {
 ELSEWHERE: Responses = {307: {"description": "The bytes are served from the Location, for a while and to anybody"}}
 UPLOAD = {"requestBody": {"required": True, "content": {OCTETS: BYTES}}}
 
+KEPT: Final = "the job keeps its parameters to its requester (visibility): send an API token"
+
 DigestPath = Annotated[str, Path(pattern=r"^blake3:[0-9a-f]{64}$")]
 
 
 @router.get(
     "/{digest}",
     response_class=FileResponse,
-    responses={**WHOLE, **PART, **ELSEWHERE, **ANYONE, **answers(404)},
+    responses={**WHOLE, **PART, **ELSEWHERE, **ROLE, **answers(404)},
     summary="The bytes; Range resumes a broken download",
 )
 @router.head(
     "/{digest}",
     response_class=FileResponse,
-    responses={**PART, **ANYONE, **answers(404)},
+    responses={**PART, **ROLE, **answers(404)},
     summary="Whether the bytes are there, and how many",
 )
-def get(context: Here, request: Request, _who: Anyone, digest: DigestPath) -> Response:
+def get(context: Here, request: Request, who: AnyoneOrNobody, digest: DigestPath) -> Response:
+    _check(context, who, Digest(digest))
     if request.method == "HEAD" and context.blobs.reached_past_us:
         length = context.blobs.length(Digest(digest))
         return Response(None, 200, {"ETag": f'"{digest}"', "Content-Length": str(length)}, OCTETS)
     return served(context, Digest(digest), None)
+
+
+def _check(context: Context, who: Identity | None, digest: Digest) -> None:
+    """Raises 401 or 403 for whoever may not read the blob; who has an API token reads every one."""
+    if who is not None and who.role != WORKER:
+        return
+    with context.reading() as session:
+        if who is None and not visibility.to_anybody(session, digest):
+            raise token_needed()
+        if who is not None and not visibility.to_worker(session, digest, Address(who.subject)):
+            raise HTTPException(403, KEPT)
 
 
 class Served(FileResponse):
@@ -71,7 +86,7 @@ def served(context: Context, digest: Digest, name: str | None) -> Response:
     openapi_extra=UPLOAD,
     summary="Upload bytes under their digest",
 )
-async def put(context: Here, _who: Requester, request: Request, digest: DigestPath) -> Response:
+async def put(context: Here, _who: Submitter, request: Request, digest: DigestPath) -> Response:
     limit = context.settings.max_blob_bytes
     with context.blobs.receive() as incoming:
         await streamed(request, limit, f"a blob has at most {limit} bytes", incoming.write)

@@ -8,7 +8,7 @@ from gradmarket.market.errors import Conflict
 from gradmarket.market.fields import AmountField
 from gradmarket.market.rules import payment
 from gradmarket.market.terms import Amount, Units
-from gradmarket.requester.api.auth import Requester
+from gradmarket.requester.api.auth import Submitter
 from gradmarket.requester.api.idempotency import Key, done
 from gradmarket.requester.api.jobs import STEER, JobPath, found, held, view
 from gradmarket.requester.api.state import Here
@@ -37,7 +37,7 @@ class Funded(JobView):
 
 
 @router.post("/{job_id}/fund", responses=STEER, summary="Raise the budget; the difference is deposited")
-def fund(context: Here, identity: Requester, job_id: JobPath, deposit: Deposit, key: Key = None) -> Funded:
+def fund(context: Here, identity: Submitter, job_id: JobPath, deposit: Deposit, key: Key = None) -> Funded:
     """A repeated request is told what is to be signed now: what was signed since is not asked for again."""
     with context.reading() as session:
         row = found(session, job_id)
@@ -45,7 +45,7 @@ def fund(context: Here, identity: Requester, job_id: JobPath, deposit: Deposit, 
     to_sign = context.office.to_sign(row, added)  # before anything is changed: the chain may not answer
 
     def act(session: Session) -> tuple[int, JobView, None]:
-        job = held(session, job_id)
+        job = held(session, job_id, identity)
         if deposit.amount:
             _raise(context, session, job, deposit)
         return 200, view(context, session, job), None

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from secrets import token_bytes, token_hex
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -13,8 +13,8 @@ from gradmarket.market.errors import NotFound
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest, Hash, JobState
-from gradmarket.requester.api.auth import ROLE, Requester
-from gradmarket.requester.api.blobs import ELSEWHERE, PART, WHOLE, served
+from gradmarket.requester.api.auth import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
+from gradmarket.requester.api.blobs import ELSEWHERE, KEPT, PART, WHOLE, served
 from gradmarket.requester.api.idempotency import Key, once
 from gradmarket.requester.api.kept import Recent, Source
 from gradmarket.requester.api.pages import MOST, CostliestLimit, CostlyLimit, Cursor, Limit, page
@@ -33,6 +33,7 @@ from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import ring
 from gradmarket.requester.store.tables import Account, Audit, Job, Replica, Round, Task, Wave, Worker
+from gradmarket.requester.store.tokens import Role
 from gradmarket.requester.store.transitions import move_now
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -49,9 +50,12 @@ def found(session: Session, job_id: str) -> Job:
     return job
 
 
-def held(session: Session, job_id: str) -> Job:
-    """The job for this transaction alone."""
-    return locked(session, Job, found(session, job_id).id)
+def held(session: Session, job_id: str, who: Identity) -> Job:
+    """The job for this transaction alone; raises 403 where another token posted it."""
+    job = locked(session, Job, found(session, job_id).id)
+    if who.role != Role.ADMIN and job.token != who.subject:
+        raise HTTPException(403, "the job was posted with another token: steer it with that one, or an admin's")
+    return job
 
 
 def view(context: Context, session: Session, job: Job) -> JobView:
@@ -85,7 +89,7 @@ def for_anybody(context: Context, session: Session, request: Request, source: st
     responses={**ROLE, **answers(409)},
     summary="Post a job; workers will see its model and data",
 )
-def submit(context: Here, identity: Requester, spec: JobSpec, key: Key = None) -> JSONResponse:
+def submit(context: Here, identity: Submitter, spec: JobSpec, key: Key = None) -> JSONResponse:
     admitted = admit(context, spec)
 
     def act(session: Session) -> tuple[int, JobView, str]:
@@ -94,6 +98,7 @@ def submit(context: Here, identity: Requester, spec: JobSpec, key: Key = None) -
             state=JobState.DRAFT,
             reason="being published",
             spec=spec.model_dump(mode="json"),
+            visibility=spec.visibility,
             token=identity.subject,
             secret=token_bytes(32),
             unit=str(admitted.unit),
@@ -137,9 +142,9 @@ def shown(context: Here, request: Request, source: Source, job_id: JobPath) -> J
 @router.post(
     "/{job_id}/cancel", response_model=JobView, responses=STEER, summary="End a job; what is not owed comes back"
 )
-def cancel(context: Here, identity: Requester, job_id: JobPath, key: Key = None) -> JSONResponse:
+def cancel(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) -> JSONResponse:
     def act(session: Session) -> tuple[int, JobView, None]:
-        job = held(session, job_id)
+        job = held(session, job_id, identity)
         if job.state != JobState.CANCELLED:
             end(context, session, job, JobState.CANCELLED, "cancelled by its requester")
         return 200, view(context, session, job), None
@@ -148,9 +153,9 @@ def cancel(context: Here, identity: Requester, job_id: JobPath, key: Key = None)
 
 
 @router.post("/{job_id}/pause", response_model=JobView, responses=STEER, summary="Give out no more leases")
-def pause(context: Here, identity: Requester, job_id: JobPath, key: Key = None) -> JSONResponse:
+def pause(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) -> JSONResponse:
     def act(session: Session) -> tuple[int, JobView, None]:
-        job = held(session, job_id)
+        job = held(session, job_id, identity)
         if job.state != JobState.PAUSED:
             move_now(session, job, JobState.PAUSED, reason="paused by its requester")
             tell(session, job_id, "paused", context.clock(), reason=job.reason)
@@ -160,9 +165,9 @@ def pause(context: Here, identity: Requester, job_id: JobPath, key: Key = None) 
 
 
 @router.post("/{job_id}/resume", response_model=JobView, responses=STEER, summary="Go on after a pause")
-def resume(context: Here, identity: Requester, job_id: JobPath, key: Key = None) -> JSONResponse:
+def resume(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) -> JSONResponse:
     def act(session: Session) -> tuple[int, JobView, None]:
-        job = held(session, job_id)
+        job = held(session, job_id, identity)
         resume_job(context, session, job)
         return 200, view(context, session, job), None
 
@@ -232,14 +237,18 @@ def workers(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor =
 @router.get(
     "/{job_id}/parameters",
     response_class=FileResponse,
-    responses={**WHOLE, **PART, **ELSEWHERE, **NO_JOB},
+    responses={**WHOLE, **PART, **ELSEWHERE, **ROLE, **NO_JOB},
     summary="The newest parameters, or those after a round",
 )
 def parameters(
-    context: Here, job_id: JobPath, after: Annotated[int | None, Query(alias="round", ge=0, le=MOST)] = None
+    context: Here,
+    who: AnyoneOrNobody,
+    job_id: JobPath,
+    after: Annotated[int | None, Query(alias="round", ge=0, le=MOST)] = None,
 ) -> Response:
     with context.reading() as session:
         job = found(session, job_id)
+        _check_visible(job, who)
         row = jobs.latest_closed(session, job_id) if after is None else session.get(Round, (job_id, after))
         digest = row.updated if row is not None else None
         if digest is None and after is None:
@@ -248,3 +257,11 @@ def parameters(
         raise NotFound(f"no parameters after round {after} of job {job_id[:80]} (only every tenth round is kept)")
     name = f"{job_id}-{'newest' if after is None else after}.safetensors"
     return served(context, Digest(digest), name)
+
+
+def _check_visible(job: Job, who: Identity | None) -> None:
+    """Raises 401 or 403 for whoever may not read the job's parameters."""
+    if job.visibility != "public" and who is None:
+        raise token_needed()
+    if job.visibility == "requester" and who is not None and who.role == WORKER:
+        raise HTTPException(403, KEPT)

@@ -10,7 +10,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gradmarket.requester.api import problems
-from gradmarket.requester.api.auth import REQUESTER, Callers, Identity
+from gradmarket.requester.api.auth import WORKER, Callers, Identity
 from gradmarket.requester.api.callers import among, bearer, caller, speaks_for_others, subnet
 from gradmarket.requester.api.rates import Buckets, Rate, retry_after
 from gradmarket.requester.context import Context
@@ -56,14 +56,14 @@ class RateLimit:
     async def _wait(self, scope: Scope) -> tuple[str, float]:
         """Who is refused, and for how long.
 
-        `source` in the scope's state is the address of whoever is neither the requester nor without limits.
+        `source` in the scope's state is the address of whoever is neither with an API token nor without limits.
         """
         token, source = bearer(scope), self._source(scope)
         scope.setdefault("state", {})["source"] = source
         if source is not None:
             wait = self._addresses.take(source)
             proven = await self._proven(source, token) if wait == 0.0 and token is not None else None
-            if proven is not None and proven.role == REQUESTER:
+            if proven is not None and proven.role != WORKER:
                 scope["state"]["source"] = None
             if wait == 0.0 and proven is None:
                 wait = self._strangers.take(source, self._price(scope))

@@ -18,14 +18,17 @@ def hash_of(token: str) -> bytes:
     return blake3(token.encode()).digest()
 
 
-def issue(session: Session, role: str, subject: str, until: float | None) -> str:
+def issue(session: Session, role: str, subject: str, until: float | None, now: float) -> str:
     token = secrets.token_urlsafe(32)
-    remember(session, token, role, subject, until)
+    remember(session, token, role, subject, until, now)
     return token
 
 
-def remember(session: Session, token: str, role: str, subject: str, until: float | None) -> None:
-    session.merge(Token(hash=hash_of(token), role=role, subject=subject, until=until))
+def remember(session: Session, token: str, role: str, subject: str, until: float | None, now: float) -> None:
+    known = session.get(Token, hash_of(token))
+    since = known.created_at if known is not None else now
+    session.merge(Token(hash=hash_of(token), role=role, subject=subject, until=until, created_at=since))
+    session.flush()
 
 
 def find(session: Session, token: str, now: float) -> Token | None:

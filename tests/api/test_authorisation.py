@@ -35,6 +35,9 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("HEAD", "/v1/blobs/{digest}"): (401, 200, 200, 200),
     ("PUT", "/v1/blobs/{digest}"): (401, 201, 403, 403),
     ("POST", "/v1/jobs"): (401, 201, 403, 403),
+    ("POST", "/v1/tokens"): (401, 201, 403, 403),
+    ("GET", "/v1/tokens"): (401, 200, 403, 403),
+    ("DELETE", "/v1/tokens/{name}"): (401, 404, 403, 403),  # none of this name
     ("GET", "/v1/jobs"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}"): EVERYBODY,
     ("POST", "/v1/jobs/{job_id}/pause"): (401, 409, 403, 403),  # a draft cannot be paused, but by its requester
@@ -54,7 +57,7 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("POST", "/v1/audits/claim"): (401, 200, 403, 403),
     ("PUT", "/v1/audits/{task_id}"): (401, 404, 403, 403),  # none is drawn
     ("PUT", "/v1/audits/{task_id}/sketch"): (401, 404, 403, 403),  # none was claimed
-    ("GET", "/v1/jobs/{job_id}/parameters"): (404, 404, 404, 404),  # none yet
+    ("GET", "/v1/jobs/{job_id}/parameters"): (401, 404, 404, 404),  # none yet
     ("GET", "/v1/jobs/{job_id}/events"): EVERYBODY,
     ("POST", "/v1/work/poll"): (401, 403, 200, 200),
     ("PUT", "/v1/work/payloads/{replica}"): (401, 403, 413, 404),  # its own is asked for, at another length
@@ -75,6 +78,7 @@ SKETCHED = {
     "sketch": {"w": "0x" + "00" * 256},
 }
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
+    ("POST", "/v1/tokens"): {"json": {"name": "ci", "role": "submit"}},
     ("POST", "/v1/session"): {"json": {"message": "I am he", "signature": "0x" + "00" * 65}},
     ("PUT", "/v1/blobs/{digest}"): {"content": DATA},
     ("POST", "/v1/jobs"): {"json": JOB},
@@ -110,7 +114,8 @@ def scene(service) -> Scene:  # type: ignore[no-untyped-def]
     def places() -> dict[str, str]:
         job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
         task, replica = with_a_replica(service, job, address)
-        return {"digest": DIGEST, "job_id": job, "task_id": task, "replica": replica, "address": address}
+        of_job = {"job_id": job, "task_id": task, "replica": replica}
+        return {"name": "nobody", "digest": DIGEST, "address": address} | of_job
 
     return Scene((service.anyone, service.requester, worker, other), places)
 
@@ -225,5 +230,5 @@ def test_a_token_of_no_use_is_nobody(service, header: str | bytes) -> None:  # t
 
 def test_a_session_that_ran_out_is_nobody(service) -> None:  # type: ignore[no-untyped-def]
     with service.context.begin() as session:
-        token = identities.issue(session, "worker", "0x" + "11" * 20, service.context.clock() - 1)
+        token = identities.issue(session, "worker", "0x" + "11" * 20, service.context.clock() - 1, 0.0)
     assert service.client(token).post("/v1/work/poll", json=POLL).status_code == 401

@@ -77,7 +77,8 @@ def places(service) -> dict[str, str]:  # type: ignore[no-untyped-def]
     service.requester.put(f"/v1/blobs/{DIGEST}", content=DATA)
     job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
     task, replica = with_a_replica(service, job, address)
-    return {"digest": DIGEST, "job_id": job, "task_id": task, "replica": replica, "address": address}
+    of_job = {"job_id": job, "task_id": task, "replica": replica}
+    return {"name": "nobody", "digest": DIGEST, "address": address} | of_job
 
 
 @pytest.mark.parametrize("door", EXPECTED, ids=" ".join)

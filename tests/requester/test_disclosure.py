@@ -24,6 +24,8 @@ NewFloor = Callable[..., Floor]
 pytestmark = SQLITE
 AT_ONCE = Policy(settle_every_s=0.0, settle_gradients=1)
 LIE = scaled(-1.0)
+LOOPBACK = ("127.0.0.1", 50_000)
+"""An address without limits."""
 OPEN = (TaskState.OPEN, TaskState.COMMITTING, TaskState.REVEALING, TaskState.UPLOADING)
 
 
@@ -34,20 +36,20 @@ class Reader:
         self.floor = floor
         self.app = create_app(floor.context, nullcontext)
         self.computer = SimWorker(floor, key_of("reader"), HONEST, CLASS)
-        self.clients = [self._client(None), self._client("requester"), self._client("worker")]
+        nobody = TestClient(self.app, base_url=floor.context.public_url, client=LOOPBACK)
+        self.clients = [nobody, self._client("admin"), self._client("worker")]
         self.seen: dict[str, frozenset[str]] = {}
         """Root -> the ids of the tasks that had been judged when it was first seen."""
         self._roots: dict[str, str] = {}
         self._last: object = None
 
-    def _client(self, role: str | None) -> TestClient:
-        client = TestClient(self.app, base_url=self.floor.context.public_url)
-        if role is not None:
-            with self.floor.context.begin() as session:
-                address = self.computer.address
-                identities.sign_in(session, address, address, None, self.floor.clock())
-                token = identities.issue(session, role, address, None)
-            client.headers["Authorization"] = f"Bearer {token}"
+    def _client(self, role: str) -> TestClient:
+        client = TestClient(self.app, base_url=self.floor.context.public_url, client=LOOPBACK)
+        with self.floor.context.begin() as session:
+            address = self.computer.address
+            identities.sign_in(session, address, address, None, self.floor.clock())
+            token = identities.issue(session, role, address, None, self.floor.clock())
+        client.headers["Authorization"] = f"Bearer {token}"
         return client
 
     def root(self, task: Task) -> str:

@@ -246,7 +246,7 @@ def test_whoever_signs_in_twice_at_once_is_one_worker(new_floor) -> None:  # typ
     def sign_in(context: Context) -> None:
         with context.begin() as session:
             identities.sign_in(session, address, address, None, floor.clock())  # type: ignore[arg-type]
-            identities.remember(session, "token", "worker", address, None)
+            identities.remember(session, "token", "worker", address, None, 0.0)
 
     contexts = [floor.another() for _ in range(4)]
     at_once(*(partial(sign_in, context) for context in contexts))

@@ -202,7 +202,7 @@ def test_a_database_in_sql_ascii_holds_every_text(postgres: Postgres, tmp_path: 
         schema.upgrade(database)
         sessions = sessions_of(database)
         with begin(sessions) as session:
-            identities.remember(session, "token", "requester", "Zoë 東京", None)
+            identities.remember(session, "token", "requester", "Zoë 東京", None, 0.0)
         with reading(sessions) as session:
             found = identities.find(session, "token", 0.0)
         assert found is not None

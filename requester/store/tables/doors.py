@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import ForeignKey
+from sqlalchemy import ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.requester.store.tables.base import Base
@@ -29,7 +29,8 @@ class Consent(Base):
 
 
 class Token(Base):
-    """A bearer token by its hash: a worker's session, or a requester's API token."""
+    """A bearer token by its hash: a worker's session, whose subject is its address, or an API token, whose subject is
+    its name."""
 
     __tablename__ = "tokens"
 
@@ -37,6 +38,9 @@ class Token(Base):
     role: Mapped[str]
     subject: Mapped[str]
     until: Mapped[float | None]
+    created_at: Mapped[float] = mapped_column(default=0.0, server_default="0")
+
+    __table_args__ = (Index("tokens_by_subject", "subject"), Index("tokens_by_end", "until"))
 
 
 class Idempotency(Base):

@@ -15,6 +15,8 @@ class Job(Base):
     state: Mapped[str] = mapped_column(index=True)
     reason: Mapped[str] = mapped_column(default="")
     spec: Mapped[dict[str, Any]]
+    visibility: Mapped[str] = mapped_column(default="workers", server_default="workers")
+    """The spec's, for queries."""
     publication: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
     """Large, as `facts` are: read only by who asks for it, within its transaction."""
     spec_digest: Mapped[str | None]
@@ -67,7 +69,7 @@ class Round(Base):
     opened_at: Mapped[float]
     closed_at: Mapped[float | None]
 
-    __table_args__ = (Index("rounds_by_state", "state", "job_id"),)
+    __table_args__ = (Index("rounds_by_state", "state", "job_id"), Index("rounds_by_updated", "updated"))
 
 
 class Event(Base):

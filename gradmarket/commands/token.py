@@ -1,0 +1,97 @@
+"""`gradmarket token`: API tokens with a name, a role and an end."""
+
+import re
+from typing import Annotated, Final, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json, told
+from gradmarket.market.errors import Refused
+from gradmarket.place import find
+
+app = typer.Typer(no_args_is_help=True, help="API tokens: make, list and end them. Needs a token of the role admin.")
+
+Role = Literal["read", "submit", "audit", "admin"]
+UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, dots, dashes: what it is for.")]
+
+
+@app.command()
+def create(
+    name: NameArgument,
+    role: Annotated[
+        Role,
+        typer.Option(
+            help="read; submit: also upload, and post and steer its own jobs; audit: run an auditor; admin: all of it."
+        ),
+    ],
+    expires: Annotated[str, typer.Option(help="How long it lasts: 12h, 30d, or never.")] = "90d",
+    market: MarketOption = None,
+    token: TokenOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a token and print its secret, which nobody can tell again."""
+    with told(), find(market, token, data).market() as there:
+        made = there.create_token(_named(name), role, seconds(expires))
+    if as_json:
+        say_json(made)
+        return
+    typer.echo(f"{made['role']} token {made['name']}, {_ends(made['expires_at'])}; it is shown this once:", err=True)
+    typer.echo(made["token"])
+
+
+@app.command("list")
+def listed(
+    market: MarketOption = None, token: TokenOption = None, data: DataOption = None, as_json: JsonOption = False
+) -> None:
+    """Every token by its name, without its secret."""
+    with told(), find(market, token, data).market() as there:
+        found = list(there.tokens())
+    if as_json:
+        say_json(found)
+        return
+    table = Table("name", "role", "made", "ends")
+    for each in found:
+        table.add_row(each["name"], each["role"], each["created_at"] or "", each["expires_at"] or "never")
+    Console().print(table)
+
+
+@app.command()
+def revoke(
+    name: NameArgument,
+    market: MarketOption = None,
+    token: TokenOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """End a token at once."""
+    with told(), find(market, token, data).market() as there:
+        there.revoke_token(_named(name))
+    if as_json:
+        say_json({"revoked": name})
+    else:
+        typer.echo(f"The token {name} has ended.")
+
+
+def seconds(text: str) -> int | None:
+    """Of "90s", "30m", "12h" or "30d"; None for "never". Raises Refused for anything else."""
+    if text == "never":
+        return None
+    found = re.fullmatch(r"(\d{1,9})([smhd])", text)
+    if found is None or int(found[1]) == 0:
+        raise Refused(f"--expires {text}: write a number and s, m, h or d, 30d say, or never")
+    return int(found[1]) * UNITS[found[2]]
+
+
+def _named(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise Refused(f"{name!r} is no token's name: take letters, digits, dots and dashes, 64 at most")
+    return name
+
+
+def _ends(expires_at: str | None) -> str:
+    return f"until {expires_at}" if expires_at else "without an end"

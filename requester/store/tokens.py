@@ -1,0 +1,58 @@
+"""API tokens: named, of one role, with an end, kept as hashes. A row that is gone is a token that has ended."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Final, cast
+
+from sqlalchemy import CursorResult, Select, delete, select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.errors import Conflict
+from gradmarket.requester.store import identities
+from gradmarket.requester.store.session import one_at_a_time
+from gradmarket.requester.store.tables import Token
+
+OWN: Final = "requester"
+"""The name of the token in the settings, or in the data folder."""
+
+
+class Role(StrEnum):
+    """read: what is the requester's to read; submit: also to upload, and to post and steer jobs of its own; audit: the
+    auditor's doors, and what they need to be read; admin: all of it, every job, and tokens."""
+
+    READ = "read"
+    SUBMIT = "submit"
+    AUDIT = "audit"
+    ADMIN = "admin"
+
+
+def every() -> Select[Token]:
+    return select(Token).where(Token.role.in_(Role))
+
+
+def create(session: Session, name: str, role: Role, until: float | None, now: float) -> tuple[str, Token]:
+    """The secret, which is told this once, and its row; raises Conflict where a token of this name has not ended."""
+    one_at_a_time(session, f"token {name}")
+    session.execute(delete(Token).where(Token.until < now))
+    if name == OWN or session.scalar(every().where(Token.subject == name)) is not None:
+        raise Conflict(f"there is a token named {name}: revoke it first, or take another name")
+    secret = identities.issue(session, role, name, until, now)
+    return secret, session.get_one(Token, identities.hash_of(secret))
+
+
+def revoke(session: Session, name: str) -> bool:
+    """Whether there was one. It ends with this transaction. Raises Conflict for the service's own."""
+    if name == OWN:
+        raise Conflict("this is the service's own token: change it in GRADMARKET_TOKEN or keys/token, and start again")
+    named = delete(Token).where(Token.role.in_(Role), Token.subject == name)
+    return cast(CursorResult[Any], session.execute(named)).rowcount > 0
+
+
+def keep_own(session: Session, secret: str, now: float) -> None:
+    """The service's own token is this one; one that it had before ends."""
+    mine = identities.hash_of(secret)
+    before: Sequence[Token] = session.scalars(every().where(Token.subject == OWN)).all()
+    for row in before:
+        if row.hash != mine:
+            session.delete(row)
+    identities.remember(session, secret, Role.ADMIN, OWN, None, now)

@@ -1,0 +1,130 @@
+"""API tokens: named, of one role, with an end; a token that was revoked or replaced is nobody at once."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_service import Service, serving
+from sqlalchemy import select
+from test_authorisation import DATA, DIGEST, JOB
+from typer.testing import CliRunner
+
+from gradmarket.cli import app as command
+from gradmarket.contracts import deployment as deployments
+from gradmarket.requester.settings import Settings
+from gradmarket.requester.store.tables import Token
+
+CLAIM = {"auditor": "me", "determinism_class": "cpu"}
+
+
+def made(service: Service, name: str, role: str, **asked: Any) -> str:
+    answer = service.requester.post("/v1/tokens", json={"name": name, "role": role} | asked)
+    assert answer.status_code == 201, answer.text
+    token: str = answer.json()["token"]
+    return token
+
+
+def test_each_role_opens_its_doors_and_no_other(service: Service) -> None:
+    seen = {}
+    for role in ("read", "submit", "audit", "admin"):
+        client = service.client(made(service, f"roles-{role}", role))
+        seen[role] = (
+            client.put(f"/v1/blobs/{DIGEST}", content=DATA).status_code,
+            client.get(f"/v1/blobs/{DIGEST}").status_code,
+            client.post("/v1/jobs", json=JOB).status_code,
+            client.post("/v1/audits/claim", json=CLAIM).status_code,
+            client.get("/v1/tokens").status_code,
+        )
+    assert seen == {
+        "read": (403, 404, 403, 403, 403),
+        "submit": (201, 200, 201, 403, 403),
+        "audit": (403, 200, 403, 200, 403),
+        "admin": (201, 200, 201, 200, 200),
+    }
+
+
+def test_who_submits_steers_jobs_of_its_own_alone(service: Service) -> None:
+    ours, theirs = (service.client(made(service, f"steers-{name}", "submit")) for name in ("ours", "theirs"))
+    job = ours.post("/v1/jobs", json=JOB).json()["id"]
+    refused = theirs.post(f"/v1/jobs/{job}/cancel")
+    assert (refused.status_code, "another token" in refused.json()["detail"]) == (403, True)
+    assert theirs.post(f"/v1/jobs/{job}/fund", json={"amount": "1000000000"}).status_code == 403
+    assert ours.post(f"/v1/jobs/{job}/cancel").status_code == 200
+    assert service.requester.post(f"/v1/jobs/{job}/cancel").status_code == 200
+
+
+def test_a_revoked_token_is_nobody_at_once(service: Service) -> None:
+    client = service.client(made(service, "leaked", "admin"))
+    assert client.get("/v1/tokens").status_code == 200
+    assert client.delete("/v1/tokens/leaked").status_code == 204
+    assert client.get("/v1/tokens").status_code == 401
+    assert client.post("/v1/jobs", json=JOB).status_code == 401
+    assert service.requester.delete("/v1/tokens/leaked").status_code == 404
+
+
+def test_a_token_ends_by_itself_and_its_name_is_free_again(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = made(service, "short", "read", expires_in_s=1)
+    assert service.requester.post("/v1/tokens", json={"name": "short", "role": "read"}).status_code == 409
+    with service.context.begin() as session:
+        row = session.scalars(select(Token).where(Token.subject == "short")).one()
+        row.until = service.context.clock() - 1
+    assert service.client(token).get(f"/v1/blobs/{DIGEST}").status_code == 401
+    assert service.client(made(service, "short", "read")).get("/v1/tokens").status_code == 403
+
+
+def test_a_list_tells_no_secret_and_the_database_has_none(service: Service) -> None:
+    token = made(service, "listed", "read", expires_in_s=None)
+    answer = service.requester.get("/v1/tokens")
+    assert token not in answer.text
+    (row,) = [each for each in answer.json()["items"] if each["name"] == "listed"]
+    assert (row["role"], row["expires_at"]) == ("read", None)
+    with service.context.reading() as session:
+        rows = session.scalars(select(Token)).all()
+    assert all(token.encode() not in each.hash and token not in each.subject for each in rows)
+
+
+@pytest.mark.parametrize("body", [{"name": "requester", "role": "read"}, {"name": "twice", "role": "read"}])
+def test_a_name_is_taken_once(service: Service, body: dict[str, str]) -> None:
+    if body["name"] == "twice":
+        made(service, "twice", "read")
+    assert service.requester.post("/v1/tokens", json=body).status_code == 409
+
+
+def test_the_service_s_own_token_is_not_revoked_but_replaced(anvil: Any, deployment: Any, tmp_path: Path) -> None:
+    deployments.write(deployment, tmp_path / "deployment.json")
+    settings = Settings(data=tmp_path, rpc=anvil.url)
+    with serving(settings) as first:
+        old = first.token
+        refused = first.requester.delete("/v1/tokens/requester")
+        assert (refused.status_code, "keys/token" in refused.json()["detail"]) == (409, True)
+    (tmp_path / "keys" / "token").unlink()
+    with serving(settings) as second:
+        assert second.token != old
+        assert second.client(old).get("/v1/tokens").status_code == 401
+        assert [each["name"] for each in second.requester.get("/v1/tokens").json()["items"]] == ["requester"]
+
+
+def test_the_commands_make_list_and_end_a_token(service: Service) -> None:
+    where = ["--market", service.url, "--token", service.token]
+    run = CliRunner()
+    made_ = run.invoke(command, ["token", "create", "ci", "--role", "submit", "--expires", "30d", *where])
+    assert made_.exit_code == 0, made_.output
+    secret = made_.stdout.strip().splitlines()[-1]
+    assert service.client(secret).post("/v1/jobs", json=JOB).status_code == 201
+    assert "submit" in run.invoke(command, ["token", "list", *where]).output
+    assert run.invoke(command, ["token", "revoke", "ci", *where]).exit_code == 0
+    assert service.client(secret).post("/v1/jobs", json=JOB).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["create", "x", "--role", "read", "--expires", "soon"], "write a number"),
+        (["create", "x/y", "--role", "read"], "no token's name"),
+        (["revoke", "nobody"], "no token nobody"),
+    ],
+)
+def test_a_wrong_argument_is_said_in_a_sentence(service: Service, arguments: list[str], said: str) -> None:
+    found = CliRunner().invoke(command, ["token", *arguments, "--market", service.url, "--token", service.token])
+    assert (found.exit_code, said in found.output) == (1, True), found.output
+    assert "Traceback" not in found.output

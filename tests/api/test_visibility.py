@@ -1,0 +1,88 @@
+"""Who reads what a job trained: its spec's `visibility`, at every door that serves bytes."""
+
+from typing import Any
+
+import httpx
+import pytest
+from api_service import Service
+from blake3 import blake3
+from test_authorisation import JOB, with_a_replica
+
+from gradmarket.market.job import JobSpec
+from gradmarket.market.terms import ReplicaState, RoundState
+from gradmarket.requester.store.tables import Job, Replica, Round
+
+MADE = b"what the round made"
+NEXT = b"what the next round made"
+
+
+def digest(data: bytes) -> str:
+    return f"blake3:{blake3(data).hexdigest()}"
+
+
+def trained(service: Service, visibility: str) -> tuple[str, httpx.Client, httpx.Client]:
+    """A job whose first round made parameters, and that goes on; who holds a task of its second, and who does not."""
+    address, holder = service.worker()
+    _, other = service.worker()
+    for data in (MADE, NEXT):
+        service.requester.put(f"/v1/blobs/{digest(data)}", content=data)
+    spec = JOB if visibility == "workers" else JOB | {"visibility": visibility}
+    job = service.requester.post("/v1/jobs", json=spec).json()["id"]
+    with_a_replica(service, job, address)
+    with service.context.begin() as session:
+        row = session.get_one(Round, (job, 0))
+        row.state, row.updated = RoundState.CLOSED, digest(MADE + visibility.encode())
+    return job, holder, other
+
+
+def codes(*answers: httpx.Response) -> list[int]:
+    return [answer.status_code for answer in answers]
+
+
+@pytest.mark.parametrize(
+    ("visibility", "expected"),
+    [("public", [200, 200, 200, 200]), ("workers", [401, 200, 200, 200]), ("requester", [401, 200, 403, 403])],
+)
+def test_the_newest_parameters_are_for_whom_the_job_says(
+    service: Service, visibility: str, expected: list[int]
+) -> None:
+    job, holder, other = trained(service, visibility)
+    made = MADE + visibility.encode()
+    service.requester.put(f"/v1/blobs/{digest(made)}", content=made)
+    clients = (service.anyone, service.requester, holder, other)
+    assert codes(*(client.get(f"/v1/jobs/{job}/parameters") for client in clients)) == expected
+    assert codes(*(client.get(f"/v1/blobs/{digest(made)}") for client in clients)) == expected
+    assert codes(*(client.head(f"/v1/blobs/{digest(made)}") for client in clients)) == expected
+
+
+def test_who_computes_on_kept_parameters_reads_them_as_long_as_it_does(service: Service) -> None:
+    job, holder, other = trained(service, "requester")
+    made = MADE + b"requester"
+    service.requester.put(f"/v1/blobs/{digest(made)}", content=made)
+    with service.context.begin() as session:
+        session.get_one(Round, (job, 0)).parameters = digest(made)
+    place = f"/v1/blobs/{digest(made)}"
+    assert codes(holder.get(place), other.get(place), service.anyone.get(place)) == [200, 403, 401]
+    with service.context.begin() as session:
+        (replica,) = session.query(Replica).where(Replica.job_id == job)
+        replica.state = ReplicaState.PAYABLE
+    assert codes(holder.get(place)) == [403]
+
+
+def test_what_a_public_job_computes_from_is_public_too(service: Service) -> None:
+    job = service.requester.post("/v1/jobs", json=JOB | {"visibility": "public"}).json()["id"]
+    published, unnamed = b"a document", b"a partition of nobody"
+    for data in (published, unnamed):
+        service.requester.put(f"/v1/blobs/{digest(data)}", content=data)
+    with service.context.begin() as session:
+        session.get_one(Job, job).publication = {"document": digest(published)}
+    assert codes(service.anyone.get(f"/v1/blobs/{digest(published)}")) == [200]
+    assert codes(service.anyone.get(f"/v1/blobs/{digest(unnamed)}")) == [401]
+
+
+def test_a_spec_that_says_nothing_keeps_its_bytes(service: Service) -> None:
+    """Publications from before there was a choice keep their digests."""
+    said: dict[str, Any] = JobSpec.model_validate(JOB).model_dump(mode="json")
+    assert "visibility" not in said
+    assert JobSpec.model_validate(said).visibility == "workers"
+    assert JobSpec.model_validate(JOB | {"visibility": "public"}).model_dump(mode="json")["visibility"] == "public"
