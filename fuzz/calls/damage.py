@@ -35,6 +35,9 @@ def damaged(key: str, arguments: list[Any], chance: Random) -> list[Any]:
     """The call, changed in place: one to three times, or in nothing but its numbers."""
     if chance.random() < 0.3:
         _retyped(arguments, chance.choice(sorted(DTYPES)))
+    if chance.random() < 0.1:
+        for made in tensors_of(arguments):
+            made["dtype"] = chance.choice((made["dtype"], chance.choice(sorted(DTYPES))))
     if chance.random() < 0.15:
         for made in tensors_of(arguments):
             made["layout"] = chance.choice(LAYOUTS[:2])

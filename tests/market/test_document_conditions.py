@@ -79,7 +79,27 @@ def soft_margin(reduction: int) -> Program:
     return program(inputs, nodes, 3)
 
 
+def pooled(dilation: int) -> Program:
+    """Maxima over windows of three places of one, beginning one before it."""
+    inputs = [tensor("data", "x", ["rows", 1])]
+    arguments = [value(3), [3], [3], [1], [dilation], True]
+    nodes = [
+        node("mul.Tensor", [value(1), value(0)], 2),
+        node("unsqueeze.default", [value(2), 1], 3),
+        node("max_pool1d.default", arguments, 4),
+    ]
+    return program(inputs, nodes, 4)
+
+
+def cut(key: str, parts: int) -> Program:
+    return program([tensor("data", "x", ["rows"])], [node(key, [value(1), parts, 0], 2, 3)], 2)
+
+
 HOSTILE = {
+    "a maximum over a window of nothing": lambda: pooled(2),
+    "two milliard sections": lambda: cut("tensor_split.sections", 2**31),
+    "two milliard chunks": lambda: cut("chunk.default", 2**31),
+    "parts of no length": lambda: cut("split.Tensor", 0),
     "a bias of one element": lambda: lstm(bias=1),
     "a cell state of another batch": lambda: lstm(rows=1),
     "no weights": lambda: lstm(weights=0),
@@ -89,6 +109,10 @@ HOSTILE = {
     "a loss by a reduction that is none": lambda: soft_margin(7),
 }
 HONEST = {
+    "maximum": lambda: pooled(1),
+    "sections": lambda: cut("tensor_split.sections", 2),
+    "chunks": lambda: cut("chunk.default", 2),
+    "parts": lambda: cut("split.Tensor", 1),
     "lstm": lstm,
     "gru": lambda: gru([1, ROWS, 2]),
     "circular": lambda: padded([1, 4], "circular"),

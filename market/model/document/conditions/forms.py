@@ -4,12 +4,19 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gradmarket.market.model.document.arguments import refuse_unless
-from gradmarket.market.model.document.conditions.rules import Condition, Conditions, between, each
+from gradmarket.market.model.document.conditions.indexing import place_of
+from gradmarket.market.model.document.conditions.rules import Conditions, between, each
+
+PARTS_LIMIT: Final = 100_000
+"""Into which one node cuts a tensor: a document has no more values."""
 
 
-def _counted(place: int) -> Condition:
-    """Pieces or repeats: from nothing on."""
-    return between(place, 0, 2**31 - 1, "a count")
+def _cut(arguments: Sequence[Any]) -> None:
+    """(tensor, how long each part is, dimension)."""
+    tensor, size, dimension = arguments
+    length = tensor.shape[place_of(dimension, len(tensor.shape))] if len(tensor.shape) else 1
+    refuse_unless(size >= 1 or length == 0, "its parts have no length")
+    refuse_unless(length <= PARTS_LIMIT * max(1, size), f"it is cut into more than {PARTS_LIMIT} parts")
 
 
 def _sizes(arguments: Sequence[Any]) -> None:
@@ -27,6 +34,8 @@ def _even(arguments: Sequence[Any]) -> None:
 CONDITIONS: Final[Conditions] = {
     "repeat_interleave.self_int": _even,
     "creation.full": _sizes,
+    "split.Tensor": _cut,
+    **each(between(1, 1, PARTS_LIMIT, "the number of its parts"), "chunk.default tensor_split.sections"),
     **each(
         None,
         "view.default _unsafe_view.default unflatten.int transpose.int swapaxes.default permute.default movedim.int "
@@ -35,8 +44,8 @@ CONDITIONS: Final[Conditions] = {
         "expand.default expand_as.default broadcast_tensors.default broadcast_to.default repeat.default tile.default "
         "slice.Tensor narrow.default select.int unfold.default diagonal.default diag_embed.default "
         "slice_scatter.default select_scatter.default diagonal_scatter.default cat.default concat.default "
-        "stack.default hstack.default vstack.default meshgrid.indexing split.Tensor split_with_sizes.default "
-        "tensor_split.sections chunk.default unbind.int roll.default flip.default rot90.default tril.default "
+        "stack.default hstack.default vstack.default meshgrid.indexing split_with_sizes.default "
+        "unbind.int roll.default flip.default rot90.default tril.default "
         "triu.default creation.arange creation.linspace creation.eye full_like.default copy.broadcast to.dtype "
         "alias.default detach.default clone.default contiguous.default",
     ),

@@ -77,11 +77,18 @@ def _pooling(spatial: int, dilated: bool) -> Condition:
         pads = spread(padding, spatial, 0, "padding")
         refuse_unless(all(2 * pad <= size for pad, size in zip(pads, sizes, strict=True)), "it pads over half a kernel")
         if dilated:
-            spread(arguments[4], spatial, 1, "dilation")
+            gaps = spread(arguments[4], spatial, 1, "dilation")
+            _met(tensor.shape[-spatial:], pads, gaps)
         elif len(arguments) == 7:
             refuse_unless(arguments[6] is None or arguments[6] >= 1, "its divisor is less than 1")
 
     return condition
+
+
+def _met(sizes: Sequence[int], pads: Sequence[int], gaps: Sequence[int]) -> None:
+    """Every window has a place of the input: of none, the index lies beyond it, and the gradient is written there."""
+    fits = all(pad == 0 or gap <= size for size, pad, gap in zip(sizes, pads, gaps, strict=True))
+    refuse_unless(fits, "a window may lie in the border alone: its dilation is more than its input")
 
 
 def _adaptive(spatial: int) -> Condition:
