@@ -9,10 +9,10 @@ from torch import Tensor
 
 from fuzz.calls.arrays import POISONS, Arrays, poisoned
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model.document.bound import BACKWARD
 from gradmarket.market.model.document.calls import OPERATORS, TORCH_MEMORY_FORMATS, TORCH_TYPES, Operator
 from gradmarket.market.model.document.conditions.recurrent import SEQUENCES, shapes
 from gradmarket.market.model.document.interpret import STEP_ERRORS
+from gradmarket.market.model.document.meter import BACKWARD
 from gradmarket.market.model.document.plans import Form, form
 
 BYTES: Final = 2**22
