@@ -12,7 +12,6 @@ from typing import Any, Final, cast
 import torch
 from torch import Tensor
 
-from gradmarket.market.model.document.arguments import refuse_unless
 from gradmarket.market.model.document.conditions.recurrent import shapes
 from gradmarket.market.model.document.plans import called
 from gradmarket.market.model.document.prepare import Step
@@ -20,8 +19,6 @@ from gradmarket.market.model.document.prepare import Step
 KEPT: Final = {"lstm": 10, "gru": 10, "rnn": 5}
 """Elements for each place, row and hidden feature that a layer keeps for its backward pass, as measured."""
 GATES: Final = {"lstm": 4, "gru": 3, "rnn": 1}
-PARTS_LIMIT: Final = 100_000
-"""Into which one node cuts a tensor; a document has no more values."""
 
 
 class _Formula(torch.autograd.Function):
@@ -84,25 +81,11 @@ def _fused(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, share
     return same and fits and all(tensor.stride(-1) == 1 for tensor in tensors)
 
 
-def _parts(count: Callable[[Any, Any, Any], int], arguments: Sequence[Any]) -> None:
-    """Refuses what cuts a tensor into too many parts; else it is cut as ever."""
-    parts = count(*arguments, *[0] * (3 - len(arguments)))
-    refuse_unless(parts <= PARTS_LIMIT, f"a tensor in {parts} parts, more than {PARTS_LIMIT}")
-
-
-def _length(tensor: Tensor, dimension: int) -> int:
-    refuse_unless(-tensor.dim() <= dimension < tensor.dim(), f"there is no dimension {dimension}")
-    return int(tensor.shape[dimension])
-
-
 STAND_INS: Final[Mapping[str, Callable[[Sequence[Any]], Any]]] = {
     "lstm.input": partial(_recurrence, "lstm"),
     "gru.input": partial(_recurrence, "gru"),
     **dict.fromkeys(("rnn_tanh.input", "rnn_relu.input"), partial(_recurrence, "rnn")),
     "scaled_dot_product_attention.default": _attention,
-    "split.Tensor": partial(_parts, lambda tensor, size, place: -(-_length(tensor, place) // max(1, size))),
-    "unbind.int": partial(_parts, lambda tensor, place, _: _length(tensor, place)),
-    **dict.fromkeys(("chunk.default", "tensor_split.sections"), partial(_parts, lambda _tensor, parts, _place: parts)),
 }
 """By key: from the arguments in the table's order to the results, or None where the operator itself is called."""
 

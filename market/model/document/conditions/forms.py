@@ -5,18 +5,37 @@ from typing import Any, Final
 
 from gradmarket.market.model.document.arguments import refuse_unless
 from gradmarket.market.model.document.conditions.indexing import place_of
-from gradmarket.market.model.document.conditions.rules import Conditions, between, each
+from gradmarket.market.model.document.conditions.rules import Conditions, each
 
 PARTS_LIMIT: Final = 100_000
 """Into which one node cuts a tensor: a document has no more values."""
 
 
+def _parts(count: int) -> None:
+    refuse_unless(0 <= count <= PARTS_LIMIT, f"a tensor in {count} parts, more than {PARTS_LIMIT}")
+
+
+def _length(tensor: Any, dimension: int) -> int:
+    return int(tensor.shape[place_of(dimension, len(tensor.shape))]) if len(tensor.shape) else 1
+
+
 def _cut(arguments: Sequence[Any]) -> None:
     """(tensor, how long each part is, dimension)."""
     tensor, size, dimension = arguments
-    length = tensor.shape[place_of(dimension, len(tensor.shape))] if len(tensor.shape) else 1
+    length = _length(tensor, dimension)
     refuse_unless(size >= 1 or length == 0, "its parts have no length")
-    refuse_unless(length <= PARTS_LIMIT * max(1, size), f"it is cut into more than {PARTS_LIMIT} parts")
+    _parts(-(-length // max(1, size)))
+
+
+def _divided(arguments: Sequence[Any]) -> None:
+    """(tensor, into how many parts, dimension)."""
+    refuse_unless(arguments[1] >= 1, "it is divided into nothing")
+    _parts(arguments[1])
+
+
+def _apart(arguments: Sequence[Any]) -> None:
+    """(tensor, dimension): a part for each place."""
+    _parts(_length(*arguments))
 
 
 def _sizes(arguments: Sequence[Any]) -> None:
@@ -35,7 +54,8 @@ CONDITIONS: Final[Conditions] = {
     "repeat_interleave.self_int": _even,
     "creation.full": _sizes,
     "split.Tensor": _cut,
-    **each(between(1, 1, PARTS_LIMIT, "the number of its parts"), "chunk.default tensor_split.sections"),
+    **each(_divided, "chunk.default tensor_split.sections"),
+    "unbind.int": _apart,
     **each(
         None,
         "view.default _unsafe_view.default unflatten.int transpose.int swapaxes.default permute.default movedim.int "
@@ -45,7 +65,7 @@ CONDITIONS: Final[Conditions] = {
         "slice.Tensor narrow.default select.int unfold.default diagonal.default diag_embed.default "
         "slice_scatter.default select_scatter.default diagonal_scatter.default cat.default concat.default "
         "stack.default hstack.default vstack.default meshgrid.indexing split_with_sizes.default "
-        "unbind.int roll.default flip.default rot90.default tril.default "
+        "roll.default flip.default rot90.default tril.default "
         "triu.default creation.arange creation.linspace creation.eye full_like.default copy.broadcast to.dtype "
         "alias.default detach.default clone.default contiguous.default",
     ),

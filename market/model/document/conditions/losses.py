@@ -48,7 +48,7 @@ CONDITIONS: Final[Conditions] = {
     **each(_reduced(2), "mse_loss.default l1_loss.default smooth_l1_loss.default kl_div.default"),
     "huber_loss.default": both(_reduced(2), floating(0, 1)),
     "soft_margin_loss.default": both(_reduced(2), floating(0, 1)),
-    "binary_cross_entropy.default": both(_reduced(3), _same_shape),
+    "binary_cross_entropy.default": both(_reduced(3), _same_shape, floating(0, 1, 2)),
     "binary_cross_entropy_with_logits.default": both(_reduced(4), _same_shape),
     "margin_ranking_loss.default": _reduced(4),
     "hinge_embedding_loss.default": _reduced(3),
