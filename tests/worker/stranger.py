@@ -326,7 +326,7 @@ def _admit(app: FastAPI, desks: Desks, stranger: Stranger) -> None:
         return SignInNonce(nonce="n0nce123456", domain=domain, uri=uri, chain_id=chain_id, expires_at=until)
 
     @app.post("/v1/session")
-    def session(body: dict[str, str]) -> Session:
+    def session(body: dict[str, Any]) -> Session:
         address = Address(body["message"].splitlines()[1])
         return Session(token=desks.open(address), address=address, payout=address, expires_at="2036-01-01T00:00:00Z")
 
