@@ -113,6 +113,23 @@ class LocalChain:
                 time.sleep(0.05)
         raise LocalChainFailed(f"what holds {directory / _LOCK} is no Anvil of ours")
 
+    def revive(self) -> bool:
+        """Starts the folder's chain again, from its state and on the same port, where its process has ended.
+
+        Whether it did. What Anvil had not written down by then, a second's blocks at most, is lost. Raises
+        LocalChainFailed where it does not start.
+        """
+        if self.directory is None:
+            return False
+        pid = _recorded_pid(self.directory)
+        if pid is not None and holds(pid, self.directory / _LOCK):
+            return False
+        try:
+            LocalChain.start(self.directory, int(self.url.rpartition(":")[2]))
+        except AlreadyRuns:
+            return False
+        return True
+
     @property
     def alive(self) -> bool:
         return not gone(self.pid)

@@ -71,7 +71,7 @@ class Settings(BaseSettings):
     confirmations: int = Field(default=1, ge=1)
     """Blocks until what happened on-chain is believed."""
     reserve_ahead: int = Field(default=20, ge=1, le=10_000)
-    """Gradients reserved ahead for a worker that has earned before."""
+    """The most gradients reserved ahead for a worker: four for each that it earned in the job."""
     claim_window_s: int = Field(default=7 * 86_400, ge=1)
     """How long workers may redeem after a job's end."""
     min_claim_window_s: int = Field(default=60, ge=1)
@@ -118,7 +118,7 @@ class Settings(BaseSettings):
     max_strikes: int = Field(default=5, ge=1)
     """Strikes of one operator in one job before it gets no work there; they halve in two hours (rules.strikes)."""
     max_attempts: int = Field(default=8, ge=1)
-    """Attempts at one task before its job pauses."""
+    """Attempts at one task in which nobody stayed silent before its job pauses; anew after a resume."""
     trusted_proxies: frozenset[IPvAnyNetwork] = frozenset()
     """Addresses or networks whose X-Forwarded-For is believed."""
     session_s: int = Field(default=86_400, ge=60)

@@ -139,6 +139,7 @@ def _desk(
         endpoint=public_url,
         owner=settings.owner,
         grant=grant,
+        revive=chain.process.revive if chain.process else bool,
     )
 
 

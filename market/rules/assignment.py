@@ -32,7 +32,7 @@ class Reason(StrEnum):
     """Sybils on one task, as far as the job's separation tells them apart."""
     OTHER_CLASS = "its determinism class is not the job's, nor calibrated with those at work"
     """Honest disagreement about bits that passes for cheating."""
-    NO_RESERVATION = "no money is reserved for it"
+    NO_RESERVATION = "no money is reserved for it yet"
     """Work that the escrow does not cover."""
     OTHER_TERMS = "it asks for another job or a higher price"
     """Leases that would only be declined."""
@@ -42,6 +42,8 @@ class Reason(StrEnum):
     """Spoiling more, once caught."""
     SUSPENDED = "it left too many leases or uploads of this job unanswered, and comes back by itself"
     """Commit and stall; withheld payloads."""
+    RESTS = "it left a lease or an upload unanswered, and waits for its next one"
+    """The same again and again, before it is suspended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,10 @@ class Candidate:
     """An audit of its work, or of its operator's, failed not long ago (rules.operators)."""
     suspended: bool = False
     """Its operator has too many strikes in the job (rules.strikes)."""
+    rests: bool = False
+    """It left its last place unanswered (rules.newcomers)."""
+    known: bool = False
+    """Work of its own was accepted before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,8 @@ def why_not(candidate: Candidate, opening: Opening) -> Reason | None:
         return Reason.ALREADY_TRIED
     if any(together(candidate.party, party, opening.separation) for party in opening.parties):
         return Reason.NOT_SEPARATED
+    if candidate.rests:
+        return Reason.RESTS
     if candidate.least_price > opening.price or (candidate.jobs and opening.job not in candidate.jobs):
         return Reason.OTHER_TERMS
     if candidate.uncommitted < opening.price:

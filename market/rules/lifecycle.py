@@ -107,6 +107,10 @@ IN_FLIGHT: Final = frozenset({_R.LEASED, _R.COMMITTED, _R.REVEALED, _R.AGREE})
 """Replicas whose price is still to be earned, or not."""
 
 
+SILENT: Final = frozenset({_R.EXPIRED, _R.ABANDONED, _R.TOO_LATE, _R.WITHHELD})
+"""Replicas whose worker left its place unanswered."""
+
+
 def step(old: State, new: State) -> State:
     """`new`, if `old` may become it; raises IllegalTransition otherwise."""
     if new not in TABLES[type(old)][old]:  # type: ignore[index]

@@ -45,12 +45,17 @@ class Standing:
         return Units(max(0, self.reserved - self.earned - self.in_flight))
 
 
+AHEAD_OF_EARNED: Final = 4
+"""So many gradients are reserved ahead for each that was earned, until that is as many as the settings say."""
+
+
 def top_up(standing: Standing, price: Units, ahead: int) -> Units:
     """What to reserve so that `ahead` further gradients are covered; 0 while half of that still is.
 
-    A worker that has earned nothing gets one gradient's cover: idle identities lock little of the escrow.
+    A worker that has earned nothing gets one gradient's cover, and one that has earned little gets little: what an
+    identity can lock is in proportion to what it delivered.
     """
-    gradients = ahead if standing.earned else 1
+    gradients = max(1, min(ahead, AHEAD_OF_EARNED * standing.earned // price))
     if standing.uncommitted >= price * max(1, gradients // 2):
         return Units(0)
     return Units(price * gradients - standing.uncommitted)

@@ -84,6 +84,8 @@ class Desk:
     """Owns the jobs with a key that is elsewhere; the sender does where none is named."""
     grant: Callable[[Amount], None] | None = None
     """On a local chain: sees to it that the sender has gas money and at least so many tokens."""
+    revive: Callable[[], bool] = bool
+    """Starts the service's own chain again where that has ended: whether it did. Nothing to start elsewhere."""
     holder: str = field(default_factory=own_name)
     """Names this process among those that share the database."""
 

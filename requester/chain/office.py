@@ -9,7 +9,7 @@ from sqlalchemy import exists, or_, select
 
 from gradmarket.contracts import local
 from gradmarket.contracts.calls import mint
-from gradmarket.contracts.errors import ChainUnreachable, ForeignChain, NodeRefused
+from gradmarket.contracts.errors import ChainUnreachable, ForeignChain, LocalChainFailed, NodeRefused
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.terms import Address, Amount, JobState, TaskState, Units
@@ -17,7 +17,8 @@ from gradmarket.requester.chain import accusing, duty, funding, mirror, outbox, 
 from gradmarket.requester.chain.desk import UNDER_WAY, Desk
 from gradmarket.requester.chain.money import UNBATCHED
 from gradmarket.requester.store.events import tell
-from gradmarket.requester.store.tables import Earned, Job, Task, Transaction
+from gradmarket.requester.store.progress import CHAIN
+from gradmarket.requester.store.tables import Earned, Job, Task, Transaction, Trouble
 
 NOTHING: Final = Units(0)
 GAS_MONEY: Final = 10**19
@@ -39,6 +40,7 @@ class Office:
         self._connected = False
         self._looked: int | None = None
         self.trouble = ""
+        self._told: str | None = None
 
     def wanted(self) -> bool:
         """Whether a step may find anything: one query and one call, where a step has twenty."""
@@ -80,6 +82,11 @@ class Office:
     def _step(self) -> bool:
         if not duty.hold(self._desk):
             return False
+        moved = self._tried()
+        self._tell()
+        return moved
+
+    def _tried(self) -> bool:
         try:
             self._connect()
             moved = self._work()
@@ -87,11 +94,27 @@ class Office:
             return moved
         except ChainUnreachable as error:
             self._connected, self.trouble = False, str(error)
+            return self._revived()
         except NodeRefused as error:
             self.trouble = str(error)
         except ForeignChain as error:
             self._foreign(error)
         return False
+
+    def _revived(self) -> bool:
+        """Whether the service's own chain was started again: the next step goes on from what it still knows."""
+        try:
+            return self._desk.revive()
+        except LocalChainFailed as error:
+            self.trouble = str(error)
+            return False
+
+    def _tell(self) -> None:
+        """Every process says why no chain work is done; the one that does it writes it down."""
+        if self._told != self.trouble:
+            with self._desk.begin() as session:
+                session.merge(Trouble(part=CHAIN, said=self.trouble))
+            self._told = self.trouble
 
     def to_sign(self, job: Job, added: Units = NOTHING) -> list[owner.ToSign]:
         """What the funds' owner is to sign now for the job, if its budget grows by `added`."""

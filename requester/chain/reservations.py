@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gradmarket.contracts import calls
@@ -15,11 +14,12 @@ from gradmarket.market.terms import Address, JobState, Units
 from gradmarket.requester.chain import sender
 from gradmarket.requester.chain.desk import Desk, Kind
 from gradmarket.requester.chain.money import expired, running, tell_once, with_money
-from gradmarket.requester.store import ballots, workers
-from gradmarket.requester.store.tables import Account, Job
+from gradmarket.requester.store import ballots, money, newcomers, workers
+from gradmarket.requester.store.tables import Job
 
 MOST_ROWS: Final = 200
 """Workers in one transaction: about 30,000 gas each the first time."""
+NOTHING: Final = Standing(Units(0), Units(0), Units(0))
 LOW_SHARE: Final = 5
 """Under a fifth of the deposit free, it is told that money runs low."""
 
@@ -79,23 +79,26 @@ def _in_turn(wanted: dict[Address, Units], free: Units, price: Units) -> list[tu
 def step(desk: Desk) -> bool:
     """Writes down a reservation for each job that needs one and has none under way."""
     with desk.reading() as session:
-        cases = [case for job in running(session) if (case := _case(session, job, desk.clock()))]
+        cases = [case for job in running(session) if (case := _case(desk, session, job))]
         uncovered = [case for job in with_money(session) if (case := _uncovered(session, job, desk.clock()))]
     moved = sum(_reserve(desk, case) for case in cases)
     return moved + sum(_cover(desk, case) for case in uncovered) > 0
 
 
-def _case(session: Session, job: Job, now: float) -> Case | None:
-    """None where a reservation is under way, since its workers' standings are about to change, or it is too late."""
+def _case(desk: Desk, session: Session, job: Job) -> Case | None:
+    """Who earned in the job and is here, and whom it admits next.
+
+    None where a reservation is under way, since its workers' standings are about to change, or it is too late.
+    """
+    now = desk.clock()
     if not _may_reserve(session, job, now):
         return None
     able = _classes(session, job)
-    live = [each for each in workers.live(session, now) if able is None or each.determinism_class in able]
-    here = {worker.address for worker in live if workers.serves(worker, job.id)}
-    staying = select(Account.worker).where(Account.job_id == job.id, Account.leaving.is_(False))
-    theirs = here & set(session.scalars(staying))
-    standings = workers.standings(session, job)
-    needs = tuple(Need(Address(worker), standings[worker]) for worker in sorted(theirs))
+    live = [each for each in workers.earners(session, job, now) if able is None or each.determinism_class in able]
+    here = [worker.address for worker in live if workers.serves(worker, job.id)]
+    theirs = sorted({*here, *newcomers.next_covered(session, job, now)})
+    standings = workers.standings(session, job, theirs)
+    needs = tuple(Need(Address(worker), standings.get(worker, NOTHING)) for worker in theirs)
     return Case(job.id, job.chain_job or 0, Units(job.price), Units(job.deposited), needs)
 
 
@@ -140,6 +143,10 @@ def _reserve(desk: Desk, case: Case) -> bool:
 
 
 def _post(desk: Desk, case: Case, rows: list[tuple[Address, Units]]) -> bool:
+    """An account is opened for whom something is reserved, and for nobody who only asked."""
+    with desk.begin() as session:
+        for worker, _ in rows:
+            money.account(session, case.job_id, worker)
     try:
         quoted = sender.quote(desk, calls.reserve(desk.market, case.chain_job, rows))
     except ContractRefused as error:

@@ -8,13 +8,14 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import assignment, lifecycle
-from gradmarket.market.rules.assignment import Candidate, Mixable, Opening
+from gradmarket.market.rules import newcomers as rules
+from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
 from gradmarket.market.rules.replication import STRANGER, Lead, Plan
 from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.terms import Address, Hash, JobState, ReplicaState, TaskState, Units
 from gradmarket.requester.bell import worker_topic
 from gradmarket.requester.context import Context
-from gradmarket.requester.store import ballots, jobs, leads, progress, workers
+from gradmarket.requester.store import ballots, jobs, leads, newcomers, progress, workers
 from gradmarket.requester.store.locks import locked, locked_tasks, locked_workers
 from gradmarket.requester.store.session import one_at_a_time, ring
 from gradmarket.requester.store.tables import Job, Replica, Task, Worker
@@ -46,10 +47,10 @@ def run(context: Context, job_id: str) -> float | None:
         mixable = ballots.mixable(session, job)
         if not _settle_class(session, job, mixable, now):
             return context.settings.sweep_s
-        asking = workers.asking(session, job_id, now)
-        pool = Pool(session, job, workers.candidates(session, job, asking), mixable, now)
-        if not pool.candidates:
-            return context.settings.sweep_s
+        asking = workers.asking(session, job, now)
+        if not asking:
+            return _short_of_money(context, session, job, now)
+        pool = Pool(session, job, workers.candidates(session, job, asking, now), mixable, now)
         others = _others(session, job, mixable, now)
         free, wait = sum(c.capacity for c in pool.candidates.values()), context.settings.sweep_s
         for most in (min(2 * free, TASKS_AT_ONCE), TASKS_AT_ONCE):
@@ -58,8 +59,15 @@ def run(context: Context, job_id: str) -> float | None:
                 _hand_out(session, job, deals, now)
                 return None
             if wait < context.settings.sweep_s:
-                break
-    return wait
+                return wait
+        return _short_of_money(context, session, job, now)
+
+
+def _short_of_money(context: Context, session: Session, job: Job, now: float) -> float:
+    """Nobody that has money in the job fills what is open: whoever is to get some next, the chain is told of."""
+    if newcomers.next_covered(session, job, now):
+        ring(session, "settle")
+    return context.settings.sweep_s
 
 
 def _open(session: Session, job_id: str, most: int) -> Sequence[Task]:
@@ -78,6 +86,7 @@ def _open(session: Session, job_id: str, most: int) -> Sequence[Task]:
 def _settle_class(session: Session, job: Job, mixable: Mixable, now: float) -> bool:
     """Whether the job has a determinism class to vote in; it takes the one with the most separate live workers.
 
+    Those who delivered before decide it where they are enough: made-up identities of another class shut nobody out.
     As long as its own, with those beside it, still has a quorum of separate workers, nobody else is looked at.
     """
     spec = jobs.spec(job)
@@ -88,7 +97,10 @@ def _settle_class(session: Session, job: Job, mixable: Mixable, now: float) -> b
     some = own.limit(SAMPLE * quorum)
     if job.determinism_class is not None and _separate(session, some, spec.separation, mixable)[1] >= quorum:
         return True
-    leading, most = _separate(session, workers.present(job.id, now), spec.separation, mixable)
+    present = workers.present(job.id, now)
+    leading, most = _separate(session, present.where(Worker.accepted_at.is_not(None)), spec.separation, mixable)
+    if most < enough:
+        leading, most = _separate(session, present, spec.separation, mixable)
     without = job.determinism_class is None or _separate(session, own, spec.separation, mixable)[1] < quorum
     if without and most >= enough:
         job.determinism_class = leading
@@ -104,9 +116,10 @@ def _separate(
 
 
 def _others(session: Session, job: Job, mixable: Mixable, now: float) -> int:
-    """Live workers of its classes that hold nothing and do not ask just now: a draw waits a moment for them."""
+    """Live workers of its classes that have money in it, hold nothing and do not ask just now: a draw waits a moment
+    for them."""
     beside = assignment.comparable(job.determinism_class or "", mixable)
-    silent = workers.present(job.id, now, beside).where(~workers.asks(now))
+    silent = workers.present(job.id, now, beside).where(~workers.asks(now), workers.covered(job))
     busy = exists().where(
         Replica.worker == Worker.address, Replica.job_id == job.id, Replica.state.in_(lifecycle.IN_FLIGHT)
     )
@@ -119,6 +132,11 @@ class Pool:
     def __init__(self, session: Session, job: Job, asking: Sequence[Candidate], mixable: Mixable, now: float) -> None:
         self.mixable = mixable
         self.candidates = {candidate.party.worker: candidate for candidate in asking}
+        self._known: list[Party] = []
+        self._trials = len(asking)
+        if not all(candidate.known for candidate in asking):
+            self._known = newcomers.present(session, job, mixable, now)
+            self._trials = rules.at_once(newcomers.tried(session, job, now)) - newcomers.in_flight(session, job)
         self._gain = jobs.spec(job).gain
         self._leads: dict[Address, Lead] = {}
         if self._gain is not None:
@@ -127,8 +145,18 @@ class Pool:
     def lead(self, candidate: Candidate) -> Lead:
         return self._leads.get(candidate.party.worker, STRANGER)
 
+    def able(self, seed: Hash, opening: Opening, places: int) -> list[Candidate]:
+        """Who may take one of the places; of newcomers a few, where others suffice once they are free."""
+        able = {c.party.worker: c for c in self.candidates.values() if assignment.why_not(c, opening) is None}
+        if not rules.suffice(self._known, opening, places):
+            return list(able.values())
+        order = [able[worker] for worker in assignment.draw_order(seed, able)]
+        new = [candidate for candidate in order if not candidate.known][: max(0, self._trials)]
+        return [candidate for candidate in order if candidate.known or candidate in new]
+
     def lease(self, candidate: Candidate, task: Task) -> None:
         """The candidate has one more."""
+        self._trials -= not candidate.known
         left = Units(candidate.uncommitted - task.offer["price"])
         worker = candidate.party.worker
         self.candidates[worker] = replace(candidate, capacity=candidate.capacity - 1, uncommitted=left)
@@ -182,14 +210,14 @@ def _draw(
     now: float,
 ) -> Deal | float:
     """Draws workers for the task's open places; or says how long it waits for others to ask."""
-    places = task.wave_size - sum(r.wave == task.wave and r.state in progress.HOLDS_A_PLACE for r in replicas)
+    places = progress.missing(task, replicas)
     opening = progress.opening_for(job, task, replicas, pool.mixable)
-    able = [candidate for candidate in pool.candidates.values() if assignment.why_not(candidate, opening) is None]
+    seed = tagged("draw", Hash(task.secret), task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
+    able = pool.able(seed, opening, places)
     if places > 0 and not able:
         return context.settings.sweep_s
     if places > 0 and (wait := _window(task, len(able), idle, now)) > 0:
         return wait
-    seed = tagged("draw", Hash(task.secret), task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
     spec = jobs.spec(job)
     if spec.gain is not None and task.wave == 0 and not any(r.state in progress.HOLDS_A_PLACE for r in replicas):
         return _begin(spec, task, seed, able, opening, pool) or context.settings.sweep_s

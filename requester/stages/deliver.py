@@ -21,7 +21,7 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.stages import audit, forget, judge, resume, telling, verdicts
 from gradmarket.requester.stages.arrival import Arrival
 from gradmarket.requester.stages.collect import at_hand
-from gradmarket.requester.stages.ending import strike, work_off
+from gradmarket.requester.stages.ending import delivered, strike, work_off
 from gradmarket.requester.stages.wanted import RevealedSketch, Wanted, granted
 from gradmarket.requester.store import jobs, money
 from gradmarket.requester.store.among import among
@@ -200,11 +200,12 @@ def _accept(
             move(replica, ReplicaState.PAYABLE)
         account = money.earn(session, task, replica, hash_of(Digest(replica.root or "")), now)
         account.voucher_signature = context.voucher(job, account)
-        if account.reserved - account.earned < 2 * task.offer["price"]:
+        if account.reserved - account.earned <= 2 * task.offer["price"]:
             ring(session, "settle")
         verdicts.wake(session, replica)
     if not diverged:
         work_off(context, session, task, agreeing)
+        delivered(session, agreeing, now)
     paid = [replica.worker for replica in agreeing]
     tell(session, job.id, task.state, now, task=task.id, round=task.round, paid=paid)
     if diverged and audit.may_be_a_lie(job):

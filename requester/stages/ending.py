@@ -5,15 +5,16 @@ from collections.abc import Iterable
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from gradmarket.market.rules import lifecycle, newcomers
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.bell import ended_topic, worker_topic
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import verdicts
 from gradmarket.requester.store import strikes
 from gradmarket.requester.store.events import tell
-from gradmarket.requester.store.locks import locked_tasks
+from gradmarket.requester.store.locks import locked_tasks, locked_workers
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Account, Job, Replica, Task
+from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
 from gradmarket.requester.store.tasks import replicas_of
 from gradmarket.requester.store.transitions import move, move_now
 
@@ -61,9 +62,29 @@ def dismiss(
 
 def strike(context: Context, session: Session, task: Task, replicas: Iterable[Replica], withheld: bool = False) -> None:
     """Counts answers that were owed to the task and not given."""
-    keys = _keys(replicas)
+    owed = list(replicas)
+    keys = _keys(owed)
     if keys:
         strikes.strike(session, task.job_id, keys, context.clock(), context.settings.max_strikes, withheld)
+    _rest(session, {replica.worker for replica in owed if replica.state in lifecycle.SILENT}, context.clock())
+
+
+def _rest(session: Session, addresses: set[str], now: float) -> None:
+    """They left a place unanswered: each waits for its next one, longer each time."""
+    for worker in locked_workers(session, addresses) if addresses else ():
+        worker.stalls += 1
+        worker.stalled_at = now
+        worker.rests_until = now + newcomers.rest_s(worker.stalls, worker.accepted_at is not None)
+
+
+def delivered(session: Session, replicas: Iterable[Replica], now: float) -> None:
+    """Work of theirs was accepted: none is a newcomer any more, and half of what it left unanswered is forgotten."""
+    known = [session.get_one(Worker, replica.worker) for replica in replicas]
+    changed = {worker.address for worker in known if worker.accepted_at is None or worker.stalls}
+    for worker in locked_workers(session, changed) if changed else ():
+        worker.accepted_at = worker.accepted_at or now
+        worker.stalls //= 2
+        worker.rests_until = 0.0
 
 
 def work_off(context: Context, session: Session, task: Task, replicas: Iterable[Replica]) -> None:

@@ -4,22 +4,21 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import bindparam, exists, select, true
+from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import Conflict, MarketError, NotFound
 from gradmarket.market.rules import lifecycle
-from gradmarket.market.terms import Address, JobState, ReplicaId, ReplicaState
+from gradmarket.market.terms import Address, ReplicaId, ReplicaState
 from gradmarket.market.wire import PollAnswer, PollRequest, Refusal
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import close, collect, judge, news
 from gradmarket.requester.stages.news import Held, Poll
-from gradmarket.requester.store import money
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.locks import locked_workers, tasks_of
 from gradmarket.requester.store.patience import patiently
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
+from gradmarket.requester.store.tables import Account, Replica, Task, Worker
 from gradmarket.requester.store.workers import LIVE_S
 
 SEEN_S: Final = 5.0
@@ -42,19 +41,19 @@ def hear(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
         refusals = [_take_in(context, session, workers[poll.worker], held, poll, taken, now) for poll in polls]
         close.committed(context, session, list(taken.committed.values()))
         judge.advance(context, session, list(taken.revealed.values()))
-        _open_accounts(session, taken.asking)
+        _stay(session, taken.asking)
         session.flush()
         told = news.told(context, session, polls, held, now)
     return [answer.model_copy(update={"refusals": tuple(no)}) for answer, no in zip(told, refusals, strict=True)]
 
 
 class _Taken:
-    """What is left to do for all polls together: tasks by their ids, and the jobs that who asks for work named."""
+    """What is left to do for all polls together: tasks by their ids, and who asks for work."""
 
     def __init__(self) -> None:
         self.committed: dict[str, Task] = {}
         self.revealed: dict[str, Task] = {}
-        self.asking: dict[str, Sequence[str]] = {}
+        self.asking: list[Address] = []
 
 
 def _take_in(
@@ -80,7 +79,7 @@ def _take_in(
     worker.capacity = 0 if said.leaving else max(0, said.capacity - _unheard_leases(held[address], said))
     if worker.capacity:
         worker.asking_until = now + min(said.wait_s, LIVE_S)  # and who waits longer is said to be there (presence)
-        taken.asking[address] = said.jobs
+        taken.asking.append(address)
         ring(session, "assign")
     if said.leaving:
         for account in session.scalars(select(Account).where(Account.worker == address)):
@@ -130,26 +129,17 @@ def _unheard_leases(held: Held, said: PollRequest) -> int:
     )
 
 
-def _open_accounts(session: Session, asking: dict[str, Sequence[str]]) -> None:
-    """A worker that asks for work has an account in every running job: money is reserved into it ahead of the work.
-
-    Where it names `jobs`, in those alone: what is reserved for it elsewhere would lie there for nothing.
-    """
-    if not asking:
-        return
-    for worker, job_id in session.execute(_WITHOUT_ACCOUNT, {"workers": list(asking)}).all():
-        if not asking[worker] or job_id in asking[worker]:
-            money.account(session, job_id, worker).leaving = False
-            ring(session, "settle")
+def _stay(session: Session, asking: Sequence[Address]) -> None:
+    """Who asks for work again does not leave."""
+    if asking:
+        session.execute(_STAY, {"workers": asking})
 
 
-_WITHOUT_ACCOUNT: Final = (
-    select(Worker.address, Job.id)
-    .join(Job, true())
-    .where(among(Worker.address, "workers"), Job.state == JobState.RUNNING)
-    .where(~exists().where(Account.job_id == Job.id, Account.worker == Worker.address, Account.leaving.is_(False)))
-    .order_by(Job.id, Worker.address)
-    .execution_options(autoflush=False)
+_STAY: Final = (
+    update(Account)
+    .where(among(Account.worker, "workers"), Account.leaving.is_(True))
+    .values(leaving=False)
+    .execution_options(synchronize_session=False)
 )
 _OWN: Final = (
     select(Replica, Task)

@@ -9,18 +9,19 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.rules import secrets, stopping
+from gradmarket.market.rules import lifecycle, secrets, stopping
 from gradmarket.market.signing import digest
 from gradmarket.market.terms import Digest, JobState, RoundState, TaskState, Units
 from gradmarket.market.wire import OfferFields, hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages.ending import end
-from gradmarket.requester.store import audits, jobs, money, workers
+from gradmarket.requester.store import audits, jobs
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.prices import price_of
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Job, Round, Task, Worker
+from gradmarket.requester.store.tables import Job, Round, Task
+from gradmarket.requester.store.tasks import replicas_of
 from gradmarket.requester.store.transitions import move_now
 
 TOPIC = "plan"
@@ -98,20 +99,6 @@ def _open(context: Context, session: Session, job: Job, latest: Round | None, pr
         session.add(task(context, job, row, index, attempts.get(index, 0), now))
     tell(session, job.id, "round_opened", now, round=number, parameters=parameters, price=price)
     ring(session, "assign")
-    if latest is None:
-        _welcome(session, job, now)
-
-
-def _welcome(session: Session, job: Job, now: float) -> None:
-    """Who asks already has an account in the job at once: its long poll may go on for long without another word.
-
-    Not so who asks for other jobs: what is reserved for it would lie there for nothing.
-    """
-    asking = select(Worker).where(workers.asks(now)).order_by(Worker.address)
-    for worker in session.scalars(asking).all():
-        if workers.serves(worker, job.id):
-            money.account(session, job.id, worker.address)
-    ring(session, "settle")
 
 
 def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: float) -> Task:
@@ -151,17 +138,27 @@ def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: 
 
 
 def reissue(context: Context, session: Session, job: Job, failed: Task, now: float) -> None:
-    """Another attempt at a task that gave no verdict; after too many the job pauses with the reason."""
+    """Another attempt at a task that gave no verdict; after too many of those where all answered the job pauses with
+    the reason. Who leaves attempts unanswered waits longer each time, and cannot pause a job.
+    """
     if job.state not in (JobState.RUNNING, JobState.PAUSED) or not jobs.wants(session, job, failed.round):
         return
     row = session.get_one(Round, (job.id, failed.round))
     attempt = failed.attempt + 1
-    if attempt >= context.settings.max_attempts and job.state == JobState.RUNNING:
+    failures = failed.failures + (not _silent(session, failed))
+    if failures >= context.settings.max_attempts and job.state == JobState.RUNNING:
         move_now(session, job, JobState.PAUSED, reason=f"task {failed.index} of round {failed.round}: {failed.reason}")
         tell(session, job.id, "paused", now, reason=job.reason)
-    session.add(task(context, job, row, failed.index, attempt, now))
+    again = task(context, job, row, failed.index, attempt, now)
+    again.failures = failures
+    session.add(again)
     tell(session, job.id, "task_reissued", now, round=failed.round, task=failed.index, attempt=attempt)
     ring(session, "assign")
+
+
+def _silent(session: Session, failed: Task) -> bool:
+    """Whether somebody left the attempt unanswered."""
+    return any(replica.state in lifecycle.SILENT for replica in replicas_of(session, [failed])[failed.id])
 
 
 def _time(now: float) -> datetime:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import Conflict
@@ -29,6 +29,7 @@ def resume_job(context: Context, session: Session, job: Job) -> None:
         raise Conflict(f"{DIVERGED}, and its audit is not over: run an auditor (gradmarket auditor run)")
     now = context.clock()
     move_now(session, job, JobState.RUNNING, reason="", fault=None)
+    session.execute(update(Task).where(Task.job_id == job.id, Task.failures > 0).values(failures=0))
     for task in diverged:
         move(task, TaskState.FINAL)
         if session.get_one(Round, (job.id, task.round)).state == "open":

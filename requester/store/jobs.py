@@ -27,6 +27,12 @@ def spec(job: Job) -> JobSpec:
     return _SPECS.get(job.spec_digest, lambda: JobSpec.model_validate(job.spec))
 
 
+def places(job: Job) -> int:
+    """Replicas that a round begins with."""
+    found = spec(job)
+    return found.tasks_per_round * found.plan().first_wave
+
+
 def spec_of(session: Session, task: Task) -> JobSpec:
     """Of the task's job, whose row is read only where its spec is not remembered."""
     digest = digest_of(Hash(bytes.fromhex(task.offer["spec"][2:])))

@@ -6,14 +6,24 @@ from typing import Final
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from gradmarket.market.rules import assignment
+from gradmarket.market.rules import assignment, newcomers
 from gradmarket.market.rules.assignment import Candidate, Opening, Reason
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.terms import JobId, JobState, ReplicaState, TaskState, Units
 from gradmarket.requester.store import audits, ballots, jobs, strikes, tasks, workers
-from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
+from gradmarket.requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
 
+CHAIN: Final = "chain"
+"""Whose trouble it is."""
 HOLDS_A_PLACE: Final = (ReplicaState.LEASED, ReplicaState.COMMITTED)
+LOOKED_AT: Final = 200
+"""Workers whose reasons are asked for: of more, the answer would be the same and take longer."""
+
+
+def chain_trouble(session: Session) -> str:
+    """Why nothing is reserved or settled just now; empty where it is."""
+    row = session.get(Trouble, CHAIN)
+    return f"the chain cannot be used, and the job goes on once it can: {row.said}" if row and row.said else ""
 
 
 def running(session: Session) -> Sequence[Job]:
@@ -22,6 +32,8 @@ def running(session: Session) -> Sequence[Job]:
 
 def why_waiting(session: Session, job: Job, now: float) -> str:
     """Empty while the job gets on (or has ended without a reason)."""
+    if job.state in (JobState.RUNNING, JobState.AWAITING_FUNDS) and (trouble := chain_trouble(session)):
+        return trouble
     if job.state != JobState.RUNNING:
         return job.reason
     open_task = session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
@@ -39,15 +51,15 @@ def why_waiting(session: Session, job: Job, now: float) -> str:
         return f"needs {least} separate workers of {classes}, has {have}"
     replicas = tasks.replicas_of(session, [open_task])[open_task.id]
     opening = opening_for(job, open_task, replicas, mixable)
-    alive = workers.live(session, now)
+    alive = workers.live(session, now, LOOKED_AT)
     candidates = candidates_of(session, job, alive, now)
     reasons = [assignment.why_not(candidate, opening) for candidate in candidates]
     soon = [reason for reason in reasons if reason in (None, Reason.AT_CAPACITY)]
     if soon:
         return job.reason
     stands = _commonest([reason for reason in reasons if reason])
-    gone = _reserved_for_the_gone(session, job, {worker.address for worker in alive})
-    return f"{stands}; {gone}" if gone and Reason.NO_RESERVATION in reasons else stands
+    locked = _reserved_for_the_gone(session, job, {worker.address for worker in alive}) or _stalled(session, job)
+    return f"{stands}; {locked}" if locked and Reason.NO_RESERVATION in reasons else stands
 
 
 def _unaudited(session: Session, job: Job) -> str:
@@ -70,6 +82,17 @@ def _reserved_for_the_gone(session: Session, job: Job, alive: set[str]) -> str:
     return f"{gradients} gradients of the escrow are reserved for {len(gone)} workers that are gone: fund the job"
 
 
+def _stalled(session: Session, job: Job) -> str:
+    """Empty unless newcomers that left their places unanswered hold all that newcomers may."""
+    silent = (Account.earned == 0, Account.reserved > 0, Worker.stalls > 0, Worker.accepted_at.is_(None))
+    held = select(func.count(), func.coalesce(func.sum(Account.reserved), 0)).where(Account.job_id == job.id, *silent)
+    count, units = session.execute(held.join(Worker, Worker.address == Account.worker)).one()
+    if units + job.price <= newcomers.allowance(Units(job.deposited), Units(jobs.places(job) * job.price)):
+        return ""
+    gradients = units // job.price
+    return f"{gradients} gradients of the escrow are reserved for {count} newcomers that stalled: fund the job"
+
+
 def _commonest(reasons: list[Reason]) -> str:
     reason = max(set(reasons), key=lambda reason: (reasons.count(reason), reason))
     return f"an open task has no worker that may take it; {reasons.count(reason)} of {len(reasons)}: {reason}"
@@ -78,7 +101,7 @@ def _commonest(reasons: list[Reason]) -> str:
 def candidates_of(session: Session, job: Job, live: Sequence[Worker], now: float) -> list[Candidate]:
     """As `workers.candidates`, of whichever workers."""
     barred, suspended = workers.barred(session, live, now), strikes.suspended_among(session, job.id, live, now)
-    return workers.candidates(session, job, live, barred, suspended)
+    return workers.candidates(session, job, live, now, barred, suspended)
 
 
 def opening_for(job: Job, task: Task, replicas: Sequence[Replica], mixable: assignment.Mixable) -> Opening:
@@ -93,6 +116,11 @@ def opening_for(job: Job, task: Task, replicas: Sequence[Replica], mixable: assi
         at_work=tuple(replica.determinism_class for replica in replicas if replica.state in HOLDS_A_PLACE),
         mixable=mixable,
     )
+
+
+def missing(task: Task, replicas: Sequence[Replica]) -> int:
+    """Places of the task's wave that nobody holds."""
+    return task.wave_size - sum(r.wave == task.wave and r.state in HOLDS_A_PLACE for r in replicas)
 
 
 def why_no_lease(session: Session, address: str, now: float) -> str:
@@ -111,6 +139,8 @@ def why_no_lease(session: Session, address: str, now: float) -> str:
         replicas = tasks.replicas_of(session, [task])[task.id]
         opening = opening_for(job, task, replicas, ballots.mixable(session, job))
         reason = assignment.why_not(candidate, opening)
+        if reason is Reason.NO_RESERVATION and (trouble := chain_trouble(session)):
+            return trouble
         return f"{jobs.spec(job).name}: {reason or _nobody_to_blame(opening)}"
     return "no task is open just now"
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence, Set
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, func, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, exists, func, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import operators
@@ -30,8 +30,16 @@ def party(row: Any) -> Party:
     return Party(Address(address), row.operator, Address(row.payout), row.network)
 
 
-def live(session: Session, now: float) -> Sequence[Worker]:
-    return session.scalars(select(Worker).where(Worker.seen_at > now - LIVE_S)).all()
+def live(session: Session, now: float, most: int | None = None) -> Sequence[Worker]:
+    """Those who were heard of not long ago; at most so many of them."""
+    return session.scalars(select(Worker).where(Worker.seen_at > now - LIVE_S).limit(most)).all()
+
+
+def earners(session: Session, job: Job, now: float) -> Sequence[Worker]:
+    """Those of them that earned in the job, and do not leave."""
+    staying = select(Worker).join(Account, Account.worker == Worker.address).where(Account.leaving.is_(False))
+    theirs = staying.where(Account.job_id == job.id, Account.earned > 0, Worker.seen_at > now - LIVE_S)
+    return session.scalars(theirs).all()
 
 
 def present(job_id: str, now: float, classes: Collection[str] | None = None) -> Present:
@@ -44,8 +52,8 @@ def present(job_id: str, now: float, classes: Collection[str] | None = None) -> 
 
 
 def _fit(job_id: str, now: float) -> tuple[ColumnElement[bool], ...]:
-    """Neither suspended nor barred."""
-    return ~strikes.suspended(job_id, now), ~reputations.barred(now - BARRED_S)
+    """Neither suspended nor barred, nor at rest."""
+    return ~strikes.suspended(job_id, now), Worker.rests_until <= now, ~reputations.barred(now - BARRED_S)
 
 
 def asks(now: float) -> ColumnElement[bool]:
@@ -57,10 +65,25 @@ def serves(worker: Worker, job_id: str) -> bool:
     return not worker.jobs or job_id in worker.jobs
 
 
-def asking(session: Session, job_id: str, now: float) -> Sequence[Worker]:
-    """Those who want a lease now and may get one of the job."""
-    fit = select(Worker).where(asks(now), Worker.seen_at > now - LIVE_S, *_fit(job_id, now))
-    return session.scalars(fit).all()
+def asks_of(worker: Worker, job: Job) -> Units:
+    """The least that it wants for a gradient of the job."""
+    return Units(max(worker.least_price, worker.least_prices.get(job.id, 0)))
+
+
+def asking_now(job_id: str, now: float) -> tuple[ColumnElement[bool], ...]:
+    """Of those who want a lease now and may get one of the job."""
+    return asks(now), Worker.seen_at > now - LIVE_S, *_fit(job_id, now)
+
+
+def covered(job: Job) -> ColumnElement[bool]:
+    """Of those for whom the job has money reserved beyond what they earned."""
+    left = Account.reserved - Account.earned
+    return exists().where(Account.job_id == job.id, Account.worker == Worker.address, left > 0)
+
+
+def asking(session: Session, job: Job, now: float) -> Sequence[Worker]:
+    """Those who want a lease now, may get one of the job and have money in it."""
+    return session.scalars(select(Worker).where(*asking_now(job.id, now), covered(job))).all()
 
 
 def at_stake(session: Session, job_id: str, workers: Collection[str] | None = None) -> dict[str, Units]:
@@ -107,6 +130,7 @@ def candidates(
     session: Session,
     job: Job,
     workers: Sequence[Worker],
+    now: float,
     barred: Set[str] = frozenset(),
     suspended: Collection[str] = (),
 ) -> list[Candidate]:
@@ -119,10 +143,12 @@ def candidates(
             worker.determinism_class,
             money.get(worker.address, nothing).uncommitted,
             worker.capacity,
-            Units(max(worker.least_price, worker.least_prices.get(job.id, 0))),
+            asks_of(worker, job),
             frozenset(worker.jobs),
             operators.barred(party(worker), barred),
             worker.address in suspended,
+            worker.rests_until > now,
+            worker.accepted_at is not None,
         )
         for worker in workers
     ]

@@ -11,6 +11,7 @@ from scene import Scene, staged
 FAMILIES: Final = (
     "commitments",
     "seats",
+    "askers",
     "gradients",
     "payloads",
     "vouchers",

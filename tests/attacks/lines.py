@@ -7,6 +7,7 @@ LINES: Final = (
     "copy after reveal",
     "commit after the seed through a split",
     "Sybils on one task",
+    "Sybils hold a job's money",
     "fast polling for quorum",
     "declining leases until siblings meet",
     "stall the siblings to win 1 of 1",

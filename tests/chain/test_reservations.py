@@ -3,16 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from onchain import NewKey
-from till import PRICE, Till
+from sqlalchemy import select
+from till import CLASS, PRICE, Till
+from web3 import Web3
 
 from gradmarket.contracts import claims
 from gradmarket.contracts.local import fund_gas
 from gradmarket.contracts.transactions import mined
+from gradmarket.market.rules import newcomers
 from gradmarket.market.rules.payment import Standing
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, AuditState, JobState, Units
 from gradmarket.requester.chain.reservations import Need, headroom, plan
-from gradmarket.requester.store.tables import Account, Event, Transaction, Worker
+from gradmarket.requester.store.tables import Account, Event, Job, Transaction, Worker
 
 AHEAD = 20
 
@@ -62,14 +65,15 @@ def test_the_order_of_the_workers_does_not_matter(cases: list[Need], free: int) 
     assert sorted(one) == sorted(other)
 
 
-def test_an_idle_identity_locks_one_gradient_and_an_earner_its_ahead() -> None:
-    rows = dict(plan([need(1), need(2, 10, 10)], Units(10**6), Units(PRICE), AHEAD))
-    assert rows == {need(1).worker: PRICE, need(2).worker: AHEAD * PRICE}
+def test_an_idle_identity_locks_one_gradient_and_an_earner_four_for_each_that_it_earned() -> None:
+    needs = [need(1), need(2, 10, 10), need(3, 30, 30), need(4, 90, 90)]
+    rows = dict(plan(needs, Units(10**6), Units(PRICE), AHEAD))
+    assert [rows[each.worker] // PRICE for each in needs] == [1, 4, 12, AHEAD]
 
 
 def test_nothing_is_added_while_half_is_there() -> None:
-    assert plan([need(1, 110, 10)], Units(10**6), Units(PRICE), AHEAD) == []
-    assert plan([need(1, 109, 10)], Units(10**6), Units(PRICE), AHEAD) != []
+    assert plan([need(1, 200, 100)], Units(10**6), Units(PRICE), AHEAD) == []
+    assert plan([need(1, 199, 100)], Units(10**6), Units(PRICE), AHEAD) != []
 
 
 def test_less_lies_ahead_as_the_escrow_runs_out() -> None:
@@ -84,6 +88,13 @@ def test_a_shortage_is_shared_gradient_by_gradient() -> None:
     assert rows == {need(1).worker: PRICE, need(2).worker: PRICE}
 
 
+@given(st.integers(0, 1000), st.integers(0, 10**6), st.integers(1, 100))
+def test_what_lies_with_who_never_earned_is_a_round_s_cost_or_a_quarter(cost: int, deposit: int, price: int) -> None:
+    most = newcomers.allowance(Units(deposit), Units(cost * price))
+    assert most <= deposit
+    assert most <= max(cost * price, deposit // 4)
+
+
 # --- on the chain ----------------------------------------------------------------------------------------------------
 
 
@@ -95,7 +106,43 @@ def test_a_worker_that_asks_gets_cover_and_an_earner_more(till: Till, new_key: N
     till.earns(job_id, worker)
     till.settle_down()
     chain = till.ledger.account(till.job(job_id).chain_job or 0, worker)
-    assert till.account(job_id, worker).reserved == chain.reserved == 21 * PRICE
+    assert till.account(job_id, worker).reserved == chain.reserved == 5 * PRICE
+
+
+def test_a_thousand_that_ask_get_what_a_round_needs_and_no_account_beyond(till: Till, new_key: NewKey) -> None:
+    """Nor a transaction: one reservation is made for all three of them."""
+    job_id = till.running_job()
+    with till.desk.begin() as session:
+        session.get_one(Job, job_id).determinism_class = CLASS
+        now = till.clock()
+        for number in range(1000):
+            name = Web3.to_checksum_address(f"0x{number + 1:040x}")
+            asks = {"asking_until": now + 45, "capacity": 1, "determinism_class": CLASS}
+            session.add(Worker(address=name, payout=name, operator=name, seen_at=now, joined_at=now, **asks))
+    till.settle_down()
+    accounts = till.all_accounts(job_id)
+    assert [account.reserved for account in accounts] == [PRICE] * 3
+    assert len(till.all(Transaction, Transaction.kind == "reserve")) == 1
+    till.settle_down()
+    assert len(till.all_accounts(job_id)) == 3, "they hold a place each, and nobody else is needed"
+
+
+def test_who_stalls_makes_place_for_others_until_a_quarter_lies_with_them(till: Till, new_key: NewKey) -> None:
+    job_id = till.running_job(budget=40 * PRICE)
+    for _ in range(30):
+        till.joins(job_id, new_key())
+    for _ in range(20):
+        till.settle_down()
+        with till.desk.begin() as session:
+            for account in session.scalars(select(Account).where(Account.reserved > 0)):
+                session.get_one(Worker, account.worker).rests_until = till.clock() + 10**6
+    chain = till.ledger.job(till.job(job_id).chain_job or 0)
+    assert chain.reserved == 10 * PRICE
+    known = till.joins(job_id, new_key())
+    with till.desk.begin() as session:
+        session.get_one(Worker, known).accepted_at = till.clock()
+    till.settle_down()
+    assert till.account(job_id, known).reserved == PRICE, "who delivered before has money of its own"
 
 
 def test_the_books_follow_the_chain_not_the_wish(till: Till, new_key: NewKey) -> None:
@@ -112,14 +159,14 @@ def test_the_books_follow_the_chain_not_the_wish(till: Till, new_key: NewKey) ->
 
 def test_who_leaves_or_is_gone_or_is_in_another_job_gets_nothing(till: Till, new_key: NewKey) -> None:
     job_id = till.running_job()
-    leaving, gone = till.joins(job_id, new_key()), till.joins(job_id, new_key())
-    with till.desk.begin() as session:
-        session.get_one(Account, (job_id, leaving)).leaving = True
+    leaving, gone, other = [till.joins(job_id, new_key()) for _ in range(3)]
     till.clock.now += 46
-    other = till.joins(till.running_job(), new_key())
-    till.joins(job_id, new_key())
+    for worker in (leaving, other):
+        till.asks(worker)
     with till.desk.begin() as session:
-        session.get_one(Account, (job_id, leaving)).leaving = True
+        session.get_one(Worker, leaving).capacity = 0
+        session.get_one(Worker, other).jobs = ["00000000000000bb"]
+    till.joins(job_id, new_key())
     till.settle_down()
     assert till.account(job_id, leaving).reserved == till.account(job_id, gone).reserved == 0
     chain_job = till.job(job_id).chain_job or 0
@@ -170,7 +217,7 @@ def test_who_is_vindicated_after_a_job_s_end_is_covered_before_the_rest_comes_ba
     till.settle_down()
     kept = till.ledger.free(chain_job)
     assert kept > 0
-    till.earns(job_id, worker, 29)  # more than the 20 that were reserved ahead
+    till.earns(job_id, worker, 29)  # more than the 4 that were reserved ahead
     till.audits(job_id, AuditState.FAILED)
     till.settle_down()
     assert till.ledger.account(chain_job, worker).reserved == 30 * PRICE
@@ -181,6 +228,9 @@ def test_who_is_vindicated_after_a_job_s_end_is_covered_before_the_rest_comes_ba
 def test_low_money_is_told_once_and_before_it_is_gone(till: Till, new_key: NewKey) -> None:
     job_id = till.running_job(budget=6 * PRICE)
     workers = [till.joins(job_id, new_key()) for _ in range(5)]
+    with till.desk.begin() as session:
+        for known in workers[:2]:
+            session.get_one(Worker, known).accepted_at = till.clock()
     till.settle_down()
     assert till.all(Event, Event.kind == "low_balance") == []
     for worker in workers:
@@ -196,7 +246,7 @@ def test_a_release_is_seen_and_not_reserved_anew_for_who_leaves(till: Till, new_
     worker = till.joins(job_id, key)
     till.settle_down()
     with till.desk.begin() as session:
-        session.get_one(Account, (job_id, worker)).leaving = True
+        session.get_one(Worker, worker).capacity = 0
     fund_gas(till.ledger.web3, worker, 10**18)
     mined(claims.release(till.ledger, key, till.job(job_id).chain_job or 0, Units(0)))
     till.settle_down()

@@ -31,6 +31,7 @@ from gradmarket.requester.store.tables import Account, Audit, Batch, Earned, Job
 
 PRICE = 10
 BUDGET = 10_000
+CLASS = "cpu"
 POLICY = Policy(settle_every_s=5.0, settle_gradients=50, claim_window_s=3600, lifetime_s=3600)
 
 
@@ -155,8 +156,15 @@ class Till:
         assert self.job(job_id).state == JobState.RUNNING
         return job_id
 
+    def asks(self, worker: Address) -> None:
+        """For work, from now on and for as long as a worker lives."""
+        now = self.clock()
+        with self.desk.begin() as session:
+            row = session.get_one(Worker, worker)
+            row.seen_at, row.asking_until, row.capacity, row.determinism_class = now, now + 45, 1, CLASS
+
     def joins(self, job_id: str, worker: PrivateKey) -> Address:
-        """The worker asks for work: it is live, and has an account in the job."""
+        """The worker asks for work, of the job's class, and has an account in it."""
         address, now = address_of(worker), self.clock()
         with self.desk.begin() as session:
             row = session.get(Worker, address)
@@ -164,8 +172,10 @@ class Till:
                 row = Worker(address=address, payout=address, operator=address, seen_at=now, joined_at=now)
                 session.add(row)
                 session.flush()
-            row.seen_at = now
+            job = session.get_one(Job, job_id)
+            job.determinism_class = job.determinism_class or CLASS
             money.account(session, job_id, address)
+        self.asks(address)
         return address
 
     def earns(self, job_id: str, worker: Address, times: int = 1) -> None:
@@ -214,6 +224,10 @@ class Till:
     def account(self, job_id: str, worker: Address) -> Account:
         with self.desk.reading() as session:
             return session.get_one(Account, (job_id, worker))
+
+    def all_accounts(self, job_id: str) -> list[Account]:
+        with self.desk.reading() as session:
+            return list(session.scalars(select(Account).where(Account.job_id == job_id)))
 
     def all(self, table: Any, *where: Any) -> list[Any]:
         with self.desk.reading() as session:

@@ -353,6 +353,10 @@ class Floor:
         (account,) = self.all(Account, Account.worker == worker.address)
         return account  # type: ignore[no-any-return]
 
+    def row(self, worker: SimWorker) -> Worker:
+        (row,) = self.all(Worker, Worker.address == worker.address)
+        return row  # type: ignore[no-any-return]
+
     def strikes(self, worker: SimWorker) -> int:
         with self.reading() as session:
             operator = session.get_one(Worker, worker.address).operator

@@ -9,10 +9,10 @@ from sqlalchemy import delete
 from gradmarket.market.rules.assignment import window_s
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester import engine
-from gradmarket.requester.stages import assign, plan
-from gradmarket.requester.store import workers
+from gradmarket.requester.stages import assign
+from gradmarket.requester.store import newcomers, workers
 from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.tables import Account, Job, Round, Task
+from gradmarket.requester.store.tables import Account, Job, Worker
 
 
 def leased(floor: Floor) -> set[str]:
@@ -57,19 +57,6 @@ def test_a_worker_holds_no_more_leases_than_it_asked_for(new_floor) -> None:  # 
     floor.gather()
     assert len(floor.replicas(greedy)) == 2
     assert all(len(floor.replicas(worker)) == 1 for worker in modest)
-
-
-def test_who_asked_before_the_job_ran_has_an_account_in_it_at_once(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor()
-    early, picky = floor.worker(), floor.worker()
-    early.say(capacity=1, wait_s=20)
-    picky.say(capacity=1, wait_s=20, jobs=["00000000000000bb"])
-    with floor.context.begin() as session:
-        session.execute(delete(Account))
-        session.execute(delete(Task))
-        session.execute(delete(Round))
-    plan.run(floor.context, floor.job)
-    assert [account.worker for account in floor.all(Account)] == [early.address]
 
 
 def test_a_task_begins_whole_or_not_at_all(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -237,13 +224,42 @@ def test_a_job_whose_money_lies_with_workers_that_are_gone_says_so(new_floor) ->
     assert "gone" not in floor.why_waiting(), "there is money for one more"
 
 
-def test_no_money_is_reserved_for_a_worker_that_wants_another_job(new_floor) -> None:  # type: ignore[no-untyped-def]
+def test_who_only_asks_has_no_account_and_its_turn_comes_in_the_job_that_it_wants(new_floor) -> None:  # type: ignore[no-untyped-def]
     """Many that work elsewhere on the same market would hold all of a small job's escrow."""
     floor = new_floor()
-    worker = floor.worker()
+    worker, *others = [floor.worker() for _ in range(3)]
     with floor.context.begin() as session:
         session.execute(delete(Account))
+    for other in others:
+        other.say(jobs=["00000000000000bb"])
     worker.say(jobs=["00000000000000bb"])
-    assert floor.all(Account) == []
+    assert next_covered(floor) == []
     worker.say(jobs=[floor.job])
-    assert [account.worker for account in floor.all(Account)] == [worker.address]
+    floor.drive()
+    assert floor.all(Account) == []
+    assert next_covered(floor) == [worker.address]
+
+
+def test_a_job_whose_newcomers_part_lies_with_who_stalled_says_so(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
+    with floor.context.begin() as session:
+        locked(session, Job, floor.job).deposited = 8 * PRICE
+    stallers = [floor.worker(reserved=PRICE) for _ in range(2)]
+    with floor.context.begin() as session:
+        for staller in stallers:
+            row = session.get_one(Worker, staller.address)
+            row.stalls, row.rests_until = 1, floor.clock() + 3600
+    late = floor.worker(reserved=0)
+    late.ask()
+    assert "2 gradients of the escrow are reserved for 2 newcomers that stalled: fund the job" in floor.why_waiting()
+    assert next_covered(floor) == []
+    with floor.context.begin() as session:
+        locked(session, Job, floor.job).deposited = 12 * PRICE
+    assert "stalled" not in floor.why_waiting()
+    assert next_covered(floor) == [late.address]
+
+
+def next_covered(floor: Floor) -> list[str]:
+    with floor.reading() as session:
+        job = session.get_one(Job, floor.job)
+        return list(newcomers.next_covered(session, job, floor.clock()))

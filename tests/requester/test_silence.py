@@ -5,6 +5,7 @@ from databases import SQLITE
 from market_floor import PRICE
 from market_workers import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, SimWorker, scaled
 
+from gradmarket.market.rules import newcomers
 from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
 from gradmarket.requester.api.views.tasks import evidence
 
@@ -207,3 +208,64 @@ def test_a_split_that_nobody_is_left_to_decide_is_offered_anew(new_floor) -> Non
     assert (first.state, second.state) == (TaskState.FAILED, TaskState.FINAL)
     assert floor.earned() == {worker.address: PRICE for worker in workers}
     check_books(floor)
+
+
+ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
+
+
+@SQLITE
+def test_withholders_of_a_one_replica_job_wait_longer_each_time_and_cannot_pause_it(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(rounds=2, replication=ALONE, settings={"max_attempts": 2, "max_strikes": 10**6})
+    withholders = [floor.worker(WITHHOLDER) for _ in range(4)]
+    floor.until(lambda: len(floor.tasks()) > 6, *withholders, seconds=2.0)
+    assert floor.state() == JobState.RUNNING, "nobody answered: the task is not to blame"
+    rows = [floor.row(worker) for worker in withholders]
+    rests = [row.rests_until - (row.stalled_at or 0) for row in rows]
+    assert rests == [newcomers.rest_s(row.stalls, known=False) for row in rows]
+    assert max(rests) >= 60.0
+    honest = floor.worker()
+    floor.play(*withholders, honest, passes=200)
+    assert floor.state() == JobState.FINISHED
+    assert floor.earned() == {honest.address: 2 * PRICE}
+    check_books(floor)
+
+
+@SQLITE
+def test_where_others_delivered_before_newcomers_that_stall_get_hardly_a_place(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(rounds=12, settings={"max_strikes": 10**6})
+    known = [floor.worker() for _ in range(3)]
+    floor.until(lambda: len(floor.rounds()) > 2)
+    stallers = [floor.worker(IDLE) for _ in range(6)]
+    floor.play(passes=100)
+    assert floor.state() == JobState.FINISHED
+    tried = [replica for staller in stallers for replica in floor.replicas(staller)]
+    assert 1 <= len(tried) <= 3
+    assert {worker.address for worker in known} == {*floor.earned()}
+
+
+@SQLITE
+def test_a_newcomer_that_works_is_let_in_beside_those_who_delivered_before(new_floor) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor(rounds=12)
+    for _ in range(3):
+        floor.worker()
+    floor.until(lambda: len(floor.rounds()) > 2)
+    newcomer = floor.worker()
+    floor.play(passes=100)
+    assert floor.state() == JobState.FINISHED
+    assert floor.earned()[newcomer.address] >= PRICE
+
+
+@SQLITE
+def test_attempts_that_all_answered_in_vain_count_anew_after_a_resume(new_floor) -> None:  # type: ignore[no-untyped-def]
+    deadlines = {"lease_s": 8, "wave_s": 5, "upload_s": 5}
+    floor = new_floor(settings={"max_attempts": 2, "max_strikes": 10**6}, deadlines=deadlines)
+    workers = [floor.worker(scaled(float(factor))) for factor in (2, 3, 4)]
+    floor.until(lambda: floor.state() == JobState.PAUSED)
+    failed = len(floor.tasks())
+    floor.resume()
+    floor.until(lambda: len(floor.tasks()) > failed)
+    assert floor.state() == JobState.RUNNING, "one more attempt is not one too many"
+    for worker in workers:
+        worker.behaviour = HONEST
+    floor.play(passes=200)
+    assert floor.state() == JobState.FINISHED

@@ -5,7 +5,7 @@ A row's `state` moves only by the tables of market.rules.lifecycle, by compare-a
 """
 
 from gradmarket.requester.store.tables.base import Base, BigKey
-from gradmarket.requester.store.tables.doors import Consent, Duty, Idempotency, Nonce, Token
+from gradmarket.requester.store.tables.doors import Consent, Duty, Idempotency, Nonce, Token, Trouble
 from gradmarket.requester.store.tables.jobs import Event, Job, Round
 from gradmarket.requester.store.tables.money import Account, Batch, Earned, Transaction
 from gradmarket.requester.store.tables.trust import (
@@ -44,6 +44,7 @@ __all__ = [
     "Task",
     "Token",
     "Transaction",
+    "Trouble",
     "TrustedRun",
     "Wave",
     "Worker",

@@ -57,6 +57,16 @@ class Idempotency(Base):
     at: Mapped[float]
 
 
+class Trouble(Base):
+    """What a part of the service suffers from, written by the process that works with it and read by all."""
+
+    __tablename__ = "troubles"
+
+    part: Mapped[str] = mapped_column(primary_key=True)
+    said: Mapped[str]
+    """Empty while there is none."""
+
+
 class Duty(Base):
     """A lease on a duty that one process at a time may have, such as sending transactions."""
 

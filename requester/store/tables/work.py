@@ -43,6 +43,8 @@ class Task(Base):
     plan: Mapped[dict[str, Any]]
     """How it is checked: market.rules.replication.Plan."""
     reason: Mapped[str] = mapped_column(default="")
+    failures: Mapped[int] = mapped_column(default=0)
+    """Attempts before this one that gave no verdict though everybody answered, since the job was resumed last."""
     created_at: Mapped[float]
     ended_at: Mapped[float | None]
 
@@ -134,5 +136,12 @@ class Worker(Base):
     seen_at: Mapped[float]
     joined_at: Mapped[float]
     fence: Mapped[int] = mapped_column(default=0)
+    accepted_at: Mapped[float | None]
+    """When work of its own was accepted for the first time; a newcomer's never was (market.rules.newcomers)."""
+    stalls: Mapped[int] = mapped_column(default=0)
+    """Places that it left unanswered in a row; an accepted gradient halves them."""
+    stalled_at: Mapped[float | None]
+    rests_until: Mapped[float] = mapped_column(default=0.0)
+    """It is drawn for nothing before."""
 
     __table_args__ = (Index("workers_asking", "asking_until"), Index("workers_seen", "seen_at"))

@@ -1,0 +1,81 @@
+"""What a job risks on workers whose work was never accepted: how much money, how many at a time, and how soon again.
+
+Identities are free, and a reservation comes back by its worker's own release or when claims have ended. So what lies
+with those that never delivered is bounded whoever asks; and where others suffice, only a few newcomers hold a place.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from gradmarket.market.rules.assignment import Opening, Party, together
+from gradmarket.market.terms import Units
+
+SHARE: Final = 4
+"""A quarter of the deposit, and a quarter of a round's places where workers that delivered before suffice."""
+FIRST_REST_S: Final = 30.0
+LONGEST_REST_S: Final = 3600.0
+PAUSE: Final = 4
+"""After a newcomer stalled, the next one is tried once four times as long as a stall lasts is over, or longer."""
+
+
+def allowance(deposited: Units, round_cost: Units) -> Units:
+    """The most that may be reserved for workers that earned nothing in the job: what a round needs, or a quarter."""
+    return Units(min(deposited, max(round_cost, deposited // SHARE)))
+
+
+def rest_s(stalls: int, known: bool) -> float:
+    """How long who left a place unanswered waits for its next one: twice as long with each of `stalls` in a row.
+
+    A worker that delivered before has one free.
+    """
+    counted = stalls - known
+    return 0.0 if counted < 1 else min(LONGEST_REST_S, FIRST_REST_S * 2.0 ** min(counted - 1, 32))
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A job's experience with newcomers. `stall_s` is how long one that stalls holds up a task at most."""
+
+    places: int
+    """Replicas that a round begins with."""
+    stalled: int
+    """Workers that earned nothing in the job and left their last place unanswered."""
+    delivered: int
+    """Workers that earned in the job."""
+    since_stall_s: float
+    stall_s: float
+
+
+def at_once(tried: Tried) -> int:
+    """How many newcomers may hold places at the same time where workers that delivered before suffice."""
+    if not tried.stalled:
+        return max(1, tried.places // SHARE)
+    doubled = min(max(0, tried.stalled - tried.delivered), 32)
+    pause = min(LONGEST_REST_S, PAUSE * tried.stall_s * 2.0**doubled)
+    return int(tried.since_stall_s >= pause)
+
+
+def suffice(known: Iterable[Party], opening: Opening, places: int) -> bool:
+    """Whether workers that delivered before could fill the places, all of separate parties, once they are free."""
+    chosen: list[Party] = []
+    for party in known:
+        others = (*opening.parties, *chosen)
+        if party.worker in opening.tried or any(together(party, other, opening.separation) for other in others):
+            continue
+        chosen.append(party)
+        if len(chosen) >= places:
+            return True
+    return places <= 0
+
+
+def in_turn(parties: Iterable[Party]) -> list[Party]:
+    """The same in rounds over owners: of one payout address or one network the next comes after all others' first."""
+    seen: Counter[tuple[str, str]] = Counter()
+    ranked = []
+    for party in parties:
+        owners = [("payout", str(party.payout))] + ([("network", party.network)] if party.network is not None else [])
+        ranked.append((max(seen[owner] for owner in owners), party))
+        seen.update(owners)
+    return [party for _, party in sorted(ranked, key=lambda pair: pair[0])]

@@ -1,0 +1,140 @@
+"""Who of those that ask gets money reserved next, and how many newcomers a job tries at a time: the rows behind
+market.rules.newcomers."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import ColumnElement, and_, bindparam, case, exists, func, or_, select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.rules import assignment, newcomers
+from gradmarket.market.rules.assignment import Mixable, Party
+from gradmarket.market.rules.lifecycle import IN_FLIGHT
+from gradmarket.market.rules.newcomers import Tried
+from gradmarket.market.terms import Address, JobId, TaskState, Units
+from gradmarket.requester.store import ballots, jobs, progress, tasks, workers
+from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
+
+SAMPLE: Final = 256
+"""Workers looked at, drawn at random of all that ask."""
+TASKS: Final = 64
+HERE_S: Final = 3.0
+"""Who asked once and is gone for longer keeps no place from others; between two polls a worker is away for less."""
+NEW: Final = Worker.accepted_at.is_(None)
+
+
+def present(session: Session, job: Job, mixable: Mixable, now: float) -> list[Party]:
+    """Live workers that could share the job's tasks and delivered before; not all where they are many."""
+    beside = assignment.comparable(job.determinism_class or "", mixable)
+    known = workers.present(job.id, now, beside).where(~NEW).limit(SAMPLE)
+    return [workers.party(row) for row in session.execute(known)]
+
+
+def tried(session: Session, job: Job, now: float) -> Tried:
+    found = session.execute(_TRIED, {"job": job.id}).one()
+    deadlines = jobs.spec(job).deadlines
+    stall_s = float(max(deadlines.lease_s, deadlines.wave_s, deadlines.upload_s))
+    since = now - (found.last or 0.0)
+    return Tried(jobs.places(job), int(found.stalled or 0), int(found.delivered or 0), since, stall_s)
+
+
+def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:
+    return func.sum(case((condition, 1), else_=0))
+
+
+_STALLED: Final = and_(Account.earned == 0, Worker.stalls > 0)
+_TRIED: Final = (
+    select(
+        _count(_STALLED).label("stalled"),
+        _count(Account.earned > 0).label("delivered"),
+        func.max(case((_STALLED, Worker.stalled_at))).label("last"),
+    )
+    .join(Worker, Worker.address == Account.worker)
+    .where(Account.job_id == bindparam("job"))
+)
+
+
+def in_flight(session: Session, job: Job) -> int:
+    """Newcomers that hold a place in the job."""
+    held = select(func.count(Replica.worker.distinct())).join(Worker, Worker.address == Replica.worker)
+    return session.scalar(held.where(Replica.job_id == job.id, Replica.state.in_(IN_FLIGHT), NEW)) or 0
+
+
+def next_covered(session: Session, job: Job, now: float) -> list[Address]:
+    """Who gets a gradient's price reserved now, in an order that is drawn at random: of those that earned nothing in
+    the job, as many as its rule admits."""
+    if job.determinism_class is None:
+        return []
+    mixable = ballots.mixable(session, job)
+    return [
+        address
+        for known in (True, False)
+        if (most := _most(session, job, mixable, known, now)) > 0
+        for address in _drawn(session, job, mixable, known, now)[:most]
+    ]
+
+
+def _most(session: Session, job: Job, mixable: Mixable, known: bool, now: float) -> int:
+    """By money; of newcomers as many as are tried at once and have no cover yet."""
+    held, usable = session.execute(_UNTRIED, {"job": job.id, "known": known, "now": now, "since": now - HERE_S}).one()
+    needed = jobs.places(job)
+    allowed = newcomers.allowance(Units(job.deposited), Units(needed * job.price))
+    by_money = (allowed - int(held or 0)) // job.price
+    if known or by_money <= 0:
+        return by_money
+    return min(by_money, _wanted(session, job, mixable, now) - int(usable or 0))
+
+
+_HERE: Final = or_(Worker.seen_at > bindparam("since"), Worker.asking_until > bindparam("now"))
+_BUSY: Final = exists().where(
+    Replica.worker == Account.worker, Replica.job_id == Account.job_id, Replica.state.in_(IN_FLIGHT)
+)
+_UNTRIED: Final = (
+    select(
+        func.sum(Account.reserved),
+        _count(and_(or_(_HERE, _BUSY), Worker.rests_until <= bindparam("now"))),
+    )
+    .join(Worker, Worker.address == Account.worker)
+    .where(Account.job_id == bindparam("job"), Account.earned == 0, Account.reserved > 0)
+    .where(Worker.accepted_at.is_not(None) == bindparam("known"))
+)
+"""What lies with workers that earned nothing in the job, and how many of them are there."""
+
+
+def _wanted(session: Session, job: Job, mixable: Mixable, now: float) -> int:
+    """Newcomers that the job has a use for: those it tries at once, or as many as its open tasks lack."""
+    known = present(session, job, mixable, now)
+    first_wave = jobs.spec(job).plan().first_wave
+    nothing = assignment.Opening(JobId(job.id), frozenset(), (), "", Units(0), jobs.spec(job).separation)
+    if not newcomers.suffice(known, nothing, first_wave):
+        return jobs.places(job)
+    trials = newcomers.at_once(tried(session, job, now))
+    return min(jobs.places(job), max(trials, _lacking(session, job, mixable, known)))
+
+
+def _lacking(session: Session, job: Job, mixable: Mixable, known: Sequence[Party]) -> int:
+    """Places of open tasks that those who delivered before cannot fill: they tried already."""
+    open_ = select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(TASKS)
+    found = session.scalars(open_).all()
+    replicas = tasks.replicas_of(session, found)
+    lacking = 0
+    for task in found:
+        opening = progress.opening_for(job, task, replicas[task.id], mixable)
+        missing = progress.missing(task, replicas[task.id])
+        lacking += 0 if newcomers.suffice(known, opening, missing) else missing
+    return lacking
+
+
+def _drawn(session: Session, job: Job, mixable: Mixable, known: bool, now: float) -> list[Address]:
+    """Those without cover that ask for the job at its price, in turn over their owners."""
+    covered = exists().where(
+        Account.job_id == job.id,
+        Account.worker == Worker.address,
+        or_(Account.earned > 0, Account.reserved >= job.price),
+    )
+    beside = assignment.comparable(job.determinism_class or "", mixable)
+    fits = Worker.determinism_class != "" if beside is None else Worker.determinism_class.in_(beside)
+    asking = select(Worker).where(*workers.asking_now(job.id, now), fits, ~NEW if known else NEW, ~covered)
+    rows = session.scalars(asking.order_by(func.random()).limit(SAMPLE))
+    content = [row for row in rows if workers.serves(row, job.id) and workers.asks_of(row, job) <= job.price]
+    return [party.worker for party in newcomers.in_turn(map(workers.party, content))]

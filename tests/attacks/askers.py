@@ -1,0 +1,161 @@
+"""A thousand free identities at one job: they ask for work, and do none of it; and uploads that are withheld."""
+
+import asyncio
+import secrets as chance
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import httpx
+from eth_utils.address import to_checksum_address
+from puppet import HONEST, Behaviour, Puppet
+from registry import attack
+from scene import PRICE, UNIT, Posted, Scene
+
+from gradmarket.market import wire
+from gradmarket.market.terms import Address
+from gradmarket.requester.store import identities
+from gradmarket.requester.store.session import begin, connect, sessions_of
+
+THOUSAND = 1000
+ROUNDS = 16
+"""So many that one place that a Sybil leaves unanswered, which costs the wave's time, is under half of them."""
+QUICK = {"lease_s": 60, "wave_s": 3, "upload_s": 60}
+ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
+WITHHOLDER = Behaviour(uploads=False)
+LONG = {"rounds": ROUNDS, "deadlines": QUICK, "budget": str(1_000 * UNIT)}
+
+
+def crowd(scene: Scene) -> list[str]:
+    """Bearer tokens of a thousand identities, each with a payout address of its own, that signed in a moment ago.
+
+    Their rows are written past the door: a thousand sign-ins are another attack, and take the attacker a minute.
+    """
+    engine = connect(f"sqlite:///{scene.market.data / 'gradmarket.sqlite'}")
+    now = time.time()
+    with begin(sessions_of(engine)) as session:
+        names = [Address(to_checksum_address(chance.token_bytes(20))) for _ in range(THOUSAND)]
+        for name in names:
+            identities.sign_in(session, name, name, None, now)
+        session.flush()
+        tokens = [identities.issue(session, "worker", name, now + 3600) for name in names]
+    engine.dispose()
+    return tokens
+
+
+async def _poll(job: Posted, tokens: list[str], wait_s: float, over: threading.Event | None) -> None:
+    """Each of them once, or until it is over."""
+    said = wire.PollRequest(determinism_class="cpu", capacity=1, jobs=(job.id,), wait_s=wait_s)
+    body = said.model_dump_json()
+
+    async def lives(client: httpx.AsyncClient, token: str) -> None:
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        while True:
+            await client.post("/v1/work/poll", content=body, headers=headers)
+            if over is None or over.is_set():
+                return
+            await asyncio.sleep(1.0)
+
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=job.scene.url, timeout=60, limits=limits, trust_env=False) as client:
+        await asyncio.gather(*(lives(client, token) for token in tokens))
+
+
+@contextmanager
+def asking(job: Posted, tokens: list[str]) -> Iterator[None]:
+    """They poll for ever, and answer nothing."""
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(lambda: asyncio.run(_poll(job, tokens, 10.0, over)))
+        try:
+            yield
+        finally:
+            over.set()
+            done.result()
+
+
+def locked(job: Posted, honest: list[Puppet]) -> int:
+    """Gradients that lie reserved on-chain for others than the honest."""
+    ledger = job.scene.ledger
+    mine = sum(ledger.account(job.chain_job, worker.address).reserved for worker in honest)
+    return (ledger.job(job.chain_job).reserved - mine) // PRICE
+
+
+def timed(job: Posted, honest: list[Puppet]) -> float:
+    began = time.monotonic()
+    job.play(*honest)
+    return time.monotonic() - began
+
+
+def follow(job: Posted, workers: list[Puppet]) -> None:
+    for worker in workers:
+        worker.job, worker.held = job, {}
+
+
+def undisturbed(scene: Scene) -> tuple[list[Puppet], float]:
+    """Three honest workers, and how long they take; they have delivered then."""
+    job = scene.post(**LONG)
+    honest = job.team(HONEST, HONEST, HONEST)
+    return honest, timed(job, honest)
+
+
+def told(job: Posted, honest: list[Puppet], alone: float, beside: float) -> str:
+    """A figure that is bad is told."""
+    speed = "at least half" if beside <= 2 * alone else f"{alone / beside:.0%}"
+    held = "a quarter of the deposit or less" if locked(job, honest) <= 25 else f"{locked(job, honest)} gradients"
+    state, books = job.told()["state"], job.balanced()
+    promised = sum(int(row["earned"]) for row in job.told("/workers?limit=200")["items"]) // UNIT
+    pay = "honest" if sum(map(job.paid, honest)) == promised >= 2 * ROUNDS * PRICE else "not honest"
+    return f"speed kept: {speed}; {held} lies with them; all pay is {pay}; {state}; {books}"
+
+
+@attack(
+    "Sybils hold a job's money",
+    "speed kept: at least half; a quarter of the deposit or less lies with them; all pay is honest; finished; "
+    "books balanced",
+    alone=True,
+)
+def a_thousand_ask_once_and_are_gone(scene: Scene) -> str:
+    """The honest are newcomers as they are, and come after them."""
+    _, alone = undisturbed(scene)
+    job = scene.post(**LONG)
+    asyncio.run(_poll(job, crowd(scene), 0.05, None))
+    honest = job.team(HONEST, HONEST, HONEST)
+    beside = timed(job, honest)
+    return told(job, honest, alone, beside)
+
+
+@attack(
+    "Sybils hold a job's money",
+    "speed kept: at least half; a quarter of the deposit or less lies with them; all pay is honest; finished; "
+    "books balanced",
+    alone=True,
+)
+def a_thousand_ask_for_ever_and_commit_to_nothing(scene: Scene) -> str:
+    honest, alone = undisturbed(scene)
+    job = scene.post(**LONG)
+    follow(job, honest)
+    with asking(job, crowd(scene)):
+        beside = timed(job, honest)
+    return told(job, honest, alone, beside)
+
+
+@attack(
+    "withheld payload",
+    "paused: never; withholders withheld 0; honest payable 60; finished; books balanced",
+    alone=True,
+)
+def ten_withholders_of_a_one_replica_job(scene: Scene) -> str:
+    """Each of them in turn: attempts that nobody answers pause nothing, and who withholds waits longer each time."""
+    first = scene.post(rounds=1, replication=ALONE)
+    honest = first.puppet()
+    first.play(honest)
+    job = scene.post(rounds=6, replication=ALONE, deadlines=QUICK)
+    follow(job, [honest])
+    withholders = job.team(*[WITHHOLDER] * 10)
+    job.play(*withholders, honest)
+    paused = "once" if "paused" in str(job.told("/rounds")) or job.told()["state"] == "paused" else "never"
+    struck = [worker for worker in withholders if worker.held]
+    return f"paused: {paused}; {job.seen(withholders=struck, honest=honest)}"

@@ -1,0 +1,83 @@
+"""What a job risks on newcomers: bounded in money, number and time, whoever comes; all of it where nobody else is."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradmarket.market.rules import newcomers
+from gradmarket.market.rules.assignment import Opening, Party
+from gradmarket.market.rules.newcomers import Tried, at_once, in_turn, rest_s, suffice
+from gradmarket.market.terms import Address, JobId, Units
+
+TRIED = Tried(places=12, stalled=0, delivered=3, since_stall_s=0.0, stall_s=60.0)
+OPENING = Opening(JobId("job"), frozenset(), (), "cpu", Units(10), ("payout",))
+
+
+def party(number: int, payout: int | None = None, network: str | None = None) -> Party:
+    worker = Address(f"0x{number:040x}")
+    return Party(worker, worker, Address(f"0x{payout or number:040x}"), network)
+
+
+def test_a_quarter_of_the_places_goes_to_newcomers_until_one_stalls() -> None:
+    assert at_once(TRIED) == 3
+    assert at_once(replace(TRIED, places=1)) == 1
+    assert at_once(replace(TRIED, stalled=1)) == 0
+    assert at_once(replace(TRIED, stalled=1, since_stall_s=240.0)) == 1
+
+
+def test_each_stall_beyond_those_who_delivered_doubles_the_pause_up_to_an_hour() -> None:
+    def pause(stalled: int) -> float:
+        return next(s for s in range(10**4) if at_once(replace(TRIED, stalled=stalled, since_stall_s=float(s))))
+
+    assert [pause(stalled) for stalled in (1, 3, 4, 5, 6, 60)] == [240, 240, 480, 960, 1920, 3600]
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.floats(0, 1e9), st.floats(0, 1e6), st.integers(1, 10**4))
+def test_newcomers_hold_no_more_than_a_quarter_whatever_happened(
+    stalled: int, delivered: int, since: float, stall: float, places: int
+) -> None:
+    assert 0 <= at_once(Tried(places, stalled, delivered, since, stall)) <= max(1, places // 4)
+
+
+@given(st.integers(1, 400), st.booleans())
+def test_a_rest_never_shrinks_with_another_stall_and_ends_within_an_hour(stalls: int, known: bool) -> None:
+    assert rest_s(stalls, known) <= rest_s(stalls + 1, known) <= newcomers.LONGEST_REST_S
+    assert rest_s(stalls, True) <= rest_s(stalls, False)
+
+
+def test_a_newcomer_rests_from_its_first_stall_on_and_who_delivered_before_from_its_second() -> None:
+    assert [rest_s(n, known=False) for n in (0, 1, 2, 3)] == [0.0, 30.0, 60.0, 120.0]
+    assert [rest_s(n, known=True) for n in (0, 1, 2, 3)] == [0.0, 0.0, 30.0, 60.0]
+
+
+@pytest.mark.parametrize(
+    ("known", "opening", "places", "enough"),
+    [
+        ([party(1), party(2), party(3)], OPENING, 3, True),
+        ([party(1), party(2)], OPENING, 3, False),
+        ([party(1), party(2, payout=1), party(3)], OPENING, 3, False),
+        ([party(1), party(2), party(3)], replace(OPENING, tried=frozenset({party(1).worker})), 3, False),
+        ([party(1), party(2)], replace(OPENING, parties=(party(9, payout=1),)), 2, False),
+        ([], OPENING, 0, True),
+    ],
+)
+def test_known_workers_suffice_where_so_many_separate_ones_may_take_it(
+    known: list[Party], opening: Opening, places: int, enough: bool
+) -> None:
+    assert suffice(known, opening, places) is enough
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.sampled_from(["a", "b", None])), max_size=40))
+def test_turns_go_round_over_owners_and_lose_nobody(owners: list[tuple[int, str | None]]) -> None:
+    asked = [party(100 + n, payout, network) for n, (payout, network) in enumerate(owners)]
+    turns = in_turn(asked)
+    assert sorted(turns, key=lambda each: each.worker) == asked
+
+
+def test_a_thousand_of_one_network_do_not_keep_three_others_waiting() -> None:
+    """Wherever the draw put them."""
+    sybils = [party(10 + n, network="192.0.2.0/24") for n in range(1000)]
+    honest = [party(1, network="198.51.100.0/24"), party(2, network="203.0.113.0/24"), party(3)]
+    assert {*honest} <= {*in_turn([*sybils, *honest])[:4]}
