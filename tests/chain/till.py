@@ -274,9 +274,9 @@ def busy(till: Till, new_key: NewKey, gradients: int = 7) -> tuple[str, Address]
     job_id, worker = till.running_job(), new_key()
     address = till.joins(job_id, worker)
     till.settle_down()
-    till.earns(job_id, address)
-    till.settle_down()
-    till.earns(job_id, address, gradients - 1)
+    for earned in (1, 2, gradients - 3):  # what is reserved grows with what was earned
+        till.earns(job_id, address, earned)
+        till.settle_down()
     till.clock.now += till.policy.settle_every_s
     return job_id, address
 
