@@ -6,12 +6,15 @@ from typing import Annotated
 
 import typer
 
+from gradmarket.contracts.ledger import Ledger
 from gradmarket.market.terms import JobId
 from gradmarket.worker import cases, chains, wallet
 from gradmarket.worker.chain import ledger_of
+from gradmarket.worker.examine import examine
 from gradmarket.worker.options import DataOption, JsonOption, PassphraseOption, RpcOption, settings_of, told, unlocked
 from gradmarket.worker.report import Journal, Money
-from gradmarket.worker.stake import confirmed, offered
+from gradmarket.worker.stake import Offered, confirmed, offered
+from gradmarket.worker.wallet import Wallet
 
 app = typer.Typer(no_args_is_help=True, help="Accusations: against this wallet, or for it to decide.")
 
@@ -56,6 +59,35 @@ def contest(
                 Journal(as_json).say("contested", f"{name} is contested; the validators decide.", case=name)
 
 
+@app.command("examine")
+def examine_command(
+    job: Annotated[str, typer.Argument(help="The job's id at the market.")],
+    case: CaseArgument,
+    rule: Annotated[bool, typer.Option("--rule", help="Rule as it comes out, as a validator of the job.")] = False,
+    market: Annotated[str | None, typer.Option(help="Address of the requester's service.")] = None,
+    ruling: Annotated[list[str] | None, typer.Option(help="Another validator's ruling; may be repeated.")] = None,
+    rpc: RpcOption = None,
+    data: DataOption = None,
+    passphrase_file: PassphraseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Hold the published evidence of a case against the chain, compute its task anew, and say who is right.
+
+    Ends with 1, and rules nothing, where this machine cannot tell.
+    """
+    settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
+    with told():
+        settings = unlocked(settings)
+        key, wanted = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
+        ledger = ledger_of(settings.node, wanted.facts)
+        confirmed(ledger, key.address, wanted)
+        found = examine(settings, key, ledger, JobId(job), wanted, case)
+        word = "GUILTY" if found.guilty else "Not guilty"
+        Journal(as_json).say("examined", f"{word}: {found.why}.", case=case, **asdict(found))
+        if rule:
+            _rule(ledger, key, wanted, case, found.guilty, ruling or [], as_json)
+
+
 @app.command()
 def rule(
     job: Annotated[str, typer.Argument(help="The job's id at the market.")],
@@ -74,6 +106,10 @@ def rule(
         key, wanted = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
         ledger = ledger_of(settings.node, wanted.facts)
         confirmed(ledger, key.address, wanted)
-        done = cases.rule(ledger, key.key, wanted, case, guilty, ruling or ())
-        text = f"Decided: {case} is {'guilty' if guilty else 'not guilty'}." if done.decided else done.ruling
-        Journal(as_json).say("decided" if done.decided else "ruled", text, case=case, ruling=done.ruling)
+        _rule(ledger, key, wanted, case, guilty, ruling or [], as_json)
+
+
+def _rule(ledger: Ledger, key: Wallet, job: Offered, case: str, guilty: bool, others: list[str], as_json: bool) -> None:
+    done = cases.rule(ledger, key.key, job, case, guilty, others)
+    text = f"Decided: {case} is {'guilty' if guilty else 'not guilty'}." if done.decided else done.ruling
+    Journal(as_json).say("decided" if done.decided else "ruled", text, case=case, ruling=done.ruling)

@@ -175,7 +175,7 @@ def _faults(domain: Domain, record: Record, evidence: Evidence, spec: JobSpec) -
     offer, waves = evidence.offer_digest, evidence.waves
     committed = [ballot for ballot in evidence.replicas if ballot.sealed is not None]
     for ballot in committed:
-        if not _committed(domain, offer, ballot):
+        if not commits(domain, offer, ballot):
             yield f"{ballot.id} is not committed to by {ballot.worker}"
     for wave in waves:
         members = [(each.worker, Hash(each.sealed or b"")) for each in committed if each.wave == wave.number]
@@ -212,7 +212,8 @@ def _outvoted(
         yield f"{len(winners)} of {len(committed)} that committed agree"
 
 
-def _committed(domain: Domain, offer: Hash, ballot: Ballot) -> bool:
+def commits(domain: Domain, offer: Hash, ballot: Ballot) -> bool:
+    """Whether the ballot's commitment is signed by its worker."""
     if ballot.sealed is None or ballot.commitment_signature is None:
         return False
     said = Commitment(offer, ballot.worker, Hash(ballot.sealed))

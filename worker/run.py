@@ -8,14 +8,14 @@ from contextlib import ExitStack, contextmanager
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
 from gradmarket.contracts.transactions import chain_id
 from gradmarket.market.errors import Refused
-from gradmarket.runner import Runner, RunnerSettings
+from gradmarket.runner import Runner
 from gradmarket.worker import durable, wallet
 from gradmarket.worker.problems import Unreachable, Untrusted
 from gradmarket.worker.report import Journal, Summary, summary, totals
 from gradmarket.worker.round import Round
 from gradmarket.worker.settings import Settings
 from gradmarket.worker.signals import LeaveNow, LeaveSoon, Signals
-from gradmarket.worker.stall import Crew, Wrap
+from gradmarket.worker.stall import Crew, Wrap, runner_settings
 from gradmarket.worker.vouchers import Book
 from gradmarket.worker.watch import Watch
 
@@ -51,7 +51,7 @@ def _crew(settings: Settings, wrapper: Wrap | None, journal: Journal, signals: S
         stack.enter_context(durable.lock(settings.data))
         key = wallet.load_or_create(settings.data, settings.secret, _plain_key(settings))
         journal.say("wallet", key.backup(), address=key.address, path=str(key.path))
-        runner = stack.enter_context(Runner(_runner_settings(settings)))
+        runner = stack.enter_context(Runner(runner_settings(settings)))
         yield Crew(settings, key, Book(settings.data / "book.json"), runner, journal, signals, stack, wrapper)
 
 
@@ -98,13 +98,3 @@ def _until_asked_to_leave(crew: Crew, round_: Round) -> None:
 def _leave(crew: Crew, round_: Round) -> None:
     crew.journal.say("leaving", "Leaving: finishing what is in flight. A second signal leaves at once.")
     round_.leave(time.monotonic() + crew.settings.leave_s)
-
-
-def _runner_settings(settings: Settings) -> RunnerSettings:
-    return RunnerSettings(
-        threads=settings.threads,
-        device=settings.device,
-        memory_bytes=settings.max_memory,
-        seconds=settings.step_s,
-        operations=int(settings.max_flops),
-    )

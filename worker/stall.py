@@ -10,7 +10,7 @@ from gradmarket.contracts.errors import ChainError
 from gradmarket.market.errors import MarketError
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire import ChainFacts
-from gradmarket.runner import Runner
+from gradmarket.runner import Runner, RunnerSettings
 from gradmarket.worker import chains, consents
 from gradmarket.worker.bench import Bench, Compute
 from gradmarket.worker.cache import Cache
@@ -103,6 +103,16 @@ def _sight(settings: Settings, facts: ChainFacts, me: Address, journal: Journal)
     sight = Sight(join(url, facts), me)
     chains.keep(settings.data, facts)
     return sight
+
+
+def runner_settings(settings: Settings) -> RunnerSettings:
+    return RunnerSettings(
+        threads=settings.threads,
+        device=settings.device,
+        memory_bytes=settings.max_memory,
+        seconds=settings.step_s,
+        operations=int(settings.max_flops),
+    )
 
 
 def limits_of(settings: Settings) -> Limits:

@@ -19,6 +19,7 @@ FAMILIES: Final = (
     "requesters",
     "promises",
     "stakes",
+    "cases",
     "links",
     "api",
     "audits",

@@ -192,7 +192,7 @@ def what_is_at_risk_is_lost(_scene: Scene) -> str:
         terms = {"validators": [address_of(scene.key())], "bond": str(BOND * UNIT), **windows}
         job = scene.post(audit=ALWAYS, replication=ALONE, stake=terms)
         liar, auditor = job.puppet(TRIPLED), Auditor(job)
-        _join(job, liar)
+        joined(job, liar)
         job.play(liar, done=auditor.claim)
         auditor.run()
 
@@ -208,7 +208,7 @@ def what_is_at_risk_is_lost(_scene: Scene) -> str:
         return f"audit {found(job)}; accusation {accusation()}; of {STAKE} staked {left} left; to be burnt {burnt}"
 
 
-def _join(job: Posted, worker: Puppet) -> None:
+def joined(job: Posted, worker: Puppet) -> None:
     """Puts its stake at risk in the job, and waits until the market has seen it."""
     ledger, terms = job.scene.ledger, job.spec.stake
     assert terms is not None

@@ -357,6 +357,10 @@ def _tell(app: FastAPI, stranger: Stranger) -> None:
         paid = [row for row in stranger.rows.values() if row.state in PAID and row.id not in stranger.unlisted]
         return {"items": [{"replica": row.id, "worker": row.worker} for row in paid], "next": None}
 
+    @app.get("/v1/jobs/{job_id}/audits")
+    def audits(job_id: str) -> dict[str, Any]:
+        return {"items": [], "next": None}
+
     @app.get("/v1/jobs/{job_id}/verdicts")
     def verdicts(job_id: str) -> dict[str, Any]:
         told = [(row, stranger.verdict(row)) for row in stranger.rows.values() if row.state not in EARLY]

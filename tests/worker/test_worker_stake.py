@@ -154,6 +154,21 @@ def test_a_contested_case_is_decided_by_the_validators_that_agree(
     assert stakes.staker(chain_job.ledger, wallet.load(tmp_path / "worker", None).address).amount == AMOUNT
 
 
+def test_an_accusation_that_nothing_published_is_about_is_ruled_not_guilty(
+    tmp_path: Path, market: str, chain_job: OpenedJob, judges: list[PrivateKey]
+) -> None:
+    """The accuser has to show what it accuses of; a case of another job, or none, is refused."""
+    case, folder = accused(tmp_path / "worker", market, chain_job), tmp_path / "one"
+    durable.write(folder / wallet.PLAIN, judges[0].to_bytes().hex().encode())
+    assert run(tmp_path / "worker", "case", "contest").exit_code == 0
+    done = run(folder, "case", "examine", JOB, case, "--market", market, "--rule")
+    assert done.exit_code == 0, done.output
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(line["event"], line.get("guilty")) for line in told] == [("examined", False), ("ruled", None)]
+    unknown = run(folder, "case", "examine", JOB, "0x" + "11" * 32, "--market", market)
+    assert (unknown.exit_code, "is no case of job" in unknown.stderr) == (1, True)
+
+
 def test_who_tells_of_other_terms_than_the_chain_gets_no_stake(
     tmp_path: Path, stranger: Stranger, anvil: LocalChain, blobs: dict[Digest, bytes], ledger: Ledger
 ) -> None:

@@ -1,0 +1,80 @@
+"""Accusations that are contested: a validator that computes the task anew finds the liar, and whoever lies about it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from audits import ALWAYS, WRONG, Auditor
+from eth_keys.datatypes import PrivateKey
+from gradients import TRIPLED
+from onchain import HOUR, with_money
+from patience import ALONE, AT_RISK, BOND, STAKE, joined
+from puppet import HONEST, Behaviour
+from registry import attack
+from scene import UNIT, Posted, Scene, until
+
+from gradmarket.contracts import calls, stakes
+from gradmarket.contracts.transactions import execute, mined
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Digest, Hash
+from gradmarket.runner import Runner, RunnerSettings
+from gradmarket.worker import durable, wallet
+
+
+def contested(scene: Scene, behaviour: Behaviour, found: Digest | None) -> str:
+    """What a validator says of the case, and what is left of the stake and of the requester's bond."""
+    judge = scene.rich()
+    windows = {"slash_s": 20 * HOUR, "contest_s": 3 * HOUR, "decide_s": 3 * HOUR}
+    terms = {"validators": [address_of(judge)], "bond": str(BOND * UNIT), **windows}
+    job = scene.post(audit=ALWAYS, replication=ALONE, stake=terms)
+    with Runner(RunnerSettings()) as runner:
+        here = runner.determinism_class()
+    worker, auditor = job.puppet(behaviour), Auditor(job, here)
+    worker.determinism_class = here
+    joined(job, worker)
+    job.play(worker, done=auditor.claim)
+    if (work := auditor.claim()) is not None:
+        runs = [auditor.say(work, run, found) for run in range(2)]
+        assert runs == ["again", "enough"], runs
+    until(lambda: accusation(job).get("state") == "open", 30, "the accusation")
+    case = str(accusation(job)["case"])
+    scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
+    market = scene.ledger.deployment.contract
+    contest = calls.contest(market, Hash(bytes.fromhex(case[2:])))
+    mined(execute(scene.ledger.web3, with_money(scene.ledger, worker.key), contest))
+    said = examined(scene, job, judge, case)
+    left = stakes.staker(scene.ledger, worker.address).amount // UNIT
+    return f"{said}; of {STAKE} staked {left} left"
+
+
+def accusation(job: Posted) -> dict[str, Any]:
+    told = [each for audit in job.told("/audits")["items"] for each in audit["accusations"]]
+    return told[0] if told else {}
+
+
+def examined(scene: Scene, job: Posted, judge: PrivateKey, case: str) -> str:
+    """`gradmarket wallet case examine --rule`, by the validator."""
+    with TemporaryDirectory() as folder:
+        durable.write(Path(folder) / wallet.PLAIN, judge.to_bytes().hex().encode())
+        words = ["wallet", "case", "examine", job.id, case, "--rule", "--market", scene.url, "--data", folder, "--json"]
+        command = [sys.executable, "-c", "from gradmarket.worker.cli import app; app()", *words]
+        done = subprocess.run(command, capture_output=True, text=True)  # others print beside it
+        if done.returncode:
+            return f"cannot tell: {done.stderr}"
+        said, ruled = [json.loads(line) for line in done.stdout.splitlines()]
+    return f"{'guilty' if said['guilty'] else 'not guilty'}, {ruled['event']}"
+
+
+@attack("a lie with a stake behind it", f"guilty, decided; of {STAKE} staked {STAKE - AT_RISK} left", alone=True)
+def a_liar_that_contests(scene: Scene) -> str:
+    """The validator's own machine computes the task twice, and it comes out as the auditor said."""
+    return contested(scene, TRIPLED, None)
+
+
+@attack("an accusation of what never was", f"not guilty, decided; of {STAKE} staked {STAKE} left", alone=True)
+def an_auditor_that_lies_about_an_honest_answer(scene: Scene) -> str:
+    """The task comes out as the worker answered; the requester's bond is burnt."""
+    return contested(scene, HONEST, WRONG)

@@ -1,0 +1,158 @@
+"""A contested case, looked into by one who decides it: is the accusation about a signed answer, and is that one wrong.
+
+The accuser has to show it. What is published must make up the event that the contract holds: the offer under the
+signer's signature, the commitment under the accused worker's, and the answer that opens it. Then the task is computed
+anew, as an auditor does: in the confined child, in the class that the answer was given in, and once more in a new one
+where it comes out as the accuser says.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from gradmarket.contracts import events, stakes
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.stakes import Case, Stage
+from gradmarket.market.errors import Refused
+from gradmarket.market.gradient.merkle import root as payload_root
+from gradmarket.market.job import Publication
+from gradmarket.market.messages import Offer
+from gradmarket.market.rules import accusing
+from gradmarket.market.signing import digest
+from gradmarket.market.terms import Address, Digest, Hash, JobId
+from gradmarket.market.wire import hash_of
+from gradmarket.runner import Runner
+from gradmarket.worker import cases, published
+from gradmarket.worker.bench import Bench
+from gradmarket.worker.cache import Cache
+from gradmarket.worker.chain import Sight
+from gradmarket.worker.checks import signed
+from gradmarket.worker.client import Market
+from gradmarket.worker.fetch import Fetcher
+from gradmarket.worker.published import Audited, Ballot, Evidence
+from gradmarket.worker.settings import Settings
+from gradmarket.worker.signin import Credentials
+from gradmarket.worker.stake import MARKET_S, Offered
+from gradmarket.worker.stall import limits_of, runner_settings
+from gradmarket.worker.wallet import Wallet
+
+Recompute = Callable[[Publication, Offer], Digest]
+"""The root that this machine finds, in a child that is new for each run."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """`why` in words; the roots where they are known."""
+
+    guilty: bool
+    why: str
+    task: str = ""
+    answered: str = ""
+    found: str = ""
+    computed: str = ""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the market publishes of one case: the task, the accused worker's ballot, and what the auditor found."""
+
+    publication: Publication
+    evidence: Evidence
+    ballot: Ballot
+    task: str
+    found: Digest
+
+
+def examine(settings: Settings, wallet: Wallet, ledger: Ledger, job: JobId, about: Offered, name: str) -> Examined:
+    """Raises Refused where the case is not of this job or this machine cannot say, MarketError as the market does."""
+    case = stakes.case(ledger, cases.named(name))
+    if case.stage is Stage.NONE or case.job != about.chain_job:
+        raise Refused(f"{name} is no case of job {job}")
+    with ExitStack() as stack:
+        market = Market(str(settings.market).rstrip("/"), lambda seconds: seconds < MARKET_S)
+        stack.callback(market.close)
+        market.identify(Credentials(wallet, wallet.address, about.facts.chain_id))
+        shown = _shown(market, job, case.worker, cases.named(name))
+        if shown is None:
+            return Examined(False, "its requester publishes no audit and no answer that it is about")
+        why = unproven(ledger, case, cases.named(name), about.spec, shown)
+        if why:
+            return Examined(False, f"what is published does not show it: {why}", shown.task)
+        fetcher = Fetcher(
+            Cache(settings.data / "cache", settings.max_disk),
+            market.origin,
+            settings.max_download,
+            bearer=market.bearer,
+        )
+        stack.callback(fetcher.close)
+        return judged(shown, _recomputing(settings, fetcher, shown.ballot))
+
+
+def _shown(market: Market, job: JobId, worker: Address, case: Hash) -> Shown | None:
+    """None where no audit is about it. Raises Refused as long as the answer is not told: the task may be done again."""
+    audit = next((audit for audit in market.audits(job) if _of(audit, case)), None)
+    publication = market.job(job).publication
+    if audit is None or publication is None:
+        return None
+    evidence = market.task(job, audit.task)
+    ballot = next((each for each in evidence.replicas if each.worker == worker), None)
+    if ballot is None:
+        return None
+    if audit.root is None or ballot.sealed is None:
+        raise Refused(f"the answers of {audit.task} are not published yet, for it may be done again: examine it later")
+    return Shown(publication, evidence, ballot, audit.task, Digest(audit.root))
+
+
+def _of(audit: Audited, case: Hash) -> bool:
+    return any(each.case == case for each in audit.accusations)
+
+
+def unproven(ledger: Ledger, case: Case, name: Hash, spec: Hash, shown: Shown) -> str:
+    """What of the published evidence is not as it must be; empty where it makes up the accusation."""
+    evidence, ballot, domain = shown.evidence, shown.ballot, ledger.domain()
+    if evidence.offer is None or evidence.offer_signature is None:
+        return "the offer is not told"
+    offer = evidence.offer.struct()
+    names = [each.event for each in events.accused(ledger, case.worker) if each.case == name]
+    signer = Sight(ledger, case.worker).opened(case.job).signer
+    if offer.job != case.job or not signed(domain, offer, evidence.offer_signature, signer):
+        return "the offer is not one of this job under its signer's signature"
+    if {offer.spec, hash_of(shown.publication.digest)} != {spec}:
+        return "the job is published otherwise than it was opened"
+    if not published.commits(domain, digest(domain, offer), ballot):
+        return "the commitment is not signed by the accused worker"
+    if not published.opens(digest(domain, offer), ballot):
+        return "the answer does not open the commitment"
+    told = (digest(domain, offer), Hash(ballot.sealed or b""), hash_of(Digest(ballot.root or "")), hash_of(shown.found))
+    return "" if names == [accusing.event(*told)] else "it makes up another event than the one accused of"
+
+
+def judged(shown: Shown, recompute: Recompute) -> Examined:
+    """Raises Refused where neither the answer nor what was found is what comes out here."""
+    if shown.evidence.offer is None:
+        raise Refused("the offer is not told")
+    offer, answered = shown.evidence.offer.struct(), shown.ballot.root or ""
+    runs = [recompute(shown.publication, offer)]
+    if runs[0] == shown.found != answered:
+        runs.append(recompute(shown.publication, offer))
+    roots = (shown.task, answered, shown.found, runs[-1])
+    if answered in runs:
+        return Examined(False, "the task comes out here as the accused worker answered", *roots)
+    if set(runs) == {shown.found}:
+        return Examined(True, "the task comes out here, twice, as the auditor found and not as was answered", *roots)
+    raise Refused(f"here {shown.task} comes out as {runs[-1]}, as neither says: this machine cannot decide the case")
+
+
+def _recomputing(settings: Settings, fetcher: Fetcher, ballot: Ballot) -> Recompute:
+    """Raises Refused at the first run where this machine is of another class than the answer's."""
+
+    def run(publication: Publication, offer: Offer) -> Digest:
+        with Runner(runner_settings(settings)) as runner:
+            if runner.determinism_class() != ballot.determinism_class:
+                mine, other = runner.determinism_class(), ballot.determinism_class
+                raise Refused(
+                    f"it was answered in class {other}, and this machine is {mine}: examine it on one of those"
+                )
+            return payload_root(Bench(runner, fetcher, limits_of(settings)).work(publication, offer)[0])
+
+    return run
