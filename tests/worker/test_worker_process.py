@@ -155,7 +155,6 @@ def test_the_second_signal_leaves_at_once_and_keeps_the_vouchers(
 ) -> None:
     process = start()
     process.until(lambda: stranger.earned >= 7)
-    monkeypatch.setattr(stranger, "uploaded", lambda _row: None)
     monkeypatch.setattr(
         stranger,
         "answer",
