@@ -138,7 +138,7 @@ def test_what_is_not_there_is_a_404_that_names_it(service, posted) -> None:  # t
         "workers/0x" + "1" * 40,
         "nowhere",
     ):
-        problem(service.anyone.get(f"/v1/{path}"), 404)
+        problem(service.requester.get(f"/v1/{path}"), 404)
 
 
 def test_a_paused_job_cannot_be_a_draft(service, posted) -> None:  # type: ignore[no-untyped-def]

@@ -96,7 +96,9 @@ def test_loopback_has_limits_where_others_reach_the_service_elsewhere(said: dict
 def test_a_body_is_not_read_for_nobody(service: Service, route: tuple[str, str]) -> None:
     """What is no JSON is answered 401 wherever somebody must be known, and not what is wrong with it."""
     method, path = route
-    place = path.format(**dict.fromkeys(("job_id", "task_id", "replica", "address"), "x"), digest="blake3:" + "0" * 64)
+    place = path.format(
+        **dict.fromkeys(("job_id", "task_id", "replica", "address", "name"), "x"), digest="blake3:" + "0" * 64
+    )
     options = {name: value for name, value in BODIES.get(route, {}).items() if name == "params"}
     answer = service.anyone.request(method, place, content=b"{" * 1000, **options)
     assert answer.status_code == (422 if path in OPEN else 401)

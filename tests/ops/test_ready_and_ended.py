@@ -58,10 +58,10 @@ def test_each_part_that_breaks_is_named_and_forgiven_when_it_is_back(service: Se
 
     resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))  # as a full disk
     assert (lambda status, parts: (status, wrong(parts)))(*told(service)) == (503, {"database", "blobs"})
-    assert service.http().get("/v1/session/nonce").status_code == 503
+    assert service.http(service.token).post("/v1/jobs", json=JOB).status_code == 503
     resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert told(service)[0] == 200
-    assert service.http().get("/v1/session/nonce").status_code == 200
+    assert service.http(service.token).post("/v1/jobs", json=JOB).status_code == 201
 
     os.kill(own_anvil.pid, 9)
     assert (lambda status, parts: (status, wrong(parts)))(*told(service)) == (503, {"chain"})
