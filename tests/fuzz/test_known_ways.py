@@ -125,7 +125,7 @@ def test_what_an_operator_asserts_is_a_refusal(runner: Runner) -> None:
     document["nodes"] = [node("nll_loss.default", [value(1), value(2), None, 1, -100], 3)]
     runner.load(encoded({**document, "loss": 3}))
     before = runner.pid
-    with pytest.raises(DocumentRefused, match="1D or 2D"):
+    with pytest.raises(DocumentRefused, match="1 or 2 dimensions"):
         runner.bound(2)
     assert runner.pid == before
 
