@@ -130,7 +130,7 @@ def test_the_sleepers_lie_is_found_taken_back_and_its_standing_gone(new_floor: N
         (record,) = reputations.of(session, sleeper.address)
         assert (record.evidence, reputations.standing(record, floor.clock())) == (0.0, 0.0)
     assert revoked == lies
-    accused = [each for audit in audits_told(floor.context, floor.job).items for each in audit.accusations]
+    accused = [each for audit in audits_told(floor.context, floor.job, limit=100).items for each in audit.accusations]
     assert {(each.worker, each.state) for each in accused} == {(sleeper.address, AccusationState.DUE)}
     assert len({each.case for each in accused}) == len(accused) == len(lies)
     clean = new_floor(tasks_per_round=3, rounds=2)

@@ -123,7 +123,7 @@ def is_told(floor: Floor, root: str | None) -> bool:
     """Whether anybody can read the root in a task's evidence, a list of tasks or of audits."""
     with floor.reading() as session:
         told = [evidence_of(session, task).model_dump_json() for task in floor.tasks()]
-    lists = (tasks_told(floor.context, floor.job), audits_told(floor.context, floor.job))
+    lists = (tasks_told(floor.context, floor.job, limit=100), audits_told(floor.context, floor.job, limit=100))
     return any(root in text for text in (*told, *(list_.model_dump_json() for list_ in lists)) if root)
 
 
