@@ -43,4 +43,4 @@ def test_a_top_up_covers_what_is_ahead_and_stops_there(
 def test_an_idle_newcomer_locks_one_gradient_only() -> None:
     assert top_up(Standing(Units(0), Units(0), Units(0)), Units(7), 20) == 7
     assert top_up(Standing(Units(7), Units(0), Units(0)), Units(7), 20) == 0
-    assert top_up(Standing(Units(7), Units(7), Units(0)), Units(7), 20) == 140
+    assert top_up(Standing(Units(7), Units(7), Units(0)), Units(7), 20) == 28
