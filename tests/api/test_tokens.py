@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 from api_service import Service, serving
+from blake3 import blake3
 from sqlalchemy import select
-from test_authorisation import DATA, DIGEST, JOB
+from test_authorisation import DIGEST, JOB
 from typer.testing import CliRunner
 
 from gradmarket.cli import app as command
@@ -25,12 +26,14 @@ def made(service: Service, name: str, role: str, **asked: Any) -> str:
 
 
 def test_each_role_opens_its_doors_and_no_other(service: Service) -> None:
+    data = b"what the roles of tokens are tried with"
+    blob = f"/v1/blobs/blake3:{blake3(data).hexdigest()}"
     seen = {}
     for role in ("read", "submit", "audit", "admin"):
         client = service.client(made(service, f"roles-{role}", role))
         seen[role] = (
-            client.put(f"/v1/blobs/{DIGEST}", content=DATA).status_code,
-            client.get(f"/v1/blobs/{DIGEST}").status_code,
+            client.put(blob, content=data).status_code,
+            client.get(blob).status_code,
             client.post("/v1/jobs", json=JOB).status_code,
             client.post("/v1/audits/claim", json=CLAIM).status_code,
             client.get("/v1/tokens").status_code,
@@ -107,12 +110,12 @@ def test_the_service_s_own_token_is_not_revoked_but_replaced(anvil: Any, deploym
 def test_the_commands_make_list_and_end_a_token(service: Service) -> None:
     where = ["--market", service.url, "--token", service.token]
     run = CliRunner()
-    made_ = run.invoke(command, ["token", "create", "ci", "--role", "submit", "--expires", "30d", *where])
+    made_ = run.invoke(command, ["token", "create", "pipeline", "--role", "submit", "--expires", "30d", *where])
     assert made_.exit_code == 0, made_.output
     secret = made_.stdout.strip().splitlines()[-1]
     assert service.client(secret).post("/v1/jobs", json=JOB).status_code == 201
     assert "submit" in run.invoke(command, ["token", "list", *where]).output
-    assert run.invoke(command, ["token", "revoke", "ci", *where]).exit_code == 0
+    assert run.invoke(command, ["token", "revoke", "pipeline", *where]).exit_code == 0
     assert service.client(secret).post("/v1/jobs", json=JOB).status_code == 401
 
 
