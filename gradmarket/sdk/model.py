@@ -45,7 +45,13 @@ def _copied(module: nn.Module) -> nn.Module:
         for parameter in module.parameters()
         if type(parameter) is nn.Parameter
     }
-    return copy.deepcopy(module, shared).cpu()
+    try:
+        return copy.deepcopy(module, shared).cpu()
+    except RuntimeError as error:
+        raise DocumentRefused(
+            "the module cannot be copied: it keeps a tensor that was computed: detach what it remembers, and "
+            "of weight_norm or spectral_norm use those of torch.nn.utils.parametrizations"
+        ) from error
 
 
 def _with_metrics(loss: Loss) -> Callable[[Any, Tensor], tuple[Tensor, dict[str, Tensor]]]:

@@ -274,7 +274,10 @@ def hooked(h: Tensor) -> Tensor:
 REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "its own backward": (lambda h: Doubled.apply(h), "not what the module computes|cannot be traced"),
     "a hook": (hooked, "not what the module computes|cannot be traced"),
-    "a draw by size": (lambda h: h + torch.rand(8), "rand.default is not in the language; use torch.rand_like"),
+    "an order at random": (
+        lambda h: h + torch.randperm(8),
+        "randperm.default is not in the language; use torch.rand_like",
+    ),
     "complex numbers": (lambda h: torch.view_as_complex(h.view(-1, 4, 2)).abs().repeat(1, 2), "real and imaginary"),
     "memory as it was": (lambda h: h + torch.empty_like(h) * 0, "use torch.zeros_like"),
     "an uncertain shape": (lambda h: h * torch.unique(h).shape[0], "unique|traced"),
@@ -293,8 +296,8 @@ def test_what_the_language_does_not_have_is_refused(function: Callable[[Tensor],
 
 
 def test_a_refusal_names_operator_place_and_what_to_write_instead() -> None:
-    inner = nn.Sequential(nn.Linear(8, 8), Function(lambda h: h + torch.rand(8)))
-    with pytest.raises(DocumentRefused, match=r"1: rand\.default is not in the language; use torch\.rand_like"):
+    inner = nn.Sequential(nn.Linear(8, 8), Function(lambda h: h + torch.randperm(8)))
+    with pytest.raises(DocumentRefused, match=r"1: randperm\.default is not in the language; use torch\.rand_like"):
         published(nn.Sequential(inner, nn.Linear(8, 8)), 8)
 
 

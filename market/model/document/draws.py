@@ -52,6 +52,16 @@ def _normal(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
     return randomness.normal(args[0], named.get("dtype") or args[0].dtype, site, seed)
 
 
+def _uniform_of(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
+    like = torch.zeros(args[0], dtype=named.get("dtype"))
+    return randomness.uniform(like, like.dtype, site, seed)
+
+
+def _normal_of(site: int, seed: bytes, args: Sequence[Any], named: Any) -> Tensor:
+    like = torch.zeros(args[0], dtype=named.get("dtype"))
+    return randomness.normal(like, like.dtype, site, seed)
+
+
 _DRY: Final = (
     _ATEN._scaled_dot_product_flash_attention_for_cpu.default,
     _ATEN._scaled_dot_product_flash_attention_for_cpu_backward.default,
@@ -63,4 +73,6 @@ _DRAWS: Final[dict[Any, Callable[[int, bytes, Sequence[Any], Any], Tensor]]] = {
     _ATEN.bernoulli.p: _bernoulli_p,
     _ATEN.rand_like.default: _uniform,
     _ATEN.randn_like.default: _normal,
+    _ATEN.rand.default: _uniform_of,
+    _ATEN.randn.default: _normal_of,
 }

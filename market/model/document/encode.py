@@ -59,8 +59,14 @@ def plain(node: fx.Node) -> Operation:
     name = operator_name(node)
     if name not in ALLOWED or ALLOWED[name].own:
         raise refuse(node, "is not in the language")
+    if name == "index.Tensor" and any(_is_mask(place) for place in node.args[1]):  # type: ignore[union-attr]
+        raise refuse(node, "takes a mask as an index")
     count = len(node.meta["val"]) if ALLOWED[name].gives_list else len(ALLOWED[name].results)
     return Operation(name, schema_arguments(node), tuple(range(count)))
+
+
+def _is_mask(place: Any) -> bool:
+    return isinstance(place, fx.Node) and place.meta["val"].dtype in (torch.bool, torch.uint8)
 
 
 def encoded(kind: str, value: Any, number: Number) -> Any:

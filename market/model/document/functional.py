@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
 from gradmarket.market.errors import DocumentRefused
+from gradmarket.market.model.document.compose import composed
 from gradmarket.market.model.document.kernels import batch_norm_training
 from gradmarket.market.model.document.refusals import operator_name, refuse
 from gradmarket.market.model.document.regions import flat
@@ -37,10 +38,14 @@ class Trace:
 def functional(program: ExportedProgram) -> Trace:
     """The program as a pure function. Raises DocumentRefused."""
     graph = flat(program)
-    for node in graph.nodes:
-        _refuse_foreign(node, program)
-    if any(_is_seen_by_others(node, graph) for node in graph.nodes if _writes(node)):
-        return _functionalised(program, graph)
+    composed(graph)
+    writes = [node for node in graph.nodes if _writes(node)]
+    if writes:
+        mates = _Mates(graph)
+        for node in writes:
+            _refuse_foreign(node, program, mates)
+        if any(_is_seen_by_others(node, mates) for node in writes):
+            return _functionalised(program, graph)
     return _Rewriting(graph, program).trace()
 
 
@@ -48,12 +53,25 @@ def _writes(node: fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
 
 
-def _refuse_foreign(node: fx.Node, program: ExportedProgram) -> None:
+class _Mates:
+    """Which nodes of a graph have tensors that may share memory, and the order of all, each found once."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.order = {node: number for number, node in enumerate(graph.nodes)}
+        self._by_storage: dict[int | None, list[fx.Node]] = {}
+        for node in graph.nodes:
+            self._by_storage.setdefault(_storage(node.meta.get("val")), []).append(node)
+
+    def of(self, node: Any) -> list[fx.Node]:
+        """The nodes of one memory with this one, itself among them."""
+        own = _storage(node.meta.get("val"))
+        return [] if own is None else self._by_storage[own]
+
+
+def _refuse_foreign(node: fx.Node, program: ExportedProgram, mates: _Mates) -> None:
     """Only buffers and values may be written to."""
-    if not _writes(node):
-        return
     roots = {entry.arg.name: entry for entry in program.graph_signature.input_specs}
-    for argument in _storage_mates(node.args[0], node.graph):
+    for argument in mates.of(node.args[0]):
         entry = roots.get(argument.name)
         if argument.op == "placeholder" and entry is not None and entry.kind in _WHOSE:
             raise refuse(node, f"writes to {_WHOSE[entry.kind]} {entry.target or entry.arg.name}")
@@ -63,12 +81,6 @@ def _storage(value: Any) -> int | None:
     return value.untyped_storage()._cdata if isinstance(value, Tensor) else None
 
 
-def _storage_mates(node: Any, graph: fx.Graph) -> list[fx.Node]:
-    """The nodes whose tensors may share memory with this one's, itself among them."""
-    own = _storage(node.meta.get("val"))
-    return [other for other in graph.nodes if own is not None and _storage(other.meta.get("val")) == own]
-
-
 def _same_tensor(node: Any) -> Any:
     """What a chain of writes in place began with."""
     while _writes(node) and isinstance(node.args[0], fx.Node):
@@ -76,13 +88,12 @@ def _same_tensor(node: Any) -> Any:
     return node
 
 
-def _is_seen_by_others(write: fx.Node, graph: fx.Graph) -> bool:
+def _is_seen_by_others(write: fx.Node, mates: _Mates) -> bool:
     """Whether another view of what is written to is read later, or the write cannot be said without writing."""
-    order = {node: number for number, node in enumerate(graph.nodes)}
-    target = write.args[0]
+    order, target = mates.order, write.args[0]
     if _counterpart(write) is None or not isinstance(target, fx.Node) or _mixes_types(write):
         return True
-    for other in _storage_mates(target, graph):
+    for other in mates.of(target):
         another = order[other] < order[write] and _same_tensor(other) is not _same_tensor(target)
         if another and any(order[user] > order[write] for user in other.users):
             return True
@@ -113,6 +124,8 @@ class _Rewriting:
         places = [node for node in graph.nodes if node.op == "placeholder"]
         self._inputs = list(zip(places, program.graph_signature.input_specs, strict=True))
         self._targets = {node: str(entry.target) for node, entry in self._inputs}
+        self._newest: dict[fx.Node, list[str]] = {node: [target] for node, target in self._targets.items()}
+        """Which inputs' last value a node is."""
         self._updates: dict[str, fx.Node] = {}
         self._counters: set[str] = set()
 
@@ -170,9 +183,9 @@ class _Rewriting:
         later = self._order[new]
         for user in [user for user in old.users if self._order[user] > later]:
             user.replace_input_with(old, new)
-        for node, target in self._targets.items():
-            if old is node or self._updates.get(target) is old:
-                self._updates[target] = new
+        targets = self._newest.pop(old, [])
+        self._newest[new] = targets
+        self._updates.update(dict.fromkeys(targets, new))
 
 
 def _keeps_statistics(node: fx.Node) -> bool:

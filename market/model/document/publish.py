@@ -1,6 +1,6 @@
 """A plain `nn.Module` becomes two graph documents, of training and of evaluation, that are proven to equal it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -156,4 +156,14 @@ def exported(objective: Objective, data: dict[str, Tensor], sizes: Mapping[str, 
         finally:
             objective.within = nullcontext
     lines = [line.strip() for line in str(failed[0]).splitlines() if line.strip()] or [type(failed[0]).__name__]
-    raise DocumentRefused(f"the model cannot be traced: {' '.join(lines)[:500]}") from failed[0]
+    raise DocumentRefused(f"the model cannot be traced: {' '.join(lines)[:500]}{_instead(lines)}") from failed[0]
+
+
+def _instead(lines: Sequence[str]) -> str:
+    """What to write where the reason can be told from torch's words."""
+    said = " ".join(lines)
+    if "failed to unpack" in said or "pack_padded" in said:
+        return "; lengths from data cannot be traced: for padded sequences keep the padding and mask what is beyond"
+    if "Constraints violated" in said:
+        return "; what is computed depends on the number of rows or on the data: use torch.where(mask, x, 0), no index"
+    return ""

@@ -1,0 +1,168 @@
+"""Models as people write them: in, with the module's own bits, or refused with what to write instead."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from models import hub
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations, rnn
+
+from gradmarket.market.errors import DocumentRefused
+from gradmarket.market.model.document.schema import load
+from gradmarket.sdk.model import published
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
+X = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
+Y = np.arange(8) % 4
+WORDS = np.arange(8 * 66).reshape(8, 66) % 13
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(before)
+
+
+class Function(nn.Module):
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.linear, self.function = nn.Linear(8, 8), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.linear(x))
+
+
+class Recurrent(nn.Module):
+    """Two layers with dropout between them."""
+
+    def __init__(self, kind: Callable[..., nn.Module], **settings: Any) -> None:
+        super().__init__()
+        self.inner = kind(1, 4, num_layers=2, dropout=0.3, **settings)
+        self.batch_first = bool(settings.get("batch_first"))
+        self.outer = nn.Linear(8 if settings.get("bidirectional") else 4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        sequence = x.unsqueeze(-1) if self.batch_first else x.t().unsqueeze(-1)
+        answer, state = self.inner(sequence)
+        ended = state[0] if isinstance(state, tuple) else state
+        return self.outer(answer.mean(1 if self.batch_first else 0)) + ended.sum()
+
+
+class Packed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.GRU(1, 4, batch_first=True), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        lengths = torch.full((x.shape[0],), 5)
+        packed = rnn.pack_padded_sequence(x.unsqueeze(-1), lengths, batch_first=True, enforce_sorted=False)
+        return self.outer(self.inner(packed)[1][0])
+
+
+def without(h: Tensor) -> Tensor:
+    h = h.clone()
+    h[h > 0] = 0.0
+    return h
+
+
+EXPRESSED: dict[str, Callable[[], nn.Module]] = {
+    "the smaller of two": lambda: Function(lambda h: torch.min(h, h * 2) + torch.max(h, -h)),
+    "chance in a shape": lambda: Function(lambda h: h * torch.rand(8) + torch.randn(h.shape[0], 8)),
+    "a write by a mask": lambda: Function(without),
+    "spectral norm": lambda: parametrizations.spectral_norm(nn.Linear(8, 8)),
+    "lstm": lambda: Recurrent(nn.LSTM, batch_first=True),
+    "lstm both ways": lambda: Recurrent(nn.LSTM, bidirectional=True),
+    "gru": lambda: Recurrent(nn.GRU, bidirectional=True, batch_first=True),
+    "rnn": lambda: Recurrent(nn.RNN),
+}
+
+
+@pytest.mark.parametrize("build", EXPRESSED.values(), ids=EXPRESSED.keys())
+def test_a_module_is_published_with_its_own_bits(build: Callable[[], nn.Module]) -> None:
+    """What publishes compares loss, gradients and buffers of both documents with the module's, bit by bit."""
+    answer = published(build(), functional.cross_entropy, {"x": X, "y": Y})
+    assert load(answer.document).trainable
+    assert load(answer.evaluation).trainable
+
+
+def transformer(kind: Any, config: Any, **settings: Any) -> nn.Module:
+    sizes = {**hub.SMALL, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
+    return kind(config(**sizes, **hub.WORDS, max_position_embeddings=128, **settings))
+
+
+def mixtral() -> nn.Module:
+    model = transformer(transformers.MixtralForCausalLM, transformers.MixtralConfig, num_local_experts=4)
+    model.config._experts_implementation = "batched_mm"
+    return model
+
+
+def t5() -> nn.Module:
+    sizes = {"vocab_size": 17, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+
+    class Same(nn.Module):
+        """Says again what it reads."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            config = transformers.T5Config(**sizes, decoder_start_token_id=0)
+            self.inner = transformers.T5ForConditionalGeneration(config)
+
+        def forward(self, input_ids: Tensor) -> Any:
+            return self.inner(input_ids=input_ids, decoder_input_ids=input_ids)
+
+    return Same()
+
+
+LANGUAGE: dict[str, Callable[[], nn.Module]] = {
+    "llama": lambda: transformer(transformers.LlamaForCausalLM, transformers.LlamaConfig),
+    "qwen2": lambda: transformer(transformers.Qwen2ForCausalLM, transformers.Qwen2Config),
+    "mixtral": mixtral,
+    "t5": t5,
+}
+
+
+@pytest.mark.parametrize("build", LANGUAGE.values(), ids=LANGUAGE.keys())
+def test_the_librarys_models_are_published_as_they_come(build: Callable[[], nn.Module]) -> None:
+    """With grouped queries, the default attention, 66 words, and the cache that is on by default."""
+
+    def loss(answer: Any, y: Tensor) -> Tensor:
+        return functional.cross_entropy(answer.logits.flatten(0, 1), y.flatten())
+
+    answer = published(build(), loss, {"input_ids": WORDS, "y": WORDS})
+    assert load(answer.document).trainable
+
+
+REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "a mask as an index": (
+        lambda: Function(lambda h: h + h[h > 0].sum()),
+        r"index\.Tensor takes a mask as an index.*torch\.where\(mask, x, 0\)",
+    ),
+    "where something holds": (
+        lambda: Function(lambda h: h + h.flatten()[torch.where(h.flatten() > 0)].sum()),
+        r"torch\.where\(mask, x, 0\)",
+    ),
+    "bags": (lambda: nn.Sequential(nn.EmbeddingBag(13, 8), nn.Linear(8, 4)), r"nn\.Embedding and \.mean\(1\)"),
+    "weight norm": (lambda: parametrizations.weight_norm(nn.Linear(8, 8)), "divide the weight by its norm"),
+    "orthogonal": (lambda: parametrizations.orthogonal(nn.Linear(8, 8)), "in products of matrices"),
+    "fourier": (lambda: Function(lambda h: torch.fft.rfft(h).abs()), "the transform's matrix"),
+    "complex": (lambda: Function(lambda h: torch.view_as_complex(h.view(-1, 4, 2)).abs()), "real and imaginary parts"),
+    "a histogram": (lambda: Function(lambda h: h * torch.histc(h, 8)), r"one_hot\(x, bins\)\.sum\(0\)"),
+    "padded sequences": (Packed, "keep the padding and mask what is beyond"),
+    "a computed tensor": (lambda: nn.utils.weight_norm(nn.Linear(8, 8)), "torch.nn.utils.parametrizations"),
+}
+
+
+@pytest.mark.parametrize(("build", "instead"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_refused_says_what_to_write_instead(build: Callable[[], nn.Module], instead: str) -> None:
+    module = build()
+    words = isinstance(module, nn.Sequential)
+    with pytest.raises(DocumentRefused, match=instead):
+        published(module, functional.cross_entropy, {"x": WORDS[:, :8] if words else X, "y": Y})
