@@ -5,11 +5,10 @@ from functools import cache
 
 import pytest
 import torch
-from models.zoo import ZOO, Case
+from models.zoo import ZOO
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.bound import bound
 from gradmarket.market.model.document.interpret import Program, gradients
 from gradmarket.market.model.document.schema import load
@@ -66,7 +65,9 @@ def test_tied_weights_travel_once_and_long_sequences_have_a_name() -> None:
     assert document.batch(2, {"length": 5}) == {"x": ((2, 5), "int64"), "y": ((2, 5), "int64")}
 
 
-def test_a_recurrent_model_of_any_length_is_refused_with_the_reason() -> None:
-    case = ZOO["lstm"]
-    with pytest.raises(DocumentRefused, match=r"cannot be traced.*length"):
-        Case(case.build, case.data, case.loss, long=True).document()
+def test_a_recurrent_model_takes_sequences_of_any_length() -> None:
+    """Each layer is one node: nothing of it depends on how many places there are."""
+    data, _ = made("lstm")
+    document = load(data)
+    assert document.sizes == {"length": 8}
+    assert [node.op for node in document.nodes].count("lstm.input") == 1

@@ -63,8 +63,8 @@ ZOO = {
     "convnet": images(lambda: vision.convnet(2)),
     "vit": images(lambda: vision.ViT(16, 8, 8, 1, 2)),
     "unet": images(lambda: vision.UNet(2, 2), pixels),
-    "lstm": words(lambda: text.Recurrent(nn.LSTM, 17, 8), long=False),
-    "gru": words(lambda: text.Recurrent(nn.GRU, 17, 8, both_ways=True), long=False),
+    "lstm": words(lambda: text.Recurrent(nn.LSTM, 17, 8)),
+    "gru": words(lambda: text.Recurrent(nn.GRU, 17, 8, both_ways=True)),
     "gpt": words(lambda: text.GPT(17, 8, 8, 1)),
     "gpt in bfloat16": words(lambda: text.Autocast(text.GPT(17, 8, 8, 1))),
     "masked encoder": Case(

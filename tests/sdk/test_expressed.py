@@ -73,6 +73,47 @@ def without(h: Tensor) -> Tensor:
     return h
 
 
+class Pairs(nn.Module):
+    """Products of pairs of features, whose places are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(36, 4)
+        self.register_buffer("pairs", torch.tril_indices(8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = self.pairs
+        return self.linear(x[:, first] * x[:, second])
+
+
+class Rotary(nn.Module):
+    """Places turned by angles, with real and imaginary parts in two tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        angles = torch.outer(torch.arange(2.0), torch.arange(1.0, 3.0))
+        self.register_buffer("turned", torch.stack([angles.cos(), angles.sin()]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        real, imaginary = self.linear(x).view(-1, 2, 2, 2).unbind(-1)
+        cosine, sine = self.turned
+        return torch.stack([real * cosine - imaginary * sine, real * sine + imaginary * cosine], -1).flatten(1)
+
+
+class Padded(nn.Module):
+    """What is beyond a row's length is masked, and does not count in the mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.GRU(1, 4, batch_first=True), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        counts = (x > -0.5).unsqueeze(-1)
+        answer = torch.where(counts, self.inner(x.unsqueeze(-1))[0], 0.0)
+        return self.outer(answer.sum(1) / counts.sum(1).clamp(min=1))
+
+
 EXPRESSED: dict[str, Callable[[], nn.Module]] = {
     "the smaller of two": lambda: Function(lambda h: torch.min(h, h * 2) + torch.max(h, -h)),
     "chance in a shape": lambda: Function(lambda h: h * torch.rand(8) + torch.randn(h.shape[0], 8)),
@@ -82,6 +123,9 @@ EXPRESSED: dict[str, Callable[[], nn.Module]] = {
     "lstm both ways": lambda: Recurrent(nn.LSTM, bidirectional=True),
     "gru": lambda: Recurrent(nn.GRU, bidirectional=True, batch_first=True),
     "rnn": lambda: Recurrent(nn.RNN),
+    "pairs of a buffer": Pairs,
+    "rotary in two tensors": Rotary,
+    "padded and masked": Padded,
 }
 
 
@@ -91,6 +135,55 @@ def test_a_module_is_published_with_its_own_bits(build: Callable[[], nn.Module])
     answer = published(build(), functional.cross_entropy, {"x": X, "y": Y})
     assert load(answer.document).trainable
     assert load(answer.evaluation).trainable
+
+
+class Clipped(nn.Linear):
+    """Cuts its answers, but only where it is evaluated."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        answer = super().forward(x)
+        return answer if self.training else answer.clamp(-9.0, 9.0)
+
+
+class Switched(nn.Linear):
+    """Takes another path when its mode is set, and asks for none."""
+
+    def train(self, mode: bool = True) -> nn.Module:
+        self.path = torch.relu if mode else torch.tanh
+        return super().train(mode)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.path(super().forward(x))
+
+
+@pytest.mark.parametrize(("kind", "evaluates"), [(Clipped, "clamp.default"), (Switched, "tanh.default")])
+def test_training_and_evaluation_are_two_documents_where_the_module_says_so(kind: Any, evaluates: str) -> None:
+    """Also where no answer shows it: of the clipped one none is as large."""
+    answer = published(kind(8, 4), functional.cross_entropy, {"x": X, "y": Y})
+    assert evaluates in {node.op for node in load(answer.evaluation).nodes}
+    assert evaluates not in {node.op for node in load(answer.document).nodes}
+
+
+def test_they_are_one_where_nothing_asks_for_the_mode() -> None:
+    answer = published(nn.Linear(8, 4), functional.cross_entropy, {"x": X, "y": Y})
+    assert answer.document == answer.evaluation
+
+
+def test_a_long_sequence_is_one_node() -> None:
+    """Traced as one call too: by places, a thousand of them took minutes."""
+    x = np.zeros((8, 1024, 1), np.float32)
+
+    class Long(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.outer = nn.GRU(1, 4, batch_first=True), nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.outer(self.inner(x)[0].mean(1))
+
+    answer = published(Long(), functional.cross_entropy, {"x": x, "y": Y})
+    assert [node.op for node in load(answer.document).nodes].count("gru.input") == 1
+    assert len(load(answer.document).nodes) < 20
 
 
 def transformer(kind: Any, config: Any, **settings: Any) -> nn.Module:
@@ -154,6 +247,15 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "orthogonal": (lambda: parametrizations.orthogonal(nn.Linear(8, 8)), "in products of matrices"),
     "fourier": (lambda: Function(lambda h: torch.fft.rfft(h).abs()), "the transform's matrix"),
     "complex": (lambda: Function(lambda h: torch.view_as_complex(h.view(-1, 4, 2)).abs()), "real and imaginary parts"),
+    "pairs made anew": (
+        lambda: Function(lambda h: h * h[:, torch.tril_indices(8, 8)[0]].sum()),
+        r"self\.register_buffer\('pairs', torch\.tril_indices",
+    ),
+    "back from fourier": (lambda: Function(lambda h: torch.fft.irfft(torch.fft.rfft(h))), "the transform's matrix"),
+    "complex rotary": (
+        lambda: Function(lambda h: torch.view_as_real(torch.view_as_complex(h.view(-1, 4, 2)) * 1j).flatten(1)),
+        "real and imaginary parts",
+    ),
     "a histogram": (lambda: Function(lambda h: h * torch.histc(h, 8)), r"one_hot\(x, bins\)\.sum\(0\)"),
     "padded sequences": (Packed, "keep the padding and mask what is beyond"),
     "a computed tensor": (lambda: nn.utils.weight_norm(nn.Linear(8, 8)), "torch.nn.utils.parametrizations"),

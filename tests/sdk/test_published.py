@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers.modeling_outputs import SequenceClassifierOutput
 
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.interpret import Program, gradients
@@ -207,6 +208,7 @@ class Answering(nn.Module):
 ANSWERS: dict[str, tuple[Callable[[Tensor], Any], Callable[[Any], Tensor], str]] = {
     "a tuple": (lambda h: (h, None, [h]), lambda a: a[0], r"answer\[0\]"),
     "a mapping": (lambda h: {"logits": h, "rest": None}, lambda a: a["logits"], r"answer\['logits'\]"),
+    "a model output": (lambda h: SequenceClassifierOutput(logits=h), lambda a: a.logits, r"answer\.logits"),
 }
 
 

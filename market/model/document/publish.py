@@ -1,12 +1,14 @@
 """A plain `nn.Module` becomes two graph documents, of training and of evaluation, that are proven to equal it."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
 import torch
+import torch._dynamo.config
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import tree_map_only
@@ -15,6 +17,8 @@ from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.job import Precision
 from gradmarket.market.model.document.emit import emit
 from gradmarket.market.model.document.equality import check_equal
+from gradmarket.market.model.document.modes import asking, knows_its_mode
+from gradmarket.market.model.document.sequences import OneCall
 from gradmarket.market.model.document.unfit import refuse_sum, refuse_unfit
 from gradmarket.market.model.figures import Published
 
@@ -26,6 +30,8 @@ Around = Callable[[], AbstractContextManager[Any]]
 
 TARGET: Final = "y"
 _PREFIX: Final = "model."
+_UNCACHED: Final = partial(torch._dynamo.config.patch, fake_tensor_cache_enabled=False)
+"""torch keeps what a call gives for shapes; where the rows are a symbol, keeping costs more than it saves."""
 _EXPORT_ERRORS: Final = (RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError)
 
 
@@ -71,7 +77,7 @@ class Objective(nn.Module):
         self.around = around
         self.within: Around = nullcontext
         """What it runs in now: where answers are compared, in nothing."""
-        self._told = SimpleNamespace(metrics=())  # tracing puts back what is assigned to the module itself
+        self._told = SimpleNamespace(metrics=(), asks=False)  # tracing puts back what is assigned to the module itself
 
     def forward(self, data: dict[str, Tensor]) -> tuple[Tensor, ...]:
         with self.within():
@@ -83,6 +89,25 @@ class Objective(nn.Module):
     def metrics(self) -> tuple[str, ...]:
         """Their names, known once the loss was taken."""
         return tuple(self._told.metrics)
+
+    @property
+    def has_modes(self) -> bool:
+        """Whether training may differ from evaluation, known once it was traced."""
+        return bool(self._told.asks) or knows_its_mode(self)
+
+    @contextmanager
+    def traced_in(self, around: Around) -> Iterator[None]:
+        """Inside, it is called as it is traced: recurrent layers are one call, and who asks for the mode is seen."""
+
+        def within() -> AbstractContextManager[None]:
+            return _all_of(around(), OneCall(), asking(partial(setattr, self._told, "asks", True)))
+
+        self.within = within
+        try:
+            with _UNCACHED():
+                yield
+        finally:
+            self.within = nullcontext
 
     def answer(self, data: Mapping[str, Tensor]) -> Any:
         """The model's own answer, which is given its inputs in order or by name."""
@@ -120,7 +145,12 @@ def publish(
     refuse_unfit(module)
     evaluation, evaluated = document_of(objective.eval(), data, sizes or {})
     refuse_sum(objective, data)
-    document, trained = document_of(objective.train(), data, sizes or {})
+    objective.train()
+    if objective.has_modes:
+        document, trained = document_of(objective, data, sizes or {})
+    else:
+        document, trained = evaluation, evaluated
+        check_equal(objective, document, trained, data, _PREFIX)
     state = trained | evaluated
     parameters = {name: tensor.detach().cpu().contiguous().numpy().copy() for name, tensor in state.items()}
     return Published(document, evaluation, parameters)
@@ -148,15 +178,21 @@ def exported(objective: Objective, data: dict[str, Tensor], sizes: Mapping[str, 
             shapes[entry][place] = dimension
     failed: list[Exception] = []
     for around in (objective.around, nullcontext):
-        objective.within = around
         try:
-            return torch.export.export(objective, (data,), dynamic_shapes=(shapes,))
+            with objective.traced_in(around):
+                return torch.export.export(objective, (data,), dynamic_shapes=(shapes,))
         except _EXPORT_ERRORS as error:
             failed.append(error)
-        finally:
-            objective.within = nullcontext
     lines = [line.strip() for line in str(failed[0]).splitlines() if line.strip()] or [type(failed[0]).__name__]
     raise DocumentRefused(f"the model cannot be traced: {' '.join(lines)[:500]}{_instead(lines)}") from failed[0]
+
+
+@contextmanager
+def _all_of(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        yield
 
 
 def _instead(lines: Sequence[str]) -> str:

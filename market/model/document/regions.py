@@ -17,6 +17,7 @@ from torch.export.graph_signature import InputKind
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradmarket.market.model.document.refusals import refuse
+from gradmarket.market.model.document.sequences import ATEN
 
 _GRAD: Final = "wrap_with_set_grad_enabled"
 _AUTOCAST: Final = "wrap_with_autocast"
@@ -81,6 +82,7 @@ class _Flattening:
 
     def _copied(self, node: fx.Node, copies: Copies) -> fx.Node:
         copy = self.graph.node_copy(node, copies.__getitem__)
+        copy.target = ATEN.get(copy.target, copy.target)
         stopped = node.target is torch.ops.aten.detach.default
         if node.name in self._trained or (not stopped and any(n in self._graded for n in copy.all_input_nodes)):
             self._graded.add(copy)

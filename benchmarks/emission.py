@@ -1,0 +1,51 @@
+"""What it costs to publish a module: seconds, the process's peak of memory, and CPU a node for loops of two lengths.
+
+A loop of four times as many places must cost four times as much: growth is CPU a node at 4n over CPU a node at n. Each
+model is published in a process of its own, with the threads that torch takes; torch's tracing was loaded before.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+from benchmarks.figure import Figure
+
+PREFIX = "emission."
+TOKENS: Final = 66
+SHORT: Final = 68
+LOOPS: Final = ("scan", "cells")
+LONGEST: Final = 1800
+"""Places of a scan whose document has nearly as many nodes as one may have."""
+
+
+def measure() -> Iterator[Figure]:
+    yield from _whole("gpt2", TOKENS, "<= 20", "<= 2.5")
+    yield from _whole("gru", 1024, "<= 20", "<= 2.5")
+    for name in LOOPS:
+        yield from _growth(name)
+    yield from _whole("scan", LONGEST, "", "<= 2.5")
+
+
+def _published(name: str, places: int) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.rig.emitted", name, str(places)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return dict(json.loads(done.stdout))
+
+
+def _whole(name: str, places: int, seconds: str, gib: str) -> Iterator[Figure]:
+    found = _published(name, places)
+    load = os.getloadavg()[0]
+    note = f"{found['nodes']} nodes, {places} places; {found['cpu']:.1f} s of CPU, the machine's load was {load:.1f}"
+    yield Figure(f"emission.{name}.{places}.s", found["seconds"], "s", target=seconds, note=note)
+    yield Figure(f"emission.{name}.{places}.gib", found["gib"], "GiB", target=gib, note="of the whole process")
+
+
+def _growth(name: str) -> Iterator[Figure]:
+    short, long = _published(name, SHORT), _published(name, 4 * SHORT)
+    one, four = (1000 * found["cpu"] / found["nodes"] for found in (short, long))
+    note = f"{one:.2f} ms of CPU a node at {short['nodes']} nodes, {four:.2f} at {long['nodes']}"
+    yield Figure(f"emission.{name}.ms_a_node", four, "ms", f"{short['nodes']} nodes", four / one, note=note)
+    yield Figure(f"emission.{name}.growth", four / one, "times", target="<= 1.25", note=note)
