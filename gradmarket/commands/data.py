@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json, told
 from gradmarket.data import sources
-from gradmarket.data.inputs import chosen
-from gradmarket.data.pack import MANIFEST, Cut, digest_of, file_name, pack, write
+from gradmarket.data.inputs import Arrays, chosen
+from gradmarket.data.pack import MANIFEST, Cut, Packed, digest_of, file_name, pack, write
 from gradmarket.market.data import formats
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import NotFound, Refused
@@ -37,12 +37,15 @@ def packing(
     base_url: Annotated[
         str | None, typer.Option(help="Where a static server has the folder; else the requester's blobs.")
     ] = None,
+    classes: Annotated[
+        int | None, typer.Option(min=1, help="How many the model has: a label of y beyond them is refused.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Cut a dataset into partitions with a manifest; the same rows and options give the same bytes."""
     with told():
         arrays = chosen(sources.read(source), _columns(inputs or []), target)
-        packed = pack(arrays, Cut(rows, kind, held_out, seed, base_url))
+        packed = _packed(source, arrays, Cut(rows, kind, held_out, seed, base_url, classes))
         write(packed, output)
     partitions = packed.manifest.partitions
     facts = {
@@ -55,6 +58,13 @@ def packing(
     say_json(facts) if as_json else typer.echo(
         f"{output}  {facts['partitions']} partitions, {facts['rows']} rows, {facts['bytes']} bytes\n{packed.digest}"
     )
+
+
+def _packed(source: Path, arrays: Arrays, cut: Cut) -> Packed:
+    try:
+        return pack(arrays, cut)
+    except Refused as error:
+        raise Refused(f"{source}: {error.detail}") from error
 
 
 def _columns(inputs: list[str]) -> dict[str, list[str]]:

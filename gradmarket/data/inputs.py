@@ -1,14 +1,19 @@
 """From whatever columns there are to the inputs of a model: which of them, of which element type."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
 from gradmarket.market.data.manifest import Column
+from gradmarket.market.data.values import outside
 from gradmarket.market.errors import Refused
+from gradmarket.market.model.figures import Range
 from gradmarket.market.model.tensors import DTYPES
 
 Arrays = Mapping[str, np.ndarray]
+IGNORED: Final = -100
+"""The label that torch's losses do not count."""
 LABELS_AT_MOST = 100_000
 """Whole numbers from 0 below this are taken for labels."""
 
@@ -44,7 +49,8 @@ def _side_by_side(columns: Sequence[np.ndarray]) -> np.ndarray:
 def typed(name: str, array: np.ndarray) -> np.ndarray:
     """In an element type that the market has: other floats become float32, other whole numbers int64."""
     if array.dtype.kind == "f":
-        return array.astype(np.float32, copy=False)
+        with np.errstate(over="ignore"):  # what no float32 holds becomes infinite, which check_values refuses
+            return array.astype(np.float32, copy=False)
     if array.dtype.name in DTYPES.values():
         return array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype.kind in "iu":
@@ -58,6 +64,23 @@ def _check_rows(arrays: Arrays) -> None:
     rows = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
     if len(set(rows.values())) != 1 or not min(rows.values()):
         raise Refused(f"inputs have one number of rows, and some: {rows}")
+
+
+def check_values(arrays: Arrays, classes: int | None = None) -> None:
+    """Every number is finite, and with `classes` every label of `y` is below that. Raises Refused, naming the row."""
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            row = int(np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))[0])
+            raise Refused(f"row {row} of {name} has a number that is not finite in {array.dtype}: mend or drop it")
+    if classes is not None:
+        check_labels(arrays, {"y": Range(0, classes, IGNORED)})
+
+
+def check_labels(arrays: Arrays, taken: Mapping[str, Range]) -> None:
+    """Raises Refused, naming the first row with a label or index that the model does not take."""
+    found = outside(arrays, taken)
+    if found is not None:
+        raise Refused(f"{found.said(taken[found.input])}: mend that row, or give the model more classes")
 
 
 def columns_of(arrays: Arrays) -> dict[str, Column]:

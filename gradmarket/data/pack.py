@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from blake3 import blake3
 
-from gradmarket.data.inputs import columns_of
+from gradmarket.data.inputs import check_values, columns_of
 from gradmarket.market.data import formats
 from gradmarket.market.data.formats import format_of
 from gradmarket.market.data.manifest import Manifest, Partition
@@ -26,7 +26,8 @@ BLOBS: Final = "/v1/blobs/"
 class Cut:
     """`rows` of a partition at most. `held_out` of all rows, drawn by `seed`, become the partition `test`.
 
-    With `base_url` links lead to a static server's folder, else to the requester's own blobs.
+    With `base_url` links lead to a static server's folder, else to the requester's own blobs. With `classes` the
+    labels in `y` are below that.
     """
 
     rows: int
@@ -34,6 +35,7 @@ class Cut:
     held_out: float = 0.0
     seed: int = 0
     base_url: str | None = None
+    classes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,13 @@ def digest_of(data: bytes) -> Digest:
 
 
 def pack(arrays: Mapping[str, np.ndarray], cut: Cut) -> Packed:
-    """The rows, shuffled by the seed, in partitions of nearly one size. Raises Refused."""
+    """The rows, shuffled by the seed, in partitions of nearly one size.
+
+    Raises Refused, naming the row where a value is one that no worker could compute with.
+    """
     if not 0 <= cut.held_out < 1 or cut.rows < 1:
         raise Refused("a partition has at least one row, and what is held out is a fraction below 1")
+    check_values(arrays, cut.classes)
     kind, files, partitions = format_of(cut.format), {}, []
     for name, places in _parts(len(next(iter(arrays.values()))), cut):
         data = kind.write({key: np.ascontiguousarray(array[places]) for key, array in arrays.items()})

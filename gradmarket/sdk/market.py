@@ -15,7 +15,7 @@ from gradmarket.market.model.figures import Published
 from gradmarket.money import Token
 from gradmarket.place import find
 from gradmarket.sdk.job import Job
-from gradmarket.sdk.model import Loss, published
+from gradmarket.sdk.model import Loss, check_taken, published
 from gradmarket.sdk.rows import arrays_of
 
 PARTITION_ROWS: Final = 4096
@@ -69,6 +69,7 @@ class Market:
         arrays = arrays_of(dataset, target)
         packed = pack(arrays, Cut(max(PARTITION_ROWS, 2 * spec.step.rows), partition_format, held_out, seed))
         made = published(module, loss, arrays, spec.precision)
+        check_taken(made, arrays, spec.step.pass_rows)
         if held_out:
             fields.setdefault("evaluation", {"partition": HELD_OUT, "metric": _metric(made)})
         return self._post(fields, made, packed)

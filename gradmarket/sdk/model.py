@@ -8,9 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gradmarket.data.inputs import check_labels
 from gradmarket.market.errors import DocumentRefused, Refused
 from gradmarket.market.job import Precision
+from gradmarket.market.model.document import schema
+from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.publish import publish
+from gradmarket.market.model.document.ranges import ranges
 from gradmarket.market.model.document.unfit import refuse_unfit
 from gradmarket.market.model.figures import Published
 from gradmarket.sdk.alone import as_when_alone
@@ -36,6 +40,11 @@ def published(
     inputs = example["x"] if set(example) == {"x"} else example
     refuse_unfit(module)
     return publish(_copied(module), _with_metrics(loss), (inputs, y), precision=precision, around=as_when_alone)
+
+
+def check_taken(made: Published, arrays: Mapping[str, np.ndarray], rows: int) -> None:
+    """Raises Refused, naming the first row with a label or index that a pass over `rows` rows does not take."""
+    check_labels(arrays, ranges(Program(schema.load(made.document)), rows))
 
 
 def _copied(module: nn.Module) -> nn.Module:

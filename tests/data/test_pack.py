@@ -205,3 +205,28 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
         assert done.exit_code == 1
         assert why in done.stderr
     assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e39])
+def test_a_number_that_is_not_finite_is_refused_by_file_and_row(tmp_path: Path, bad: float) -> None:
+    x = X.copy()
+    x[6, 2] = bad
+    np.savez(tmp_path / "rows.npz", x=x, y=Y)
+    answer = CliRunner().invoke(app, ["data", "pack", str(tmp_path / "rows.npz"), "--rows-per-partition", "5",
+                                      "-o", str(tmp_path / "packed")])  # fmt: skip
+    assert answer.exit_code == 1
+    assert "rows.npz: row 6 of x has a number that is not finite" in " ".join(answer.output.split())
+    assert not (tmp_path / "packed").exists()
+
+
+def test_labels_beyond_the_classes_are_refused_by_file_and_row(tmp_path: Path) -> None:
+    y = Y.copy()
+    y[7] = 7
+    np.savez(tmp_path / "rows.npz", x=X, y=y)
+    command = ["data", "pack", str(tmp_path / "rows.npz"), "--rows-per-partition", "5", "-o", str(tmp_path / "packed")]
+    answer = CliRunner().invoke(app, [*command, "--classes", "4"])
+    assert answer.exit_code == 1
+    assert "rows.npz: row 7 of y has 7; the model takes 0 to 3" in " ".join(answer.output.split())
+    assert not (tmp_path / "packed").exists()
+    assert CliRunner().invoke(app, [*command, "--classes", "8"]).exit_code == 0
+    pack(chosen({"x": X, "y": np.where(Y == 1, -100, Y)}), Cut(5, classes=3))

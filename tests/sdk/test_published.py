@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from gradmarket.market.errors import DocumentRefused
+from gradmarket.market.errors import DocumentRefused, Refused
 from gradmarket.market.model.document.interpret import Program, gradients
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Published
-from gradmarket.sdk.model import published
+from gradmarket.sdk.model import check_taken, published
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 ROWS = 8
@@ -233,3 +233,16 @@ def test_what_is_published_stays_as_it_was() -> None:
     assert not module.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
     assert all(parameter.grad is None for parameter in module.parameters())
+
+
+def test_a_label_that_the_module_does_not_take_is_refused_by_its_row_wherever_it_is() -> None:
+    arrays = {"x": np.tile(X, (3, 1)), "y": np.tile(Y, 3)}
+    arrays["y"][20] = 7
+    answer = published(nn.Linear(8, 4), functional.cross_entropy, arrays)
+    with pytest.raises(Refused, match="row 20 of y has 7; the model takes 0 to 3, and -100 for none"):
+        check_taken(answer, arrays, ROWS)
+    arrays["y"][2] = 7
+    with pytest.raises(Refused, match="row 2 of y has 7"):
+        check_taken(published(nn.Linear(8, 4), functional.cross_entropy, arrays), arrays, ROWS)
+    arrays["y"][[2, 20]] = -100, 0
+    check_taken(answer, arrays, ROWS)
