@@ -27,6 +27,7 @@ from gradmarket.requester.api import (
     parked,
     payments,
     problems,
+    rounds,
     statements,
     together,
     tokens,
@@ -39,9 +40,11 @@ from gradmarket.requester.edge.body import BodyLimit
 from gradmarket.requester.edge.rates import RateLimit
 from gradmarket.requester.edge.token_first import TokenFirst
 from gradmarket.requester.edge.watch import Watch
+from gradmarket.requester.store.answers import History
+from gradmarket.requester.store.progress import Standing
 
 DOORS: Final = (
-    *(auth, tokens, consents, jobs, funds, payments, ledger, events, work),
+    *(auth, tokens, consents, jobs, rounds, funds, payments, ledger, events, work),
     *(audits, calibration, blobs, chain, health, metrics),
 )
 
@@ -76,7 +79,8 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     app.state.statements = statements.Statements(context)
     app.state.metrics = kept.Kept[bytes]()
     app.state.stats = kept.Kept[Stats]()
-    app.state.reasons = kept.Recent[str]()
+    app.state.histories = kept.Recent[History]()
+    app.state.standings = kept.Recent[Standing]()
     app.state.probe = health.Probe(context)
     problems.install(app)
     openapi.install(app)

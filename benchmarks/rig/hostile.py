@@ -33,7 +33,7 @@ def requests(method: str, operation: dict[str, Any]) -> Iterator[Request]:
     yield Request("a token that is none", longest, {"Authorization": "Bearer " + "t" * 8_000})
     yield Request("many names in the query", longest + "&a" * (QUERY // 2))
     yield Request("a long name in the query", longest + "&" + "%C3%BC" * (QUERY // 6) + "=1")
-    yield Request("the cursor of nobody", "cursor=" + quote("W1tb" * 120))
+    yield Request("the cursor of nobody", longest + "&cursor=" + quote("W1tb" * 120))
     yield Request("many headers", longest, {f"X-{number}": "h" * 140 for number in range(LINES)})
     if method in ("POST", "PUT"):
         for what, body in _bodies():

@@ -55,8 +55,15 @@ class Service:
     address: str
 
     def cpu_s(self) -> float:
-        """CPU seconds of the service and its database so far, their ended children included."""
+        """CPU seconds of the service and its database so far, the database's ended children included."""
         return _own(self.process) + (_tree(self.database) if self.database else 0.0)
+
+    def own_cpu_s(self) -> float:
+        """CPU seconds of the service alone so far, to the nanosecond: what the kernel counts in ticks is too coarse.
+
+        The clock of another process is `clock_getcpuclockid(3)`, which on Linux is its number and these two bits.
+        """
+        return time.clock_gettime(~self.process.pid << 3 | 2)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Statements and transactions since the last call, by who asked; of a service that is counted."""

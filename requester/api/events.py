@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 from gradmarket.requester.api.following import AT_ONCE, Following
-from gradmarket.requester.api.jobs import NO_JOB, JobPath, found
+from gradmarket.requester.api.jobs import NO_JOB, JobPath, unit_of
 from gradmarket.requester.api.pages import MOST
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.bell import job_topic, rung_within
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 class Followed(EventSourceResponse):
     """Has one of the places for streams while it goes out."""
 
-    def __init__(self, following: Following, source: str | None, told: AsyncIterator[dict[str, str]]) -> None:
+    def __init__(self, following: Following, source: str | None, told: AsyncIterator[bytes]) -> None:
         super().__init__(told)
         self._following, self._source = following, source
 
@@ -49,7 +49,7 @@ async def events(
 ) -> EventSourceResponse:
     def check() -> None:
         with context.reading() as session:
-            found(session, job_id)
+            unit_of(session, job_id)
 
     await run_in_threadpool(check)
     following: Following = request.app.state.following
@@ -68,9 +68,7 @@ class Asked:
     source: str | None
 
 
-async def _stream(
-    context: Context, request: Request, following: Following, asked: Asked
-) -> AsyncIterator[dict[str, str]]:
+async def _stream(context: Context, request: Request, following: Following, asked: Asked) -> AsyncIterator[bytes]:
     last, look_s, now = asked.last, context.settings.sweep_s * 5, asyncio.get_running_loop().time
     with ExitStack() as stack:
         stack.enter_context(context.meters.streams.track_inprogress())
@@ -79,10 +77,10 @@ async def _stream(
         since = now()
         while not (context.bell.closing or await request.is_disconnected()):
             rung.clear()
-            told, over = await following.after(asked.job_id, last, since, asked.source)
-            for event in told:
-                last = event.id
-                yield {"id": str(event.id), "event": event.kind, "data": event.data}
+            told, over = await following.after(asked.job_id, last, since if asked.follow else None, asked.source)
+            if told:
+                last = told[-1].id
+                yield b"".join(event.line for event in told)
             if over or (not asked.follow and len(told) < AT_ONCE):
                 return
             if len(told) < AT_ONCE:

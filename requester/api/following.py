@@ -10,10 +10,11 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from fastapi import HTTPException
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
+from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.requester.api.rates import retry_after
@@ -34,9 +35,8 @@ BUSY_S: Final = 10.0
 @dataclass(frozen=True, slots=True)
 class Told:
     id: int
-    kind: str
-    data: str
-    """JSON."""
+    line: bytes
+    """As it is streamed."""
 
 
 @dataclass
@@ -98,8 +98,13 @@ class Following:
             if not tail.followers:
                 del self._tails[job_id]
 
-    async def after(self, job_id: str, last: int, since: float, source: str | None) -> tuple[list[Told], bool]:
-        """At most AT_ONCE events after `last`, as of `since` (the loop's time) or later; whether no more can come."""
+    async def after(self, job_id: str, last: int, since: float | None, source: str | None) -> tuple[list[Told], bool]:
+        """At most AT_ONCE events after `last`, as of `since` (the loop's time) or later; whether no more can come.
+
+        `since` none: for who follows no further, and reads for himself.
+        """
+        if since is None:
+            return await self._behind(job_id, last, source)
         tail = self._tails[job_id]
         async with tail.turn:
             if tail.looked_at < since:
@@ -112,7 +117,8 @@ class Following:
     async def _look(self, job_id: str, tail: _Tail) -> None:
         looked_at, length = asyncio.get_running_loop().time(), AT_ONCE
         if tail.begins_after < 0:
-            tail.begins_after = await run_in_threadpool(self._newest, job_id)
+            tail.begins_after, tail.over = await run_in_threadpool(self._newest, job_id)
+            length = 0
         while length == AT_ONCE:
             found, tail.over = await run_in_threadpool(self._read, job_id, tail.end)
             tail.events.extend(found)
@@ -128,15 +134,28 @@ class Following:
             await asyncio.sleep(PAUSE_S)
             return await run_in_threadpool(self._read, job_id, last)
 
-    def _newest(self, job_id: str) -> int:
+    def _newest(self, job_id: str) -> tuple[int, bool]:
         with self._context.reading() as session:
-            return session.scalar(select(func.max(Event.id)).where(Event.job_id == job_id)) or 0
+            newest = session.scalar(_NEWEST, {"job": job_id}) or 0
+            return newest, session.scalar(_ENDED, {"job": job_id}) is not None
 
     def _read(self, job_id: str, last: int) -> tuple[list[Told], bool]:
         with self._context.reading() as session:
-            rows = select(Event).where(Event.job_id == job_id, Event.id > last).order_by(Event.id).limit(AT_ONCE)
-            found = [
-                Told(row.id, row.kind, json.dumps({**row.body, "at": time(row.at)})) for row in session.scalars(rows)
-            ]
-            over = session.get_one(Job, job_id).ended_at is not None and len(found) < AT_ONCE
+            found = [_told(*row) for row in session.execute(_AFTER, {"job": job_id, "last": last})]
+            over = session.scalar(_ENDED, {"job": job_id}) is not None and len(found) < AT_ONCE
         return found, over
+
+
+def _told(number: int, kind: str, body: dict[str, Any], at: float) -> Told:
+    data = json.dumps({**body, "at": time(at)})
+    return Told(number, ServerSentEvent(data, event=kind, id=str(number)).encode())
+
+
+_NEWEST: Final = select(func.max(Event.id)).where(Event.job_id == bindparam("job"))
+_ENDED: Final = select(Job.ended_at).where(Job.id == bindparam("job"))
+_AFTER: Final = (
+    select(Event.id, Event.kind, Event.body, Event.at)
+    .where(Event.job_id == bindparam("job"), Event.id > bindparam("last"))
+    .order_by(Event.id)
+    .limit(AT_ONCE)
+)

@@ -55,7 +55,7 @@ class Probe:
         return {"database": _database(context), "blobs": _blobs(context), "chain": context.chain_trouble()}
 
 
-def _probe(request: Request) -> Probe:
+async def _probe(request: Request) -> Probe:
     probe: Probe = request.app.state.probe
     return probe
 

@@ -1,6 +1,6 @@
 """Post a job, watch it, stop it, and read everything about it."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from secrets import token_bytes, token_hex
 from typing import Annotated
 
@@ -11,28 +11,25 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import secrets
-from gradmarket.market.terms import Digest, Hash, JobState
+from gradmarket.market.terms import Digest, JobState
 from gradmarket.requester.api.auth import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
 from gradmarket.requester.api.blobs import ELSEWHERE, KEPT, PART, WHOLE, served
 from gradmarket.requester.api.idempotency import Key, once
 from gradmarket.requester.api.kept import Recent, Source
-from gradmarket.requester.api.pages import MOST, CostliestLimit, CostlyLimit, Cursor, Limit, page
+from gradmarket.requester.api.pages import MOST, CostliestLimit, Cursor, from_there, turned
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.forms import Page
-from gradmarket.requester.api.views.jobs import JobView, RoundView, job_view, round_view
-from gradmarket.requester.api.views.money import JobWorkerView, job_worker_view
-from gradmarket.requester.api.views.tasks import TaskEvidence, TaskView, VerdictView, evidence, task_view, verdict_view
+from gradmarket.requester.api.views.jobs import JobView, job_view
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages.ending import end
 from gradmarket.requester.stages.publish import admit
 from gradmarket.requester.stages.resume import resume_job
-from gradmarket.requester.store import ballots, disclosure, jobs, progress
+from gradmarket.requester.store import jobs, progress
 from gradmarket.requester.store.events import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Account, Audit, Job, Replica, Round, Task, Wave, Worker
+from gradmarket.requester.store.tables import Job, Round
 from gradmarket.requester.store.tokens import Role
 from gradmarket.requester.store.transitions import move_now
 
@@ -50,6 +47,14 @@ def found(session: Session, job_id: str) -> Job:
     return job
 
 
+def unit_of(session: Session, job_id: str) -> str:
+    """The job's unit, where nothing else of it is needed."""
+    unit = jobs.unit(session, job_id)
+    if unit is None:
+        raise NotFound(f"no job {job_id[:80]}")
+    return unit
+
+
 def held(session: Session, job_id: str, who: Identity) -> Job:
     """The job for this transaction alone; raises 403 where another token posted it."""
     job = locked(session, Job, found(session, job_id).id)
@@ -59,27 +64,27 @@ def held(session: Session, job_id: str, who: Identity) -> Job:
 
 
 def view(context: Context, session: Session, job: Job) -> JobView:
-    return viewed(session, job, _why(context, session, job))
+    standing = progress.standing(session, job, context.clock())
+    return _view(job, jobs.latest_closed(session, job.id), standing)
 
 
-def viewed(session: Session, job: Job, reason: str) -> JobView:
-    newest = jobs.latest_closed(session, job.id)
-    states = progress.counts(session, job.id)
-    return job_view(job, jobs.spec(job), newest, jobs.earned(session, job.id), states, reason)
+def _view(job: Job, newest: Round | None, standing: progress.Standing) -> JobView:
+    return job_view(job, jobs.spec(job), newest, standing.earned, standing.replicas, standing.reason)
 
 
-def _why(context: Context, session: Session, job: Job) -> str:
-    """Why it does not get on: for that all workers who are there are looked at."""
-    return progress.why_waiting(session, job, context.clock())
+def views(
+    context: Context, session: Session, request: Request, source: str | None, found: Sequence[Job]
+) -> list[JobView]:
+    """For anybody: what is counted over all rows of a job is told again for a while, until it is in another state."""
+    standings: Recent[progress.Standing] = request.app.state.standings
+    newest = jobs.newest_closed(session, [job.id for job in found])
 
+    def told(job: Job) -> JobView:
+        last = newest.get(job.id)
+        mark = f"{job.id} {job.state} {last.number if last else -1}"
+        return _view(job, last, standings.get(mark, source, lambda: progress.standing(session, job, context.clock())))
 
-def for_anybody(context: Context, session: Session, request: Request, source: str | None) -> Callable[[Job], JobView]:
-    reasons: Recent[str] = request.app.state.reasons
-
-    def shown(job: Job) -> JobView:
-        return viewed(session, job, reasons.get(job.id, source, lambda: _why(context, session, job)))
-
-    return shown
+    return [told(job) for job in found]
 
 
 @router.post(
@@ -128,15 +133,16 @@ def listed(
     state: Annotated[JobState | None, Query(description="Only jobs in this state")] = None,
 ) -> Page[JobView]:
     rows = select(Job) if state is None else select(Job).where(Job.state == state)
+    keys = [Job.created_at, Job.id]
     with context.reading() as session:
-        shown = for_anybody(context, session, request, source)
-        return page(session, rows, [Job.created_at, Job.id], shown, cursor, limit)
+        shown, more = turned(session.scalars(from_there(rows, keys, cursor, limit)).all(), keys, limit)
+        return Page(items=views(context, session, request, source, shown), next=more)
 
 
 @router.get("/{job_id}", responses=NO_JOB, summary="One job, and why it does not get on")
 def shown(context: Here, request: Request, source: Source, job_id: JobPath) -> JobView:
     with context.reading() as session:
-        return for_anybody(context, session, request, source)(found(session, job_id))
+        return views(context, session, request, source, [found(session, job_id)])[0]
 
 
 @router.post(
@@ -172,66 +178,6 @@ def resume(context: Here, identity: Submitter, job_id: JobPath, key: Key = None)
         return 200, view(context, session, job), None
 
     return once(context, identity.subject, key, {"resume": job_id}, act)
-
-
-@router.get("/{job_id}/rounds", responses=NO_JOB)
-def rounds(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[RoundView]:
-    with context.reading() as session:
-        job = found(session, job_id)
-        rows = select(Round).where(Round.job_id == job.id)
-        return page(session, rows, [Round.number], lambda row: round_view(row, job.unit), cursor, limit)
-
-
-@router.get("/{job_id}/tasks", responses=NO_JOB)
-def tasks(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[TaskView]:
-    with context.reading() as session:
-        job = found(session, job_id)
-        rows, disclosed = select(Task).where(Task.job_id == job.id), disclosure.of_job(session, job)
-
-        def line(row: Task) -> TaskView:
-            return task_view(row, disclosed.of(row))
-
-        return page(session, rows, [Task.round, Task.index, Task.attempt], line, cursor, limit)
-
-
-@router.get("/{job_id}/tasks/{task_id}", responses=NO_JOB, summary="All that a verdict rests on")
-def task(context: Here, job_id: JobPath, task_id: JobPath) -> TaskEvidence:
-    with context.reading() as session:
-        row = session.get(Task, task_id)
-        if row is None or row.job_id != job_id:
-            raise NotFound(f"no task {task_id[:80]} in job {job_id[:80]}")
-        return evidence_of(session, row)
-
-
-def evidence_of(session: Session, row: Task) -> TaskEvidence:
-    waves = session.scalars(select(Wave).where(Wave.task_id == row.id).order_by(Wave.number)).all()
-    replicas = session.scalars(select(Replica).where(Replica.task_id == row.id).order_by(Replica.id)).all()
-    job = session.get_one(Job, row.job_id)
-    link = secrets.of_task(Hash(row.secret), jobs.spec(job).replication.max_replicas)[-1]
-    published = disclosure.of_job(session, job).of(row)
-    audit = session.get(Audit, row.id)
-    made = ballots.shown(session, row, audit)
-    return evidence(row, list(waves), list(replicas), published, link, audit, made)
-
-
-@router.get("/{job_id}/verdicts", responses=NO_JOB)
-def verdicts(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[VerdictView]:
-    with context.reading() as session:
-        rows = select(Replica).where(Replica.job_id == found(session, job_id).id, Replica.outcome.is_not(None))
-        return page(session, rows, [Replica.id], verdict_view, cursor, limit)
-
-
-@router.get("/{job_id}/workers", responses=NO_JOB)
-def workers(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor = None) -> Page[JobWorkerView]:
-    with context.reading() as session:
-        job = found(session, job_id)
-
-        def line(account: Account) -> JobWorkerView:
-            worker = session.get_one(Worker, account.worker)
-            return job_worker_view(account, worker, job.unit, progress.counts(session, job_id, account.worker))
-
-        rows = select(Account).where(Account.job_id == job_id)
-        return page(session, rows, [Account.worker], line, cursor, limit)
 
 
 @router.get(

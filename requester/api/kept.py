@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Final, Generic, TypeVar
@@ -52,7 +53,7 @@ class Recent(Generic[Value]):
     """The same for a part of an answer, in whatever thread that is made."""
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[Value, float]] = {}
+        self._made: OrderedDict[str, tuple[Value, float]] = OrderedDict()
 
     def get(self, name: str, source: str | None, make: Callable[[], Value]) -> Value:
         began = time.monotonic()
@@ -60,14 +61,14 @@ class Recent(Generic[Value]):
         if kept is not None and source is not None and began < kept[1]:
             return kept[0]
         value = make()
-        if len(self._made) >= MOST:
-            self._made.clear()
+        while len(self._made) >= MOST:
+            self._made.popitem(last=False)
         ended = time.monotonic()
         self._made[name] = (value, ended + SHARE * (ended - began))
         return value
 
 
-def _source(request: Request) -> str | None:
+async def _source(request: Request) -> str | None:
     source: str | None = request.state.source
     return source
 

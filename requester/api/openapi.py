@@ -1,9 +1,11 @@
 """The OpenAPI document tells the truth of errors: problem details under their media type, wherever they can come."""
 
+import json
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 
 from gradmarket.requester.api.problems import MEDIA_TYPE, answers
 
@@ -15,7 +17,15 @@ UNUSED = ("HTTPValidationError", "ValidationError")
 
 
 def install(app: FastAPI) -> None:
+    """In place of FastAPI's own route, which writes the document down anew for everybody who asks."""
     app.openapi = _truthful(app, app.openapi)  # type: ignore[method-assign]
+    app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") != app.openapi_url]
+    written = cache(lambda: json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode())
+
+    async def told(_request: Request) -> Response:
+        return Response(written(), media_type="application/json")
+
+    app.add_route(str(app.openapi_url), told, include_in_schema=False)
 
 
 def _truthful(app: FastAPI, described: Callable[[], Json]) -> Callable[[], Json]:

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Depends, HTTPException, Query, Request
@@ -14,13 +14,14 @@ from gradmarket.requester.api.views.forms import Page
 
 Row = TypeVar("Row")
 View = TypeVar("View")
+Rows = TypeVar("Rows", bound=Select[*tuple[Any, ...]])
 MOST = 2**63 - 1
 """What a number in the database can be at most."""
 NOT_OURS: Final = "cursor: not one of ours; begin without it"
 
 
-def _limit(strangers: int) -> Callable[..., int]:
-    def limit(
+def _limit(strangers: int) -> Callable[..., Awaitable[int]]:
+    async def limit(
         request: Request, limit: Annotated[int, Query(ge=1, le=500, description="Items on a page, at most")] = 100
     ) -> int:
         return limit if request.state.source is None else min(limit, strangers)
@@ -28,7 +29,7 @@ def _limit(strangers: int) -> Callable[..., int]:
     return limit
 
 
-Limit = Annotated[int, Depends(_limit(strangers=50))]
+Limit = Annotated[int, Depends(_limit(strangers=25))]
 """Strangers get pages that cost no more than their other requests, and turn them."""
 CostlyLimit = Annotated[int, Depends(_limit(strangers=10))]
 """Of items that cost two or three statements each."""
@@ -45,12 +46,23 @@ def page(
     limit: int,
 ) -> Page[View]:
     """The next `limit` rows in the order of `keys`, which together are unique among them."""
+    shown, more = turned(session.scalars(from_there(rows, keys, cursor, limit)).all(), keys, limit)
+    return Page(items=[view(row) for row in shown], next=more)
+
+
+def from_there(rows: Rows, keys: Sequence[InstrumentedAttribute[Any]], cursor: str | None, limit: int) -> Rows:
+    """The rows of a page, and one more where others follow."""
     if cursor is not None:
         rows = rows.where(tuple_(*keys) > tuple_(*_typed(keys, decoded(cursor, len(keys)))))
-    found = session.scalars(rows.order_by(*keys).limit(limit + 1)).all()
+    return rows.order_by(*keys).limit(limit + 1)
+
+
+def turned(
+    found: Sequence[Row], keys: Sequence[InstrumentedAttribute[Any]], limit: int
+) -> tuple[Sequence[Row], str | None]:
+    """Of what `from_there` found, what is shown, and the cursor of what follows."""
     shown = found[:limit]
-    more = encoded([getattr(shown[-1], key.key) for key in keys]) if len(found) > limit else None
-    return Page(items=[view(row) for row in shown], next=more)
+    return shown, encoded([getattr(shown[-1], key.key) for key in keys]) if len(found) > limit else None
 
 
 def encoded(values: list[Any]) -> str:

@@ -1,23 +1,25 @@
 """Who earned what, and how far it has come on its way to the chain."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, HTTPException, Path, Request
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
+from gradmarket.market import signing
 from gradmarket.market.errors import NotFound
 from gradmarket.market.terms import ReplicaState
 from gradmarket.market.wire import VoucherTold
 from gradmarket.requester.api import auth
 from gradmarket.requester.api.jobs import NO_JOB, JobPath, found
 from gradmarket.requester.api.kept import Kept, Source
-from gradmarket.requester.api.pages import Cursor, Limit, page
+from gradmarket.requester.api.pages import Cursor, Limit, from_there, page, turned
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.forms import Page, amount, time
 from gradmarket.requester.api.views.jobs import Stats
 from gradmarket.requester.api.views.money import (
+    PAYMENT,
     EarningsView,
     PaymentView,
     StakeView,
@@ -29,8 +31,9 @@ from gradmarket.requester.api.views.money import (
 from gradmarket.requester.api.views.trust import reputation_view
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages import telling
+from gradmarket.requester.store import answers as answers_of
 from gradmarket.requester.store import disclosure, progress, reputations, strikes, workers
-from gradmarket.requester.store.answers import copies
+from gradmarket.requester.store.answers import History
 from gradmarket.requester.store.tables import Account, Batch, Earned, Job, Replica, Round, Task, Transaction, Worker
 
 router = APIRouter(prefix="/v1", tags=["payments"])
@@ -48,14 +51,16 @@ def _batch(session: Session, batch_id: int | None) -> tuple[Batch | None, Transa
 def payments(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[PaymentView]:
     with context.reading() as session:
         job = found(session, job_id)
-        rows = select(Earned).where(Earned.job_id == job_id)
-        disclosed = disclosure.of_job(session, job)
-
-        def line(row: Earned) -> PaymentView:
-            published = disclosed.of(session.get_one(Task, row.task_id))
-            return payment_view(row, *_batch(session, row.batch_id), job.unit, published)
-
-        return page(session, rows, [Earned.id], line, cursor, limit)
+        published = disclosure.of_job(session, job).tasks.label("published")
+        rows = (
+            select(*PAYMENT, published)
+            .join(Task, Task.id == Earned.task_id)
+            .outerjoin(Batch, Batch.id == Earned.batch_id)
+            .outerjoin(Transaction, Transaction.id == Batch.transaction_id)
+            .where(Earned.job_id == job_id)
+        )
+        shown, more = turned(session.execute(from_there(rows, [Earned.id], cursor, limit)).all(), [Earned.id], limit)
+        return Page(items=[payment_view(row, job.unit) for row in shown], next=more)
 
 
 @router.get(
@@ -98,18 +103,18 @@ def _settled(session: Session, batch: Batch) -> tuple[Batch, Transaction | None]
 
 
 def _known(session: Session, address: str) -> Worker:
-    worker = session.scalar(select(Worker).where(func.lower(Worker.address) == address.lower()))
+    worker = session.get(Worker, signing.checksum(address))
     if worker is None:
         raise NotFound(f"no worker {address} has signed in")
     return worker
 
 
 @router.get("/workers/{address}", responses=answers(404), tags=["workers"], summary="What is known of a worker")
-def worker(context: Here, address: Address) -> WorkerView:
-    now = context.clock()
+def worker(context: Here, request: Request, source: Source, address: Address) -> WorkerView:
+    now, kept = context.clock(), request.app.state.histories  # what is counted over all its answers
     with context.reading() as session:
         row = _known(session, address)
-        states = select(Replica.state, func.count()).where(Replica.worker == row.address).group_by(Replica.state)
+        history: History = kept.get(row.address, source, lambda: answers_of.history(session, row.address))
         return WorkerView(
             address=row.address,
             payout=row.payout,
@@ -120,20 +125,24 @@ def worker(context: Here, address: Address) -> WorkerView:
             operator=row.operator,
             proven=row.operator == row.payout,
             barred=bool(workers.barred(session, [row], now)),
-            copies=copies(session, row.address),
+            copies=history.copies,
             reputation=[reputation_view(record, now) for record in reputations.of(session, row.operator)],
             stakes=_stakes(session, row.address),
-            replicas=dict(session.execute(states).all()),
+            replicas=dict(history.replicas),
         )
 
 
 def _stakes(session: Session, address: str) -> list[StakeView]:
-    staked = select(Account, Job).join(Job, Job.id == Account.job_id)
-    found = session.execute(staked.where(Account.worker == address, Account.at_risk > 0).order_by(Job.created_at))
-    return [
-        StakeView(job=job.id, chain_job=job.chain_job, at_risk=amount(account.at_risk, job.unit))
-        for account, job in found
-    ]
+    found = session.execute(_STAKES, {"worker": address})
+    return [StakeView(job=job, chain_job=number, at_risk=amount(units, unit)) for job, number, units, unit in found]
+
+
+_STAKES: Final = (
+    select(Job.id, Job.chain_job, Account.at_risk, Job.unit)
+    .join(Job, Job.id == Account.job_id)
+    .where(Account.worker == bindparam("worker"), Account.at_risk > 0)
+    .order_by(Job.created_at)
+)
 
 
 def _own(address: str, caller: str) -> None:

@@ -4,7 +4,7 @@ An IN with a list of parameters is another statement for each length, put togeth
 """
 
 import json
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy import Boolean, ColumnElement, Dialect, Text, bindparam
 from sqlalchemy.dialects.postgresql import ARRAY
@@ -12,6 +12,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import InstrumentedAttribute
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.sql.operators import OperatorType
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 
@@ -32,6 +33,10 @@ class _Among(FunctionElement[bool]):
     name = "among"
     type = Boolean()
     inherit_cache = True
+
+    def self_group(self, against: OperatorType | None = None) -> Self:  # noqa: ARG002
+        """A condition as it stands: `… IN (…) = 1`, which SQLite would be told otherwise, is found along no index."""
+        return self
 
 
 def among(column: InstrumentedAttribute[str], name: str) -> ColumnElement[bool]:

@@ -1,8 +1,10 @@
 """Accepted answers as market.rules.copying compares them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from sqlalchemy import exists, func, select
+from sqlalchemy import bindparam, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
 from gradmarket.market.rules.copying import Answer
@@ -33,13 +35,38 @@ def _with_roots(session: Session, job_id: str, roots: Sequence[str | None]) -> l
     ]
 
 
-def copies(session: Session, worker: str) -> int:
-    """How many answers the worker was paid for that an audit found wrong and another task of the job had too."""
-    other = aliased(Task)
-    another = exists().where(other.job_id == Task.job_id, other.root == Task.root, other.id != Task.id)
-    paid = select(func.count()).select_from(Replica).join(Task, Task.id == Replica.task_id)
-    theirs = paid.where(Replica.worker == worker, Replica.state == ReplicaState.PAYABLE, Replica.root == Task.root)
-    return session.scalar(theirs.where(Task.state == TaskState.REVOKED, another.where(other.state.in_(ACCEPTED)))) or 0
+@dataclass(frozen=True, slots=True)
+class History:
+    """Of a worker in all jobs: its replicas by state, and how many answers it was paid for that an audit found wrong
+    and another task of the job had too."""
+
+    replicas: Mapping[str, int]
+    copies: int
+
+
+def history(session: Session, worker: str) -> History:
+    asked = {"worker": worker}
+    return History(dict(session.execute(_STATES, asked).all()), session.scalar(_COPIES, asked) or 0)
+
+
+_STATES: Final = (
+    select(Replica.state, func.count()).where(Replica.worker == bindparam("worker")).group_by(Replica.state)
+)
+_OTHER: Final = aliased(Task)
+_COPIES: Final = (
+    select(func.count())
+    .select_from(Replica)
+    .join(Task, Task.id == Replica.task_id)
+    .where(
+        Replica.worker == bindparam("worker"),
+        Replica.state == ReplicaState.PAYABLE,
+        Replica.root == Task.root,
+        Task.state == TaskState.REVOKED,
+        exists().where(
+            _OTHER.job_id == Task.job_id, _OTHER.root == Task.root, _OTHER.id != Task.id, _OTHER.state.in_(ACCEPTED)
+        ),
+    )
+)
 
 
 def _right(state: str, audit: str | None) -> bool | None:

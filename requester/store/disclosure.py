@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import ColumnElement, and_, func, not_, or_, select, true
+from sqlalchemy import ColumnElement, and_, bindparam, func, not_, or_, select, true
 from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import disclosure
@@ -50,9 +50,15 @@ def of_job(session: Session, job: Job) -> Disclosure:
     audited = jobs.spec(job).audited
     if job.ended_at is not None:
         return Disclosure(None, audited)
-    unfinished = select(func.min(Round.number)).where(Round.job_id == job.id, Round.state != RoundState.CLOSED)
-    rounds = [session.scalar(unfinished)]
+    rounds = [session.scalar(_UNFINISHED, {"job": job.id})]
     if audited:
-        revocable = select(func.min(Task.round)).where(Task.job_id == job.id, Task.state == TaskState.ACCEPTED)
-        rounds += [session.scalar(revocable), job.rewind_to]
+        rounds += [session.scalar(_REVOCABLE, {"job": job.id}), job.rewind_to]
     return Disclosure(min((number for number in rounds if number is not None), default=None), audited)
+
+
+_UNFINISHED: Final = select(func.min(Round.number)).where(
+    Round.job_id == bindparam("job"), Round.state != RoundState.CLOSED
+)
+_REVOCABLE: Final = select(func.min(Task.round)).where(
+    Task.job_id == bindparam("job"), Task.state == TaskState.ACCEPTED
+)

@@ -1,13 +1,15 @@
 """Queries about jobs and their rounds."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
-from sqlalchemy import Integer, bindparam, exists, func, or_, select
+from sqlalchemy import Integer, and_, bindparam, exists, func, or_, select
 from sqlalchemy.orm import Session
 
-from gradmarket.market.job import JobSpec
+from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import Hash, RoundState, TaskState
 from gradmarket.market.wire import digest_of
+from gradmarket.requester.store.among import among
 from gradmarket.requester.store.remembered import Remembered
 from gradmarket.requester.store.tables import Earned, Job, Round, Task
 
@@ -20,11 +22,36 @@ UNACCEPTED: Final = (
 )
 """As long as a round is open, one attempt for each index is in one of these states, or accepted."""
 _SPECS: Final = Remembered[JobSpec]()
+_PUBLICATIONS: Final = Remembered[Publication]()
+_COSTS: Final = Remembered[tuple[int, int]]()
 
 
 def spec(job: Job) -> JobSpec:
     """The job's spec; its row has another only before it is published, and no digest until then."""
     return _SPECS.get(job.spec_digest, lambda: JobSpec.model_validate(job.spec))
+
+
+def publication(job: Job) -> Publication | None:
+    """What its workers compute from; none of a draft."""
+    if job.spec_digest is None:
+        return None
+    return _PUBLICATIONS.get(job.spec_digest, lambda: Publication.model_validate(job.publication))
+
+
+def costs(job: Job) -> tuple[int, int] | None:
+    """Operations and bytes of one task, as its runner bounds them; none of a draft. A publication tells both."""
+    if job.spec_digest is None:
+        return None
+    return _COSTS.get(job.spec_digest, lambda: ((job.facts or {})["flops"], (job.facts or {})["peak_bytes"]))
+
+
+def unit(session: Session, job_id: str) -> str | None:
+    """Of the job's money; none where there is no such job, of which nothing else is read."""
+    found: str | None = session.scalar(_UNIT, {"job": job_id})
+    return found
+
+
+_UNIT: Final = select(Job.unit).where(Job.id == bindparam("job"))
 
 
 def places(job: Job) -> int:
@@ -68,10 +95,29 @@ def latest_closed(session: Session, job_id: str) -> Round | None:
     return session.scalar(closed.order_by(Round.number.desc()).limit(1))
 
 
+def newest_closed(session: Session, job_ids: Iterable[str]) -> dict[str, Round]:
+    """By job, where it has one."""
+    return {row.job_id: row for row in session.scalars(_NEWEST_CLOSED, {"jobs": list(job_ids)})}
+
+
+_NUMBERS: Final = (
+    select(Round.job_id, func.max(Round.number).label("number"))
+    .where(among(Round.job_id, "jobs"), Round.state == RoundState.CLOSED)
+    .group_by(Round.job_id)
+    .subquery()
+)
+_NEWEST_CLOSED: Final = select(Round).join(
+    _NUMBERS, and_(Round.job_id == _NUMBERS.c.job_id, Round.number == _NUMBERS.c.number)
+)
+
+
 def earned(session: Session, job_id: str) -> int:
     """All that the job's workers have earned, in units."""
-    total: Any = session.scalar(select(func.coalesce(func.sum(Earned.units), 0)).where(Earned.job_id == job_id))
+    total: Any = session.scalar(_EARNED, {"job": job_id})
     return int(total)
+
+
+_EARNED: Final = select(func.coalesce(func.sum(Earned.units), 0)).where(Earned.job_id == bindparam("job"))
 
 
 def lacks(session: Session, job: Job, number: int, most: int = 1) -> int:

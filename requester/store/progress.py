@@ -1,9 +1,10 @@
 """Why a job does not get on, and why a worker gets nothing: said in words that name the remedy."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import assignment, newcomers
@@ -11,6 +12,7 @@ from gradmarket.market.rules.assignment import Candidate, Opening, Reason
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.terms import JobId, JobState, ReplicaState, TaskState, Units
 from gradmarket.requester.store import audits, ballots, jobs, strikes, tasks, workers
+from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
 
 CHAIN: Final = "chain"
@@ -149,9 +151,37 @@ def _nobody_to_blame(opening: Opening) -> str:
     return "others were drawn" if opening.parties else "fewer free workers just now than a task begins with"
 
 
-def counts(session: Session, job_id: str, worker: str | None = None) -> dict[str, int]:
-    """Replicas of the job by state, of one worker or of all."""
-    grouped = select(Replica.state, func.count()).where(Replica.job_id == job_id).group_by(Replica.state)
-    if worker is not None:
-        grouped = grouped.where(Replica.worker == worker)
-    return dict(session.execute(grouped).all())
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Of a job, what is counted over all its rows; `reason` as `why_waiting`."""
+
+    earned: int
+    replicas: Mapping[str, int]
+    reason: str
+
+
+def standing(session: Session, job: Job, now: float) -> Standing:
+    return Standing(jobs.earned(session, job.id), counts(session, job.id), why_waiting(session, job, now))
+
+
+def counts(session: Session, job_id: str) -> dict[str, int]:
+    """Replicas of the job by state."""
+    return dict(session.execute(_COUNTS, {"job": job_id}).all())
+
+
+_COUNTS: Final = select(Replica.state, func.count()).where(Replica.job_id == bindparam("job")).group_by(Replica.state)
+
+
+def counts_of(session: Session, job_id: str, workers: Iterable[str]) -> dict[str, dict[str, int]]:
+    """The same by worker, for each of these."""
+    found: dict[str, dict[str, int]] = {worker: {} for worker in workers}
+    for worker, state, number in session.execute(_COUNTS_OF, {"job": job_id, "workers": list(found)}):
+        found[worker][state] = number
+    return found
+
+
+_COUNTS_OF: Final = (
+    select(Replica.worker, Replica.state, func.count())
+    .where(Replica.job_id == bindparam("job"), among(Replica.worker, "workers"))
+    .group_by(Replica.worker, Replica.state)
+)

@@ -5,8 +5,9 @@ functions call operators are such keys: addresses of payout keys, and of wallets
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
 
-from sqlalchemy import ColumnElement, exists, select
+from sqlalchemy import ColumnElement, bindparam, exists, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import operators as rule
@@ -17,8 +18,12 @@ from gradmarket.requester.store.tables import Reputation, Worker
 
 def of(session: Session, operator: str) -> Sequence[Reputation]:
     """Its records, one for each class."""
-    own = select(Reputation).where(Reputation.operator == operator)
-    return session.scalars(own.order_by(Reputation.determinism_class)).all()
+    return session.scalars(_OWN, {"operator": operator}).all()
+
+
+_OWN: Final = (
+    select(Reputation).where(Reputation.operator == bindparam("operator")).order_by(Reputation.determinism_class)
+)
 
 
 def standing(row: Reputation, now: float) -> float:

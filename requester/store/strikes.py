@@ -53,7 +53,10 @@ def suspended_among(session: Session, job_id: str, workers: Collection[Worker], 
 
 def of(session: Session, operator: str) -> Sequence[Strike]:
     """All of one operator, by job."""
-    return session.scalars(select(Strike).where(Strike.operator == operator).order_by(Strike.job_id)).all()
+    return session.scalars(_OF_OPERATOR, {"operator": operator}).all()
+
+
+_OF_OPERATOR: Final = select(Strike).where(Strike.operator == bindparam("operator")).order_by(Strike.job_id)
 
 
 def weight(row: Strike, now: float) -> float:

@@ -14,8 +14,8 @@ from sqlalchemy import update
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import AccusationState, JobState, TaskState
 from gradmarket.requester.api.audits import audits as audits_told
-from gradmarket.requester.api.jobs import evidence_of
 from gradmarket.requester.api.payments import worker as worker_told
+from gradmarket.requester.api.rounds import evidence_of
 from gradmarket.requester.api.views.tasks import TaskEvidence
 from gradmarket.requester.store import jobs, reputations
 from gradmarket.requester.store.tables import Account, Event, Job, Reputation

@@ -11,7 +11,7 @@ from market_workers import SimWorker
 from gradmarket.market.terms import AuditState, JobState, TaskState
 from gradmarket.market.wire import CommitmentMade, OfferFields
 from gradmarket.requester.stages.copies import ALIKE
-from gradmarket.requester.store.answers import copies
+from gradmarket.requester.store.answers import history
 from gradmarket.requester.store.tables import Earned, Reputation, Task
 
 NewFloor = Callable[..., Floor]
@@ -48,7 +48,7 @@ def audited(floor: Floor) -> dict[str, tuple[str, AuditState]]:
 
 def copies_of(floor: Floor, worker: SimWorker) -> int:
     with floor.reading() as session:
-        return copies(session, worker.address)
+        return history(session, worker.address).copies
 
 
 def test_the_copier_loses_all_and_who_was_copied_nothing(new_floor: NewFloor) -> None:

@@ -1,5 +1,7 @@
 """A job and its rounds, and its counts."""
 
+from collections.abc import Mapping
+
 from pydantic import BaseModel
 
 from gradmarket.market.job import JobSpec, Publication
@@ -7,6 +9,7 @@ from gradmarket.market.rules.faults import Fault
 from gradmarket.market.terms import JobState, ReplicaState, RoundState
 from gradmarket.requester.api.views.forms import amount, time
 from gradmarket.requester.api.views.money import SettlementView
+from gradmarket.requester.store import jobs
 from gradmarket.requester.store.tables import Job, Round
 
 
@@ -69,9 +72,10 @@ NOTICE = "Workers see the model and the training data of this job."
 
 
 def job_view(
-    job: Job, spec: JobSpec, newest: Round | None, earned: int, states: dict[str, int], reason: str
+    job: Job, spec: JobSpec, newest: Round | None, earned: int, states: Mapping[str, int], reason: str
 ) -> JobView:
-    facts = job.facts or {}
+    flops, peak_bytes = jobs.costs(job) or (None, None)
+    publication = jobs.publication(job)
     paid = states.get(ReplicaState.PAYABLE, 0) + states.get(ReplicaState.DIVERGED, 0)
     return JobView(
         id=job.id,
@@ -81,7 +85,7 @@ def job_view(
         fault=FaultView.model_validate(job.fault) if job.fault else None,
         notice=NOTICE,
         spec=spec,
-        publication=Publication.model_validate(job.publication) if job.publication else None,
+        publication=publication,
         spec_digest=job.spec_digest,
         chain_job=job.chain_job,
         unit=job.unit,
@@ -99,11 +103,11 @@ def job_view(
         rejected=states.get(ReplicaState.REJECTED, 0),
         loss=newest.loss if newest else None,
         metrics=newest.metrics if newest else None,
-        parameters=newest.updated if newest else (job.publication or {}).get("parameters"),
+        parameters=newest.updated if newest else publication and publication.parameters,
         determinism_class=job.determinism_class,
         class_proven=job.proven_class is not None and job.proven_class == job.determinism_class,
-        task_flops=facts.get("flops"),
-        task_peak_bytes=facts.get("peak_bytes"),
+        task_flops=flops,
+        task_peak_bytes=peak_bytes,
         expiry=time(job.expiry),
         claim_until=time(job.claim_until),
         created_at=time(job.created_at),

@@ -1,6 +1,9 @@
 """Who earned what, and how far it has come."""
 
+from typing import Any, Final
+
 from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import Row
 
 from gradmarket.market.terms import ReplicaState
 from gradmarket.requester.api.views.forms import amount, hexed, time
@@ -26,10 +29,17 @@ class JobWorkerView(BaseModel):
     """Of its stake, what the job can slash and no accusation claims yet."""
 
 
-def job_worker_view(account: Account, worker: Worker, unit: str, states: dict[str, int]) -> JobWorkerView:
+ACCOUNT: Final = (
+    *(Account.worker, Worker.payout, Account.earned, Account.reserved),
+    *(Account.settled, Account.withdrawn, Account.at_risk),
+)
+
+
+def job_worker_view(account: Row[*tuple[Any, ...]], unit: str, states: dict[str, int]) -> JobWorkerView:
+    """Of ACCOUNT's columns."""
     return JobWorkerView(
         address=account.worker,
-        payout=worker.payout,
+        payout=account.payout,
         accepted=states.get(ReplicaState.PAYABLE, 0) + states.get(ReplicaState.DIVERGED, 0),
         rejected=states.get(ReplicaState.REJECTED, 0),
         replicas=states,
@@ -56,18 +66,24 @@ class PaymentView(BaseModel):
     at: str | None
 
 
-def payment_view(row: Earned, batch: Batch | None, tx: Transaction | None, unit: str, published: bool) -> PaymentView:
-    """`published`: the task's answer may be (store.disclosure)."""
+PAYMENT: Final = (
+    *(Earned.id, Earned.worker, Earned.task_id, Earned.replica_id, Earned.units, Earned.digest, Earned.at),
+    *(Batch.number, Batch.state, Transaction.hash),
+)
+
+
+def payment_view(row: Row[*tuple[Any, ...]], unit: str) -> PaymentView:
+    """Of PAYMENT's columns, and `published`: the task's answer may be (store.disclosure)."""
     return PaymentView(
         id=row.id,
         worker=row.worker,
         task=row.task_id,
         replica=row.replica_id,
         amount=amount(row.units, unit),
-        payload_root=hexed(row.digest) if published else None,
-        batch=batch.number if batch else None,
-        batch_state=batch.state if batch else None,
-        tx=tx.hash if tx else None,
+        payload_root=hexed(row.digest) if row.published else None,
+        batch=row.number,
+        batch_state=row.state,
+        tx=row.hash,
         at=time(row.at),
     )
 

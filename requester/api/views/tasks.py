@@ -3,6 +3,8 @@
 from typing import Any, Final
 
 from pydantic import BaseModel
+from sqlalchemy import Row
+from sqlalchemy.orm import defer
 
 from gradmarket.market.rules.sketch import Sketch
 from gradmarket.market.terms import Hash, ReplicaState, TaskState
@@ -100,6 +102,10 @@ class TaskView(BaseModel):
     used: bool
     created_at: str | None
     ended_at: str | None
+
+
+LISTED: Final = tuple(defer(column, raiseload=True) for column in (Task.offer, Task.plan, Task.allowed))
+"""Of a task in a list none of these is shown, and to read their JSON takes longer than all else."""
 
 
 def task_view(row: Task, published: bool) -> TaskView:
@@ -204,7 +210,14 @@ class VerdictView(BaseModel):
     signature: str | None
 
 
-def verdict_view(row: Replica) -> VerdictView:
+VERDICT: Final = (
+    *(Replica.id, Replica.task_id, Replica.worker, Replica.state),
+    *(Replica.outcome, Replica.reason, Replica.verdict_signature),
+)
+
+
+def verdict_view(row: Row[*tuple[Any, ...]]) -> VerdictView:
+    """Of VERDICT's columns."""
     return VerdictView(
         task=row.task_id,
         replica=row.id,

@@ -47,6 +47,8 @@ class Job(Base):
     rewind_to: Mapped[int | None]
     """A merged round that an audit found wrong: it opens again once nothing later is in flight."""
 
+    __table_args__ = (Index("jobs_listed", "created_at", "id"),)
+
 
 class Round(Base):
     __tablename__ = "rounds"

@@ -47,6 +47,7 @@ class Earned(Base):
     __table_args__ = (
         UniqueConstraint("job_id", "task_id", "replica_id"),
         Index("earned_unsettled", "job_id", "batch_id"),
+        Index("earned_listed", "job_id", "id"),
     )
 
 

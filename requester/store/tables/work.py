@@ -113,6 +113,8 @@ class Replica(Base):
         Index("replicas_unheard", "worker", postgresql_where=text("heard IS false"), sqlite_where=text("heard IS 0")),
         Index("replicas_by_state", "state", "lease_until"),
         Index("replicas_of_job", "job_id", "state"),
+        Index("replicas_listed", "job_id", "id"),
+        Index("replicas_in_job_of_worker", "job_id", "worker", "state"),
     )
 
 

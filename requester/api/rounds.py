@@ -1,0 +1,88 @@
+"""What happened in a job: its rounds, its tasks with all that their verdicts rest on, and its workers."""
+
+from fastapi import APIRouter
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.errors import NotFound
+from gradmarket.market.rules import secrets
+from gradmarket.market.terms import Hash
+from gradmarket.requester.api.jobs import NO_JOB, JobPath, found, unit_of
+from gradmarket.requester.api.pages import CostlyLimit, Cursor, Limit, from_there, page, turned
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.api.views.forms import Page
+from gradmarket.requester.api.views.jobs import RoundView, round_view
+from gradmarket.requester.api.views.money import ACCOUNT, JobWorkerView, job_worker_view
+from gradmarket.requester.api.views.tasks import (
+    LISTED,
+    VERDICT,
+    TaskEvidence,
+    TaskView,
+    VerdictView,
+    evidence,
+    task_view,
+    verdict_view,
+)
+from gradmarket.requester.store import ballots, disclosure, jobs, progress
+from gradmarket.requester.store.tables import Account, Audit, Job, Replica, Round, Task, Wave, Worker
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+
+@router.get("/{job_id}/rounds", responses=NO_JOB)
+def rounds(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[RoundView]:
+    with context.reading() as session:
+        unit, rows = unit_of(session, job_id), select(Round).where(Round.job_id == job_id)
+        return page(session, rows, [Round.number], lambda row: round_view(row, unit), cursor, limit)
+
+
+@router.get("/{job_id}/tasks", responses=NO_JOB)
+def tasks(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[TaskView]:
+    with context.reading() as session:
+        job = found(session, job_id)
+        rows, disclosed = select(Task).options(*LISTED).where(Task.job_id == job.id), disclosure.of_job(session, job)
+
+        def line(row: Task) -> TaskView:
+            return task_view(row, disclosed.of(row))
+
+        return page(session, rows, [Task.round, Task.index, Task.attempt], line, cursor, limit)
+
+
+@router.get("/{job_id}/tasks/{task_id}", responses=NO_JOB, summary="All that a verdict rests on")
+def task(context: Here, job_id: JobPath, task_id: JobPath) -> TaskEvidence:
+    with context.reading() as session:
+        row = session.get(Task, task_id)
+        if row is None or row.job_id != job_id:
+            raise NotFound(f"no task {task_id[:80]} in job {job_id[:80]}")
+        return evidence_of(session, row)
+
+
+def evidence_of(session: Session, row: Task) -> TaskEvidence:
+    waves = session.scalars(select(Wave).where(Wave.task_id == row.id).order_by(Wave.number)).all()
+    replicas = session.scalars(select(Replica).where(Replica.task_id == row.id).order_by(Replica.id)).all()
+    job = session.get_one(Job, row.job_id)
+    link = secrets.of_task(Hash(row.secret), jobs.spec(job).replication.max_replicas)[-1]
+    published = disclosure.of_job(session, job).of(row)
+    audit = session.get(Audit, row.id)
+    made = ballots.shown(session, row, audit)
+    return evidence(row, list(waves), list(replicas), published, link, audit, made)
+
+
+@router.get("/{job_id}/verdicts", responses=NO_JOB)
+def verdicts(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[VerdictView]:
+    with context.reading() as session:
+        unit_of(session, job_id)
+        rows = select(*VERDICT).where(Replica.job_id == job_id, Replica.outcome.is_not(None))
+        shown, more = turned(session.execute(from_there(rows, [Replica.id], cursor, limit)).all(), [Replica.id], limit)
+        return Page(items=list(map(verdict_view, shown)), next=more)
+
+
+@router.get("/{job_id}/workers", responses=NO_JOB)
+def workers(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor = None) -> Page[JobWorkerView]:
+    with context.reading() as session:
+        unit = unit_of(session, job_id)
+        rows = select(*ACCOUNT).join(Worker, Worker.address == Account.worker).where(Account.job_id == job_id)
+        keys = [Account.worker]
+        shown, more = turned(session.execute(from_there(rows, keys, cursor, limit)).all(), keys, limit)
+        states = progress.counts_of(session, job_id, [row.worker for row in shown])
+        return Page(items=[job_worker_view(row, unit, states[row.worker]) for row in shown], next=more)
