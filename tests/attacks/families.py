@@ -30,6 +30,7 @@ FAMILIES: Final = (
     "accidents",
     "documents",
     "crowds",
+    "jobfaults",
 )
 ABREAST: Final = 3
 

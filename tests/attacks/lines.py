@@ -84,4 +84,7 @@ LINES: Final = (
     "SSE crowd",
     "proxy without trusted_proxies",
     "surrogate cursor",
+    "one bad row shuts the market",
+    "claims of failure to pause a job",
+    "data unlike its manifest",
 )
