@@ -29,11 +29,16 @@ class Parked:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._polls = Counter[Address]()
+        self._vouched: set[Address] = set()
+        """Said to be there and asking for longer than their polls may last."""
         self._gone: Together[Address, None] = Together(self._say_gone)
 
     @asynccontextmanager
     async def waiting(self, worker: Address, request: Request) -> AsyncIterator["Wait"]:
-        """For a request whose body was read. Whose client goes away meanwhile asks no more, unless it came again."""
+        """For a request whose body was read. Whose client goes away meanwhile asks no more, unless it came again.
+
+        Nor does who was vouched for, once its poll is over: it would be given places that it does not know of.
+        """
         bell = self._context.bell
         with bell.listen_async([worker_topic(worker)]) as rung, bell.listen_async([ended_topic(worker)], rung) as ended:
             wait = Wait(request, rung, ended)
@@ -45,7 +50,9 @@ class Parked:
                 self._polls[worker] -= 1
                 if not self._polls[worker]:
                     del self._polls[worker]
-        if wait.gone and not bell.closing:
+        over = worker in self._vouched and not self._polls[worker]
+        self._vouched -= {worker} if over else set()
+        if (wait.gone or over) and not bell.closing:
             await self._gone.ask(worker)
 
     async def keep(self) -> None:
@@ -59,9 +66,11 @@ class Parked:
 
     @patiently
     def _say_here(self) -> None:
-        if self._polls:
+        here = list(self._polls)
+        if here:
+            self._vouched.update(here)
             with self._context.begin() as session:
-                presence.still_here(session, list(self._polls), self._context.clock())
+                presence.still_here(session, here, self._context.clock())
 
     @patiently
     def _say_gone(self, workers: Sequence[Address]) -> Sequence[None]:

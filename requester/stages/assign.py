@@ -93,11 +93,11 @@ def _settle_class(session: Session, job: Job, mixable: Mixable, now: float) -> b
     plan = spec.plan()
     enough, quorum = plan.first_wave, plan.quorum
     beside = assignment.comparable(job.determinism_class or "", mixable)
-    own = workers.present(job.id, now, beside)
+    own = workers.present(job, now, beside)
     some = own.limit(SAMPLE * quorum)
     if job.determinism_class is not None and _separate(session, some, spec.separation, mixable)[1] >= quorum:
         return True
-    present = workers.present(job.id, now)
+    present = workers.present(job, now)
     leading, most = _separate(session, present.where(Worker.accepted_at.is_not(None)), spec.separation, mixable)
     if most < enough:
         leading, most = _separate(session, present, spec.separation, mixable)
@@ -119,7 +119,7 @@ def _others(session: Session, job: Job, mixable: Mixable, now: float) -> int:
     """Live workers of its classes that have money in it, hold nothing and do not ask just now: a draw waits a moment
     for them."""
     beside = assignment.comparable(job.determinism_class or "", mixable)
-    silent = workers.present(job.id, now, beside).where(~workers.asks(now), workers.covered(job))
+    silent = workers.present(job, now, beside).where(~workers.asks(now), workers.covered(job))
     busy = exists().where(
         Replica.worker == Worker.address, Replica.job_id == job.id, Replica.state.in_(lifecycle.IN_FLIGHT)
     )

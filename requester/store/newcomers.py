@@ -26,7 +26,7 @@ NEW: Final = Worker.accepted_at.is_(None)
 def present(session: Session, job: Job, mixable: Mixable, now: float) -> list[Party]:
     """Live workers that could share the job's tasks and delivered before; not all where they are many."""
     beside = assignment.comparable(job.determinism_class or "", mixable)
-    known = workers.present(job.id, now, beside).where(~NEW).limit(SAMPLE)
+    known = workers.present(job, now, beside).where(~NEW).limit(SAMPLE)
     return [workers.party(row) for row in session.execute(known)]
 
 

@@ -42,7 +42,7 @@ def why_waiting(session: Session, job: Job, now: float) -> str:
     if open_task is None:
         return job.reason or _unaudited(session, job)
     spec = jobs.spec(job)
-    rows = session.execute(workers.present(job.id, now))
+    rows = session.execute(workers.present(job, now))
     present = [(row.determinism_class, workers.party(row)) for row in rows]
     mixable = ballots.mixable(session, job)
     leading = assignment.leading_class(present, spec.separation, mixable)

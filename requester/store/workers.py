@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence, Set
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, exists, func, select
+from sqlalchemy import ColumnElement, Select, String, and_, bindparam, cast, exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import operators
@@ -42,10 +42,15 @@ def earners(session: Session, job: Job, now: float) -> Sequence[Worker]:
     return session.scalars(theirs).all()
 
 
-def present(job_id: str, now: float, classes: Collection[str] | None = None) -> Present:
-    """Class and party of every live worker that may be drawn for the job, or of those of some classes."""
+def present(job: Job, now: float, classes: Collection[str] | None = None) -> Present:
+    """Class and party of every live worker that may be drawn for the job, or of those of some classes.
+
+    Who names other jobs, or wants more than it pays, is not there for it: it keeps no place from anybody.
+    """
     columns = (Worker.determinism_class, Worker.address, Worker.operator, Worker.payout, Worker.network)
-    alive = select(*columns).where(Worker.seen_at > now - LIVE_S, *_fit(job_id, now))
+    named = cast(Worker.jobs, String)
+    serves = (or_(named == "[]", named.contains(job.id)), Worker.least_price <= job.price)
+    alive = select(*columns).where(Worker.seen_at > now - LIVE_S, *serves, *_fit(job.id, now))
     if classes is None:
         return alive.where(Worker.determinism_class != "")
     return alive.where(Worker.determinism_class.in_(classes))

@@ -88,6 +88,13 @@ def test_who_goes_away_asks_no_more_at_once_and_its_poll_ends(service: Service) 
     assert not asks(service, address)
 
 
+def test_whose_poll_is_over_asks_no_more_whatever_was_said_of_it_meanwhile(service: Service) -> None:
+    """Who asks once, for a second, would be given places for as long as a waiting worker is vouched for."""
+    address, client = service.worker()
+    assert client.post("/v1/work/poll", json=ASK | {"wait_s": 1.0}).status_code == 200
+    assert not asks(service, address)
+
+
 def test_who_came_again_before_its_old_connection_went_still_asks(service: Service) -> None:
     address, client = service.worker()
     old = Polling(service, client)

@@ -1,13 +1,14 @@
 """`make attacks`: plays every attack on one served market and prints what was expected and what was seen.
 
-`--json` writes a list of {attack, expected, observed, ok}; `--only` takes the families or words of the names that are
-played. The exit code is 1 where any attack is not as expected.
+`--json` writes a list of {attack, expected, observed, ok, seconds, figures}; `--only` takes the families or words of
+the names that are played. The exit code is 1 where any attack is not as expected.
 """
 
 import argparse
 import json
 import sys
 import textwrap
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ def main() -> int:
     given = _given()
     wanted = [made for made in ATTACKS if _wanted(made, given.only)]
     results: list[Result] = []
+    began = time.monotonic()
     with staged() as scene:
         for made, result in all_played(scene, wanted):
             results.append(result)
@@ -27,15 +29,17 @@ def main() -> int:
     if given.json is not None:
         given.json.write_text(json.dumps([result.json for result in results], indent=1) + "\n")
     bad = sum(not result.ok for result in results)
-    print(f"{len(results)} attacks, {len(results) - bad} as expected, {bad} not")
+    print(f"{len(results)} attacks, {len(results) - bad} as expected, {bad} not, in {time.monotonic() - began:.0f} s")
     return 1 if bad or not results else 0
 
 
 def row(made: Attack, result: Result) -> str:
-    """The attack and its line; expected; observed where that is something else."""
-    words = [f"{'ok ' if result.ok else 'NOT'}  {made.line}: {made.name}", f"     expected  {result.expected}"]
-    same = "the same" if result.ok else result.observed
-    return "\n".join([*words, textwrap.shorten(f"     observed  {same}", 600)]).replace("\nobserved", "\n     observed")
+    """The attack and its line; expected; observed where that is something else; what was measured."""
+    head = f"{'ok ' if result.ok else 'NOT'}  {made.line}: {made.name} ({result.seconds:.1f} s)"
+    words = [head, f"     expected  {result.expected}"]
+    same = "the same" if result.ok else textwrap.shorten(result.observed, 600)
+    figures = [f"     measured  {name} {figure:.3g}" for name, figure in result.figures.items()]
+    return "\n".join([*words, f"     observed  {same}", *figures])
 
 
 def _wanted(made: Attack, words: Sequence[str]) -> bool:

@@ -1,6 +1,10 @@
 """What an attacker would wait for: a service that dies, a chain that is silent or takes its blocks back, at the pay."""
 
+import os
+import signal
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from payloads import uploader
 from puppet import HONEST, Puppet
@@ -8,11 +12,15 @@ from registry import attack
 from scene import QUICK, Posted, Scene, funded, until
 from served import Served, served
 
+from gradmarket.contracts import deployment as deployments
 from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.local import LocalChain
 from gradmarket.contracts.rpc import request
 
 DEEPEST = 4
 """Blocks: the batch is in one of the last."""
+WRITTEN_S = 1.5
+"""Anvil writes its state down every second."""
 NO_BATCH = QUICK | {"GRADMARKET_SETTLE_EVERY_S": "3600"}
 
 
@@ -94,3 +102,22 @@ def the_block_with_the_batch_is_taken_back(_scene: Scene) -> str:
             taken = batches()
         until(batches, 60, "the batch is on-chain again")
         return f"batches {before}, {taken} when its block is taken back, {batches()} again; {job.seen(all=workers)}"
+
+
+@attack("the chain's node dies", "the chain is there again; all payable 10; finished; books balanced")
+def the_service_s_own_chain_is_killed(_scene: Scene) -> str:
+    """While its job runs: the service starts it again from what it had written down, and the money goes on."""
+    with TemporaryDirectory() as folder:
+        data = Path(folder) / "market"
+        with served(data, None, QUICK) as market:
+            chain = LocalChain.open(data / "chain")
+            try:
+                job = Scene(market, Ledger(chain.connect(), deployments.read(data / "deployment.json"))).post()
+                workers = job.team(HONEST, HONEST, HONEST)
+                time.sleep(WRITTEN_S)
+                os.kill(chain.pid, signal.SIGKILL)
+                job.play(*workers)
+                there = "there again" if LocalChain.open(data / "chain").pid != chain.pid else "as it was"
+                return f"the chain is {there}; {job.seen(all=workers)}"
+            finally:
+                LocalChain.open(data / "chain").stop()

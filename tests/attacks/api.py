@@ -45,3 +45,48 @@ def a_second_commitment_and_one_for_another(scene: Scene) -> str:
     thief.poll(commitments=[victim.commitment(victim.newest())])
     job.play(*workers)
     return f"another commitment {second}; another's replica {refusal(thief)}; {job.seen(worker=workers)}"
+
+
+@attack("a revoked token", "made 201; it posts 201; revoked 204; it posts 401, reads 401, revokes 401", share=True)
+def a_leaked_token_after_its_end(scene: Scene) -> str:
+    """A name may be taken again; the old secret stays nobody's."""
+    name = f"leaked-{scene.key().to_hex()[2:10]}"
+    asked = {"name": name, "role": "admin"}
+    made = scene.requester.post("/v1/tokens", json=asked)
+    with scene.market.http(made.json()["token"]) as leaked:
+        posted = leaked.post("/v1/jobs", json=scene.spec(name=name))
+        scene.requester.post(f"/v1/jobs/{posted.json()['id']}/cancel").raise_for_status()
+        ended = scene.requester.delete(f"/v1/tokens/{name}")
+        scene.requester.post("/v1/tokens", json=asked).raise_for_status()
+        again = leaked.post("/v1/jobs", json=scene.spec(name=name))
+        reads, revokes = leaked.get("/v1/tokens"), leaked.delete(f"/v1/tokens/{name}")
+    told = f"it posts {again.status_code}, reads {reads.status_code}, revokes {revokes.status_code}"
+    return f"made {made.status_code}; it posts {posted.status_code}; revoked {ended.status_code}; {told}"
+
+
+@attack(
+    "parameters for strangers",
+    "public: stranger 200, blob 200, worker 200; workers: stranger 401, blob 401, worker 200; "
+    "requester: stranger 401, blob 401, worker 403",
+    share=True,
+)
+def a_model_is_asked_for_at_every_door(scene: Scene) -> str:
+    """What a job trained is for whom its spec says, by the job's name and by the blob's alike."""
+    seen = []
+    for visibility in ("public", "workers", "requester"):
+        job = scene.post(visibility=visibility, optimizer=TRAINED[visibility])
+        team = job.team(HONEST, HONEST, HONEST)
+        job.play(*team)
+        parameters = f"/v1/jobs/{job.id}/parameters"
+        with scene.market.http() as stranger:
+            doors = (stranger.get(parameters), stranger.get(f"/v1/blobs/{job.told()['parameters']}"))
+        codes = [answer.status_code for answer in (*doors, team[0].http.get(parameters))]
+        seen.append("{}: stranger {}, blob {}, worker {}".format(visibility, *codes))
+    return "; ".join(seen)
+
+
+TRAINED = {
+    visibility: {"name": "sgd", "lr": rate}
+    for visibility, rate in {"public": 0.5, "workers": 0.25, "requester": 0.0625}.items()
+}
+"""Three models, for equal ones are one blob."""

@@ -4,14 +4,16 @@ import asyncio
 import secrets as chance
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 
 import httpx
 from eth_utils.address import to_checksum_address
 from puppet import HONEST, Behaviour, Puppet
-from registry import attack
+from registry import Seen, attack
 from scene import PRICE, UNIT, Posted, Scene
 
 from gradmarket.market import wire
@@ -20,14 +22,16 @@ from gradmarket.requester.store import identities
 from gradmarket.requester.store.session import begin, connect, sessions_of
 
 THOUSAND = 1000
-ROUNDS = 16
-"""So many that one place that a Sybil leaves unanswered, which costs the wave's time, is under half of them."""
-QUICK = {"lease_s": 60, "wave_s": 3, "upload_s": 60}
+ROUNDS = 24
+QUICK = {"lease_s": 6, "wave_s": 3, "upload_s": 6}
+"""What a place costs that a Sybil leaves unanswered; an honest answer takes a fraction of a second."""
+PATIENT = {"lease_s": 60, "wave_s": 3, "upload_s": 6}
 ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 WITHHOLDER = Behaviour(uploads=False)
 LONG = {"rounds": ROUNDS, "deadlines": QUICK, "budget": str(1_000 * UNIT)}
 
 
+@cache
 def crowd(scene: Scene) -> list[str]:
     """Bearer tokens of a thousand identities, each with a payout address of its own, that signed in a moment ago.
 
@@ -40,7 +44,7 @@ def crowd(scene: Scene) -> list[str]:
         for name in names:
             identities.sign_in(session, name, name, None, now)
         session.flush()
-        tokens = [identities.issue(session, "worker", name, now + 3600) for name in names]
+        tokens = [identities.issue(session, "worker", name, now + 3600, now) for name in names]
     engine.dispose()
     return tokens
 
@@ -53,7 +57,8 @@ async def _poll(job: Posted, tokens: list[str], wait_s: float, over: threading.E
     async def lives(client: httpx.AsyncClient, token: str) -> None:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         while True:
-            await client.post("/v1/work/poll", content=body, headers=headers)
+            with suppress(httpx.TransportError):
+                await client.post("/v1/work/poll", content=body, headers=headers)
             if over is None or over.is_set():
                 return
             await asyncio.sleep(1.0)
@@ -94,6 +99,7 @@ def follow(job: Posted, workers: list[Puppet]) -> None:
         worker.job, worker.held = job, {}
 
 
+@cache
 def undisturbed(scene: Scene) -> tuple[list[Puppet], float]:
     """Three honest workers, and how long they take; they have delivered then."""
     job = scene.post(**LONG)
@@ -101,23 +107,33 @@ def undisturbed(scene: Scene) -> tuple[list[Puppet], float]:
     return honest, timed(job, honest)
 
 
-def told(job: Posted, honest: list[Puppet], alone: float, beside: float) -> str:
-    """A figure that is bad is told."""
-    speed = "at least half" if beside <= 2 * alone else f"{alone / beside:.0%}"
+def told(job: Posted, honest: list[Puppet], alone: float, beside: float) -> Seen:
+    """By counting, for a loaded machine is slow by itself: a round that waited for a Sybil counts as two."""
+    waited = held_up(job, {worker.address for worker in honest})
+    speed = "at least half" if waited <= ROUNDS // 2 else f"{ROUNDS / (ROUNDS + waited):.0%}"
     held = "a quarter of the deposit or less" if locked(job, honest) <= 25 else f"{locked(job, honest)} gradients"
     state, books = job.told()["state"], job.balanced()
     promised = sum(int(row["earned"]) for row in job.told("/workers?limit=200")["items"]) // UNIT
     pay = "honest" if sum(map(job.paid, honest)) == promised >= 2 * ROUNDS * PRICE else "not honest"
-    return f"speed kept: {speed}; {held} lies with them; all pay is {pay}; {state}; {books}"
+    words = f"speed kept: {speed}; {held} lies with them; all pay is {pay}; {state}; {books}"
+    return Seen(words, {"rounds that waited for a Sybil": waited, "speed kept": alone / beside})
 
 
-@attack(
-    "Sybils hold a job's money",
-    "speed kept: at least half; a quarter of the deposit or less lies with them; all pay is honest; finished; "
-    "books balanced",
-    alone=True,
-)
-def a_thousand_ask_once_and_are_gone(scene: Scene) -> str:
+def held_up(job: Posted, honest: set[str]) -> int:
+    """Rounds in which anybody else held a place."""
+    tasks = job.told("/tasks?limit=200")["items"]
+    rounds: Counter[int] = Counter()
+    for task in tasks:
+        replicas = job.told(f"/tasks/{task['id']}")["replicas"]
+        rounds[task["round"]] += any(replica["worker"] not in honest for replica in replicas)
+    return sum(1 for waited in rounds.values() if waited)
+
+
+QUARTER = "a quarter of the deposit or less lies with them; all pay is honest; finished; books balanced"
+
+
+@attack("Sybils hold a job's money", f"speed kept: at least half; {QUARTER}", alone=True)
+def a_thousand_ask_once_and_are_gone(scene: Scene) -> Seen:
     """The honest are newcomers as they are, and come after them."""
     _, alone = undisturbed(scene)
     job = scene.post(**LONG)
@@ -127,13 +143,8 @@ def a_thousand_ask_once_and_are_gone(scene: Scene) -> str:
     return told(job, honest, alone, beside)
 
 
-@attack(
-    "Sybils hold a job's money",
-    "speed kept: at least half; a quarter of the deposit or less lies with them; all pay is honest; finished; "
-    "books balanced",
-    alone=True,
-)
-def a_thousand_ask_for_ever_and_commit_to_nothing(scene: Scene) -> str:
+@attack("Sybils hold a job's money", f"speed kept: at least half; {QUARTER}", alone=True)
+def a_thousand_ask_for_ever_and_commit_to_nothing(scene: Scene) -> Seen:
     honest, alone = undisturbed(scene)
     job = scene.post(**LONG)
     follow(job, honest)
@@ -152,7 +163,7 @@ def ten_withholders_of_a_one_replica_job(scene: Scene) -> str:
     first = scene.post(rounds=1, replication=ALONE)
     honest = first.puppet()
     first.play(honest)
-    job = scene.post(rounds=6, replication=ALONE, deadlines=QUICK)
+    job = scene.post(rounds=6, replication=ALONE, deadlines=PATIENT)
     follow(job, [honest])
     withholders = job.team(*[WITHHOLDER] * 10)
     job.play(*withholders, honest)

@@ -74,10 +74,10 @@ def packed(arrays: dict[str, np.ndarray]) -> bytes:
     return tensors.pack({"b": np.zeros(1, np.float32), "w": np.ones((1, 3), np.float32)} | arrays)
 
 
-def posted(scene: Scene, model: tuple[bytes, bytes]) -> str:
-    """What becomes of a job with this model, and the money that it took."""
+def posted(scene: Scene, model: tuple[bytes, bytes], **changes: Any) -> str:
+    """What becomes of a job with this model."""
     names = dict(zip(("document", "parameters"), map(scene.put, model), strict=True))
-    answer = scene.submit(model=names)
+    answer = scene.submit(model=names, **changes)
     if answer.status_code != 201:
         return "refused"
     path = f"/v1/jobs/{answer.json()['id']}"
@@ -102,9 +102,9 @@ def computed(scene: Scene, model: tuple[bytes, bytes]) -> str:
         return f"{said}, the child {'stays' if runner.pid == before else 'is gone'}"
 
 
-def taken(scene: Scene, model: tuple[bytes, bytes]) -> str:
+def taken(scene: Scene, model: tuple[bytes, bytes], **changes: Any) -> str:
     """What a market of the attacker's own gets out of a worker with it."""
-    stranger = market(scene, *model)
+    stranger = market(scene, *model, **changes)
     worked(scene, stranger)
     return f"gradients taken {stranger.committed}, earned {stranger.earned}"
 
@@ -141,3 +141,31 @@ def the_least_integer_divided_by_minus_one(scene: Scene) -> str:
     model = divided(-1)
     twin = computed(scene, divided(2))
     return f"computed: {computed(scene, model)}; {taken(scene, model)}; its honest twin: {twin}"
+
+
+@attack(
+    "a document that ends whoever runs it",
+    "state of four dimensions: computed: refused, the child stays; no weights: computed: refused, the child stays",
+)
+def a_recurrence_without_what_its_kernel_reads(scene: Scene) -> str:
+    """Both ended the process by a wrong address while they were only bounded."""
+    shapes = {"h": [1, 1, ROWS, 4], "wi": [12, 3], "wh": [12, 4], "bi": [12]}
+    weights = [value(5), value(6), value(7), value(7)]
+    gru = [
+        node("unsqueeze.default", [value(2), 1], 8),
+        node("gru.input", [value(8), value(4), weights, True, 1, 0.0, True, False, True], 9, 10),
+    ]
+    states = {"h": [1, ROWS, 4], "c": [1, ROWS, 4]}
+    lstm = [
+        node("unsqueeze.default", [value(2), 1], 6),
+        node("lstm.input", [value(6), [value(4), value(5)], [], True, 1, 0.0, True, False, True], 7, 8, 9),
+    ]
+    four, none = (
+        (document([tensor("const", name, shape) for name, shape in given.items()], nodes, last), _ones(given))
+        for given, nodes, last in ((shapes, gru, 9), (states, lstm, 7))
+    )
+    return f"state of four dimensions: computed: {computed(scene, four)}; no weights: computed: {computed(scene, none)}"
+
+
+def _ones(shapes: dict[str, list[int]]) -> bytes:
+    return packed({name: np.ones(shape, np.float32) for name, shape in shapes.items()})

@@ -31,6 +31,7 @@ FAMILIES: Final = (
     "documents",
     "crowds",
     "jobfaults",
+    "bounds",
 )
 ABREAST: Final = 3
 

@@ -3,7 +3,9 @@
 from typing import Any
 
 import numpy as np
-from puppet import HONEST, Puppet
+from handmade import encoded, node, tensor, value
+from hired import hired
+from puppet import HONEST, Behaviour, Held, Puppet
 from registry import attack
 from scene import Posted, Scene, until
 from tiny import ROWS, named
@@ -16,11 +18,43 @@ from gradmarket.market.wire import GivenUp
 
 BAD_ROW = Fault(kind=FaultKind.STEP_FAILED, node="node 1 (nll_loss.default)", partition="train", input="y", row=17)
 
+PAIR = {"name": "fixed", "replicas": 2, "max_replicas": 2}
+IDLE = Behaviour(commits=False)
+CLASSES = encoded(
+    {
+        "format": "gradgraph/1",
+        "sizes": {},
+        "inputs": [
+            tensor("param", "b", [4], grad=True),
+            tensor("param", "w", [4, 3], grad=True),
+            tensor("data", "x", ["rows", 3]),
+            tensor("data", "y", ["rows"], "int64"),
+        ],
+        "nodes": [
+            node("linear.default", [value(2), value(1), value(0)], 4),
+            node("cross_entropy_loss.default", [value(4), value(3), None, 1, -100, 0.0], 5),
+        ],
+        "loss": 5,
+        "metrics": {},
+        "updates": {},
+    }
+)
+"""A linear model of four classes."""
 
-def claim(puppet: Puppet, fault: Fault = BAD_ROW) -> None:
+
+class Claimant(Puppet):
+    """Whatever it is given cannot be computed, it says."""
+
+    def turn(self, wait_s: float = 1.0) -> None:
+        self.poll(wait_s=wait_s)
+        for held in self.open():
+            claim(self, held)
+
+
+def claim(puppet: Puppet, held: Held) -> None:
     """Gives its lease back, as one whose step failed."""
-    lease = puppet.newest().lease
-    given = GivenUp(replica=lease.replica, fence=lease.fence, failed=True, reason="failed", fault=fault)
+    lease = held.lease
+    given = GivenUp(replica=lease.replica, fence=lease.fence, failed=True, reason="failed", fault=BAD_ROW)
     puppet.poll(given_up=[given])
 
 
@@ -40,7 +74,7 @@ def a_bad_row_in_a_linked_partition(scene: Scene) -> str:
     team = job.team(HONEST, HONEST, HONEST)
     job.each(team, lambda puppet: puppet.lease())
     for puppet in team:
-        claim(puppet)
+        claim(puppet, puppet.newest())
     until(lambda: job.told()["state"] == "paused", 20, "the job pauses")
     found = job.told()["fault"]
     struck = " ".join(str(strikes(scene, puppet)) for puppet in team)
@@ -53,22 +87,78 @@ def a_bad_row_in_a_linked_partition(scene: Scene) -> str:
     return f"paused: {where}; strikes {struck}; next job {after.told()['state']}; paid {paid}"
 
 
-@attack("claims of failure to pause a job", "honest payable 10; sybil error 0; finished; books balanced")
+@attack(
+    "one bad row shuts the market",
+    "paused: two separate workers, cross_entropy_loss, input y; strikes 0 0; the other job finished; paid 10 10",
+)
+def a_label_that_the_model_does_not_take(scene: Scene) -> str:
+    """Real workers of both jobs. The link names the market as another host would, so it looks at no row itself."""
+    bad, good = scene.post(replication=PAIR, **_classes(scene, label=7)), scene.post(replication=PAIR)
+    with hired((bad, good), {}, {}) as workers:
+        until(lambda: bad.told()["state"] == "paused" and good.told()["state"] == "finished", 90, "both are over")
+    reason = bad.told()["reason"]
+    words = [word for word in ("cross_entropy_loss", "input y") if word in reason]
+    parties = "two separate workers" if reason.startswith("2 separate workers") else reason
+    struck, paid = " ".join(str(each.strikes) for each in workers), " ".join(str(each.paid) for each in workers)
+    found = ", ".join([parties, *words])
+    return f"paused: {found}; strikes {struck}; the other job {good.told()['state']}; paid {paid}"
+
+
+def _classes(scene: Scene, label: int) -> dict[str, Any]:
+    """What a job's spec says of a model of four classes, and of rows that all have this label."""
+    weights = tensors.pack({"b": np.zeros(4, np.float32), "w": np.ones((4, 3), np.float32)})
+    data = tensors.pack({"x": scene.rows["x"], "y": np.full(ROWS, label, np.int64)})
+    link = f"{scene.url}/v1/blobs/{scene.put(data)}"
+    inputs = {"x": Column(dtype="float32", shape=(3,)), "y": Column(dtype="int64", shape=())}
+    partition = Partition(name="train", link=link, digest=named(data), bytes=len(data), rows=ROWS)
+    manifest = canonical(Manifest(inputs=inputs, partitions=(partition,)).model_dump(mode="json"))
+    model = {"document": scene.put(CLASSES), "parameters": scene.put(weights)}
+    return {"model": model, "data": {"manifest": scene.put(manifest)}}
+
+
+@attack("claims of failure to pause a job", "paused: never; sybils paid 0; honest payable 40; finished; books balanced")
 def sybils_claim_that_a_task_cannot_be_computed(scene: Scene) -> str:
-    """Three workers have earned before and are there; newcomers take the places of a task, and claim."""
+    """Six of them ask all the time beside three that have earned, and claim as soon as they hold a lease."""
     earlier = scene.post()
     honest = earlier.team(HONEST, HONEST, HONEST)
     earlier.play(*honest)
-    job = scene.post()
+    job = scene.post(rounds=4)
     for puppet in honest:
         puppet.follow(job)
-        puppet.poll()
-    sybils = job.team(HONEST, HONEST, HONEST)
-    job.each(sybils, lambda puppet: puppet.lease())
-    for sybil in sybils:
-        claim(sybil)
-    job.play(*honest)
-    return job.seen(honest=honest, sybil=sybils)
+    return claimed(job, honest, 6)
+
+
+@attack("claims of failure to pause a job", "paused: never; sybils paid 0; honest payable 10; finished; books balanced")
+def fresh_wallets_claim_where_all_are_fresh(scene: Scene) -> str:
+    """Nobody has earned yet: as long as others are there that could still be asked, claims pause nothing."""
+    job = scene.post()
+    return claimed(job, job.team(HONEST, HONEST, HONEST), 4)
+
+
+def claimed(job: Posted, honest: list[Puppet], count: int) -> str:
+    sybils = [Claimant(job) for _ in range(count)]
+    job.play(*sybils, *honest)
+    events = job.scene.requester.get(f"/v1/jobs/{job.id}/events?follow=false").text
+    paused = "once" if "event: paused" in events else "never"
+    return f"paused: {paused}; sybils paid {sum(map(job.paid, sybils))}; {job.seen(honest=honest)}"
+
+
+@attack(
+    "an operator that is always too late",
+    "leases 1 1; strikes 2 2; the operator paid 0; honest payable; finished; books balanced",
+)
+def wallets_of_one_operator_that_let_their_leases_lapse(scene: Scene) -> str:
+    """Each has its payout key's consent: what one of them left unanswered keeps the other from the next place too."""
+    job = scene.post(rounds=4, deadlines={"lease_s": 2, "wave_s": 2, "upload_s": 60})
+    first = job.puppet(IDLE)
+    second = job.puppet(IDLE)
+    second.sign_in(payout=first.address, by=first.key)
+    honest = job.team(HONEST, HONEST, HONEST)
+    job.play(first, second, *honest)
+    leases, struck = f"{len(first.held)} {len(second.held)}", f"{strikes(scene, first)} {strikes(scene, second)}"
+    states = "+".join(dict.fromkeys(puppet.states for puppet in honest))
+    told = f"honest {states}; {job.told()['state']}; {job.balanced()}"
+    return f"leases {leases}; strikes {struck}; the operator paid {job.paid(first)}; {told}"
 
 
 @attack(

@@ -86,5 +86,12 @@ LINES: Final = (
     "surrogate cursor",
     "one bad row shuts the market",
     "claims of failure to pause a job",
+    "an operator that is always too late",
     "data unlike its manifest",
+    "a document whose cost hides",
+    "a document whose bounding would not end",
+    "a document that a small worker cannot bear",
+    "a revoked token",
+    "parameters for strangers",
+    "the chain's node dies",
 )

@@ -1,10 +1,20 @@
 """An attack is a function over the scene that gives what was observed; it holds where that is what was expected."""
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-Play = Callable[[Any], str]
+
+@dataclass(frozen=True)
+class Seen:
+    """What was observed, and what was measured: a figure is told, and no part of what is expected."""
+
+    words: str
+    figures: dict[str, float]
+
+
+Play = Callable[[Any], str | Seen]
 """Over a scene.Scene."""
 
 
@@ -28,6 +38,9 @@ class Result:
     expected: str
     observed: str
     ok: bool
+    seconds: float
+    """That it took, beside others."""
+    figures: dict[str, float]
 
     @property
     def json(self) -> dict[str, Any]:
@@ -50,8 +63,11 @@ def attack(line: str, expected: str, alone: bool = False, share: bool = False) -
 
 def played(made: Attack, scene: Any) -> Result:
     """What goes wrong while it is played is an observation too."""
+    began = time.monotonic()
     try:
-        observed = made.play(scene)
+        found = made.play(scene)
     except Exception as error:  # noqa: BLE001
-        observed = f"{type(error).__name__}: {error}"
-    return Result(made.name, made.expected, observed, observed == made.expected)
+        found = f"{type(error).__name__}: {error}"
+    seen = found if isinstance(found, Seen) else Seen(found, {})
+    seconds = round(time.monotonic() - began, 1)
+    return Result(made.name, made.expected, seen.words, seen.words == made.expected, seconds, seen.figures)

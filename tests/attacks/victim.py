@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from onchain import HOUR, OpenedJob, with_money
 from scene import Scene
@@ -36,9 +37,9 @@ from gradmarket.worker.wallet import Wallet
 TURNS = 7
 
 
-def market(scene: Scene, document: bytes | None = None, parameters: bytes | None = None) -> Stranger:
+def market(scene: Scene, document: bytes | None = None, parameters: bytes | None = None, **changes: Any) -> Stranger:
     """A funded job on the scene's chain that asks for this document or the scene's, and whoever runs its market."""
-    spec = JobSpec.model_validate(scene.spec(rounds=100, price=str(PRICE)))
+    spec = JobSpec.model_validate(scene.spec(rounds=100, price=str(PRICE), **changes))
     document, parameters = document or scene.document, parameters or scene.parameters
     blobs = {named(blob): blob for blob in (document, parameters, scene.data, scene.manifest)}
     publication = Publication(

@@ -17,7 +17,7 @@ START_S = 60.0
 
 
 class Served:
-    def __init__(self, data: Path, rpc: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, data: Path, rpc: str | None, process: subprocess.Popen[bytes], log: Path) -> None:
         self.data, self.rpc, self.process, self.log = data, rpc, process, log
         self.url = ""
 
@@ -47,12 +47,16 @@ class Served:
 
 
 @contextmanager
-def served(data: Path, rpc: str, environment: Mapping[str, str] | None = None) -> Iterator[Served]:
-    """Serves on a free port, and is killed at the end of the block if it is still there."""
+def served(data: Path, rpc: str | None, environment: Mapping[str, str] | None = None) -> Iterator[Served]:
+    """Serves on a free port, and is killed at the end of the block if it is still there.
+
+    Where no `rpc` is given it starts a chain of its own, which outlives it.
+    """
     data.mkdir(parents=True, exist_ok=True)
     (data / "url").unlink(missing_ok=True)
     log = data.with_name(data.name + ".log")
-    command = [sys.executable, "-m", "gradmarket", "serve", "--data", str(data), "--port", "0", "--rpc", rpc, "--json"]
+    command = [sys.executable, "-m", "gradmarket", "serve", "--data", str(data), "--port", "0", "--json"]
+    command += ["--rpc", rpc] if rpc else []
     clean = {key: value for key, value in os.environ.items() if not key.startswith("GRADMARKET_")}
     with log.open("ab") as output:
         process = subprocess.Popen(

@@ -1,5 +1,7 @@
 """Who is drawn for a task, who is not, and what either is told."""
 
+from typing import Any
+
 import pytest
 from books import check_books
 from market_floor import CLASS, PRICE, Floor
@@ -82,6 +84,23 @@ def test_a_worker_that_wants_a_higher_price_or_another_job_gets_none(new_floor) 
     assert leased(floor) == {worker.address for worker in content}
     dear.hear()
     assert "higher price" in dear.waiting
+
+
+@pytest.mark.parametrize("said", [{"jobs": ["00000000000000bb"]}, {"min_price": PRICE + 1}], ids=["job", "price"])
+def test_who_serves_other_jobs_or_wants_more_keeps_no_newcomer_out(new_floor, said: dict[str, Any]) -> None:  # type: ignore[no-untyped-def]
+    floor = new_floor()
+    known = [floor.worker() for _ in range(3)]
+    floor.play(*known)
+    assert floor.state() == JobState.FINISHED
+    floor.job = "00000000000000cc"
+    floor.also(floor.job, 8)
+    for worker in known:
+        worker.say(**said)
+    newcomers = [floor.worker() for _ in range(3)]
+    for worker in (*known, *newcomers):
+        worker.say(**(said if worker in known else {}))
+    floor.drive()
+    assert leased(floor) >= {worker.address for worker in newcomers}
 
 
 def test_a_worker_of_another_class_gets_none(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -226,7 +245,7 @@ def test_a_job_whose_money_lies_with_workers_that_are_gone_says_so(new_floor) ->
 
 def test_who_only_asks_has_no_account_and_its_turn_comes_in_the_job_that_it_wants(new_floor) -> None:  # type: ignore[no-untyped-def]
     """Many that work elsewhere on the same market would hold all of a small job's escrow."""
-    floor = new_floor()
+    floor = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     worker, *others = [floor.worker() for _ in range(3)]
     with floor.context.begin() as session:
         session.execute(delete(Account))
