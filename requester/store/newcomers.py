@@ -89,10 +89,18 @@ _HERE: Final = or_(Worker.seen_at > bindparam("since"), Worker.asking_until > bi
 _BUSY: Final = exists().where(
     Replica.worker == Account.worker, Replica.job_id == Account.job_id, Replica.state.in_(IN_FLIGHT)
 )
+_SPENT: Final = exists().where(
+    Replica.worker == Account.worker,
+    Replica.job_id == Account.job_id,
+    Replica.task_id == Task.id,
+    Replica.state.not_in(IN_FLIGHT),
+    Task.state == TaskState.OPEN,
+)
+"""It gave back its place in an attempt that still wants workers: it is drawn for that one no more."""
 _UNTRIED: Final = (
     select(
         func.sum(Account.reserved),
-        _count(and_(or_(_HERE, _BUSY), Worker.rests_until <= bindparam("now"))),
+        _count(or_(_BUSY, and_(_HERE, ~_SPENT, Worker.rests_until <= bindparam("now")))),
     )
     .join(Worker, Worker.address == Account.worker)
     .where(Account.job_id == bindparam("job"), Account.earned == 0, Account.reserved > 0)

@@ -259,6 +259,21 @@ def test_who_only_asks_has_no_account_and_its_turn_comes_in_the_job_that_it_want
     assert next_covered(floor) == [worker.address]
 
 
+def test_newcomers_that_gave_their_places_back_keep_no_money_from_who_could_take_them(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """Three that say a task cannot be computed, and go on asking, would hold up a job that only newcomers serve."""
+    floor = new_floor()
+    claimants = [floor.worker() for _ in range(3)]
+    floor.gather()
+    others = [floor.worker(reserved=0) for _ in range(3)]
+    for worker in others:
+        worker.ask()
+    assert next_covered(floor) == [], "a round needs three"
+    for worker in claimants:
+        worker.say(given_up=[worker.give_up(worker.newest(), failed=True)])
+        worker.ask()
+    assert sorted(next_covered(floor)) == sorted(worker.address for worker in others)
+
+
 def test_a_job_whose_newcomers_part_lies_with_who_stalled_says_so(new_floor) -> None:  # type: ignore[no-untyped-def]
     floor = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     with floor.context.begin() as session:
