@@ -13,6 +13,8 @@ from http.client import HTTPConnection, HTTPException
 from typing import Final
 from urllib.parse import urlsplit
 
+import httpx
+
 from benchmarks.figure import Figure
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.workers import Worker, work
@@ -69,8 +71,10 @@ def _job_s(here: Service, workers: list[Worker]) -> float:
 
 
 def _crowd(here: Service) -> tuple[str, list[str]]:
-    """A job with many accounts, and the tokens of wallets that were never paid."""
+    """A job with many accounts, paused so that nobody works on it, and the tokens of wallets never paid."""
     job, database, now = here.post(rounds=1, tasks_per_round=1), connect(here.address), time.time()
+    headers = {"Authorization": f"Bearer {here.token}"}
+    httpx.post(f"{here.url}/v1/jobs/{job}/pause", headers=headers).raise_for_status()
     with begin(sessions_of(database)) as session:
         addresses = [Address(f"0x{number:040x}") for number in range(1, ACCOUNTS + 1)]
         for address in addresses:
