@@ -64,6 +64,7 @@ RECIPES: Final[Mapping[str, str]] = {
     "layer_norm.default": "f:ABC [C] f:C f:C 0.1 true",
     "group_norm.default": "f:B43 2 f:4 f:4 0.1 true",
     "rms_norm.default": "f:ABC [C] f:C 0.1",
+    "_weight_norm.default": "f:BC5 f:B11 0",
     "instance_norm.default": "f:BC5 f:C f:C null null true 0.1 0.1 true",
     "prelu.default": "f:BC f:C",
     "glu.default": "f:B4 1",

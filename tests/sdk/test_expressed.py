@@ -119,6 +119,10 @@ EXPRESSED: dict[str, Callable[[], nn.Module]] = {
     "chance in a shape": lambda: Function(lambda h: h * torch.rand(8) + torch.randn(h.shape[0], 8)),
     "a write by a mask": lambda: Function(without),
     "spectral norm": lambda: parametrizations.spectral_norm(nn.Linear(8, 8)),
+    "weight norm": lambda: parametrizations.weight_norm(nn.Linear(8, 8)),
+    "weight norm of a convolution": lambda: nn.Sequential(
+        nn.Unflatten(1, (2, 4)), parametrizations.weight_norm(nn.Conv1d(2, 3, 3)), nn.Flatten()
+    ),
     "lstm": lambda: Recurrent(nn.LSTM, batch_first=True),
     "lstm both ways": lambda: Recurrent(nn.LSTM, bidirectional=True),
     "gru": lambda: Recurrent(nn.GRU, bidirectional=True, batch_first=True),
@@ -243,7 +247,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         r"torch\.where\(mask, x, 0\)",
     ),
     "bags": (lambda: nn.Sequential(nn.EmbeddingBag(13, 8), nn.Linear(8, 4)), r"nn\.Embedding and \.mean\(1\)"),
-    "weight norm": (lambda: parametrizations.weight_norm(nn.Linear(8, 8)), "divide the weight by its norm"),
+    "weight norm by columns": (lambda: parametrizations.weight_norm(nn.Linear(8, 8), dim=1), "use dim=0"),
     "orthogonal": (lambda: parametrizations.orthogonal(nn.Linear(8, 8)), "in products of matrices"),
     "fourier": (lambda: Function(lambda h: torch.fft.rfft(h).abs()), "the transform's matrix"),
     "complex": (lambda: Function(lambda h: torch.view_as_complex(h.view(-1, 4, 2)).abs()), "real and imaginary parts"),

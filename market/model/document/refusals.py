@@ -30,7 +30,6 @@ SUGGESTIONS: Final = {
     "index": "a mask as an index gives a shape that depends on the data: use torch.where(mask, x, 0)",
     "sym_numel": "of nn.EmbeddingBag, use nn.Embedding and .mean(1) or .sum(1)",
     "_embedding_bag": "use nn.Embedding and .mean(1) or .sum(1)",
-    "_weight_norm": "divide the weight by its norm in forward, or use nn.utils.parametrize with such a module",
     "histc": "use nn.functional.one_hot(x, bins).sum(0); in transformers experts_implementation='batched_mm'",
     "_grouped_mm": "use one product for each group; in transformers experts_implementation='batched_mm'",
     "matrix_exp": "write the parametrization in products of matrices",

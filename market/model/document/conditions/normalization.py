@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gradmarket.market.model.document.arguments import refuse_unless
-from gradmarket.market.model.document.conditions.rules import Conditions, each, filled, shaped
+from gradmarket.market.model.document.conditions.rules import Conditions, each, filled, one_float_type, shaped
 
 
 def _by_channel(arguments: Sequence[Any]) -> None:
@@ -35,8 +35,19 @@ def _by_place(arguments: Sequence[Any]) -> None:
             shaped(other, sizes, "a weight")
 
 
+def _by_row(arguments: Sequence[Any]) -> None:
+    """(direction, length of each row, dimension): by the first alone, the other kernel's sums go by its threads."""
+    direction, length, dimension = arguments
+    refuse_unless(dimension == 0, "its norms are not by the first dimension: use dim=0")
+    refuse_unless(len(direction.shape) >= 2, "its direction has no rows")
+    filled(direction, "its direction")
+    shaped(length, (direction.shape[0], *[1] * (len(direction.shape) - 1)), "its lengths")
+    one_float_type([direction, length])
+
+
 CONDITIONS: Final[Conditions] = {
     **each(_by_channel, "batch_norm.training batch_norm.batch batch_norm.evaluation instance_norm.default"),
     "group_norm.default": _by_group,
+    "_weight_norm.default": _by_row,
     **each(_by_place, "layer_norm.default rms_norm.default"),
 }

@@ -14,5 +14,6 @@ ENTRIES: Final[Entries] = {
     "layer_norm.default": aten("tensor ints tensor? tensor? float bool -> tensor", transcendental),
     "group_norm.default": aten("tensor int tensor? tensor? float bool -> tensor", transcendental),
     "rms_norm.default": aten("tensor ints tensor? number? -> tensor", transcendental),
+    "_weight_norm.default": aten("tensor tensor int -> tensor", transcendental),
     "instance_norm.default": aten("tensor tensor? tensor? none none true float float bool -> tensor", transcendental),
 }
