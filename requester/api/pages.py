@@ -29,7 +29,7 @@ def _limit(strangers: int) -> Callable[..., Awaitable[int]]:
     return limit
 
 
-Limit = Annotated[int, Depends(_limit(strangers=25))]
+Limit = Annotated[int, Depends(_limit(strangers=15))]
 """Strangers get pages that cost no more than their other requests, and turn them."""
 CostlyLimit = Annotated[int, Depends(_limit(strangers=10))]
 """Of items that cost two or three statements each."""

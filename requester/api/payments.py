@@ -51,16 +51,16 @@ def _batch(session: Session, batch_id: int | None) -> tuple[Batch | None, Transa
 def payments(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[PaymentView]:
     with context.reading() as session:
         job = found(session, job_id)
-        published = disclosure.of_job(session, job).tasks.label("published")
+        disclosed = disclosure.of_job(session, job)
         rows = (
-            select(*PAYMENT, published)
+            select(*PAYMENT)
             .join(Task, Task.id == Earned.task_id)
             .outerjoin(Batch, Batch.id == Earned.batch_id)
             .outerjoin(Transaction, Transaction.id == Batch.transaction_id)
             .where(Earned.job_id == job_id)
         )
         shown, more = turned(session.execute(from_there(rows, [Earned.id], cursor, limit)).all(), [Earned.id], limit)
-        return Page(items=[payment_view(row, job.unit) for row in shown], next=more)
+        return Page(items=[payment_view(row, job.unit, disclosed.of(row)) for row in shown], next=more)
 
 
 @router.get(

@@ -1,9 +1,9 @@
 """Which answers may be published: the rule of market.rules.disclosure over the rows of a job."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, bindparam, func, not_, or_, select, true
+from sqlalchemy import ColumnElement, Row, and_, bindparam, func, not_, or_, select, true
 from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import disclosure
@@ -25,8 +25,8 @@ class Disclosure:
         """Whether nothing of the round is asked of anybody again."""
         return self.first_open is None or number < self.first_open
 
-    def of(self, task: Task) -> bool:
-        """Whether the task's answer may be published."""
+    def of(self, task: Task | Row[*tuple[Any, ...]]) -> bool:
+        """Whether the answer of the task, or of one whose state, reason and round these are, may be published."""
         return disclosure.published(TaskState(task.state), diverged(task), task.round, self.first_open, self.audited)
 
     @property
@@ -38,7 +38,7 @@ class Disclosure:
         return stands if self.audited else or_(stands, and_(Task.state.in_(_SETTLED), not_(_DIVERGED)))
 
 
-def diverged(task: Task) -> bool:
+def diverged(task: Task | Row[*tuple[Any, ...]]) -> bool:
     """Whether its accepted gradient could not be used: a job that goes on has the task done again."""
     return task.state == TaskState.DIVERGED or (task.state == TaskState.FINAL and task.reason != "")
 

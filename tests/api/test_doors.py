@@ -1,5 +1,6 @@
 """docs/security.md lists every door, who may call it, and what it costs before we know who asks."""
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ from gradmarket.requester.settings import Settings
 PAGES = Path(__file__).parents[2] / "docs"
 PAGE = (PAGES / "security.md").read_text()
 SECTION = PAGE[PAGE.index("## Every door") : PAGE.index("## A dishonest worker")]
+CPU = re.compile(r"^\| `(\w+) (\S+)` \|.* \| ([\d.]+) \|$", re.MULTILINE)
+MEASURED = PAGES.parent / "benchmarks" / "results" / "doors.json"
 ROW = re.compile(r"^\| `(\w+) (\S+)` \| (.+?) \| (.+?) \| (\d+) \|", re.MULTILINE)
 DOORS = {(method, path): (who, read, int(most)) for method, path, who, read, most in ROW.findall(SECTION)}
 MADE_UP = {"Authorization": "Bearer made-up"}
@@ -97,3 +100,8 @@ def test_the_page_says_how_many_statements_a_stranger_s_request_costs(
     assert len(told) <= DOORS[door][2], told
     if method in WRITING:
         assert len(told) == (path not in OPEN), "a token is looked up, and nothing else"
+
+
+def test_the_page_says_what_was_measured() -> None:
+    told = {f"doors.{method} {path}.worst_ms": float(cpu) for method, path, cpu in CPU.findall(SECTION)}
+    assert told == {figure["name"]: round(figure["value"], 1) for figure in json.loads(MEASURED.read_text())}

@@ -10,7 +10,7 @@ from gradmarket.requester.api.views.forms import amount, hexed, time
 from gradmarket.requester.api.views.trust import ReputationView
 from gradmarket.requester.chain.owner import ToSign
 from gradmarket.requester.store import strikes
-from gradmarket.requester.store.tables import Account, Batch, Earned, Strike, Transaction, Worker
+from gradmarket.requester.store.tables import Account, Batch, Earned, Strike, Task, Transaction, Worker
 
 
 class JobWorkerView(BaseModel):
@@ -68,22 +68,23 @@ class PaymentView(BaseModel):
 
 PAYMENT: Final = (
     *(Earned.id, Earned.worker, Earned.task_id, Earned.replica_id, Earned.units, Earned.digest, Earned.at),
-    *(Batch.number, Batch.state, Transaction.hash),
+    *(Batch.number, Batch.state.label("batch_state"), Transaction.hash.label("tx")),
+    *(Task.round, Task.state, Task.reason),
 )
 
 
-def payment_view(row: Row[*tuple[Any, ...]], unit: str) -> PaymentView:
-    """Of PAYMENT's columns, and `published`: the task's answer may be (store.disclosure)."""
+def payment_view(row: Row[*tuple[Any, ...]], unit: str, published: bool) -> PaymentView:
+    """Of PAYMENT's columns. `published`: the task's answer may be (store.disclosure)."""
     return PaymentView(
         id=row.id,
         worker=row.worker,
         task=row.task_id,
         replica=row.replica_id,
         amount=amount(row.units, unit),
-        payload_root=hexed(row.digest) if row.published else None,
+        payload_root=hexed(row.digest) if published else None,
         batch=row.number,
-        batch_state=row.state,
-        tx=row.hash,
+        batch_state=row.batch_state,
+        tx=row.tx,
         at=time(row.at),
     )
 
