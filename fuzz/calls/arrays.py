@@ -76,6 +76,12 @@ def from_the_heap() -> None:
     _MALLOPT(_TRIM_THRESHOLD, 2**28)
 
 
+def from_the_system() -> None:
+    """Whatever is larger than a few pages comes from the system, and goes back to it at once."""
+    _MALLOPT(_MMAP_THRESHOLD, 2**16)
+    _MALLOPT(_TRIM_THRESHOLD, 2**16)
+
+
 def _palette(fill: str, dtype: torch.dtype) -> Tensor:
     key = (fill, dtype)
     if key not in _PALETTES:
@@ -93,6 +99,8 @@ def _numbers(fill: str, dtype: torch.dtype) -> Tensor:
         return (places * 7 % 3 + 1).to(dtype)
     if fill == "part":
         return ((places * 7 % 11 + 1) / 13).to(dtype)
+    if fill == "crossed":  # the least number and its like beside minus one, where another tensor is `extreme`
+        return _numbers("extreme", dtype).roll(-2)
     if fill == "small" or dtype == torch.bool:
         return (((places * 7) % 13 - 6) / 4).to(dtype)
     if dtype.is_floating_point:

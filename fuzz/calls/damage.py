@@ -12,7 +12,7 @@ from gradmarket.market.model.document.operators import ALLOWED
 
 HONEST: Final = 0.25
 """Of the calls, how many stay as they are but for element types and what numbers their tensors have."""
-FILLS: Final = ("small", "index", "extreme", "strange", "zero", "part", "count")
+FILLS: Final = ("small", "index", "extreme", "crossed", "strange", "zero", "part", "count")
 LAYOUTS: Final = ("plain", "turned", "spread", "one")
 EDGES: Final = (0, -1, 1, 2, 7, 255, -(2**31), 2**31 - 1, 2**31, 2**33, INTEGER_LIMIT, -INTEGER_LIMIT)
 FLOATS: Final = (0.0, -0.0, 0.5, -1.0, 1e-45, 1e30, -1e300, float("inf"), float("-inf"), float("nan"))

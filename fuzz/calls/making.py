@@ -1,7 +1,8 @@
-"""One call made: on shapes alone, and twice on tensors in differently poisoned memory, forward and backward."""
+"""One call made: on shapes alone, and on tensors in two differently poisoned memories, forward and backward."""
 
+import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
@@ -23,32 +24,71 @@ SLOWEST: Final = (0.5, 50e-9)
 SEED: Final = bytes(range(32))
 META: Final = torch.device("meta")
 CPU: Final = torch.device("cpu")
+REFUSED: Final = ""
+"""The answer of a call that is refused when it runs."""
 
 
 class Finding(Exception):
     """What must not be."""
 
 
-def made(key: str, written: list[Any], back: bool = True) -> None:
+Other = Callable[[str, list[Any]], Callable[[], str]]
+"""Begins a call in another memory; what it gives waits for the answer. Raises Finding."""
+
+
+def in_this_process(key: str, written: list[Any]) -> Callable[[], str]:
+    """The second memory is this process's own, filled anew."""
+    return lambda: answer(key, written, POISONS[1])
+
+
+def made(key: str, written: list[Any], back: bool = True, other: Other = in_this_process) -> None:
     """Raises DocumentRefused where the call is refused, and Finding where it is not what it must be.
 
     `back`: also the backward pass of shapes alone, which is most of the time of a small call.
     """
     operator = OPERATORS[key]
-    given = [_given(kind, value) for kind, value in zip(operator.entry.arguments, written, strict=True)]
+    given = given_of(operator, written)
     forms, operations = _alone(operator, given, back)
-    answers = [_run(operator, given, forms, operations, poison) for poison in POISONS]
-    poisoned(0)
-    one, other = answers
-    if one is None or other is None:
-        _must(one is other, "it is refused in one memory and not in the other")
+    wait = other(key, written)
+    before = time.process_time()
+    try:
+        one = answer(key, written, POISONS[0], forms)
+    finally:
+        two = wait()
+    seconds = time.process_time() - before
+    _must((one == REFUSED) == (two == REFUSED), "it is refused in one memory and not in the other")
+    if one == REFUSED:
         raise DocumentRefused("refused when it ran")
-    _must(one == other, "its bits depend on what was in memory")
+    _must(one == two, "its bits depend on what was in memory")
+    most = SLOWEST[0] + operations * SLOWEST[1]
+    _must(seconds < most, f"it took {seconds:.2f} s for {operations} operations")
+
+
+def answer(key: str, written: list[Any], poison: int, forms: Sequence[Form] | None = None) -> str:
+    """The digest of the bits of every result and gradient; REFUSED where it is refused. Raises Finding."""
+    poisoned(poison)
+    operator, arrays = OPERATORS[key], Arrays(poison)
+    arguments = arrays.made(given_of(operator, written))
+    try:
+        results = called(operator, arguments, CPU)
+        found = [form(result) for result in results]
+        _must(forms is None or found == forms, f"it gives {found}, its shapes alone {forms}")
+        told = [_bits(result) for result in (*results, *gradients(results, arguments))]
+    except (DocumentRefused, *STEP_ERRORS):
+        return REFUSED
+    finally:
+        _must(not arrays.touched(), "it wrote beyond a tensor")
+    return hashlib.sha256(repr(told).encode()).hexdigest()
 
 
 def _must(holds: bool, otherwise: str) -> None:
     if not holds:
         raise Finding(otherwise)
+
+
+def given_of(operator: Operator, written: list[Any]) -> list[Any]:
+    """The call's arguments as torch takes them, but for its tensors."""
+    return [_given(kind, value) for kind, value in zip(operator.entry.arguments, written, strict=True)]
 
 
 def _given(kind: str, value: Any) -> Any:
@@ -59,45 +99,22 @@ def _given(kind: str, value: Any) -> Any:
 
 def _alone(operator: Operator, given: Sequence[Any], back: bool) -> tuple[list[Form], int]:
     """(the forms of its results, the operations that it is said to cost) from shapes."""
-    arguments = _without_elements(Arrays(0).made(list(given)))
+    arguments = without_elements(Arrays(0).made(list(given)))
     try:
-        results = _called(operator, arguments, META)
+        results = called(operator, arguments, META)
         forms = [form(result) for result in results]
         size = sum(result.numel() * result.element_size() for result in results if isinstance(result, Tensor))
         operations = (1 + BACKWARD) * operator.entry.cost(arguments, results)
         if size > BYTES or operations > OPERATIONS:
             raise DocumentRefused("too large to be made here")
         if back:
-            _gradients(results, arguments)
+            gradients(results, arguments)
     except STEP_ERRORS as error:
         raise DocumentRefused(str(error)[:200]) from None
     return forms, operations
 
 
-def _run(
-    operator: Operator, given: Sequence[Any], forms: Sequence[Form], operations: int, poison: int
-) -> list[Any] | None:
-    """The bits of every result and gradient; None where it is refused."""
-    poisoned(poison)
-    arrays = Arrays(poison)
-    arguments = arrays.made(list(given))
-    before = time.process_time()
-    try:
-        results = _called(operator, arguments, CPU)
-        found = [form(result) for result in results]
-        _must(found == forms, f"it gives {found}, its shapes alone {forms}")
-        gradients = _gradients(results, arguments)
-    except (DocumentRefused, *STEP_ERRORS):
-        return None
-    finally:
-        _must(not arrays.touched(), "it wrote beyond a tensor")
-    seconds = time.process_time() - before
-    most = SLOWEST[0] + operations * SLOWEST[1]
-    _must(seconds < most, f"it took {seconds:.2f} s for {operations} operations")
-    return [_bits(result) for result in (*results, *gradients)]
-
-
-def _called(operator: Operator, arguments: Sequence[Any], device: torch.device) -> list[Any]:
+def called(operator: Operator, arguments: Sequence[Any], device: torch.device) -> list[Any]:
     if operator.condition is not None:
         operator.condition(arguments)
     if device is META and operator.key in SEQUENCES:
@@ -109,24 +126,24 @@ def _called(operator: Operator, arguments: Sequence[Any], device: torch.device) 
     return list(results) if isinstance(results, list | tuple) else [results]
 
 
-def _without_elements(value: Any) -> Any:
+def without_elements(value: Any) -> Any:
     if isinstance(value, list):
-        return [_without_elements(part) for part in value]
+        return [without_elements(part) for part in value]
     if not isinstance(value, Tensor):
         return value
     return torch.empty_like(value, device=META).requires_grad_(value.requires_grad)
 
 
-def _tensors(value: Any) -> list[Tensor]:
+def tensors_of(value: Any) -> list[Tensor]:
     if isinstance(value, Tensor):
         return [value]
-    return [one for part in value for one in _tensors(part)] if isinstance(value, list | tuple) else []
+    return [one for part in value for one in tensors_of(part)] if isinstance(value, list | tuple) else []
 
 
-def _gradients(results: Sequence[Any], arguments: Sequence[Any]) -> list[Tensor]:
+def gradients(results: Sequence[Any], arguments: Sequence[Any]) -> list[Tensor]:
     """Of the sum of every float result."""
     ends = [result for result in results if isinstance(result, Tensor) and result.requires_grad]
-    leaves = [leaf for leaf in _tensors(list(arguments)) if leaf.requires_grad]
+    leaves = [leaf for leaf in tensors_of(list(arguments)) if leaf.requires_grad]
     if not ends or not leaves:
         return []
     found = torch.autograd.grad(ends, leaves, [torch.ones_like(end) for end in ends], allow_unused=True)

@@ -1,7 +1,7 @@
 """Honest calls of every operator, made from their lines in lines.py."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -11,6 +11,9 @@ from gradmarket.market.model.document.operators import ALLOWED
 
 LARGER: Final = 0.2
 """Of the calls, how many have a size beyond a few: kernels go other ways there."""
+SMALL: Final = (1, 2, 2, 3, 4)
+LARGE: Final = ((24, 32), (64, 96), (200, 256), (600, 700))
+"""Sizes at which memory can be measured, for operators of many dimensions and of few."""
 Made = dict[str, Any]
 """A tensor: `shape`, `dtype`, `fill` (which numbers) and `layout` (how they lie)."""
 
@@ -18,9 +21,12 @@ _DTYPES: Final = {"f": "float32", "q": "float32", "p": "float32", "i": "int64", 
 _FILLS: Final = {"f": "small", "q": "part", "p": "part", "i": "index", "n": "index", "m": "count", "b": "index"}
 
 
-def honest(key: str, chance: Random) -> list[Any]:
-    """The arguments of an honest call in their order."""
-    sizes = {letter: chance.choice((1, 2, 2, 3, 4)) for letter in "ABCDEFIT"}
+def honest(key: str, chance: Random, sizes: Sequence[int] = SMALL) -> list[Any]:
+    """The arguments of an honest call in their order, its tensors of such sizes."""
+    return _of_sizes(key, chance, {letter: chance.choice(sizes) for letter in "ABCDEFIT"})
+
+
+def _of_sizes(key: str, chance: Random, sizes: dict[str, int]) -> list[Any]:
     if chance.random() < LARGER:
         sizes[chance.choice("ABCDEFIT")] = chance.choice((7, 8, 16, 17, 33, 65))
     lines = [RECIPES[key]] if key in RECIPES else []

@@ -1,16 +1,15 @@
 """Calls of every operator that a document may name: honest, at the edge, and beyond it."""
 
 import json
-import warnings
+from functools import cache
 from random import Random
 from typing import Any, Final
 
-import torch
-
 from fuzz.calls.arrays import from_the_heap
 from fuzz.calls.damage import damaged
+from fuzz.calls.elsewhere import ANSWERING, MEASURING, Elsewhere, prepare
 from fuzz.calls.making import made
-from fuzz.calls.recipes import honest
+from fuzz.calls.recipes import LARGE, honest
 from fuzz.case import Case
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.conditions import condition_of
@@ -26,25 +25,37 @@ BACK: Final = 0.25
 """Of the calls, how many have their backward pass on shapes alone too."""
 
 
+MEASURED: Final = 0.01
+"""How many are honest and large, and have their memory measured."""
+
+
 def case(chance: Random) -> Case:
+    measured = chance.random() < MEASURED
     key = chance.choice(chance.choice((KEYS, STATED)))
-    call = {"op": key, "args": damaged(key, honest(key, chance), chance), "back": chance.random() < BACK}
+    arguments = honest(key, chance, chance.choice(LARGE)) if measured else damaged(key, honest(key, chance), chance)
+    call = {"op": key, "args": arguments, "back": chance.random() < BACK, "measured": measured}
     return Case(json.dumps(call).encode())
 
 
 def read(case: Case) -> None:
-    """Refused, or the same bits whatever memory held before, of the shape and type that shapes alone tell."""
+    """Refused, or the same bits in another process, of the shape and type that shapes alone tell; or within its bound.
+
+    Other processes begin with the first call of theirs, and end with this one.
+    """
     call: dict[str, Any] = json.loads(case.data)
-    made(call["op"], call["args"], call["back"])
+    if call["measured"]:
+        _process(MEASURING).begun(call["op"], call["args"])()
+    else:
+        made(call["op"], call["args"], call["back"], _process(ANSWERING).begun)
 
 
-def prepare() -> None:
-    """What runner.child sets; uninitialised memory stays as it is, so that what reads it is found."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False
-    from_the_heap()
+@cache
+def _process(command: tuple[str, ...]) -> Elsewhere:
+    return Elsewhere(command)
+
+
+def _honest_ones() -> None:
+    """Raises RuntimeError where an operator has no honest call that is taken."""
     for key in KEYS:
         try:
             made(key, honest(key, Random(key)))
@@ -53,3 +64,5 @@ def prepare() -> None:
 
 
 prepare()
+from_the_heap()
+_honest_ones()

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from fuzz.calls import making
+from fuzz.calls import making, taking
 from fuzz.calls.damage import damaged
+from fuzz.calls.elsewhere import ANSWERING, MEASURING, Elsewhere
 from fuzz.calls.lines import RECIPES
 from fuzz.calls.making import Finding, made
 from fuzz.calls.others import OTHERS
@@ -24,8 +25,21 @@ KEY = "relu.default"
 PLAIN = [tensor("i", [5])]
 
 
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Elsewhere]:
+    other = Elsewhere(ANSWERING)
+    yield other
+    other.close()
+
+
+@pytest.fixture(autouse=True)
+def plain_memory() -> Iterator[None]:
+    yield
+    making.poisoned(0)
+
+
 @pytest.fixture
-def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[..., Any]], None]]:
+def faulty(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], None]:
     """Another kernel in the place of one; shapes alone stay right."""
 
     def put(kernel: Callable[..., Any]) -> None:
@@ -34,8 +48,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[..., 
 
         monkeypatch.setitem(making.OPERATORS, KEY, replace(OPERATORS[KEY], call=call))
 
-    yield put
-    making.poisoned(0)
+    return put
 
 
 def beyond(given: torch.Tensor, by: int) -> torch.Tensor:
@@ -84,6 +97,53 @@ def test_memory_that_nobody_wrote_is_found(faulty: Callable[..., None], monkeypa
     faulty(lambda given: torch.empty(2**17, dtype=torch.int64)[: given.numel()].clone())
     with pytest.raises(Finding, match="depend on what was in memory"):
         made(KEY, PLAIN)
+
+
+def test_another_process_gives_the_same_bits(elsewhere: Elsewhere) -> None:
+    made(KEY, PLAIN, other=elsewhere.begun)
+
+
+def test_an_answer_that_two_processes_do_not_share_is_found(elsewhere: Elsewhere, faulty: Callable[..., None]) -> None:
+    faulty(lambda given: given + 1)
+    with pytest.raises(Finding, match="depend on what was in memory"):
+        made(KEY, PLAIN, other=elsewhere.begun)
+
+
+def test_a_call_that_ends_the_other_process_is_found_and_the_next_one_answered() -> None:
+    ending = "import sys; sys.stdin.readline(); import os; os.abort()"
+    other = Elsewhere((sys.executable, "-c", ending))
+    with pytest.raises(Finding, match="ended with SIGABRT"):
+        made(KEY, PLAIN, other=other.begun)
+    with pytest.raises(Finding, match="ended with SIGABRT"):
+        made(KEY, PLAIN, other=other.begun)
+    other.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what is resident is told by Linux")
+def test_memory_that_the_bound_does_not_tell_is_found(faulty: Callable[..., None]) -> None:
+    large = [tensor("i", [2**18])]
+    taking.taken(KEY, large)
+    faulty(lambda given: torch.ones(2**23, dtype=torch.int64)[: given.numel()].clone())
+    with pytest.raises(Finding, match=r"it took [67]\d\.\d MiB beside"):
+        taking.taken(KEY, large)
+
+
+def test_memory_is_measured_in_a_process_of_its_own() -> None:
+    other = Elsewhere(MEASURING)
+    assert other.begun("softmax.int", [tensor("f", [600, 700]), 1, None])() == ""
+    with pytest.raises(DocumentRefused, match="too large"):
+        other.begun(KEY, [tensor("f", [2**30])])()
+    other.close()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64"])
+def test_the_least_integer_meets_minus_one(dtype: str) -> None:
+    extreme, crossed = (
+        making.Arrays(0).made({**tensor("i", [10]), "dtype": dtype, "fill": fill}) for fill in ("extreme", "crossed")
+    )
+    least = torch.iinfo(extreme.dtype).min
+    assert ((extreme == least) & (crossed == -1)).any()
+    assert ((crossed == least) & (extreme == 1)).any()
 
 
 def test_every_operator_has_an_honest_call_that_is_taken() -> None:

@@ -27,6 +27,8 @@ WORKSPACES: Final = {
     torch.ops.aten.sort.default: 1.0,
     torch.ops.aten.sort.stable: 1.0,
     torch.ops.aten.topk.default: 1.0,
+    torch.ops.aten.soft_margin_loss.default: 1.5,
+    torch.ops.aten.soft_margin_loss_backward.default: 1.0,
 }
 """What a kernel takes for itself while it runs, as a share of its arguments and results: copies in other orders."""
 
