@@ -14,7 +14,8 @@ from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.payload import Layout
 from gradmarket.market.job import DocumentModel, JobSpec, Publication, ReadyModel
 from gradmarket.market.model import tensors
-from gradmarket.market.model.cost import cost
+from gradmarket.market.model.cost import cost, evaluation, evaluation_cost
+from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Range
 from gradmarket.market.model.tensors import Expected
 from gradmarket.market.terms import Digest
@@ -23,6 +24,8 @@ from gradmarket.runner import Runner, RunnerSettings
 
 PUBLISHING: Final = "publishing"
 """Whose child documents are bounded in, on shapes alone."""
+FASTEST: Final = 10**11
+"""Operations a second that no runner does more of: an evaluation of more than these in its time cannot end."""
 IN_ORDER: Final = 100_000
 """Partitions that were looked through and are remembered."""
 
@@ -102,6 +105,20 @@ class Modelling:
             flops=found.operations,
             peak_bytes=found.memory,
         )
+
+    def check_evaluation(self, blobs: Blobs, model: Model, rows: int) -> None:
+        """So many held-out rows can be evaluated here, by their bound. Raises JobRefused, DocumentRefused."""
+        document = blobs.read(model.evaluation or model.document)
+        with self._lock:
+            self._runner.turn(PUBLISHING)
+            bound = self._runner.bound_evaluation(document, *evaluation(rows).pass_sizes)
+        found, most = evaluation_cost(load(document), bound, rows), self._runner.settings
+        if found.memory - bound.idle_bytes > most.memory_bytes:
+            raise JobRefused(
+                "evaluation", f"it takes {found.memory} bytes, more than there are here: hold out fewer rows"
+            )
+        if found.operations > most.seconds * FASTEST:
+            raise JobRefused("evaluation", f"{found.operations:.3g} operations are too many: hold out fewer rows")
 
     def held_out(self, blobs: Blobs, manifest: Manifest, partition: Partition) -> dict[str, np.ndarray]:
         """The rows of a partition that lies here, read by the runner; the last ones are kept. Raises Refused."""

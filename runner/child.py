@@ -17,14 +17,14 @@ from torch.utils import deterministic
 
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.model import compute as steps
-from gradmarket.market.model.cost import Cost, cost
+from gradmarket.market.model.cost import Cost, cost, evaluation, evaluation_cost
 from gradmarket.market.model.document.bound import admit, bound, dearest
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.meter import Limits
 from gradmarket.market.model.document.ranges import ranges
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Bound
-from gradmarket.market.model.layout import sizes_of
+from gradmarket.market.model.layout import check_batch, sizes_of
 from gradmarket.market.model.tensors import pack
 from gradmarket.market.step import Step
 from gradmarket.runner import allowance, serving
@@ -68,7 +68,7 @@ class Child:
 
     def _bound(self, request: Request) -> dict[str, Any]:
         with allowance.allowed(allowance.BOUND_S):
-            found = bound(self._programs[request["digest"]], request["rows"], self._most)
+            found = bound(self._programs[request["digest"]], request["rows"], self._most, request["training"])
         return asdict(replace(found, idle_bytes=self._idle))
 
     def _ranges(self, request: Request) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Child:
         program = self._programs[request["digest"]]
         step = _STEP.validate_python(request["step"])
         state, batch = self._views(request["state"]), self._views(request["batch"])
-        found = self._admit(program, batch, step.pass_sizes, Limits(*request["limits"]))
+        found = self._admit(program, batch, step.pass_sizes, Limits(*request["limits"]), True)
         told = self._configuration
         with self._allowed(program, cost(program.document, found, step), step.passes):
             result = steps.compute(program, state, batch, bytes.fromhex(request["seed"]), step, told.device)
@@ -89,7 +89,11 @@ class Child:
     def _evaluate(self, request: Request) -> dict[str, Any]:
         program = self._programs[request["digest"]]
         state, batch = self._views(request["state"]), self._views(request["batch"])
-        return asdict(steps.evaluate(program, state, batch, self._configuration.device))
+        parts = evaluation(check_batch(program.document, batch))
+        found = self._admit(program, batch, parts.pass_sizes, Limits(*request["limits"]), False)
+        whole = evaluation_cost(program.document, found, parts.rows)
+        with self._allowed(program, whole, parts.passes):
+            return asdict(steps.evaluate(program, state, batch, self._configuration.device))
 
     def _publish(self, request: Request) -> list[int]:
         data = Labelled.model_validate(request["data"])
@@ -103,13 +107,13 @@ class Child:
     def _most(self) -> Limits:
         return Limits(self._configuration.operations, self._configuration.memory_bytes)
 
-    def _admit(self, program: Program, batch: Arrays, rows: Sequence[int], limits: Limits) -> Bound:
+    def _admit(self, program: Program, batch: Arrays, rows: Sequence[int], limits: Limits, training: bool) -> Bound:
         """What the dearest of these microbatches costs, at the sizes that this batch has. Raises DocumentRefused."""
         sizes = sizes_of(program.document, batch)
-        key = (program.document.digest, tuple(rows), tuple(sizes.items()), limits)
+        key = (program.document.digest, tuple(rows), tuple(sizes.items()), limits, training)
         if key not in self._admitted:
             with allowance.allowed(allowance.BOUND_S):
-                found = [admit(program, count, sizes, limits) for count in rows]
+                found = [admit(program, count, sizes, limits, training) for count in rows]
             self._admitted = dict([*self._admitted.items()][1 - ADMITTED_KEPT :])
             self._admitted[key] = dearest(found)
         return self._admitted[key]

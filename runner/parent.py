@@ -132,12 +132,20 @@ class Runner:
         """
         with self._lock:
             document = self._needed(self._current)
-            try:
-                found = self._ask({"do": "bound", "digest": document.digest, "rows": rows}, _BOUND)
-            except RunnerTimeout as error:
-                raise DocumentRefused(f"what it costs is not known in time: {error.detail}") from None
+            found = self._bounded(document.digest, rows, training=True)
             self._children.tell(document.digest, found)
             return found
+
+    def bound_evaluation(self, document: bytes, *rows: int) -> Bound:
+        """The same of a forward pass of an evaluation document; the current document stays the current one."""
+        with self._lock:
+            return self._bounded(self._needed(self._known(document)).digest, rows, training=False)
+
+    def _bounded(self, digest: str, rows: tuple[int, ...], training: bool) -> Bound:
+        try:
+            return self._ask({"do": "bound", "digest": digest, "rows": rows, "training": training}, _BOUND)
+        except RunnerTimeout as error:
+            raise DocumentRefused(f"what it costs is not known in time: {error.detail}") from None
 
     def ranges(self, rows: int) -> dict[str, Range]:
         """What values each data input of the current document may have, where it says so. Raises DocumentRefused."""
@@ -160,10 +168,12 @@ class Runner:
             return arena.read(result)
 
     def evaluate(self, document: bytes, state: Arrays, batch: Arrays) -> Metrics:
-        """Loss and metrics of an evaluation document; the current document stays the current one."""
+        """Loss and metrics of an evaluation document, bounded like a step; the current document stays current."""
         with self._lock:
-            sent = self._write(self._needed(self._known(document)), state, batch)
-            return self._ask({"do": "evaluate", **sent.request}, _METRICS)
+            needed = self._needed(self._known(document))
+            sent = self._write(needed, state, batch)
+            limits = self._children.limits(needed.digest, self.settings)
+            return self._ask({"do": "evaluate", "limits": limits, **sent.request}, _METRICS)
 
     def read(self, kind: str, data: bytes, expected: Expected) -> dict[str, np.ndarray]:
         """The arrays of a partition; see Reader. A child of its own reads while the other computes."""

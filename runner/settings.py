@@ -5,6 +5,13 @@ from dataclasses import dataclass
 from typing import Final
 
 CARRIED: Final = ("LD_LIBRARY_PATH", "TMPDIR", "SYSTEMROOT")
+HEAP: Final = {
+    "MALLOC_MMAP_THRESHOLD_": str(2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(2**25),
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+}
+"""Arrays from a mebibyte on come from the system and go back to it, in large pages where it has them: what a pass takes
+is then what its arrays need, and not what earlier ones left behind."""
 CARRIED_FOR_CUDA: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
 
 
@@ -46,4 +53,5 @@ def environment(settings: RunnerSettings) -> dict[str, str]:
         "NVIDIA_TF32_OVERRIDE": "0",
         "TORCHINDUCTOR_CACHE_DIR": os.sep,
         "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "0",
+        **HEAP,
     }

@@ -89,6 +89,7 @@ def main() -> None:
     prepare()
     answering = sys.argv[1] == "answer"
     ask = _answered if answering else _taken
+    torch.utils.deterministic.fill_uninitialized_memory = not answering  # as the child: what is taken is then there
     (from_the_heap if answering else from_the_system)()
     for line in sys.stdin:
         print(json.dumps(_told(ask, *json.loads(line))), flush=True)

@@ -1,20 +1,16 @@
 """The one deterministic step: what a worker sells and an auditor repeats."""
 
-from typing import Final
-
 import numpy as np
 import torch
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.model import steps
+from gradmarket.market.model.cost import EVALUATION_ROWS
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.figures import Metrics
 from gradmarket.market.model.layout import check_batch, check_state, layout
 from gradmarket.market.model.passes import Arrays, microbatches, tensors
 from gradmarket.market.step import Step
-
-EVALUATION_ROWS: Final = 1024
-"""Held-out rows that are evaluated at once: fixed, so that the result does not depend on the machine."""
 
 
 def compute(

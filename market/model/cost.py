@@ -13,12 +13,15 @@ import numpy as np
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.model.document.schema import Document, Expected
 from gradmarket.market.model.figures import Bound
-from gradmarket.market.step import InnerOptimizer, LocalStep, Step
+from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Step
 
 RUNTIME: Final = 48 * 2**20
 """Bytes that the first pass of a child takes for kernels and their libraries, whatever the document."""
-FRAGMENTS: Final = 0.25
+FRAGMENTS: Final = 0.15
 """Of a pass, what the allocator cannot give back at its highest."""
+
+EVALUATION_ROWS: Final = 1024
+"""Held-out rows that are evaluated at once: fixed, so that the result does not depend on the machine."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,19 @@ def cost(document: Document, bound: Bound, step: Step) -> Cost:
     passing = int((1 + FRAGMENTS) * bound.peak_bytes) + sums + between
     memory = bound.idle_bytes + RUNTIME + sizes.state + sizes.rows + max(passing, _after(sizes, step))
     return Cost(bound.operations * step.passes, memory, passing, sizes.state, bound.only_on_cpu)
+
+
+def evaluation(rows: int) -> GradientStep:
+    """How so many held-out rows are gone through."""
+    return GradientStep(rows=rows, microbatch=EVALUATION_ROWS)
+
+
+def evaluation_cost(document: Document, bound: Bound, rows: int) -> Cost:
+    """Of an evaluation over so many rows; `bound` is that of one forward pass over any of its parts."""
+    state, held = _bytes(document.state), _bytes(document.batch(rows))
+    passing = int((1 + FRAGMENTS) * bound.peak_bytes)
+    memory = bound.idle_bytes + RUNTIME + state + held + passing
+    return Cost(bound.operations * evaluation(rows).passes, memory, passing, state, bound.only_on_cpu)
 
 
 @dataclass(frozen=True)

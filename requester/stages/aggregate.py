@@ -9,6 +9,7 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.data.manifest import parsed
+from gradmarket.market.errors import OutOfMemory, Refused, RunnerTimeout
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merge import Answer, Model, Recipe, apply, merge
@@ -74,7 +75,7 @@ def _run(context: Context, job_id: str) -> None:
     data = tensors.pack(model.tensors)
     state = tensors.pack(model.memory)
     updated, memory = context.blobs.put(data), context.blobs.put(state)
-    metrics = _evaluated(context, work, data)
+    metrics, unfit = _evaluated(context, work, data)
     now = context.clock()
     with context.begin() as session:
         job = locked(session, Job, job_id)
@@ -101,6 +102,9 @@ def _run(context: Context, job_id: str) -> None:
             trusted_runs.let_go(session, job_id, TrustedRun.round < forget.oldest_kept(work.number))
         body = {"round": work.number, "loss": loss, "metrics": metrics, "parameters": updated}
         tell(session, job_id, "round_closed", now, **body)
+        if unfit and job.state == JobState.RUNNING:
+            move_now(session, job, JobState.PAUSED, reason=unfit)
+            tell(session, job_id, "paused", now, reason=unfit)
         ring(session, "plan", "audit", "aftermath")
     forget.merged(context, job_id, work.number)
 
@@ -181,11 +185,15 @@ def _merged(context: Context, work: Work) -> tuple[Model, float]:
     return after, float(merged["loss"])
 
 
-def _evaluated(context: Context, work: Work, parameters: bytes) -> dict[str, float]:
+def _evaluated(context: Context, work: Work, parameters: bytes) -> tuple[dict[str, float], str]:
+    """(metrics, why there are none): a document or data that cannot be evaluated is the job's fault, and stops it."""
     wanted = work.spec.evaluation
     due = wanted is not None and ((work.number + 1) % wanted.every == 0 or work.number + 1 == work.spec.rounds)
     if wanted is None or not due:
-        return {}
+        return {}, ""
     manifest = parsed(context.blobs.read(work.publication.manifest))
     partition = manifest.named(wanted.partition)
-    return context.modelling.evaluate(context.blobs, work.publication, parameters, manifest, partition)
+    try:
+        return context.modelling.evaluate(context.blobs, work.publication, parameters, manifest, partition), ""
+    except (Refused, OutOfMemory, RunnerTimeout) as error:
+        return {}, f"round {work.number} cannot be evaluated: {error}"[:1000]

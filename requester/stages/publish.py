@@ -155,6 +155,8 @@ def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication,
     dataset.check(context.blobs, context.modelling, spec, manifest)
     model = _model(context, spec, manifest)
     dataset.check_inputs(manifest, model.inputs)
+    if spec.evaluation is not None:
+        context.modelling.check_evaluation(context.blobs, model, manifest.named(spec.evaluation.partition).rows)
     dataset.check_rows(context.blobs, context.modelling, spec, manifest, model.ranges)
     if spec.verifier.sketched:
         sketches.check(model.layout)

@@ -197,3 +197,37 @@ def test_a_last_microbatch_that_costs_more_is_part_of_the_bound(runner: Runner) 
         runner.compute({"w": np.ones(1, np.float32)}, batch, SEED, step)
     runner.bound(*step.pass_sizes)
     assert runner.compute({"w": np.ones(1, np.float32)}, batch, SEED, step)
+
+
+def heavy(*nodes: Raw) -> bytes:
+    """Linear regression after these nodes, whose first value is 3."""
+    return encoded(with_nodes(*nodes))
+
+
+MINUTES = heavy(
+    node("creation.full", [[8_000, 8_000], 0.5, "float32"], 3),
+    *(node("matmul.default", [value(3 + number), value(3)], 4 + number) for number in range(100)),
+)
+GIGABYTES = heavy(node("creation.full", [[2**17, 2**17], 0.5, "float32"], 3))
+
+
+def test_an_evaluation_that_takes_gigabytes_or_minutes_is_refused_before_it_is_run() -> None:
+    state, batch = {"w": np.ones((1, 3), np.float32)}, {"x": np.ones((2, 3), np.float32)}
+    batch["y"] = np.zeros((2, 1), np.float32)
+    with Runner(RunnerSettings(memory_bytes=2**31, seconds=120.0, operations=10**13)) as runner:
+        assert runner.evaluate(encoded(linear()), state, batch).loss == 9.0
+        child = runner.pid
+        with pytest.raises(DocumentRefused, match=r"a batch of 2 rows: .*bytes at once"):
+            runner.evaluate(GIGABYTES, state, batch)
+        with pytest.raises(DocumentRefused, match=r"a batch of 2 rows: .*operations a pass"):
+            runner.evaluate(MINUTES, state, batch)
+        assert runner.evaluate(encoded(linear()), state, batch).loss == 9.0
+        assert runner.pid == child
+
+
+def test_an_evaluation_is_bounded_by_its_forward_pass_alone(runner: Runner, mlp: Published) -> None:
+    runner.load(mlp.document)
+    training, evaluation = runner.bound(1024), runner.bound_evaluation(mlp.evaluation, 1024)
+    assert evaluation.operations < training.operations / 2
+    assert evaluation.peak_bytes < training.peak_bytes
+    assert runner.current == load(mlp.document).digest

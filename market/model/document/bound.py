@@ -16,7 +16,7 @@ from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.calls import TORCH_TYPES
 from gradmarket.market.model.document.formulas import by_formula
 from gradmarket.market.model.document.interpret import Program, gradients
-from gradmarket.market.model.document.meter import USUAL, Limits, Meter, TooMuch
+from gradmarket.market.model.document.meter import BACKWARD, USUAL, Limits, Meter, TooMuch
 from gradmarket.market.model.document.schema import Document, Input
 from gradmarket.market.model.figures import Bound
 
@@ -24,53 +24,54 @@ Sizes = Mapping[str, int]
 NONE: Final[Sizes] = {}
 
 
-def bound(program: Program, rows: int | Sequence[int], limits: Limits = USUAL) -> Bound:
+def bound(program: Program, rows: int | Sequence[int], limits: Limits = USUAL, training: bool = True) -> Bound:
     """The cost of one pass over any of these numbers of rows, the first of them the largest, whatever the sizes.
 
-    Raises DocumentRefused over the limits, and where shapes do not fit at the most rows and the largest sizes.
+    Without `training` of a forward pass alone. Raises DocumentRefused over the limits, and where shapes do not fit at
+    the most rows and the largest sizes.
     """
     most, *fewer = (rows,) if isinstance(rows, int) else rows
     try:
-        found = exactly(program, most, NONE, limits)
+        found = exactly(program, most, NONE, limits, training)
         for count, sizes in _tried(program.document, most, fewer):
-            found = dearest((found, _if_it_fits(program, count, sizes, limits) or found))
+            found = dearest((found, _if_it_fits(program, count, sizes, limits, training) or found))
     except TooMuch as error:
         raise DocumentRefused(error.detail) from None
     return found
 
 
-def _if_it_fits(program: Program, rows: int, sizes: Sizes, limits: Limits) -> Bound | None:
+def _if_it_fits(program: Program, rows: int, sizes: Sizes, limits: Limits, training: bool) -> Bound | None:
     """None where shapes do not fit: such a batch costs nothing, for it is refused as well."""
     try:
-        return exactly(program, rows, sizes, limits)
+        return exactly(program, rows, sizes, limits, training)
     except TooMuch:
         raise
     except DocumentRefused:
         return None
 
 
-def admit(program: Program, rows: int, sizes: Sizes, limits: Limits) -> Bound:
+def admit(program: Program, rows: int, sizes: Sizes, limits: Limits, training: bool = True) -> Bound:
     """The cost of a pass over a batch of just these sizes. Raises DocumentRefused where it is over the limits."""
     try:
-        return exactly(program, rows, sizes, limits)
+        return exactly(program, rows, sizes, limits, training)
     except DocumentRefused as error:
         named = "".join(f", {name} {size}" for name, size in sizes.items())
         raise DocumentRefused(f"a batch of {rows} rows{named}: {error.detail}") from None
 
 
-def exactly(program: Program, rows: int, sizes: Sizes, limits: Limits) -> Bound:
+def exactly(program: Program, rows: int, sizes: Sizes, limits: Limits, training: bool = True) -> Bound:
     """The cost of one pass over so many rows at these sizes; those that are not named are the largest.
 
     Raises TooMuch over the limits, DocumentRefused where shapes do not fit.
     """
-    meter = Meter(limits, len(program.document.nodes))
+    meter = Meter(limits, len(program.document.nodes), BACKWARD if training else 0)
     state, data = _meta_inputs(program.document, rows, sizes)
-    with meter:
+    with meter, torch.set_grad_enabled(training):
         for tensor in (*state.values(), *data.values()):
             meter.hold(tensor)
         results = program.run(state, data, bytes(32), meter.count, by_formula)
         trainable = [state[entry.name] for entry in program.document.trainable]
-        if trainable:
+        if training and trainable:
             gradients(results.loss, trainable)
     return Bound(rows, meter.operations, meter.peak, meter.only_on_cpu)
 

@@ -6,6 +6,7 @@ and element types; what it allocates is what the CPU's kernel keeps for the back
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
 
@@ -16,9 +17,30 @@ from gradmarket.market.model.document.conditions.recurrent import shapes
 from gradmarket.market.model.document.plans import called
 from gradmarket.market.model.document.prepare import Step
 
-KEPT: Final = {"lstm": 10, "gru": 10, "rnn": 5}
-"""Elements for each place, row and hidden feature that a layer keeps for its backward pass, as measured."""
 GATES: Final = {"lstm": 4, "gru": 3, "rnn": 1}
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a recurrence takes, as measured: in elements a place, row and hidden feature, but for `step`.
+
+    `kept` is what each run of a layer keeps for its backward pass, `cells` and `features` (of the input) what one run
+    takes in it. `step`: bytes for each place of a run whose places are nodes of the graph each.
+    """
+
+    kept: float
+    cells: float
+    features: float
+    step: int = 0
+
+
+FUSED: Final = Taken(0, 4, 1)
+"""An LSTM in float32 without projection, which oneDNN computes as one; what it keeps, `_workspace` tells."""
+UNFUSED: Final = {
+    "lstm": Taken(8, 2, 0.5, 20 * 2**10),
+    "gru": Taken(9, 2, 0.5, 18 * 2**10),
+    "rnn": Taken(4.5, 2, 0.25, 5 * 2**10),
+}
 
 
 class _Formula(torch.autograd.Function):
@@ -47,16 +69,31 @@ class _Formula(torch.autograd.Function):
 
 def _recurrence(kind: str, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
     """lstm.input, gru.input, rnn_tanh.input and rnn_relu.input, whose arguments fulfil their condition."""
-    tensor, start, weights, _, layers, _, _, both_ways, _ = arguments
+    tensor, start, weights, _, layers, _, _, both_ways, batch_first = arguments
     states = list(start) if isinstance(start, list | tuple) else [start]
-    width = weights[0].shape[0] // GATES[kind]
+    width, runs = weights[0].shape[0] // GATES[kind], layers * (2 if both_ways else 1)
+    fused = kind == "lstm" and tensor.dtype == torch.float32 and weights[1].shape[1] == width
+    each = FUSED if fused else UNFUSED[kind]
     cells = tensor.shape[0] * tensor.shape[1] * width
-    kept = KEPT[kind] * cells * layers * (2 if both_ways else 1)
-    taken = 2 * GATES[kind] * cells + 2 * tensor.numel()
+    steps = tensor.shape[1 if batch_first else 0] * runs * each.step
+    places = tensor.shape[0] * tensor.shape[1]
+    kept = int(each.kept * cells * runs) + steps // tensor.element_size()
+    kept += places * _workspace(weights, runs, width) if fused else 0
+    taken = int((each.cells * cells) * (2 if both_ways else 1) + each.features * tensor.numel())
     found: tuple[Tensor, ...] = _Formula.apply(  # type: ignore[no-untyped-call]
         shapes(arguments), kept, taken, tensor, *states, *weights
     )
     return found
+
+
+def _workspace(weights: Sequence[Tensor], runs: int, width: int) -> int:
+    """Elements that oneDNN's LSTM keeps for each place and row, as measured: its rows are multiples of sixteen."""
+    features = [weights[run * len(weights) // runs].shape[1] for run in range(runs)]
+    return sum(12 * _padded(width) + int(4.5 * _padded(max(width, each))) for each in features)
+
+
+def _padded(width: int) -> int:
+    return -(-width // 16) * 16
 
 
 def _attention(arguments: Sequence[Any]) -> Tensor | None:

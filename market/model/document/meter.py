@@ -21,8 +21,8 @@ STEPS_A_NODE: Final = 60
 """Calls of ATen that bounding a document takes at most: an honest node takes some ten, forward and backward."""
 ALIGNMENT: Final = 64
 WORKSPACES: Final = {
-    torch.ops.aten.convolution.default: 2.0,
-    torch.ops.aten.convolution_backward.default: 2.0,
+    torch.ops.aten.convolution.default: 1.0,
+    torch.ops.aten.convolution_backward.default: 1.0,
     torch.ops.aten.bmm.default: 0.5,
     torch.ops.aten.sort.default: 1.0,
     torch.ops.aten.sort.stable: 1.0,
@@ -51,22 +51,23 @@ USUAL: Final = Limits()
 class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The operations of each node, and the bytes of every storage from its birth to its death.
 
-    `nodes` is how many nodes the document has: so many calls of ATen are let by. Raises TooMuch over a limit.
+    `nodes` is how many nodes the document has: so many calls of ATen are let by. A node's backward pass costs
+    `backward` times its forward pass. Raises TooMuch over a limit.
     """
 
-    def __init__(self, limits: Limits, nodes: int) -> None:
+    def __init__(self, limits: Limits, nodes: int, backward: int = BACKWARD) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations = 0
         self.peak = 0
         self.only_on_cpu = ""
-        self._limits = limits
+        self._limits, self._backward = limits, backward
         self._steps_left = STEPS + STEPS_A_NODE * nodes
         self._live = 0
         self._held: set[int] = set()
 
     def count(self, operator: Operator, arguments: Sequence[Any], results: Sequence[Any]) -> None:
         """A node ran: its forward and its backward cost, and what CUDA lacks for it."""
-        self.operations += (1 + BACKWARD) * operator.entry.cost(arguments, results)
+        self.operations += (1 + self._backward) * operator.entry.cost(arguments, results)
         if self.operations > self._limits.operations:
             raise TooMuch(f"more than {self._limits.operations:.3g} operations a pass")
         self.only_on_cpu = self.only_on_cpu or missing(operator.key, arguments, results)

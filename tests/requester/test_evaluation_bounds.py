@@ -1,0 +1,87 @@
+"""An evaluation that cannot be done here is refused before the job's money moves, or pauses the job; nothing waits."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from handmade import Raw, encoded, linear, node, value, with_nodes
+
+from gradmarket.data.pack import Cut, pack
+from gradmarket.market.model import tensors
+from gradmarket.market.terms import JobState, RoundState
+from gradmarket.requester.engine import run_once
+from gradmarket.requester.stages import aggregate, publish
+from gradmarket.requester.store.tables import Job
+
+ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
+NEW = "00000000000000cc"
+
+
+def large(width: int, times: int) -> Raw:
+    """Linear regression after products of square matrices."""
+    square = node("creation.full", [[width, width], 0.5, "float32"], 3)
+    chain = [node("matmul.default", [value(3 + number), value(3)], 4 + number) for number in range(times)]
+    return with_nodes(square, *chain)
+
+
+def drafted(floor: Any, evaluation: Raw) -> None:
+    """A job of a linear regression whose eight rows are half held out."""
+    blobs = floor.context.blobs
+    packed = pack({"x": np.ones((8, 3), np.float32), "y": np.ones((8, 1), np.float32)}, Cut(rows=4, held_out=0.5))
+    for data in (*packed.files.values(), packed.body):
+        blobs.put(data)
+    model = {
+        "document": blobs.put(encoded(linear())),
+        "evaluation": blobs.put(encoded(evaluation)),
+        "parameters": blobs.put(tensors.pack({"w": np.ones((1, 3), "f4")})),
+    }
+    data = {"manifest": packed.digest}
+    spec = floor._spec(model=model, data=data, step={"rows": 4}, evaluation={"partition": "test"})
+    ended = {"reason": "", "unit": "1", "price": 10, "budget": 10**9, "token": "requester", "secret": bytes(32)}
+    with floor.context.begin() as session:
+        session.add(Job(id=NEW, state=JobState.DRAFT, spec=spec, created_at=0.0, compute_seconds=0.0, **ended))
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "why"),
+    [(large(2**16, 1), "bytes"), (large(20_000, 2), "bytes"), (large(8_000, 100), "operations are too many")],
+)
+def test_an_evaluation_of_gigabytes_or_minutes_is_refused_before_any_money(
+    new_floor: Callable[..., Any], evaluation: Raw, why: str
+) -> None:
+    floor = new_floor()
+    drafted(floor, evaluation)
+    publish.run(floor.context, NEW)
+    (job,) = floor.all(Job, Job.id == NEW)
+    assert job.state == JobState.FAILED
+    assert why in job.reason
+    floor.context.modelling.close()
+
+
+def test_an_honest_evaluation_is_let_by(new_floor: Callable[..., Any]) -> None:
+    floor = new_floor()
+    drafted(floor, linear())
+    publish.run(floor.context, NEW)
+    assert floor.all(Job, Job.id == NEW)[0].state == JobState.AWAITING_FUNDS
+    floor.context.modelling.close()
+
+
+def test_a_round_that_cannot_be_evaluated_closes_and_its_job_pauses(new_floor: Callable[..., Any]) -> None:
+    """The parameters are not what the evaluation reads: nobody's gradient is lost, and no sweep tries for ever."""
+    floor = new_floor(**ALONE, evaluation={"partition": "test"})
+    floor.stages = tuple(stage for stage in floor.stages if stage is not aggregate)
+    drafted(floor, linear())
+    publish.run(floor.context, NEW)
+    floor.worker()
+    floor.until(lambda: floor.task().payload)
+    with floor.context.begin() as session:
+        model = {name: session.get_one(Job, NEW).publication[name] for name in ("evaluation", "manifest")}
+        job = session.get_one(Job, floor.job)
+        job.publication = {**job.publication, **model}
+    assert run_once(floor.context, aggregate, floor.job) is None
+    assert floor.rounds()[0].state == RoundState.CLOSED
+    assert floor.state() == JobState.PAUSED
+    assert "round 0 cannot be evaluated: " in floor.the_job().reason
+    assert "w is float32[4], not float32[1, 3]" in floor.the_job().reason
+    floor.context.modelling.close()
