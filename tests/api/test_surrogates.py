@@ -36,6 +36,8 @@ BOUNDED: Final = settings(
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
+CONTROL: Final = bytes([*range(32), 127])
+"""What no header may have: h11 refuses it before we are asked."""
 ODD: Final = st.text(st.sampled_from(HALVES + "az09/%&=.-:"), min_size=1, max_size=40)
 
 
@@ -91,12 +93,14 @@ def asked(here: Service, method: str, target: str, headers: dict[str, bytes], bo
     try:
         connection.putrequest(method, target, skip_accept_encoding=True)
         for name, value in headers.items():
-            connection.putheader(name, value.replace(b"\r", b"").replace(b"\n", b""))
+            connection.putheader(name, value.translate(None, CONTROL))
         if body is not None:
             connection.putheader("Content-Length", str(len(body)))
         connection.endheaders(body)
         answer = connection.getresponse()
         return answer.status, answer.read()
+    except (ConnectionResetError, BrokenPipeError):  # it refused what is no HTTP, and closed on the rest of the body
+        return 400, b""
     finally:
         connection.close()
 
