@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from benchmarks.figure import Figure
 from gradmarket.market.gradient.aggregators import aggregator
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.merge import Answer, Recipe, merge
-from gradmarket.market.gradient.payload import Entry, Layout, encode
+from gradmarket.market.gradient.payload import Layout, LayoutEntry, encode
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
 
 PREFIX = "aggregate."
 ANSWERS = 8
 PARAMETERS = 2**23
 SAMPLES = 5
-LAYOUT = Layout((Entry("loss", (), "loss"), Entry("weight", (PARAMETERS,), "gradient")))
+LAYOUT = Layout((LayoutEntry("loss", (), "loss"), LayoutEntry("weight", (PARAMETERS,), "gradient")))
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "mean": ({}, ">= 1.2"),
     "trimmed_mean": ({"trim": 1}, ">= 2.4"),
@@ -30,7 +30,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def measure() -> Iterator[Figure]:
-    answers = [Answer(payload(seed), b"task") for seed in range(ANSWERS)]
+    answers = [MergedAnswer(payload(seed), b"task") for seed in range(ANSWERS)]
     size = sum(len(answer.data) for answer in answers)
     target = np.empty(len(answers[0].data), np.uint8)
     for name, (settings, limit) in CASES.items():
@@ -48,7 +48,7 @@ def payload(seed: int) -> bytes:
     return encode(LAYOUT, {"loss": np.float32([1]).reshape(()), "weight": weight}, codec("fp32"), b"task")
 
 
-def copy(answers: list[Answer], target: NDArray[np.uint8]) -> None:
+def copy(answers: list[MergedAnswer], target: NDArray[np.uint8]) -> None:
     for answer in answers:
         np.copyto(target, np.frombuffer(answer.data, np.uint8))
 

@@ -14,7 +14,7 @@ from benchmarks.rig.hostile import Request, letters, requests
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.workers import Worker, work
 from gradmarket.market.terms import Address
-from gradmarket.requester.store import identities, money
+from gradmarket.requester.store import earned_rows, identities
 from gradmarket.requester.store.session import begin, connect, sessions_of
 
 PREFIX = "doors."
@@ -78,7 +78,7 @@ def _furnished(here: Service) -> dict[str, str]:
             address = Address(f"0x{number:040x}")
             identities.sign_in(session, address, address, "", now)
             session.flush()
-            money.account(session, job, address)
+            earned_rows.account(session, job, address)
     database.dispose()
     task = httpx.get(f"{here.url}/v1/jobs/{job}/tasks").json()["items"][0]["id"]
     replica, digest = f"{task}-1", "blake3:" + "0" * 64

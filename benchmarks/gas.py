@@ -14,7 +14,7 @@ from gradmarket.contracts.calls import Call, OpenJob
 from gradmarket.contracts.deployment import deploy
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import DEVELOPMENT_KEYS, LocalChain, fund_gas
-from gradmarket.contracts.packing import Group
+from gradmarket.contracts.packing import PackedGroup
 from gradmarket.contracts.proofs import batch_root
 from gradmarket.contracts.transactions import Receipt, execute, mined
 from gradmarket.market.messages import Voucher
@@ -52,10 +52,10 @@ class Floor:
     def reserve(self, workers: Sequence[Address], units: int) -> Receipt:
         return self.send(calls.reserve(self.market, self.job, [(worker, Units(units)) for worker in workers]))
 
-    def packed(self, groups: list[Group]) -> Receipt:
+    def packed(self, groups: list[PackedGroup]) -> Receipt:
         return self.send(calls.settle_packed(self.market, self.job, next(self.numbers), groups))
 
-    def rooted(self, groups: list[Group]) -> Receipt:
+    def rooted(self, groups: list[PackedGroup]) -> Receipt:
         return self.send(calls.settle_rooted(self.market, self.job, next(self.numbers), batch_root(groups), groups))
 
     def redeem(self, worker: Address, cumulative: int) -> Receipt:
@@ -90,11 +90,11 @@ def floor(workers: int) -> Iterator[Floor]:
         chain.stop()
 
 
-def batch(workers: Sequence[Address], gradients: int) -> list[Group]:
+def batch(workers: Sequence[Address], gradients: int) -> list[PackedGroup]:
     """Shares that differ by one at most; random digests, since zeros are cheaper calldata."""
     shares = [gradients // len(workers) + (at < gradients % len(workers)) for at in range(len(workers))]
     return [
-        Group(worker, PRICE, tuple(Hash(os.urandom(32)) for _ in range(share)))
+        PackedGroup(worker, PRICE, tuple(Hash(os.urandom(32)) for _ in range(share)))
         for worker, share in zip(workers, shares, strict=True)
         if share
     ]

@@ -19,10 +19,10 @@ from gradmarket.market.model.compute import compute, evaluate
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.publish import classification, next_token, publish
 from gradmarket.market.model.document.schema import load
-from gradmarket.market.rules.loss_change import ALPHA, BETA, OTHERS, RUNS, WINDOW
+from gradmarket.market.rules.loss_change_test import ALPHA, BETA, OTHERS, RUNS, WINDOW
 from gradmarket.market.step import GradientStep
 from gradmarket.simulation.lies import Gradient, Question
-from gradmarket.simulation.scores import AUDITS, HONEST, TRUSTED, Line, Passed, Trial, lines, scores
+from gradmarket.simulation.scores import AUDITS, HONEST, TRUSTED, Passed, ScoreRow, Trial, lines, scores
 
 PREFIX = "loss_change."
 ROWS = 64
@@ -132,7 +132,7 @@ def measure() -> Iterator[Figure]:
     )
 
 
-def _mean(found: list[Line], field: str) -> float:
+def _mean(found: list[ScoreRow], field: str) -> float:
     return float(np.mean([getattr(line, field) for line in found]))
 
 

@@ -16,8 +16,8 @@ from benchmarks.rig.service import Service, service
 from benchmarks.rig.workers import Worker, payload_of
 from gradmarket.market.gradient.aggregators import aggregator
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.merge import Answer, Recipe, merge
-from gradmarket.market.gradient.payload import Entry, Layout
+from gradmarket.market.gradient.payload import Layout, LayoutEntry
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
 from gradmarket.requester.blobs.disk import DiskBlobs
 
 PREFIX = "payload"
@@ -79,7 +79,7 @@ def _download(here: Service, name: str) -> Figure:
 def _fold(name: str, length: int, target: str) -> Figure:
     """Decoded and summed exactly, as a round's merge does it, from files that were just written."""
     count = length // 4 - 1
-    layout = Layout((Entry("loss", (), "loss"), Entry("w", (count,), "gradient")))
+    layout = Layout((LayoutEntry("loss", (), "loss"), LayoutEntry("w", (count,), "gradient")))
     rule = aggregator("mean")
     recipe = Recipe(layout, codec("fp32"), rule, rule.Settings(), 1000.0, ANSWERS)
     seconds = []
@@ -90,6 +90,6 @@ def _fold(name: str, length: int, target: str) -> Figure:
         for _ in range(SAMPLES):
             with blobs.mapped(digest) as data:
                 began = time.perf_counter()
-                merge(recipe, [Answer(data, bytes(32))] * ANSWERS)
+                merge(recipe, [MergedAnswer(data, bytes(32))] * ANSWERS)
                 seconds.append(time.perf_counter() - began)
     return _figure(name, ANSWERS * length, seconds, target)

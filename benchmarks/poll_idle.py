@@ -14,7 +14,7 @@ from benchmarks.figure import Figure
 from benchmarks.rig.service import Service, service
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import MAX_WAIT_S
-from gradmarket.requester.api.auth import WORKER
+from gradmarket.requester.api.auth_routes import WORKER
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.session import begin, connect, sessions_of
 

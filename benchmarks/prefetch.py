@@ -25,10 +25,10 @@ from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.terms import Amount, Digest, Hash, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.runner import Runner
-from gradmarket.worker.bench import Bench, Compute
 from gradmarket.worker.cache import Cache
+from gradmarket.worker.executor import Compute, Executor
 from gradmarket.worker.fetch import Fetcher
-from gradmarket.worker.policy import Limits
+from gradmarket.worker.policy import WorkLimits
 
 PREFIX = "worker.idle_fraction"
 TASKS = 12
@@ -36,7 +36,7 @@ ROWS, WIDTH, CLASSES = 8192, 128, 10
 HIDDEN = [512, 512]
 FASTER = 2.0
 CHUNK = 2**16
-LIMITS = Limits(frozenset(), Amount(1), 1, 1, 60.0, 1e15, 2**33)
+LIMITS = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, 1e15, 2**33)
 
 
 class Link:
@@ -141,7 +141,7 @@ def measure() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder, Runner() as runner, served(link) as origin:
         published = publication(link, runner)
         with closing(Fetcher(Cache(Path(folder), 2**30), origin, 2**30)) as fetcher:
-            bench = Bench(runner, fetcher, LIMITS, counting(runner.compute, computing))
+            bench = Executor(runner, fetcher, LIMITS, counting(runner.compute, computing))
             step = bench.trial(published)
             size = ROWS * (4 * WIDTH + 8)
             link.rate = FASTER * size / step

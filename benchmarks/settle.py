@@ -12,7 +12,7 @@ from benchmarks.figure import Figure
 from benchmarks.gas import Floor, batch, floor
 from gradmarket.contracts import calls
 from gradmarket.contracts.calls import Call
-from gradmarket.contracts.packing import Group
+from gradmarket.contracts.packing import PackedGroup
 from gradmarket.contracts.transactions import estimate, fees, mined, send, sign, wait
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount
@@ -40,7 +40,7 @@ def measure() -> Iterator[Figure]:
     )
 
 
-def _settlement(here: Floor, groups: list[Group]) -> Call:
+def _settlement(here: Floor, groups: list[PackedGroup]) -> Call:
     return calls.settle_packed(here.market, here.job, next(here.numbers), groups)
 
 

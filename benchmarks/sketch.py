@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.figure import Figure
 from gradmarket.market.gradient.arrays import Tensors
-from gradmarket.market.rules.sketch import sketch
+from gradmarket.market.rules.projection import sketch
 from gradmarket.market.terms import Hash
 
 PREFIX = "sketch."

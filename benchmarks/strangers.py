@@ -19,8 +19,8 @@ from benchmarks.figure import Figure
 from benchmarks.rig.service import Service, service
 from benchmarks.rig.workers import Worker, work
 from gradmarket.market.terms import Address
-from gradmarket.requester.api.auth import WORKER
-from gradmarket.requester.store import identities, money
+from gradmarket.requester.api.auth_routes import WORKER
+from gradmarket.requester.store import earned_rows, identities
 from gradmarket.requester.store.session import begin, connect, sessions_of
 
 PREFIX = "strangers."
@@ -80,7 +80,7 @@ def _crowd(here: Service) -> tuple[str, list[str]]:
         for address in addresses:
             identities.sign_in(session, address, address, None, now)
             session.flush()
-            money.account(session, job, address)
+            earned_rows.account(session, job, address)
         tokens = [identities.issue(session, WORKER, address, now + 86_400, now) for address in addresses[:WALLETS]]
     database.dispose()
     return job, tokens

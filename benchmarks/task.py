@@ -33,7 +33,7 @@ class Case:
     replicas: int
     leases: int
     workers: int
-    shared: bool
+    crowded: bool
     limit: str
     ahead: bool = False
 
@@ -55,20 +55,20 @@ def measure() -> Iterator[Figure]:
     yield Figure("task.celery_cpu_ms", peer.cpu_ms, "ms", note=f"the peer; {peer.per_s:.0f} tasks/s")
     yield from _counted()
     for case in CASES:
-        with service(case.shared) as here:  # of its own: a draw waits for idle workers of the case before
+        with service(case.crowded) as here:  # of its own: a draw waits for idle workers of the case before
             yield from _measured(here, case, peer)
 
 
 def _counted() -> Iterator[Figure]:
     """What a task asks of the database; the sweeps of the seconds that it takes are in it."""
-    with service(shared=True, counted=True) as here:
+    with service(crowded=True, counted=True) as here:
         for leases, limits in ((1, ("<= 30", "<= 6")), (10, ("<= 10", "<= 1"))):
             tasks = 3 * (TASKS + CROWD * leases)
             here.post(replication={"name": "fixed", "replicas": 1, "max_replicas": 1}, tasks_per_round=tasks)
-            crew = [Worker(here, leases) for _ in range(CROWD)]
-            work(crew, TASKS // 2)
+            shared = [Worker(here, leases) for _ in range(CROWD)]
+            work(shared, TASKS // 2)
             here.counts()
-            done, counts = work(crew, TASKS), here.counts()
+            done, counts = work(shared, TASKS), here.counts()
             for (kind, found), limit in zip(sorted(counts.items()), limits, strict=True):
                 most = ", ".join(f"{name} {count / done:.1f}" for name, count in Counter(found).most_common(5))
                 yield Figure(f"task.{kind}.r1x{leases}", sum(found.values()) / done, "a task", target=limit, note=most)
@@ -79,12 +79,12 @@ def _measured(here: Service, case: Case, peer: noop.Cost) -> Iterator[Figure]:
     tasks = (TASKS + CROWD * case.leases) * (SAMPLES + 2)
     replication = {"name": "fixed", "replicas": case.replicas, "max_replicas": case.replicas}
     here.post(replication=replication, tasks_per_round=tasks)
-    crew = [Worker(here, case.leases, ahead=case.ahead) for _ in range(case.workers)]
-    work(crew, TASKS * case.replicas)
+    shared = [Worker(here, case.leases, ahead=case.ahead) for _ in range(case.workers)]
+    work(shared, TASKS * case.replicas)
     costs, rates = [], []
     for _ in range(SAMPLES):
         before, began = here.cpu_s(), time.perf_counter()
-        done = work(crew, TASKS * case.replicas) / case.replicas
+        done = work(shared, TASKS * case.replicas) / case.replicas
         costs.append(1000 * (here.cpu_s() - before) / done)
         rates.append(done / (time.perf_counter() - began))
     cost, rate = median(costs), median(rates)

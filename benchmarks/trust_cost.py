@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from benchmarks.figure import Figure
 from gradmarket.market.rules import auditing
 from gradmarket.market.rules.replication import adaptive
-from gradmarket.simulation.outcome import Outcome
 from gradmarket.simulation.play import Play
+from gradmarket.simulation.play_outcome import PlayOutcome
 from gradmarket.simulation.scenario import Scenario
 
 PREFIX = "trust.cost."
@@ -39,10 +39,10 @@ def measure() -> Iterator[Figure]:
     yield Figure("trust.cost.newcomers", newcomers.cost, "of plain", note=f"their first {TASKS_EACH} tasks")
 
 
-def played(mix: dict[str, float], **more: float | str) -> Outcome:
+def played(mix: dict[str, float], **more: float | str) -> PlayOutcome:
     scenario = {"workers": WORKERS, "tasks": WORKERS * TASKS_EACH, "window": WINDOW, "mix": mix, "seed": 20}
     return Play(Scenario.model_validate(scenario | more)).run()
 
 
-def _note(outcome: Outcome) -> str:
+def _note(outcome: PlayOutcome) -> str:
     return f"{outcome.never_caught} of {outcome.lies} wrong ones never caught, {outcome.tasks} tasks"

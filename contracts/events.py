@@ -15,7 +15,7 @@ from web3.types import FilterParams
 
 from gradmarket.contracts.artifact import load
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.packing import Group
+from gradmarket.contracts.packing import PackedGroup
 from gradmarket.contracts.rpc import node_errors, refusal
 from gradmarket.contracts.transactions import Receipt
 from gradmarket.market.terms import Address, Amount, Hash, Units
@@ -196,10 +196,10 @@ def jobs_touched(ledger: Ledger, first: int, last: int) -> set[int]:
     return {args["jobId"] for name in named for args in _asked(ledger, name, {}, first, last)}
 
 
-def settled_groups(ledger: Ledger, job: int, batch: int) -> list[Group]:
+def settled_groups(ledger: Ledger, job: int, batch: int) -> list[PackedGroup]:
     """What the chain says a batch credited; empty where it has no such batch."""
     logs = _asked(ledger, "GradientsAccepted", {"jobId": job, "batch": batch})
-    return [Group(args["worker"], args["price"], _digests(args["digests"])) for args in logs]
+    return [PackedGroup(args["worker"], args["price"], _digests(args["digests"])) for args in logs]
 
 
 def batches_crediting(ledger: Ledger, job: int, worker: Address) -> set[int]:

@@ -12,22 +12,22 @@ from web3.types import FilterParams, LogReceipt
 from gradmarket.contracts.events import SPAN
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.rpc import node_errors
-from gradmarket.market.rules.bookkeeping import FREE, Cause, Kind, Move
+from gradmarket.market.rules.bookkeeping import FREE, Cause, EntryKind, LedgerEntry
 from gradmarket.market.terms import Address, Units
 
 KINDS: Final = {
-    "JobOpened": Kind.DEPOSIT,
-    "Deposited": Kind.DEPOSIT,
-    "Reserved": Kind.RESERVATION,
-    "Released": Kind.RELEASED,
-    "GradientsAccepted": Kind.SETTLED,
-    "Paid": Kind.REDEEMED,
-    "Refunded": Kind.REFUND,
+    "JobOpened": EntryKind.DEPOSIT,
+    "Deposited": EntryKind.DEPOSIT,
+    "Reserved": EntryKind.RESERVATION,
+    "Released": EntryKind.RELEASED,
+    "GradientsAccepted": EntryKind.SETTLED,
+    "Paid": EntryKind.REDEEMED,
+    "Refunded": EntryKind.REFUND,
 }
 DIGEST_BYTES: Final = 32
 
 
-def moves(ledger: Ledger, job: int, last: int, first: int | None = None) -> list[Move]:
+def moves(ledger: Ledger, job: int, last: int, first: int | None = None) -> list[LedgerEntry]:
     """Every move of units in the blocks from `first` (the deployment's by default) to `last`.
 
     A release is the fall of a reservation, so `first` must not lie after the job's opening. What lapsed when all
@@ -38,7 +38,7 @@ def moves(ledger: Ledger, job: int, last: int, first: int | None = None) -> list
     return [move for move in found if move.units]
 
 
-def _move(ledger: Ledger, log: LogReceipt, reserved: dict[Address, int]) -> Move:
+def _move(ledger: Ledger, log: LogReceipt, reserved: dict[Address, int]) -> LedgerEntry:
     """`reserved`: every worker's reservation before, and after."""
     name = _names(ledger)[bytes(log["topics"][0])]
     args: Any = ledger.market.events[name]().process_log(log)["args"]
@@ -47,7 +47,7 @@ def _move(ledger: Ledger, log: LogReceipt, reserved: dict[Address, int]) -> Move
     units = _units(name, args, reserved.get(worker, 0) if worker else 0)
     if worker is not None and "reserved" in args:
         reserved[worker] = args["reserved"]
-    return Move(KINDS[name], Units(units), worker, cause)
+    return LedgerEntry(KINDS[name], Units(units), worker, cause)
 
 
 def _units(name: str, args: Any, reserved: int) -> int:
@@ -63,13 +63,13 @@ def _units(name: str, args: Any, reserved: int) -> int:
     return int(args["amount"])
 
 
-def lapsed(found: list[Move], credited: Mapping[Address, Units]) -> list[Move]:
+def lapsed(found: list[LedgerEntry], credited: Mapping[Address, Units]) -> list[LedgerEntry]:
     """The same moves, with what lapsed before a refund of more than was free; `credited` as the contract has it."""
-    free, reserved, whole = 0, Counter[Address](), list[Move]()
+    free, reserved, whole = 0, Counter[Address](), list[LedgerEntry]()
     for move in found:
-        if move.kind is Kind.REFUND and move.units > free:
+        if move.kind is EntryKind.REFUND and move.units > free:
             over = reserved - Counter(credited)
-            whole += [Move(Kind.LAPSED, Units(units), worker, move.cause) for worker, units in over.items()]
+            whole += [LedgerEntry(EntryKind.LAPSED, Units(units), worker, move.cause) for worker, units in over.items()]
             free, reserved = free + over.total(), reserved - over
         free += _freed(move)
         if move.worker is not None:
@@ -78,7 +78,7 @@ def lapsed(found: list[Move], credited: Mapping[Address, Units]) -> list[Move]:
     return whole
 
 
-def _freed(move: Move) -> int:
+def _freed(move: LedgerEntry) -> int:
     return move.units * ((move.debit == FREE) - (move.credit == FREE))
 
 

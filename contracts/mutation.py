@@ -29,7 +29,7 @@ _QUICK: Final = {"FOUNDRY_FUZZ_RUNS": "100", "FOUNDRY_INVARIANT_RUNS": "40", "FO
 """Fewer runs, and no optimizer: it takes longer than the tests. Gas is not what a fault is looked for in."""
 
 
-class Fate(StrEnum):
+class MutantFate(StrEnum):
     KILLED = "killed"
     SURVIVED = "survived"
     INVALID = "does not compile"
@@ -49,7 +49,7 @@ class Workshop:
         os.symlink(toolchain.HERE / "node_modules", folder / "node_modules")
         return cls(folder)
 
-    def fate(self, mutant: Mutant) -> Fate:
+    def fate(self, mutant: Mutant) -> MutantFate:
         """What becomes of the fault; the source is put back."""
         path = self.folder / mutant.path
         source = path.read_text(encoding="utf-8")
@@ -61,13 +61,13 @@ class Workshop:
 
     def passes(self) -> bool:
         """Whether the tests pass as things stand."""
-        return self._tested() is Fate.SURVIVED
+        return self._tested() is MutantFate.SURVIVED
 
-    def _tested(self) -> Fate:
+    def _tested(self) -> MutantFate:
         fate = self._forge(*_UNITS)
-        return self._forge(*_INVARIANTS) if fate is Fate.SURVIVED else fate
+        return self._forge(*_INVARIANTS) if fate is MutantFate.SURVIVED else fate
 
-    def _forge(self, *chosen: str) -> Fate:
+    def _forge(self, *chosen: str) -> MutantFate:
         command = [str(toolchain.find("forge")), "test", "--fail-fast", "--gas-snapshot-emit", "false", *chosen]
         environment = toolchain.environment() | _QUICK
         try:
@@ -75,10 +75,10 @@ class Workshop:
                 command, cwd=self.folder, env=environment, capture_output=True, timeout=_TIMEOUT_S, check=False
             )
         except subprocess.TimeoutExpired:
-            return Fate.KILLED
+            return MutantFate.KILLED
         if b"Compiler run failed" in result.stdout + result.stderr:
-            return Fate.INVALID
-        return Fate.KILLED if result.returncode else Fate.SURVIVED
+            return MutantFate.INVALID
+        return MutantFate.KILLED if result.returncode else MutantFate.SURVIVED
 
 
 def sources() -> dict[str, str]:
@@ -99,14 +99,14 @@ def name(mutant: Mutant) -> str:
     return f"{Path(mutant.path).name}: {mutant.before.strip()} -> {mutant.after.strip()}"
 
 
-def judged(workshop: Workshop, mutants: Sequence[Mutant], wanted: int) -> Iterator[tuple[Mutant, Fate]]:
+def judged(workshop: Workshop, mutants: Sequence[Mutant], wanted: int) -> Iterator[tuple[Mutant, MutantFate]]:
     """The first `wanted` mutants that compile, each with its fate."""
     count = 0
     for mutant in mutants:
         if count == wanted:
             return
         fate = workshop.fate(mutant)
-        count += fate is not Fate.INVALID
+        count += fate is not MutantFate.INVALID
         yield mutant, fate
 
 
@@ -127,10 +127,10 @@ def main() -> None:
     print(json.dumps(report(fates, explanations())))
 
 
-def report(fates: Sequence[tuple[Mutant, Fate]], known: Mapping[str, str]) -> dict[str, object]:
+def report(fates: Sequence[tuple[Mutant, MutantFate]], known: Mapping[str, str]) -> dict[str, object]:
     """`value` leaves explained survivors out; `raw` counts them as not noticed."""
-    killed = sum(fate is Fate.KILLED for _, fate in fates)
-    survivors = [mutant for mutant, fate in fates if fate is Fate.SURVIVED]
+    killed = sum(fate is MutantFate.KILLED for _, fate in fates)
+    survivors = [mutant for mutant, fate in fates if fate is MutantFate.SURVIVED]
     unexplained = [str(mutant) for mutant in survivors if name(mutant) not in known]
     counted = killed + len(unexplained)
     return {

@@ -11,7 +11,7 @@ MAX_COUNT = 2**16 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PackedGroup:
     """`digests` of one worker's accepted gradients, each paid `price`."""
 
     worker: Address
@@ -19,15 +19,15 @@ class Group:
     digests: tuple[Hash, ...]
 
 
-def group(rows: Iterable[tuple[Address, Units, Hash]]) -> list[Group]:
+def group(rows: Iterable[tuple[Address, Units, Hash]]) -> list[PackedGroup]:
     """Rows worker, price, digest by worker and price, both in order of first appearance."""
     digests: dict[tuple[Address, Units], list[Hash]] = {}
     for worker, price, digest in rows:
         digests.setdefault((worker, price), []).append(digest)
-    return [Group(worker, price, tuple(found)) for (worker, price), found in digests.items()]
+    return [PackedGroup(worker, price, tuple(found)) for (worker, price), found in digests.items()]
 
 
-def pack_groups(groups: Sequence[Group]) -> bytes:
+def pack_groups(groups: Sequence[PackedGroup]) -> bytes:
     """worker (20 bytes) | price (6) | count (2) | digests (32 each), a group after the other."""
     return b"".join(_pack(each) for each in groups)
 
@@ -37,7 +37,7 @@ def pack_reservations(rows: Sequence[tuple[Address, Units]]) -> bytes:
     return b"".join(_worker(worker) + _number("amount", units, 8) for worker, units in rows)
 
 
-def pack_sums(groups: Sequence[Group]) -> bytes:
+def pack_sums(groups: Sequence[PackedGroup]) -> bytes:
     """worker (20 bytes) | sum of its prices (8), each worker once: what `settleRooted` credits."""
     sums: dict[Address, int] = {}
     for each in groups:
@@ -45,7 +45,7 @@ def pack_sums(groups: Sequence[Group]) -> bytes:
     return pack_reservations([(worker, Units(units)) for worker, units in sums.items()])
 
 
-def _pack(each: Group) -> bytes:
+def _pack(each: PackedGroup) -> bytes:
     if not each.digests or any(len(digest) != 32 for digest in each.digests):
         raise Refused("a group without digests, or a digest that is not 32 bytes")
     head = _worker(each.worker) + _number("price", each.price, 6) + _number("count", len(each.digests), 2)

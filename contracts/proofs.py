@@ -8,17 +8,17 @@ from collections.abc import Sequence
 
 from eth_utils.crypto import keccak
 
-from gradmarket.contracts.packing import Group, record
+from gradmarket.contracts.packing import PackedGroup, record
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.terms import Address, Hash, Units
 
 
-def batch_root(groups: Sequence[Group]) -> Hash:
+def batch_root(groups: Sequence[PackedGroup]) -> Hash:
     """Raises Refused for an empty batch."""
     return Hash(_levels(groups)[-1][0])
 
 
-def prove(groups: Sequence[Group], worker: Address, price: Units, digest: Hash) -> list[Hash]:
+def prove(groups: Sequence[PackedGroup], worker: Address, price: Units, digest: Hash) -> list[Hash]:
     """Siblings from leaf to root, as `wasAccepted` takes them; raises NotFound where the batch has no such record."""
     levels, leaf = _levels(groups), keccak(record(worker, price, digest))
     if leaf not in levels[0]:
@@ -39,7 +39,7 @@ def proves(root: Hash, worker: Address, price: Units, digest: Hash, proof: Seque
     return node == root
 
 
-def _levels(groups: Sequence[Group]) -> list[list[bytes]]:
+def _levels(groups: Sequence[PackedGroup]) -> list[list[bytes]]:
     """From the leaves to the root."""
     level = [keccak(record(each.worker, each.price, digest)) for each in groups for digest in each.digests]
     if not level:

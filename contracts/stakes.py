@@ -11,7 +11,7 @@ from gradmarket.contracts.rpc import node_errors
 from gradmarket.market.terms import Address, Amount, Hash
 
 
-class Stage(IntEnum):
+class CaseStage(IntEnum):
     NONE = 0
     OPEN = 1
     CONTESTED = 2
@@ -38,13 +38,13 @@ class Exposure:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class OnChainCase:
     """`until` is the end of its stage's window; both amounts of NONE are zero."""
 
     job: int
     worker: Address
     until: int
-    stage: Stage
+    stage: CaseStage
     amount: Amount
     bond: Amount
 
@@ -60,10 +60,10 @@ def exposure(ledger: Ledger, job: int, worker: Address) -> Exposure:
     return Exposure(at_risk, accused, until, cases, Hash(bytes(quorum)))
 
 
-def case(ledger: Ledger, case_id: Hash) -> Case:
+def case(ledger: Ledger, case_id: Hash) -> OnChainCase:
     with node_errors():
         job, worker, until, stage, amount, bond = ledger.market.functions.caseOf(case_id).call()
-    return Case(job, Address(worker), until, Stage(stage), amount, bond)
+    return OnChainCase(job, Address(worker), until, CaseStage(stage), amount, bond)
 
 
 def to_burn(ledger: Ledger) -> Amount:

@@ -23,7 +23,7 @@ import tabular
 
 from gradmarket import Job, Market
 from gradmarket.demo import service
-from gradmarket.demo.children import Children
+from gradmarket.demo.children import DemoProcesses
 
 FOLDER: Final = Path(__file__).parent
 WORKERS: Final = 3
@@ -52,7 +52,7 @@ PICTURES: Final[dict[str, tuple[str, Callable[[], Job]]]] = {
 @contextmanager
 def market_here(folder: Path) -> Iterator[None]:
     """A market whose folder is the one that this process's environment names."""
-    children = Children(folder / "logs")
+    children = DemoProcesses(folder / "logs")
     try:
         place = service.start(children, folder / "data").place
         for number in range(WORKERS):

@@ -11,28 +11,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gradmarket.client import Market
+from gradmarket.client import RequesterClient
+from gradmarket.market.audit_wire import (
+    AuditAnswer,
+    AuditRequest,
+    AuditWork,
+    LossFall,
+    ScoreRequest,
+    ScoreTask,
+    SketchAnswer,
+)
 from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.gradient.merkle import root
 from gradmarket.market.job import Publication
-from gradmarket.market.rules import sketches
+from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Amount
 from gradmarket.market.wire import hash_of
-from gradmarket.market.wire_audits import (
-    AuditAnswer,
-    AuditAsked,
-    AuditWork,
-    ChangeTold,
-    ScoreMade,
-    ScoreWanted,
-    SketchAnswer,
-)
 from gradmarket.runner import Runner, RunnerSettings
 from gradmarket.scoring import changes
-from gradmarket.worker.bench import Bench
 from gradmarket.worker.cache import Cache
+from gradmarket.worker.executor import Executor
 from gradmarket.worker.fetch import Fetcher
-from gradmarket.worker.policy import Limits
+from gradmarket.worker.policy import WorkLimits
 
 TRIES: Final = 3
 """Runs of one task; where none agrees with another the machine is not fit to audit."""
@@ -65,7 +65,9 @@ class Done:
 class Auditor:
     """`name` is told to the service; it keeps nothing that must outlive the process."""
 
-    def __init__(self, name: str, market: Market, runner: Runner, fetcher: Fetcher, limits: Limits) -> None:
+    def __init__(
+        self, name: str, market: RequesterClient, runner: Runner, fetcher: Fetcher, limits: WorkLimits
+    ) -> None:
         self._name, self._market = name, market
         self._runner, self._fetcher, self._limits = runner, fetcher, limits
         self._bench = self._fresh()
@@ -74,7 +76,7 @@ class Auditor:
 
     def turn(self) -> Done | None:
         """One task, or None where none is due for this class. Raises Refused where no two runs agree."""
-        work = self._market.claim_audit(AuditAsked(auditor=self._name, determinism_class=self.determinism_class))
+        work = self._market.claim_audit(AuditRequest(auditor=self._name, determinism_class=self.determinism_class))
         return None if work is None else self._run(work)
 
     def _run(self, work: AuditWork) -> Done:
@@ -94,18 +96,20 @@ class Auditor:
             said = said.model_copy(update={"score": self._score(work, work.score, payload)})
         if work.wave_seed is None:
             return self._market.answer_audit(work.task, said)
-        made = sketches.tell(self._bench.sketch(self._publication(work), work.offer.struct(), payload, work.wave_seed))
+        made = sketch_packing.tell(
+            self._bench.sketch(self._publication(work), work.offer.struct(), payload, work.wave_seed)
+        )
         if not work.calibrates:
             return self._market.answer_audit(work.task, said.model_copy(update={"sketch": made}))
         fields = said.model_dump(exclude={"score"}) | {"sketch": made, "determinism_class": self.determinism_class}
         return self._market.answer_sketch(work.task, SketchAnswer(**fields))
 
-    def _score(self, work: AuditWork, wanted: ScoreWanted, own: bytes) -> ScoreMade:
+    def _score(self, work: AuditWork, wanted: ScoreTask, own: bytes) -> ScoreRequest:
         """Of the accepted payload, and of this auditor's own."""
         payloads = [self._market.blob(wanted.payload), own]
         publication, offer = self._publication(work), work.offer.struct()
-        accepted, trusted = map(ChangeTold.of, changes(self._bench, publication, offer, wanted.seed, payloads))
-        return ScoreMade(accepted=accepted, trusted=trusted)
+        accepted, trusted = map(LossFall.of, changes(self._bench, publication, offer, wanted.seed, payloads))
+        return ScoreRequest(accepted=accepted, trusted=trusted)
 
     def _publication(self, work: AuditWork) -> Publication:
         """The one that the offer names. Raises Refused where the service publishes another."""
@@ -116,12 +120,12 @@ class Auditor:
             raise Refused(f"job {work.job} is published otherwise than the offer of {work.task} names it")
         return publication
 
-    def _fresh(self) -> Bench:
-        return Bench(self._runner, self._fetcher, self._limits)
+    def _fresh(self) -> Executor:
+        return Executor(self._runner, self._fetcher, self._limits)
 
 
 @contextmanager
-def opened(name: str, market: Market, token: str | None, machine: Machine) -> Iterator[Auditor]:
+def opened(name: str, market: RequesterClient, token: str | None, machine: Machine) -> Iterator[Auditor]:
     """An auditor with its runner and cache, until the end of the block."""
     with ExitStack() as stack:
         settings = RunnerSettings(
@@ -137,7 +141,7 @@ def opened(name: str, market: Market, token: str | None, machine: Machine) -> It
         fetcher = Fetcher(cache, market.url, machine.disk, bearer=lambda: bearer)
         stack.callback(fetcher.close)
         most = (machine.flops, machine.memory, machine.disk)
-        limits = Limits(frozenset(), Amount(0), 1, 1, 0.0, *most, device=machine.device)
+        limits = WorkLimits(frozenset(), Amount(0), 1, 1, 0.0, *most, device=machine.device)
         yield Auditor(name, market, runner, fetcher, limits)
 
 

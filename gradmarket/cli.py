@@ -12,10 +12,10 @@ COMMANDS: Final = {
     "queue": ("gradmarket.requester.queue", "app", "Run the service's stages in Celery workers, on many machines."),
     "migrate": ("gradmarket.commands.migrate", "migrate", "Bring the service's database to this version's tables."),
     "demo": ("gradmarket.demo.command", "demo", "The whole market on this machine: honest workers, cheats, money."),
-    "job": ("gradmarket.commands.job", "app", "Post a job, watch it, steer it, download what it trained."),
+    "job": ("gradmarket.commands.job_commands", "app", "Post a job, watch it, steer it, download what it trained."),
     "data": ("gradmarket.commands.data", "app", "Cut a dataset into partitions, and upload them."),
     "worker": ("gradmarket.worker.cli", "app", "Sell gradients: run a worker, look after its wallet."),
-    "auditor": ("gradmarket.commands.auditor", "app", "Run accepted tasks again: the requester's own check."),
+    "auditor": ("gradmarket.commands.auditor_command", "app", "Run accepted tasks again: the requester's own check."),
     "token": ("gradmarket.commands.token", "app", "API tokens: make, list and end them."),
     "verdict": ("gradmarket.commands.verdict", "app", "Check a verdict by the evidence that the service publishes."),
     "wallet": ("gradmarket.worker.cli", "wallet_app", "A worker's key, and what it has earned."),
@@ -29,7 +29,7 @@ COMMANDS: Final = {
 """Name, module, what the module calls it, and its line in the help."""
 
 
-class Late(TyperGroup):
+class LazyGroup(TyperGroup):
     """Lists the commands from the table, and imports one when it is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
@@ -53,7 +53,9 @@ def _placeholder() -> None:
 
 
 app = typer.Typer(
-    cls=Late, no_args_is_help=True, help="A marketplace for gradients: train a model on strangers' GPUs, pay for work."
+    cls=LazyGroup,
+    no_args_is_help=True,
+    help="A marketplace for gradients: train a model on strangers' GPUs, pay for work.",
 )
 for _name, (_, _, _line) in COMMANDS.items():
     app.command(_name, help=_line)(_placeholder)

@@ -12,9 +12,16 @@ from typing import Any, Final
 import httpx
 from blake3 import blake3
 
-from gradmarket.events import Event, read
-from gradmarket.market.wire_audits import AuditAnswer, AuditAnswered, AuditAsked, AuditTold, AuditWork, SketchAnswer
-from gradmarket.problems import Damaged, Silence, Unreachable, problem
+from gradmarket.events import ServerSentEvent, read
+from gradmarket.market.audit_wire import (
+    AuditAnswer,
+    AuditAssignment,
+    AuditReceipt,
+    AuditRequest,
+    AuditWork,
+    SketchAnswer,
+)
+from gradmarket.problems import Damaged, ServiceUnreachable, Silence, problem
 
 Json = dict[str, Any]
 CONNECT_S: Final = 5.0
@@ -24,7 +31,7 @@ CHUNK: Final = 1 << 20
 LEDGER_PAGE: Final = "1000"
 
 
-class Market:
+class RequesterClient:
     """`url` of the service; `token` is its requester's, needed for all that changes something or costs bandwidth."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
@@ -32,7 +39,7 @@ class Market:
         self.url = url.rstrip("/")
         self._http = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT)
 
-    def __enter__(self) -> "Market":
+    def __enter__(self) -> "RequesterClient":
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -87,20 +94,20 @@ class Market:
         """How far honest answers of two classes may deviate, and the trusted runs that say so."""
         return self._get(f"/v1/jobs/{job_id}/calibration")
 
-    def claim_audit(self, asked: AuditAsked) -> AuditWork | None:
+    def claim_audit(self, asked: AuditRequest) -> AuditWork | None:
         """The next accepted task that a machine of this class is to run again, or is to calibrate with."""
         told = self._answer("POST", "/v1/audits/claim", json=asked.model_dump(mode="json"))
-        return AuditTold.model_validate(told).work
+        return AuditAssignment.model_validate(told).work
 
     def answer_audit(self, task: str, said: AuditAnswer) -> bool:
         """Whether the task is to be run once more."""
         told = self._answer("PUT", f"/v1/audits/{task}", json=said.model_dump(mode="json"))
-        return AuditAnswered.model_validate(told).again
+        return AuditReceipt.model_validate(told).again
 
     def answer_sketch(self, task: str, said: SketchAnswer) -> bool:
         """Whether the task is to be computed once more."""
         told = self._answer("PUT", f"/v1/audits/{task}/sketch", json=said.model_dump(mode="json"))
-        return AuditAnswered.model_validate(told).again
+        return AuditReceipt.model_validate(told).again
 
     def upload(self, data: bytes) -> str:
         """Puts a blob there, unless it is there; its digest."""
@@ -120,7 +127,7 @@ class Market:
             raise Damaged(f"the service sent other bytes than those of {digest}")
         return data
 
-    def watch(self, job_id: str, after: int = 0, silence_s: float = 2.0) -> Iterator[Event | None]:
+    def watch(self, job_id: str, after: int = 0, silence_s: float = 2.0) -> Iterator[ServerSentEvent | None]:
         """The job's events as they happen, until it has ended; None after each `silence_s` without one."""
         while True:
             try:
@@ -182,7 +189,7 @@ class Market:
             response = self._http.delete(f"/v1/tokens/{name}")
         _check(response)
 
-    def _events(self, job_id: str, after: int, silence_s: float) -> Iterator[Event]:
+    def _events(self, job_id: str, after: int, silence_s: float) -> Iterator[ServerSentEvent]:
         timeout = httpx.Timeout(silence_s, connect=CONNECT_S)
         headers = {"Last-Event-ID": str(after)}
         path = f"/v1/jobs/{job_id}/events"
@@ -207,7 +214,7 @@ class Market:
         headers = {"Idempotency-Key": secrets.token_hex(16)}
         try:
             return self._answer("POST", path, json=body, headers=headers)
-        except Unreachable:
+        except ServiceUnreachable:
             return self._answer("POST", path, json=body, headers=headers)
 
     def _answer(self, method: str, path: str, **request: Any) -> Json:
@@ -225,7 +232,7 @@ def _answering(url: str) -> Iterator[None]:
     except httpx.ReadTimeout as error:
         raise Silence(url) from error
     except httpx.TransportError as error:
-        raise Unreachable(f"{url}: {error or type(error).__name__}") from error
+        raise ServiceUnreachable(f"{url}: {error or type(error).__name__}") from error
 
 
 def _check(response: httpx.Response) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Event:
+class ServerSentEvent:
     id: int
     kind: str
     body: dict[str, Any]
 
 
-def read(lines: Iterable[str]) -> Iterator[Event]:
+def read(lines: Iterable[str]) -> Iterator[ServerSentEvent]:
     """Events from the stream's lines; comments, which keep the connection open, are passed over."""
     fields: dict[str, str] = {}
     for line in lines:
@@ -22,5 +22,5 @@ def read(lines: Iterable[str]) -> Iterator[Event]:
             fields[name] = value.removeprefix(" ")
         elif not line:
             if "data" in fields:
-                yield Event(int(fields["id"]), fields["event"], json.loads(fields["data"]))
+                yield ServerSentEvent(int(fields["id"]), fields["event"], json.loads(fields["data"]))
             fields = {}

@@ -7,12 +7,12 @@ from gradmarket.market.errors import Refused
 
 
 @dataclass(frozen=True)
-class Token:
+class TokenUnit:
     symbol: str
     decimals: int
 
     @classmethod
-    def of(cls, chain: dict[str, Any]) -> "Token":
+    def of(cls, chain: dict[str, Any]) -> "TokenUnit":
         """From what `GET /v1/chain` says."""
         return cls(str(chain["symbol"]), int(chain["decimals"]))
 

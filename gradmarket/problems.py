@@ -23,7 +23,7 @@ class Field:
     detail: str
 
 
-class Problem(MarketError):
+class ServiceProblem(MarketError):
     """The service refused."""
 
     def __init__(self, status: int, detail: str, fields: tuple[Field, ...] = ()) -> None:
@@ -33,11 +33,11 @@ class Problem(MarketError):
         self.fields = fields
 
 
-class Unreachable(MarketError):
+class ServiceUnreachable(MarketError):
     """The service does not answer."""
 
 
-class Silence(Unreachable):
+class Silence(ServiceUnreachable):
     """The service says nothing."""
 
 
@@ -45,13 +45,13 @@ class Damaged(MarketError):
     """These are not the bytes that were asked for."""
 
 
-def problem(response: httpx.Response) -> Problem:
+def problem(response: httpx.Response) -> ServiceProblem:
     """RFC 9457 problem details, or what else stands in the body, which has been read."""
     try:
         told: Any = response.json()
     except ValueError:
         told = None
     if not isinstance(told, dict):
-        return Problem(response.status_code, response.text[:500] or response.reason_phrase)
+        return ServiceProblem(response.status_code, response.text[:500] or response.reason_phrase)
     fields = tuple(Field(str(entry.get("field")), str(entry.get("detail"))) for entry in told.get("errors", ()))
-    return Problem(response.status_code, str(told.get("detail") or told.get("title")), fields)
+    return ServiceProblem(response.status_code, str(told.get("detail") or told.get("title")), fields)

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from gradmarket.market.gradient.probe import probe
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.rules.loss_change import OTHERS, Change, change
+from gradmarket.market.rules.loss_change_test import OTHERS, Change, change
 from gradmarket.market.terms import Hash
-from gradmarket.worker.bench import Arrays, Bench
+from gradmarket.worker.executor import Arrays, Executor
 
 
 def changes(
-    bench: Bench, publication: Publication, offer: Offer, seed: Hash, payloads: Sequence[bytes]
+    bench: Executor, publication: Publication, offer: Offer, seed: Hash, payloads: Sequence[bytes]
 ) -> list[Change]:
     """Of each payload for this offer; `seed` draws the other rows. Raises as Bench.work does."""
     state, draws = bench.draws(publication, offer, seed, OTHERS)

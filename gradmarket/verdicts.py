@@ -9,20 +9,19 @@ from dataclasses import dataclass
 
 from gradmarket.market.fields import AddressField, HashField, SignatureField
 from gradmarket.market.job import DigestField, Publication
-from gradmarket.market.messages import Commitment, Outcome, Verdict
-from gradmarket.market.messages import Wave as SignedWave
-from gradmarket.market.rules import auditing, secrets, sketches, voting
+from gradmarket.market.messages import Commitment, Outcome, SignedWave, Verdict
+from gradmarket.market.rules import auditing, secrets, sketch_packing, voting
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.rules.verifiers import tolerance
 from gradmarket.market.signing import Domain, Struct, digest
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
 from gradmarket.market.wire import NO_ROOT, NumbersFields, OfferFields, hash_of
-from gradmarket.worker import published
-from gradmarket.worker.checks import PROMISES, signed
-from gradmarket.worker.published import Thresholds, Told, groups, not_sketched, opens, thresholds
+from gradmarket.worker import published_evidence
+from gradmarket.worker.protocol_checks import PROMISES, signed
+from gradmarket.worker.published_evidence import PublishedView, Thresholds, groups, not_sketched, opens, thresholds
 
 
-class Ballot(published.Ballot):
+class ReplayedBallot(published_evidence.PublishedBallot):
     payout: AddressField
     state: ReplicaState
     outcome: int | None
@@ -34,13 +33,13 @@ class Ballot(published.Ballot):
         return self.salt is not None and self.root is not None
 
 
-class Wave(published.Wave):
+class ReplayedWave(published_evidence.PublishedWave):
     secret: HashField
     seed: HashField
     signature: SignatureField
 
 
-class Audit(Told):
+class ReplayedAudit(PublishedView):
     state: str
     reason: str
     root: DigestField | None
@@ -48,7 +47,7 @@ class Audit(Told):
     sketch: NumbersFields | None = None
 
 
-class Evidence(Told):
+class ReplayedEvidence(PublishedView):
     """Of `GET /v1/jobs/{id}/tasks/{id}`, as far as a verdict rests on it."""
 
     state: TaskState
@@ -56,26 +55,26 @@ class Evidence(Told):
     offer: OfferFields
     offer_digest: HashField
     offer_signature: SignatureField
-    waves: tuple[Wave, ...]
-    replicas: tuple[Ballot, ...]
+    waves: tuple[ReplayedWave, ...]
+    replicas: tuple[ReplayedBallot, ...]
     allowed: tuple[Thresholds, ...] | None = None
     plan: Plan | None = None
     audit_link: HashField | None = None
-    audit: Audit | None = None
+    audit: ReplayedAudit | None = None
 
     @property
-    def committed(self) -> tuple[Ballot, ...]:
+    def committed(self) -> tuple[ReplayedBallot, ...]:
         return tuple(ballot for ballot in self.replicas if ballot.sealed is not None)
 
 
 @dataclass(frozen=True)
-class Case:
+class VerdictCase:
     """One task's evidence, the job that it belongs to, and who must have signed."""
 
     domain: Domain
     signer: Address
     publication: Publication
-    evidence: Evidence
+    evidence: ReplayedEvidence
 
     @property
     def offer(self) -> Hash:
@@ -85,7 +84,7 @@ class Case:
         return signed(self.domain, struct, signature, self.signer)
 
 
-def faults(case: Case) -> list[str]:
+def faults(case: VerdictCase) -> list[str]:
     """What in the evidence does not follow from the rest of it, in words; empty where the verdict is proven."""
     if not case.evidence.committed:
         return ["no ballot is shown yet: evidence opens when the task is decided"]
@@ -100,7 +99,7 @@ def faults(case: Case) -> list[str]:
     ]
 
 
-def _offer(case: Case) -> Iterator[str]:
+def _offer(case: VerdictCase) -> Iterator[str]:
     evidence = case.evidence
     if evidence.offer_digest != case.offer:
         yield "the offer's digest is another"
@@ -110,7 +109,7 @@ def _offer(case: Case) -> Iterator[str]:
         yield "the offer names another specification than the job's"
 
 
-def _ballots(case: Case) -> Iterator[str]:
+def _ballots(case: VerdictCase) -> Iterator[str]:
     for ballot in case.evidence.committed:
         said = Commitment(case.offer, ballot.worker, Hash(ballot.sealed or b""))
         if not signed(case.domain, said, ballot.commitment_signature or b"", ballot.worker):
@@ -122,7 +121,7 @@ def _ballots(case: Case) -> Iterator[str]:
         yield "one worker has two ballots"
 
 
-def _waves(case: Case) -> Iterator[str]:
+def _waves(case: VerdictCase) -> Iterator[str]:
     for wave in case.evidence.waves:
         members = [(each.worker, Hash(each.sealed or b"")) for each in case.evidence.committed]
         waved = [pair for pair, each in zip(members, case.evidence.committed, strict=True) if each.wave == wave.number]
@@ -137,7 +136,7 @@ def _waves(case: Case) -> Iterator[str]:
             yield f"wave {wave.number} is not signed by {case.signer}"
 
 
-def agreeing(case: Case) -> frozenset[ReplicaId]:
+def agreeing(case: VerdictCase) -> frozenset[ReplicaId]:
     """The quorum that follows from the ballots; nobody where none does."""
     committed, spec = case.evidence.committed, case.publication.spec
     found = groups(spec, case.offer, committed, case.evidence.allowed)
@@ -145,13 +144,13 @@ def agreeing(case: Case) -> frozenset[ReplicaId]:
     return judged.agreeing if isinstance(judged, voting.Quorum) else frozenset()
 
 
-def _sketches(case: Case) -> Iterator[str]:
+def _sketches(case: VerdictCase) -> Iterator[str]:
     if case.publication.spec.verifier.sketched:
         evidence, anchor = case.evidence, case.evidence.offer.anchor
         yield from not_sketched(case.domain, case.offer, anchor, evidence.waves, evidence.committed, evidence.allowed)
 
 
-def _votes(case: Case) -> Iterator[str]:
+def _votes(case: VerdictCase) -> Iterator[str]:
     """The task's root is one that the quorum has."""
     crowned = _roots(case, agreeing(case))
     if case.evidence.root is not None and case.evidence.root not in crowned:
@@ -159,11 +158,11 @@ def _votes(case: Case) -> Iterator[str]:
         yield f"by its ballots the task has the root {told}, and it is said to be {case.evidence.root}"
 
 
-def _roots(case: Case, members: frozenset[ReplicaId]) -> set[Digest]:
+def _roots(case: VerdictCase, members: frozenset[ReplicaId]) -> set[Digest]:
     return {ballot.root for ballot in case.evidence.committed if ballot.id in members and ballot.root is not None}
 
 
-def _verdicts(case: Case) -> Iterator[str]:
+def _verdicts(case: VerdictCase) -> Iterator[str]:
     """Where no root is told the task is to be done again, or was: nobody was judged by it."""
     quorum = agreeing(case)
     for ballot in case.evidence.committed:
@@ -175,13 +174,13 @@ def _verdicts(case: Case) -> Iterator[str]:
             yield from _just(case, ballot, quorum)
 
 
-def _said(case: Case, ballot: Ballot) -> Verdict:
+def _said(case: VerdictCase, ballot: ReplayedBallot) -> Verdict:
     named = NO_ROOT if ballot.verdict_root is None else hash_of(ballot.verdict_root)
     price = case.evidence.offer.price if ballot.outcome in PROMISES else Units(0)
     return Verdict(case.offer, ballot.worker, ballot.outcome or 0, named, price)
 
 
-def _just(case: Case, ballot: Ballot, quorum: frozenset[ReplicaId]) -> Iterator[str]:
+def _just(case: VerdictCase, ballot: ReplayedBallot, quorum: frozenset[ReplicaId]) -> Iterator[str]:
     """Whether the outcome is the one that the ballots give, and its signature is over the root that it must name."""
     agrees, own = ballot.id in quorum, ballot.verdict_root == ballot.root
     if ballot.outcome in PROMISES and not own:
@@ -197,7 +196,7 @@ def _just(case: Case, ballot: Ballot, quorum: frozenset[ReplicaId]) -> Iterator[
         yield f"{ballot.id}: rejected for a root that the quorum does not have"
 
 
-def _found(case: Case, ballot: Ballot) -> bool:
+def _found(case: VerdictCase, ballot: ReplayedBallot) -> bool:
     """Whether the audit's answer is the ballot's, or within what is allowed for their classes."""
     audit = case.evidence.audit
     if audit is None or audit.root is None:
@@ -205,11 +204,11 @@ def _found(case: Case, ballot: Ballot) -> bool:
     if audit.sketch is None or ballot.sketch is None:
         return audit.root == ballot.root
     told = (audit.determinism_class, audit.sketch), (ballot.determinism_class or "", ballot.sketch)
-    found, own = (tolerance.Ballot(name, sketches.read(numbers)) for name, numbers in told)
+    found, own = (tolerance.SketchBallot(name, sketch_packing.read(numbers)) for name, numbers in told)
     return audit.root == ballot.root or tolerance.near(found, own, thresholds(case.evidence.allowed))
 
 
-def _draw(case: Case) -> Iterator[str]:
+def _draw(case: VerdictCase) -> Iterator[str]:
     """Whether it was audited exactly where the offer's last link says so, once that link is open."""
     evidence, link, promised = case.evidence, case.evidence.audit_link, case.publication.spec
     over = evidence.state in (TaskState.FINAL, TaskState.REVOKED)

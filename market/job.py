@@ -111,7 +111,7 @@ Replication = Annotated[
 OnFailure = Literal["replay", "go_on", "pause"]
 
 
-class Audit(Part):
+class AuditSpec(Part):
     """Accepted tasks that the requester's own auditor runs again: each with this probability, whoever answered.
 
     `on_failure`, where the wrong gradient is merged already: `replay` takes the round back and does again what came
@@ -196,7 +196,7 @@ class JobSpec(Part):
     seed: int = Field(default=0, ge=0, lt=2**63)
     replication: Replication = FixedReplication()
     verifier: Verifier = Verifier()
-    audit: Audit | None = None
+    audit: AuditSpec | None = None
     stake: Stakes | None = None
     separation: tuple[Separation, ...] = ("payout",)
     norm_bound: float = Field(default=1000.0, gt=0, le=1e9)

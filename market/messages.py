@@ -63,7 +63,7 @@ class Commitment:
 
 
 @dataclass(frozen=True, slots=True)
-class Wave:
+class SignedWave:
     """`commitments` is the digest of the sorted set that the wave closed over (rules.secrets.digest_of)."""
 
     TYPE: ClassVar[str] = "Wave(bytes32 instance,bytes32 offer,uint64 wave,bytes32 secret,bytes32 commitments)"
@@ -138,7 +138,7 @@ class Ruling:
 
 
 @dataclass(frozen=True, slots=True)
-class Consent:
+class SignedConsent:
     """`payout` stands behind `worker`, with its record (rules.operators)."""
 
     TYPE: ClassVar[str] = "Consent(bytes32 instance,address worker,address payout,uint64 nonce)"

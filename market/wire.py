@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gradmarket.market.fields import AddressField, HashField, SignatureField, hex_bytes
 from gradmarket.market.job import DigestField
-from gradmarket.market.messages import Commitment, Offer, Sketch, Verdict, Voucher, Wave
-from gradmarket.market.rules import sketches
-from gradmarket.market.rules.faults import Fault
+from gradmarket.market.messages import Commitment, Offer, SignedWave, Sketch, Verdict, Voucher
+from gradmarket.market.rules import sketch_packing
+from gradmarket.market.rules.faults import StepFault
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
 
 MAX_WAIT_S: Final = 3600.0
@@ -23,7 +23,7 @@ KEPT_ALIVE: Final = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 NO_ROOT: Final = Hash(bytes(32))
 
 
-NumbersField = Annotated[bytes, *hex_bytes(sketches.BYTES)]
+NumbersField = Annotated[bytes, *hex_bytes(sketch_packing.BYTES)]
 """One tensor of a sketch: float32, little-endian."""
 UnitsField = Annotated[Units, Field(ge=0, lt=2**63)]
 ReplicaField = Annotated[ReplicaId, Field(pattern=r"^[0-9A-Za-z-]{1,128}$")]
@@ -31,7 +31,7 @@ JobField = Annotated[JobId, Field(pattern=r"^[0-9A-Za-z-]{1,64}$")]
 NO_NUL: Final = r"^[^\x00]*$"
 """PostgreSQL's texts hold every character but this one; half of a surrogate pair fits no pattern at all."""
 NumbersFields = Annotated[
-    dict[Annotated[str, Field(max_length=200, pattern=NO_NUL)], NumbersField], Field(max_length=sketches.TENSORS)
+    dict[Annotated[str, Field(max_length=200, pattern=NO_NUL)], NumbersField], Field(max_length=sketch_packing.TENSORS)
 ]
 """A sketch, by the names of its tensors."""
 
@@ -79,11 +79,11 @@ class WaveOpened(Wire):
     commitments: tuple[tuple[AddressField, HashField], ...]
     signature: SignatureField
 
-    def struct(self, offer: Hash, commitments: Hash) -> Wave:
-        return Wave(offer, self.wave, self.secret, commitments)
+    def struct(self, offer: Hash, commitments: Hash) -> SignedWave:
+        return SignedWave(offer, self.wave, self.secret, commitments)
 
 
-class UploadWanted(Wire):
+class UploadRequest(Wire):
     """`door`: an address that takes the payload by a plain PUT; then say to the market that it was put there."""
 
     replica: ReplicaId
@@ -91,7 +91,7 @@ class UploadWanted(Wire):
     door: str | None = Field(default=None, max_length=8192)
 
 
-class VerdictTold(Wire):
+class SignedVerdict(Wire):
     """What became of a replica. `signature` is none where nothing was judged (a lease that lapsed, say)."""
 
     replica: ReplicaId
@@ -106,7 +106,7 @@ class VerdictTold(Wire):
         return Verdict(offer, worker, self.outcome or 0, hash_of(self.root) if self.root else NO_ROOT, self.price)
 
 
-class VoucherTold(Wire):
+class SignedVoucher(Wire):
     job: JobId
     chain_job: int
     cumulative: UnitsField
@@ -116,7 +116,7 @@ class VoucherTold(Wire):
         return Voucher(self.chain_job, worker, self.cumulative)
 
 
-class CommitmentMade(Wire):
+class CommitmentRequest(Wire):
     replica: ReplicaField
     fence: int
     sealed: HashField
@@ -127,7 +127,7 @@ class CommitmentMade(Wire):
         return Commitment(offer, worker, self.sealed)
 
 
-class SketchMade(Wire):
+class SketchRequest(Wire):
     """The sketch of an answer under the seed of its wave, and the class it was computed in, signed."""
 
     numbers: NumbersFields
@@ -135,7 +135,7 @@ class SketchMade(Wire):
     signature: SignatureField
 
     def struct(self, offer: Hash, worker: Address, seed: Hash) -> Sketch:
-        made = sketches.digest_of(sketches.read(self.numbers), self.determinism_class)
+        made = sketch_packing.digest_of(sketch_packing.read(self.numbers), self.determinism_class)
         return Sketch(offer, worker, seed, made)
 
 
@@ -146,17 +146,17 @@ class Reveal(Wire):
     fence: int
     salt: HashField
     root: DigestField
-    sketch: SketchMade | None = None
+    sketch: SketchRequest | None = None
 
 
-class GivenUp(Wire):
+class LeaseReturn(Wire):
     """A lease that the worker gives back: it declines the task, or its runner failed."""
 
     replica: ReplicaField
     fence: int
     failed: bool = False
     reason: str = Field(default="", max_length=500, pattern=NO_NUL)
-    fault: Fault | None = None
+    fault: StepFault | None = None
     """What failed, where it did."""
 
 
@@ -165,9 +165,9 @@ class PollRequest(Wire):
 
     determinism_class: str = Field(default="", max_length=200, pattern=NO_NUL)
     capacity: int = Field(default=0, ge=0, le=64)
-    commitments: tuple[CommitmentMade, ...] = Field(default=(), max_length=256)
+    commitments: tuple[CommitmentRequest, ...] = Field(default=(), max_length=256)
     reveals: tuple[Reveal, ...] = Field(default=(), max_length=256)
-    given_up: tuple[GivenUp, ...] = Field(default=(), max_length=256)
+    given_up: tuple[LeaseReturn, ...] = Field(default=(), max_length=256)
     known: dict[ReplicaField, ReplicaState] = Field(default_factory=dict, max_length=1024)
     vouchers_for: tuple[JobField, ...] = Field(default=(), max_length=64)
     """Tell the newest voucher of these jobs again."""
@@ -181,7 +181,7 @@ class PollRequest(Wire):
     wait_s: float = Field(default=20.0, ge=0, le=MAX_WAIT_S)
 
 
-class Refusal(Wire):
+class RefusedItem(Wire):
     """One item of the poll was refused; the others stand."""
 
     replica: ReplicaId
@@ -192,10 +192,10 @@ class Refusal(Wire):
 class PollAnswer(Wire):
     leases: tuple[Lease, ...] = ()
     waves: tuple[WaveOpened, ...] = ()
-    uploads: tuple[UploadWanted, ...] = ()
-    verdicts: tuple[VerdictTold, ...] = ()
-    vouchers: tuple[VoucherTold, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    uploads: tuple[UploadRequest, ...] = ()
+    verdicts: tuple[SignedVerdict, ...] = ()
+    vouchers: tuple[SignedVoucher, ...] = ()
+    refusals: tuple[RefusedItem, ...] = ()
     waiting: str = ""
     """Why there is no lease for it."""
 
@@ -203,8 +203,8 @@ class PollAnswer(Wire):
 class UploadAnswer(Wire):
     """The payload was taken: what became of the replica, and the voucher that pays it."""
 
-    verdict: VerdictTold
-    voucher: VoucherTold | None
+    verdict: SignedVerdict
+    voucher: SignedVoucher | None
 
 
 class SignInNonce(Wire):
@@ -222,14 +222,14 @@ SIGN_IN_LETTERS: Final = 1500
 Nonce63 = Annotated[int, Field(ge=1, lt=2**63)]
 
 
-class ConsentMade(Wire):
+class ConsentRequest(Wire):
     """The payout key's signature under the messages.Consent for who signs in."""
 
     nonce: Nonce63
     signature: SignatureField
 
 
-class WithdrawalMade(Wire):
+class WithdrawalRequest(Wire):
     """The payout key's signature under a messages.Withdrawal."""
 
     payout: AddressField
@@ -237,7 +237,7 @@ class WithdrawalMade(Wire):
     signature: SignatureField
 
 
-class OperatorTold(Wire):
+class OperatorStatus(Wire):
     """Whose record the worker has from now on."""
 
     worker: AddressField
@@ -249,7 +249,7 @@ class SignIn(Wire):
 
     message: str = Field(max_length=SIGN_IN_LETTERS, pattern=NO_NUL)
     signature: SignatureField
-    consent: ConsentMade | None = None
+    consent: ConsentRequest | None = None
     """Without one the worker is its own operator, wherever it is paid."""
 
 

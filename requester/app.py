@@ -8,44 +8,55 @@ from typing import Final
 from fastapi import FastAPI
 
 from gradmarket.requester.api import (
-    audits,
-    auth,
-    blobs,
-    calibration,
-    chain,
-    consents,
-    events,
-    following,
-    funds,
-    health,
-    jobs,
-    kept,
-    ledger,
-    metrics,
+    audit_routes,
+    auth_routes,
+    batching,
+    blob_routes,
+    calibration_routes,
+    chain_routes,
+    consent_routes,
+    event_routes,
+    event_tail,
+    fund_routes,
+    health_routes,
+    job_routes,
+    ledger_cache,
+    ledger_routes,
+    long_poll,
+    metric_routes,
     nonces,
     openapi,
-    parked,
-    payments,
+    payment_routes,
     problems,
+    response_cache,
     rounds,
-    statements,
-    together,
-    tokens,
-    work,
+    token_routes,
+    worker_routes,
 )
-from gradmarket.requester.api.rates import Buckets, Rate
-from gradmarket.requester.api.views.jobs import Stats
+from gradmarket.requester.api.token_buckets import Buckets, Rate
+from gradmarket.requester.api.views.job_views import Stats
 from gradmarket.requester.context import Context
 from gradmarket.requester.edge.body import BodyLimit
-from gradmarket.requester.edge.rates import RateLimit
+from gradmarket.requester.edge.rate_limit import RateLimit
+from gradmarket.requester.edge.request_log import RequestLog
 from gradmarket.requester.edge.token_first import TokenFirst
-from gradmarket.requester.edge.watch import Watch
 from gradmarket.requester.store.answers import History
 from gradmarket.requester.store.progress import Standing
 
 DOORS: Final = (
-    *(auth, tokens, consents, jobs, rounds, funds, payments, ledger, events, work),
-    *(audits, calibration, blobs, chain, health, metrics),
+    *(
+        auth_routes,
+        token_routes,
+        consent_routes,
+        job_routes,
+        rounds,
+        fund_routes,
+        payment_routes,
+        ledger_routes,
+        event_routes,
+        worker_routes,
+    ),
+    *(audit_routes, calibration_routes, blob_routes, chain_routes, health_routes, metric_routes),
 )
 
 
@@ -54,7 +65,7 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        watches = [asyncio.create_task(watch) for watch in (work.look_out(context), app.state.parked.keep())]
+        watches = [asyncio.create_task(watch) for watch in (worker_routes.look_out(context), app.state.parked.keep())]
         try:
             with drive():
                 yield
@@ -71,17 +82,17 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     )
     app.state.context = context
     app.state.wallets = Buckets(Rate(settings.wallet_rate, settings.wallet_burst))
-    app.state.callers = auth.Callers()
+    app.state.callers = auth_routes.Callers()
     app.state.nonces = nonces.Nonces(context.signer)
-    app.state.crowd = together.crowd_of(context)
-    app.state.parked = parked.Parked(context)
-    app.state.following = following.Following(context)
-    app.state.statements = statements.Statements(context)
-    app.state.metrics = kept.Kept[bytes]()
-    app.state.stats = kept.Kept[Stats]()
-    app.state.histories = kept.Recent[History]()
-    app.state.standings = kept.Recent[Standing]()
-    app.state.probe = health.Probe(context)
+    app.state.crowd = batching.crowd_of(context)
+    app.state.parked = long_poll.LongPolls(context)
+    app.state.following = event_tail.EventTails(context)
+    app.state.statements = ledger_cache.Statements(context)
+    app.state.metrics = response_cache.CachedAnswers[bytes]()
+    app.state.stats = response_cache.CachedAnswers[Stats]()
+    app.state.histories = response_cache.Recent[History]()
+    app.state.standings = response_cache.Recent[Standing]()
+    app.state.probe = health_routes.Probe(context)
     problems.install(app)
     openapi.install(app)
     for door in DOORS:
@@ -90,5 +101,5 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     app.add_middleware(TokenFirst, context=context, callers=app.state.callers)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.body_s)
     app.add_middleware(RateLimit, context=context, callers=app.state.callers)
-    app.add_middleware(Watch, meters=context.meters)
+    app.add_middleware(RequestLog, meters=context.meters)
     return app

@@ -31,7 +31,7 @@ class BackupRefused(Refused):
 
 
 @dataclass(frozen=True)
-class Kept:
+class BackupEntry:
     """What a backup holds."""
 
     blobs: int
@@ -40,7 +40,7 @@ class Kept:
     database_bytes: int
 
 
-def backup(data: Path, to: Path) -> Kept:
+def backup(data: Path, to: Path) -> BackupEntry:
     """Copies database, blobs, keys and the deployment's file of the folder `data` into the new folder `to`."""
     if not (data / DATABASE).is_file():
         raise BackupRefused(f"no {DATABASE} in {data}")
@@ -59,7 +59,7 @@ def backup(data: Path, to: Path) -> Kept:
     return kept(to)
 
 
-def restore(kept_in: Path, data: Path) -> Kept:
+def restore(kept_in: Path, data: Path) -> BackupEntry:
     """Copies a backup that is whole into the new folder `data`; raises BackupRefused where it is not."""
     found = kept(kept_in)
     _new_folder(data)
@@ -69,7 +69,7 @@ def restore(kept_in: Path, data: Path) -> Kept:
     return found
 
 
-def kept(folder: Path) -> Kept:
+def kept(folder: Path) -> BackupEntry:
     """What the backup holds; raises BackupRefused where the database is broken or a blob is not what it is called."""
     database = folder / DATABASE
     if not database.is_file():
@@ -77,7 +77,7 @@ def kept(folder: Path) -> Kept:
     _check_database(database)
     sizes = [_checked(path) for path in _blobs(folder / BLOBS)]
     keys = len(list((folder / KEYS).glob("*")))
-    return Kept(len(sizes), sum(sizes), keys, database.stat().st_size)
+    return BackupEntry(len(sizes), sum(sizes), keys, database.stat().st_size)
 
 
 def _check_database(path: Path) -> None:

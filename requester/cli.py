@@ -13,12 +13,12 @@ import uvicorn
 
 from gradmarket.requester import logs
 from gradmarket.requester.app import create_app
-from gradmarket.requester.bell import Bell
 from gradmarket.requester.context import Context
 from gradmarket.requester.edge.serving import config, listener
-from gradmarket.requester.engine import Engine
-from gradmarket.requester.queue import STAGES, Courier, celery_of
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.engine import StageEngine
+from gradmarket.requester.notifier import Notifier
+from gradmarket.requester.queue import STAGES, BrokerNotifier, celery_of
+from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.wiring import wired
 
 
@@ -31,24 +31,24 @@ def serve(
 ) -> None:
     """Serve jobs to workers: API, stages and, where no chain is configured, a local Anvil."""
     given = {"data": data, "host": host, "port": port, "rpc": rpc}
-    settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    settings = RequesterSettings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     logs.configure(json, settings.log)
     with listener(settings.host, settings.port) as door:
         url = settings.url or f"http://{settings.host}:{door.getsockname()[1]}"
-        relay = Courier(celery_of(settings)) if settings.stages == "celery" else None
+        relay = BrokerNotifier(celery_of(settings)) if settings.stages == "celery" else None
         with wired(settings, url, relay) as context:
             app = create_app(context, lambda: _stages(context))
             _announce(settings, url, context)
             gc.freeze()  # what is there now stays: to look through it again and again takes 145 ms each time
-            Server(config(app, settings), context.bell).run([door])
+            Server(config(app, settings), context.notifier).run([door])
 
 
 class Server(uvicorn.Server):
     """Ends long polls when a signal comes, and leaves the signal at that, so that everything else is closed too."""
 
-    def __init__(self, config: uvicorn.Config, bell: Bell) -> None:
+    def __init__(self, config: uvicorn.Config, notifier: Notifier) -> None:
         super().__init__(config)
-        self._bell = bell
+        self._notifier = notifier
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -61,11 +61,11 @@ class Server(uvicorn.Server):
 
     def _leave(self, number: int, frame: FrameType | None) -> None:
         self.handle_exit(number, frame)
-        self._bell.close()
+        self._notifier.close()
 
 
 def _stages(context: Context) -> AbstractContextManager[object]:
-    return Engine(context, tuple(STAGES.values())) if context.settings.stages == "embedded" else nullcontext()
+    return StageEngine(context, tuple(STAGES.values())) if context.settings.stages == "embedded" else nullcontext()
 
 
 def write_address(path: Path, url: str) -> None:
@@ -75,7 +75,7 @@ def write_address(path: Path, url: str) -> None:
     beside.replace(path)
 
 
-def _announce(settings: Settings, url: str, context: Context) -> None:
+def _announce(settings: RequesterSettings, url: str, context: Context) -> None:
     """Says where everything is, and writes the address down for commands on the same machine."""
     write_address(settings.data / "url", url)
     facts = context.chain_facts

@@ -11,12 +11,12 @@ from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import Domain, Signer, Struct, digest
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import ChainFacts
-from gradmarket.requester.bell import Bell
 from gradmarket.requester.blobs import Blobs
-from gradmarket.requester.chain.office import Office
+from gradmarket.requester.chain.chain_worker import ChainWorker
 from gradmarket.requester.meters import Meters
-from gradmarket.requester.modelling import Modelling
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.model_runner import ModelRunner
+from gradmarket.requester.notifier import Notifier
+from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store.session import Sessions, begin, reading, rings
 from gradmarket.requester.store.tables import Account, Job
 
@@ -24,30 +24,30 @@ Clock = Callable[[], float]
 
 
 @contextmanager
-def begun(sessions: Sessions, bell: Bell) -> Iterator[Session]:
+def begun(sessions: Sessions, notifier: Notifier) -> Iterator[Session]:
     """One writing transaction; what it rang for is rung after the commit."""
     with begin(sessions) as session:
         yield session
         asked = rings(session)
-        bell.promise(session, asked)
-    bell.ring(asked)
+        notifier.promise(session, asked)
+    notifier.notify(asked)
 
 
 @dataclass(frozen=True)
 class Context:
-    settings: Settings
+    settings: RequesterSettings
     sessions: Sessions
     blobs: Blobs
-    bell: Bell
+    notifier: Notifier
     clock: Clock
     domain: Domain
     signer: Signer
     signer_address: Address
     public_url: str
     chain_facts: ChainFacts
-    modelling: Modelling
+    modelling: ModelRunner
     ledger: Ledger
-    office: Office
+    chain_worker: ChainWorker
     """Does the chain work; it alone sends transactions."""
     on_sign_in: Callable[[Address], None]
     """Gas for a new worker, on a local chain."""
@@ -57,7 +57,7 @@ class Context:
 
     @contextmanager
     def begin(self) -> Iterator[Session]:
-        with begun(self.sessions, self.bell) as session:
+        with begun(self.sessions, self.notifier) as session:
             yield session
 
     @contextmanager

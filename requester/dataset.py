@@ -7,10 +7,10 @@ from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
 from gradmarket.market.job import JobSpec, LinkedData
 from gradmarket.market.model.figures import Range
 from gradmarket.market.model.tensors import Expected
-from gradmarket.market.rules.loss_change import OTHERS
+from gradmarket.market.rules.loss_change_test import OTHERS
 from gradmarket.requester.blobs import Blobs
-from gradmarket.requester.modelling import Modelling
-from gradmarket.requester.readydata import digits
+from gradmarket.requester.model_runner import ModelRunner
+from gradmarket.requester.ready_data import digits
 
 MANIFEST_BYTES = 64 * 2**20
 OURS = "/v1/blobs/"
@@ -29,7 +29,7 @@ def manifest_of(blobs: Blobs, spec: JobSpec) -> Manifest:
     return parsed(blobs.read(digest))
 
 
-def check(blobs: Blobs, modelling: Modelling, spec: JobSpec, manifest: Manifest) -> None:
+def check(blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Manifest) -> None:
     """There are rows enough for a task, and the partitions that are said to lie here do.
 
     The held-out partition is read once, so that a bad one is refused now and not after a round. Raises JobRefused.
@@ -60,7 +60,7 @@ def check_inputs(manifest: Manifest, inputs: Expected) -> None:
 
 
 def check_rows(
-    blobs: Blobs, modelling: Modelling, spec: JobSpec, manifest: Manifest, ranges: Mapping[str, Range]
+    blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Manifest, ranges: Mapping[str, Range]
 ) -> None:
     """Every partition that lies here has the declared arrays, and no label or index that the model does not take.
 
@@ -75,7 +75,7 @@ def check_rows(
 
 
 def _check_rows(
-    blobs: Blobs, modelling: Modelling, manifest: Manifest, partition: Partition, ranges: Mapping[str, Range]
+    blobs: Blobs, modelling: ModelRunner, manifest: Manifest, partition: Partition, ranges: Mapping[str, Range]
 ) -> None:
     field = f"data.manifest.partitions.{partition.name}"
     declared = {name: Range(0, each.classes, None) for name, each in manifest.inputs.items() if each.classes}
@@ -106,7 +106,7 @@ def _check_here(blobs: Blobs, partition: Partition) -> None:
         raise JobRefused(field, f"it has {blobs.length(partition.digest)} bytes, not {partition.bytes}")
 
 
-def _check_held_out(blobs: Blobs, modelling: Modelling, manifest: Manifest, partition: Partition) -> None:
+def _check_held_out(blobs: Blobs, modelling: ModelRunner, manifest: Manifest, partition: Partition) -> None:
     _check_here(blobs, partition)
     try:
         modelling.held_out(blobs, manifest, partition)

@@ -8,50 +8,50 @@ import structlog
 from gradmarket.requester import logs
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages.stage import Stage
-from gradmarket.requester.store.patience import patiently
+from gradmarket.requester.store.retries import patiently
 
 log = structlog.get_logger("gradmarket.engine")
 
 
-class Engine:
+class StageEngine:
     """`with Engine(context, stages):` runs them until the end of the block; a stage that fails is tried again."""
 
     def __init__(self, context: Context, stages: Sequence[Stage]) -> None:
         self._context = context
         self._stages = stages
         self._stopping = threading.Event()
-        self._rung: dict[str, threading.Event] = {}
+        self._notified: dict[str, threading.Event] = {}
         self._threads = [
             threading.Thread(target=self._drive, args=(stage,), name=f"stage-{stage.TOPIC}") for stage in stages
         ]
         self._threads.append(threading.Thread(target=self._look_out, name="look-out"))
 
-    def __enter__(self) -> "Engine":
+    def __enter__(self) -> "StageEngine":
         for thread in self._threads:
             thread.start()
         return self
 
     def __exit__(self, *_exception: object) -> None:
         self._stopping.set()
-        self._context.bell.ring([stage.TOPIC for stage in self._stages])
+        self._context.notifier.notify([stage.TOPIC for stage in self._stages])
         for thread in self._threads:
             thread.join()
 
     def _drive(self, stage: Stage) -> None:
-        with self._context.bell.listen([stage.TOPIC]) as rung:
-            self._rung[stage.TOPIC] = rung
+        with self._context.notifier.listen([stage.TOPIC]) as notified:
+            self._notified[stage.TOPIC] = notified
             while not self._stopping.is_set():
-                rung.clear()
+                notified.clear()
                 wait, moved = sweep_once(self._context, stage)
                 if not moved and not self._stopping.is_set():
-                    rung.wait(wait if wait < threading.TIMEOUT_MAX else None)
+                    notified.wait(wait if wait < threading.TIMEOUT_MAX else None)
 
     def _look_out(self) -> None:
         """Every sweep, one transaction looks for all stages: rings are lost, and due times ring no bell."""
         while not self._stopping.wait(self._context.settings.sweep_s):
             for topic in waiting(self._context, self._stages):
-                if topic in self._rung:
-                    self._rung[topic].set()
+                if topic in self._notified:
+                    self._notified[topic].set()
 
 
 def waiting(context: Context, stages: Sequence[Stage]) -> list[str]:

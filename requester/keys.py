@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from gradmarket.contracts import keystore
 from gradmarket.market.errors import Refused
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 
 FIX: Final = "GRADMARKET_PASSPHRASE_FILE or GRADMARKET_PASSPHRASE"
 
@@ -27,7 +27,7 @@ class Lock:
     plain: bool
 
 
-def lock(settings: Settings, local: bool) -> Lock:
+def lock(settings: RequesterSettings, local: bool) -> Lock:
     """From a setting, its file, or the keyboard where a keystore waits for it. Raises Refused for a bad file."""
     given = settings.passphrase.get_secret_value() if settings.passphrase else None
     if given is None and settings.passphrase_file is not None:

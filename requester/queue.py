@@ -25,12 +25,12 @@ from gradmarket.requester import logs
 from gradmarket.requester.broker import PromptAMQP
 from gradmarket.requester.context import Context
 from gradmarket.requester.engine import ready_rows, run_once
-from gradmarket.requester.settings import Settings
-from gradmarket.requester.stages import aftermath, aggregate, assign, audit, close, expire, judge, plan, publish, settle
+from gradmarket.requester.settings import RequesterSettings
+from gradmarket.requester.stages import aggregate, assign, audit, close, expire, judge, plan, publish, rollback, settle
 from gradmarket.requester.wiring import wired
 
 STAGES: Final[dict[str, ModuleType]] = {
-    stage.TOPIC: stage for stage in (publish, plan, assign, close, judge, expire, aggregate, audit, aftermath, settle)
+    stage.TOPIC: stage for stage in (publish, plan, assign, close, judge, expire, aggregate, audit, rollback, settle)
 }
 SWEEP: Final = "gradmarket.sweep"
 RUN: Final = "gradmarket.run"
@@ -50,7 +50,7 @@ class Sweeps(Scheduler):  # type: ignore[misc]
             log.warning("a sweep is lost", sweep=entry.name, error=str(error))
 
 
-def celery_of(settings: Settings) -> Celery:
+def celery_of(settings: RequesterSettings) -> Celery:
     """The application that workers, beat and whoever rings share."""
     broker = settings.broker.get_secret_value() if settings.broker else None
     app = Celery("gradmarket", broker=broker, amqp=PromptAMQP, set_as_current=False)
@@ -78,7 +78,7 @@ def _every(seconds: float, topic: str) -> dict[str, Any]:
     return {"task": SWEEP, "schedule": seconds, "args": [topic], "options": {"expires": FRESH_S, "retry": False}}
 
 
-class Courier:
+class BrokerNotifier:
     """Takes rings to the broker, from a thread of its own: no transaction waits for a broker that is gone."""
 
     def __init__(self, app: Celery) -> None:
@@ -115,10 +115,10 @@ def send(app: Celery, task: str, *arguments: str, seconds: float = 0.0) -> None:
         log.warning("a message is lost", task=task, about=arguments, error=str(error))
 
 
-class Hands:
+class TaskRunner:
     """What one child process works with, made at its first task: nothing of it may come over a fork."""
 
-    def __init__(self, app: Celery, settings: Settings) -> None:
+    def __init__(self, app: Celery, settings: RequesterSettings) -> None:
         self._app = app
         self._settings = settings
         self._open = ExitStack()
@@ -126,7 +126,7 @@ class Hands:
     @cached_property
     def _context(self) -> Context:
         url = self._settings.url or f"http://{self._settings.host}:{self._settings.port}"
-        return self._open.enter_context(wired(self._settings, url, Courier(self._app)))
+        return self._open.enter_context(wired(self._settings, url, BrokerNotifier(self._app)))
 
     def sweep(self, topic: str) -> None:
         """Asks for a run of every row that is ready."""
@@ -138,7 +138,7 @@ class Hands:
         context, stage = self._context, STAGES[topic]
         again = run_once(context, stage, row_id)
         if stage is settle:
-            context.office.leave()
+            context.chain_worker.leave()
         if again is None and row_id in ready_rows(context, stage):
             send(self._app, RUN, topic, row_id)
         elif again is not None and again < context.settings.sweep_s:
@@ -148,10 +148,10 @@ class Hands:
         self._open.close()
 
 
-def worker_of(settings: Settings) -> Celery:
+def worker_of(settings: RequesterSettings) -> Celery:
     """The application with its tasks."""
     app = celery_of(settings)
-    hands = Hands(app, settings)
+    hands = TaskRunner(app, settings)
     app.task(name=SWEEP)(hands.sweep)
     app.task(name=RUN)(hands.run)
     signals.worker_process_shutdown.connect(hands.close, weak=False)
@@ -188,8 +188,8 @@ def beat(json: Json = False) -> None:
     made(quiet=True).run()
 
 
-def _settings(json: bool) -> Settings:
-    settings = Settings()
+def _settings(json: bool) -> RequesterSettings:
+    settings = RequesterSettings()
     if settings.stages != "celery":
         raise typer.BadParameter("the service runs the stages itself: set GRADMARKET_STAGES=celery for all of it")
     logs.configure(json, settings.log)

@@ -19,7 +19,7 @@ from gradmarket.market.terms import Address
 SECRETS = "GRADMARKET_SECRETS"
 
 
-class Settings(BaseSettings):
+class RequesterSettings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="GRADMARKET_", env_ignore_empty=True, frozen=True, extra="ignore", use_attribute_docstrings=True
     )

@@ -21,15 +21,15 @@ from gradmarket.market.rules import payment
 from gradmarket.market.terms import Address
 from gradmarket.market.wire import ChainFacts
 from gradmarket.requester import blobs, keys
-from gradmarket.requester.bell import Bell, Relay, bell_of
-from gradmarket.requester.chain.desk import Desk, Policy
-from gradmarket.requester.chain.office import Office, local_grant
+from gradmarket.requester.chain.chain_context import ChainContext, ChainPolicy
+from gradmarket.requester.chain.chain_worker import ChainWorker, local_grant
 from gradmarket.requester.context import Context, begun
-from gradmarket.requester.modelling import Modelling
-from gradmarket.requester.narration import narrate
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.event_logging import narrate
+from gradmarket.requester.model_runner import ModelRunner
+from gradmarket.requester.notifier import Notifier, Relay, notifier_of
+from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store import schema, tokens
-from gradmarket.requester.store.patience import patiently
+from gradmarket.requester.store.retries import patiently
 from gradmarket.requester.store.session import Sessions, begin, reading, sessions_of
 from gradmarket.requester.store.session import connect as connect_database
 
@@ -49,7 +49,7 @@ class Chain:
     process: local.LocalChain | None
 
 
-def open_chain(settings: Settings) -> Chain:
+def open_chain(settings: RequesterSettings) -> Chain:
     """The configured chain, or a local one of its own that is reattached when the service comes back."""
     process = None if settings.rpc else local.LocalChain.open(settings.data / "chain")
     web3 = connect(str(settings.rpc) if settings.rpc else process.url)  # type: ignore[union-attr]
@@ -63,7 +63,7 @@ def open_chain(settings: Settings) -> Chain:
 
 
 @contextmanager
-def wired(settings: Settings, public_url: str, relay: Relay | None = None) -> Iterator[Context]:
+def wired(settings: RequesterSettings, public_url: str, relay: Relay | None = None) -> Iterator[Context]:
     """A context for one process of the service, closed at the end of the block; `relay` as in bell.DatabaseBell."""
     settings.data.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -77,19 +77,21 @@ def wired(settings: Settings, public_url: str, relay: Relay | None = None) -> It
             signer = keys.key(settings.signer_key, settings.data / "keys" / "signer", lock)
             sender = keys.key(settings.sender_key, settings.data / "keys" / "sender", lock)
             _remember_token(settings, sessions)
-        modelling = Modelling()
+        modelling = ModelRunner()
         stack.callback(modelling.close)
         narrate(sessions)
-        bell = bell_of(settings.database_url, relay)
-        stack.callback(bell.stop)
-        rung = stack.enter_context(bell.listen([OFFICE])) if settings.stages == "embedded" else None
-        office = Office(_desk(settings, sessions, bell, chain, sender, signing.address_of(signer), public_url), rung)
-        stack.callback(office.leave)
+        notifier = notifier_of(settings.database_url, relay)
+        stack.callback(notifier.stop)
+        notified = stack.enter_context(notifier.listen([OFFICE])) if settings.stages == "embedded" else None
+        chain_worker = ChainWorker(
+            _chain(settings, sessions, notifier, chain, sender, signing.address_of(signer), public_url), notified
+        )
+        stack.callback(chain_worker.leave)
         yield Context(
             settings=settings,
             sessions=sessions,
             blobs=blobs.opened(settings),
-            bell=bell,
+            notifier=notifier,
             clock=time.time,
             domain=chain.deployment.domain,
             signer=signing.signer_of(signer),
@@ -98,9 +100,9 @@ def wired(settings: Settings, public_url: str, relay: Relay | None = None) -> It
             chain_facts=_facts(chain, signing.address_of(signer)),
             modelling=modelling,
             ledger=chain.ledger,
-            office=office,
+            chain_worker=chain_worker,
             on_sign_in=_gas_giver(chain),
-            chain_trouble=lambda: office.trouble or _trouble(chain),
+            chain_trouble=lambda: chain_worker.trouble or _trouble(chain),
         )
 
 
@@ -112,24 +114,24 @@ def _first_there(data: Path) -> Iterator[None]:
         yield
 
 
-def _desk(
-    settings: Settings,
+def _chain(
+    settings: RequesterSettings,
     sessions: Sessions,
-    bell: Bell,
+    notifier: Notifier,
     chain: Chain,
     sender: PrivateKey,
     signer: Address,
     public_url: str,
-) -> Desk:
+) -> ChainContext:
     grant = local_grant(chain.ledger, signing.address_of(sender)) if _is_local(chain) else None
-    return Desk(
-        begin=partial(begun, sessions, bell),
+    return ChainContext(
+        begin=partial(begun, sessions, notifier),
         reading=partial(reading, sessions),
         ledger=chain.ledger,
         key=sender,
         signer=signer,
         clock=time.time,
-        policy=Policy(
+        policy=ChainPolicy(
             settle_every_s=settings.settle_every_s,
             settle_gradients=settings.settle_gradients,
             confirmations=settings.confirmations,
@@ -148,7 +150,7 @@ def _is_local(chain: Chain) -> bool:
 
 
 @patiently
-def _remember_token(settings: Settings, sessions: Sessions) -> None:
+def _remember_token(settings: RequesterSettings, sessions: Sessions) -> None:
     token = keys.secret(settings.token, settings.data / "keys" / "token")
     with begin(sessions) as session:
         tokens.keep_own(session, token, time.time())

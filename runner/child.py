@@ -17,7 +17,6 @@ from torch.utils import deterministic
 
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.model import compute as steps
-from gradmarket.market.model.cost import Cost, cost, evaluation, evaluation_cost
 from gradmarket.market.model.document.bound import admit, bound, dearest
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.meter import Limits
@@ -25,6 +24,7 @@ from gradmarket.market.model.document.ranges import ranges
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Bound
 from gradmarket.market.model.layout import check_batch, sizes_of
+from gradmarket.market.model.task_cost import Cost, cost, evaluation, evaluation_cost
 from gradmarket.market.model.tensors import pack
 from gradmarket.market.step import Step
 from gradmarket.runner import allowance, serving
@@ -37,7 +37,7 @@ ADMITTED_KEPT: Final = 16
 _STEP: Final[TypeAdapter[Step]] = TypeAdapter(Step)
 
 
-class Child:
+class RequestHandler:
     """The requests, one method each."""
 
     def __init__(self, configuration: Configuration) -> None:
@@ -162,7 +162,7 @@ def _processor() -> str:
 def main() -> None:
     """Answers requests until the parent closes the pipe."""
     told = serving.configuration()
-    child = Child(told)
+    child = RequestHandler(told)
 
     def greeting() -> str:
         set_global_state(told)

@@ -6,7 +6,7 @@ from typing import Final
 from gradmarket.market.errors import RunnerFailed
 from gradmarket.market.model.figures import Bound
 from gradmarket.runner.arena import Arena
-from gradmarket.runner.process import Child
+from gradmarket.runner.process import ChildProcess
 from gradmarket.runner.settings import RunnerSettings
 
 BOUNDS_KEPT: Final = 64
@@ -18,7 +18,7 @@ KEPT: Final = 2
 class Warm:
     """A child, and the digests of the documents that it has."""
 
-    child: Child
+    child: ChildProcess
     documents: list[str] = field(default_factory=list)
 
     def end(self) -> None:
@@ -26,7 +26,7 @@ class Warm:
         self.child.arena.close()
 
 
-class Children:
+class JobChildren:
     """At most KEPT of them; the one of the job that was turned to last is asked."""
 
     def __init__(self) -> None:
@@ -74,10 +74,10 @@ class Children:
             self._warm.popitem()[1].end()
 
 
-def _started(settings: RunnerSettings) -> Child:
+def _started(settings: RunnerSettings) -> ChildProcess:
     arena = Arena.create()
     try:
-        return Child(settings, arena)
+        return ChildProcess(settings, arena)
     except RunnerFailed:
         arena.close()
         raise

@@ -16,7 +16,7 @@ class DocumentInfo:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KnownDocument:
     data: bytes
     info: DocumentInfo
 

@@ -14,7 +14,7 @@ class Broken(Exception):
     """The other side closed the pipe or does not speak the protocol."""
 
 
-class Late(Exception):
+class FrameTimeout(Exception):
     """The deadline passed."""
 
 
@@ -70,4 +70,4 @@ def _wait(descriptor: int, event: int, deadline: float | None) -> None:
     poll.register(descriptor, event)
     left = deadline - time.monotonic()
     if left <= 0 or not poll.poll(left * 1000):
-        raise Late
+        raise FrameTimeout

@@ -20,10 +20,10 @@ from gradmarket.market.model.layout import check_batch, check_state, layout
 from gradmarket.market.model.tensors import Expected, unpack
 from gradmarket.market.step import Step
 from gradmarket.runner.arena import described, encoded, end_of, planned
-from gradmarket.runner.children import Children, Warm
+from gradmarket.runner.children import JobChildren, Warm
 from gradmarket.runner.confine import MEASURES
-from gradmarket.runner.documents import DocumentInfo, Kept, Sent
-from gradmarket.runner.process import Child
+from gradmarket.runner.documents import DocumentInfo, KnownDocument, Sent
+from gradmarket.runner.process import ChildProcess
 from gradmarket.runner.reader import Reader
 from gradmarket.runner.settings import RunnerSettings
 
@@ -49,8 +49,8 @@ class Runner:
     def __init__(self, settings: RunnerSettings | None = None) -> None:
         self.settings = settings or RunnerSettings()
         self._lock = threading.RLock()
-        self._children = Children()
-        self._documents: dict[str, Kept] = {}
+        self._children = JobChildren()
+        self._documents: dict[str, KnownDocument] = {}
         self._current = ""
         self._reader = Reader(replace(self.settings, device="cpu"))
 
@@ -203,7 +203,7 @@ class Runner:
         if digest not in self._documents:
             self._send(digest, data)
             document = load(data)
-            self._documents[digest] = Kept(data, DocumentInfo(document, layout(document)))
+            self._documents[digest] = KnownDocument(data, DocumentInfo(document, layout(document)))
             self._forget_old()
         return digest
 
@@ -231,7 +231,7 @@ class Runner:
     def _warm(self) -> Warm:
         return self._children.running(self.settings)
 
-    def _running(self) -> Child:
+    def _running(self) -> ChildProcess:
         return self._warm().child
 
     def _ask(self, request: dict[str, Any], kind: TypeAdapter[Answer]) -> Answer:

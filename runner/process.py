@@ -40,7 +40,7 @@ class Greeting:
 _GREETING: Final = TypeAdapter(Greeting)
 
 
-class Child:
+class ChildProcess:
     """A running child. Every method raises RunnerCrashed or RunnerTimeout, after which the child is gone.
 
     It is the one that computes, or what `command` starts.
@@ -81,7 +81,7 @@ class Child:
             frames.send(self._requests, request, deadline)
         except frames.Broken:
             raise self._crashed("it does not read") from None
-        except frames.Late:
+        except frames.FrameTimeout:
             raise self._timed_out() from None
         return self._receive(deadline)
 
@@ -120,7 +120,7 @@ class Child:
             answer = frames.receive(self._answers, deadline)
         except frames.Broken as error:
             raise self._crashed(str(error)) from None
-        except frames.Late:
+        except frames.FrameTimeout:
             raise self._timed_out() from None
         if set(answer) == {"ok"}:
             return answer["ok"]

@@ -16,7 +16,7 @@ from gradmarket.market.errors import RunnerCrashed, RunnerTimeout, TensorsRefuse
 from gradmarket.market.model.figures import Range
 from gradmarket.market.model.tensors import Expected, check_truths
 from gradmarket.runner.arena import Arena, Placements, encoded, end_of, planned
-from gradmarket.runner.process import Child
+from gradmarket.runner.process import ChildProcess
 from gradmarket.runner.settings import RunnerSettings
 
 COMMAND: Final = (sys.executable, "-I", "-m", "gradmarket.runner.reading")
@@ -29,7 +29,7 @@ class Reader:
     def __init__(self, settings: RunnerSettings | None = None) -> None:
         self.settings = settings or RunnerSettings()
         self._lock = threading.Lock()
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -102,11 +102,11 @@ class Reader:
             raise RunnerCrashed(f"its answer makes no sense: {error}") from None
         return arrays
 
-    def _running(self) -> Child:
+    def _running(self) -> ChildProcess:
         if self._child is None:
             arena = Arena.create()
             try:
-                self._child = Child(self.settings, arena, COMMAND)
+                self._child = ChildProcess(self.settings, arena, COMMAND)
             except (RunnerCrashed, RunnerTimeout):
                 arena.close()
                 raise

@@ -28,7 +28,7 @@ Resolve = Callable[[str, int], list[str]]
 
 
 @dataclass(frozen=True)
-class Place:
+class NetworkPlace:
     """A link that was judged: `url` names the checked IP address, so no second look-up can lead elsewhere."""
 
     url: httpx.URL
@@ -72,7 +72,7 @@ def place(
     own: bool = True,
     allowed: frozenset[str] = frozenset(),
     named: bool = True,
-) -> Place:
+) -> NetworkPlace:
     """Where to fetch `link` from, which may be relative to the market's `origin`.
 
     The market's own origin is allowed, wherever it is, if the worker's owner `named` it; but not (`own` false) after a
@@ -90,11 +90,11 @@ def place(
         raise DownloadRefused("the link carries credentials")
     home = own and _origin(url) == _origin(httpx.URL(origin))
     if home and named:
-        return Place(url, url.netloc.decode(), str(url), True)
+        return NetworkPlace(url, url.netloc.decode(), str(url), True)
     if _origin(url) in {_origin(httpx.URL(named)) for named in allowed}:
-        return Place(url, url.netloc.decode(), str(url), False)
+        return NetworkPlace(url, url.netloc.decode(), str(url), False)
     address = _public(url.host, url.port or PORTS[url.scheme], look_up)
-    return Place(url.copy_with(host=address), url.netloc.decode(), str(url), home)
+    return NetworkPlace(url.copy_with(host=address), url.netloc.decode(), str(url), home)
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int]:

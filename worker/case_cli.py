@@ -8,11 +8,11 @@ import typer
 
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.market.terms import JobId
-from gradmarket.worker import cases, chains, wallet
-from gradmarket.worker.chain import ledger_of
+from gradmarket.worker import cases, known_chains, wallet
+from gradmarket.worker.chain_view import ledger_of
 from gradmarket.worker.examine import examine
+from gradmarket.worker.journal import Journal, Money
 from gradmarket.worker.options import DataOption, JsonOption, PassphraseOption, RpcOption, settings_of, told, unlocked
-from gradmarket.worker.report import Journal, Money
 from gradmarket.worker.stake import Offered, confirmed, offered
 from gradmarket.worker.wallet import Wallet
 
@@ -32,7 +32,7 @@ def list_command(
     with told():
         settings = unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
         me = wallet.load(settings.data, settings.secret).address
-        for facts in chains.kept(settings.data):
+        for facts in known_chains.kept(settings.data):
             money = Money(facts.symbol, facts.decimals)
             for case in cases.against(ledger_of(settings.node, facts), me):
                 until = f"{datetime.fromtimestamp(case.until, UTC):%Y-%m-%d %H:%M} UTC"
@@ -54,7 +54,7 @@ def contest(
     with told():
         settings = unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
         key = wallet.load(settings.data, settings.secret)
-        for facts in chains.kept(settings.data):
+        for facts in known_chains.kept(settings.data):
             for name in cases.contest(ledger_of(settings.node, facts), key.key, case):
                 Journal(as_json).say("contested", f"{name} is contested; the validators decide.", case=name)
 

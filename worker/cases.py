@@ -8,18 +8,18 @@ from eth_keys.datatypes import PrivateKey
 
 from gradmarket.contracts import calls, events, stakes
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.stakes import Stage
+from gradmarket.contracts.stakes import CaseStage
 from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import address_of, digest, recover, sign
 from gradmarket.market.terms import Address, Hash
-from gradmarket.worker.money import get_gas
+from gradmarket.worker.redeemer import get_gas
 from gradmarket.worker.stake import Offered
 
 
 @dataclass(frozen=True)
-class Told:
+class WalletCase:
     """`amount` in the token's smallest unit; `until` is when the stage's window ends, in Unix seconds."""
 
     chain_id: int
@@ -36,22 +36,22 @@ class Told:
         return f"{head}, {self.stage} until {until}{fix}"
 
 
-def against(ledger: Ledger, worker: Address) -> Iterator[Told]:
+def against(ledger: Ledger, worker: Address) -> Iterator[WalletCase]:
     """Every accusation of the worker, the first one first."""
     for each in events.accused(ledger, worker):
         yield told(ledger, each.case)
 
 
-def told(ledger: Ledger, case: Hash) -> Told:
+def told(ledger: Ledger, case: Hash) -> WalletCase:
     """As the chain has it now."""
     now = stakes.case(ledger, case)
     stage = now.stage.name.lower()
-    return Told(ledger.deployment.chain_id, now.job, "0x" + case.hex(), str(now.amount), stage, now.until)
+    return WalletCase(ledger.deployment.chain_id, now.job, "0x" + case.hex(), str(now.amount), stage, now.until)
 
 
 def contest(ledger: Ledger, key: PrivateKey, case: str | None) -> list[str]:
     """Contests that case, or every one that is open; their names. Raises NotFound where there is no such case."""
-    open_ones = [told.case for told in against(ledger, address_of(key)) if told.stage == Stage.OPEN.name.lower()]
+    open_ones = [told.case for told in against(ledger, address_of(key)) if told.stage == CaseStage.OPEN.name.lower()]
     if case is not None and case not in open_ones:
         raise NotFound(f"no case {case} against {address_of(key)} is open")
     chosen = open_ones if case is None else [case]
@@ -67,14 +67,14 @@ def contest_one(ledger: Ledger, key: PrivateKey, name: str) -> None:
 
 
 @dataclass(frozen=True)
-class Ruled:
+class RuledCase:
     """The wallet's own ruling, for the other validators; `decided` where it closed the case."""
 
     ruling: str
     decided: bool
 
 
-def rule(ledger: Ledger, key: PrivateKey, job: Offered, name: str, guilty: bool, others: Iterable[str]) -> Ruled:
+def rule(ledger: Ledger, key: PrivateKey, job: Offered, name: str, guilty: bool, others: Iterable[str]) -> RuledCase:
     """Signs a ruling as one of the job's validators, and sends it where `others` make up the threshold with it.
 
     Raises Refused where the wallet is no validator, the case is not contested, or another's ruling says otherwise.
@@ -82,7 +82,7 @@ def rule(ledger: Ledger, key: PrivateKey, job: Offered, name: str, guilty: bool,
     me, terms, case = address_of(key), job.terms, stakes.case(ledger, named(name))
     if me not in terms.validators:
         raise Refused(f"{me} is none of the job's validators, {', '.join(terms.validators)}")
-    if case.stage != Stage.CONTESTED or case.job != job.chain_job:
+    if case.stage != CaseStage.CONTESTED or case.job != job.chain_job:
         raise Refused(f"case {name} of job {case.job} is {case.stage.name.lower()}: only contested ones are decided")
     ruling = Ruling(named(name), case.amount, guilty)
     own = sign(key, digest(ledger.domain(), ruling))
@@ -90,13 +90,13 @@ def rule(ledger: Ledger, key: PrivateKey, job: Offered, name: str, guilty: bool,
     if strangers := by.keys() - set(terms.validators):
         raise Refused(f"signed by {', '.join(strangers)}, or about something else: not a validator's ruling")
     if len(by) < terms.threshold:
-        return Ruled("0x" + own.hex(), decided=False)
+        return RuledCase("0x" + own.hex(), decided=False)
     signed = [by[validator] for validator in terms.validators if validator in by]
     market = ledger.deployment.contract
     get_gas(ledger, me)
     decision = calls.decide(market, named(name), guilty, terms.validators, terms.threshold, signed)
     mined(execute(ledger.web3, key, decision))
-    return Ruled("0x" + own.hex(), decided=True)
+    return RuledCase("0x" + own.hex(), decided=True)
 
 
 def named(text: str) -> Hash:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gradmarket.worker.journal import Journal
 from gradmarket.worker.options import (
     DataOption,
     JsonOption,
@@ -15,7 +16,6 @@ from gradmarket.worker.options import (
     told,
     unlocked,
 )
-from gradmarket.worker.report import Journal
 from gradmarket.worker.run import run
 from gradmarket.worker.wallet_cli import app as wallet_app
 

@@ -15,10 +15,16 @@ from gradmarket.market.job import Publication
 from gradmarket.market.terms import JobId, JobState, ReplicaId
 from gradmarket.market.wire import MAX_WAIT_S, ChainFacts, PollAnswer, PollRequest, Session, SignInNonce, UploadAnswer
 from gradmarket.worker.addresses import SOCKET_OPTIONS, PublicOnly
+from gradmarket.worker.journal import Journal
 from gradmarket.worker.outgoing import Payload
-from gradmarket.worker.problems import Problem, Unreachable, problem
-from gradmarket.worker.published import Audited, Evidence, Judged, Page, Payment
-from gradmarket.worker.report import Journal
+from gradmarket.worker.problems import MarketProblem, MarketUnreachable, problem
+from gradmarket.worker.published_evidence import (
+    PublishedAudit,
+    PublishedEvidence,
+    PublishedPage,
+    PublishedPayment,
+    PublishedVerdict,
+)
 from gradmarket.worker.signin import Credentials, sign_in
 
 MAX_ANSWER: Final = 16 * 2**20
@@ -41,7 +47,7 @@ class CutOff(Exception):
     """The connection, or a proxy, did not last as long as the market was asked to wait."""
 
 
-class JobView(BaseModel):
+class ListedJob(BaseModel):
     """The part of `GET /v1/jobs/{id}` that a worker reads."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -55,11 +61,11 @@ class JobView(BaseModel):
 
 class JobPage(BaseModel):
     model_config = ConfigDict(extra="ignore")
-    items: tuple[JobView, ...]
+    items: tuple[ListedJob, ...]
     next: str | None = None
 
 
-class Market:
+class MarketClient:
     """`keep_trying(seconds)` says whether to go on with a market that was unreachable for so long; `pause` sleeps.
 
     `public_only` for a market that the worker's owner did not name: it may not lie in the worker's own network.
@@ -97,7 +103,7 @@ class Market:
     def facts(self) -> ChainFacts:
         return self._ask(ChainFacts, "GET", "/v1/chain")
 
-    def jobs(self) -> list[JobView]:
+    def jobs(self) -> list[ListedJob]:
         """The jobs that run now, of the first MAX_PAGES pages."""
         found, cursor = [], None
         for _ in range(MAX_PAGES):
@@ -108,27 +114,29 @@ class Market:
                 break
         return found
 
-    def job(self, job: JobId) -> JobView:
-        return self._ask(JobView, "GET", f"/v1/jobs/{quote(job, safe='')}")
+    def job(self, job: JobId) -> ListedJob:
+        return self._ask(ListedJob, "GET", f"/v1/jobs/{quote(job, safe='')}")
 
-    def payments(self, job: JobId) -> list[Payment]:
-        return self._all(Payment, f"/v1/jobs/{quote(job, safe='')}/payments")
+    def payments(self, job: JobId) -> list[PublishedPayment]:
+        return self._all(PublishedPayment, f"/v1/jobs/{quote(job, safe='')}/payments")
 
-    def verdicts(self, job: JobId) -> list[Judged]:
-        return self._all(Judged, f"/v1/jobs/{quote(job, safe='')}/verdicts")
+    def verdicts(self, job: JobId) -> list[PublishedVerdict]:
+        return self._all(PublishedVerdict, f"/v1/jobs/{quote(job, safe='')}/verdicts")
 
-    def audits(self, job: JobId) -> list[Audited]:
-        return self._all(Audited, f"/v1/jobs/{quote(job, safe='')}/audits")
+    def audits(self, job: JobId) -> list[PublishedAudit]:
+        return self._all(PublishedAudit, f"/v1/jobs/{quote(job, safe='')}/audits")
 
-    def task(self, job: JobId, task: str) -> Evidence:
-        return self._ask(Evidence, "GET", f"/v1/jobs/{quote(job, safe='')}/tasks/{quote(task, safe='')}")
+    def task(self, job: JobId, task: str) -> PublishedEvidence:
+        return self._ask(PublishedEvidence, "GET", f"/v1/jobs/{quote(job, safe='')}/tasks/{quote(task, safe='')}")
 
     def _all(self, kind: type[Answer], path: str) -> list[Answer]:
         """Every item of a list, page by page, at most MAX_ITEMS of them."""
         found: list[Answer] = []
         cursor: str | None = None
         while len(found) < MAX_ITEMS:
-            page = self._ask(Page, "GET", path, params={"limit": 500, **({"cursor": cursor} if cursor else {})})
+            page = self._ask(
+                PublishedPage, "GET", path, params={"limit": 500, **({"cursor": cursor} if cursor else {})}
+            )
             found += [_parsed(kind, item) for item in page.items]
             cursor = page.next
             if cursor is None:
@@ -168,7 +176,7 @@ class Market:
         headers = options.pop("headers", {})
         try:
             return self._ask(kind, method, path, headers={**headers, **self.bearer()}, **options)
-        except Problem as refused:
+        except MarketProblem as refused:
             if refused.status != 401:
                 raise
         self._session = None
@@ -193,13 +201,13 @@ class Market:
             began = time.monotonic()
             try:
                 return self._once(kind, method, path, **options)
-            except (httpx.TransportError, Problem) as error:
-                if isinstance(error, Problem) and error.status not in BUSY:
+            except (httpx.TransportError, MarketProblem) as error:
+                if isinstance(error, MarketProblem) and error.status not in BUSY:
                     raise
                 if waits > SHORTEST_WAIT_S and CUT_AFTER_S < time.monotonic() - began < waits:
                     raise CutOff(f"{self.origin}: {error}") from error
                 if not self._keep_trying(time.monotonic() - since):
-                    raise Unreachable(f"{self.origin}: {error}") from error
+                    raise MarketUnreachable(f"{self.origin}: {error}") from error
                 self._say_down(error)
             self._pause(longest * random.uniform(0.5, 1.0))
             longest = min(2 * longest, LONGEST_PAUSE_S)
@@ -223,7 +231,7 @@ class Market:
         try:
             return kind.model_validate_json(body)
         except ValidationError as error:
-            raise Problem(response.status_code, f"{method} {path} answered something else: {error}") from error
+            raise MarketProblem(response.status_code, f"{method} {path} answered something else: {error}") from error
 
 
 def _timeout(waits: float) -> httpx.Timeout:
@@ -235,7 +243,7 @@ def _parsed(kind: type[Answer], item: dict[str, Any]) -> Answer:
     try:
         return kind.model_validate(item)
     except ValidationError as error:
-        raise Problem(200, f"an item of a list is something else: {error}") from error
+        raise MarketProblem(200, f"an item of a list is something else: {error}") from error
 
 
 def _bounded(response: httpx.Response) -> bytes:
@@ -243,5 +251,5 @@ def _bounded(response: httpx.Response) -> bytes:
     for chunk in response.iter_bytes(65_536):
         body += chunk
         if len(body) > MAX_ANSWER:
-            raise Problem(response.status_code, f"an answer of more than {MAX_ANSWER} bytes")
+            raise MarketProblem(response.status_code, f"an answer of more than {MAX_ANSWER} bytes")
     return bytes(body)

@@ -13,14 +13,14 @@ from typing import Annotated
 import typer
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.messages import Consent, Withdrawal
+from gradmarket.market.messages import SignedConsent, Withdrawal
 from gradmarket.market.signing import check, checksum
 from gradmarket.market.wire import ChainFacts
 from gradmarket.worker import consents, wallet
-from gradmarket.worker.client import Market
+from gradmarket.worker.client import MarketClient
 from gradmarket.worker.consents import Message
 from gradmarket.worker.options import DataOption, PassphraseOption, settings_of, told, unlocked
-from gradmarket.worker.settings import Settings
+from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signin import Credentials
 from gradmarket.worker.stake import MARKET_S
 
@@ -49,7 +49,7 @@ def give(
     """
     with told(), _market(market, data, passphrase_file) as (settings, service):
         facts, to = service.facts(), checksum(payout) if payout else _own(settings).address
-        consent = Consent(checksum(worker), to, nonce or int(time.time()))
+        consent = SignedConsent(checksum(worker), to, nonce or int(time.time()))
         found = _signature(settings, facts, consent, payout, signature)
         if found is not None:
             typer.echo(consents.made(facts, consent, found).model_dump_json())
@@ -83,21 +83,21 @@ def withdraw(
 @contextmanager
 def _market(
     market: str | None, data: DataOption, passphrase_file: PassphraseOption
-) -> Iterator[tuple[Settings, Market]]:
+) -> Iterator[tuple[WorkerSettings, MarketClient]]:
     settings = unlocked(settings_of(market=market, data=data, passphrase_file=passphrase_file))
-    service = Market(str(settings.market).rstrip("/"), lambda seconds: seconds < MARKET_S)
+    service = MarketClient(str(settings.market).rstrip("/"), lambda seconds: seconds < MARKET_S)
     try:
         yield settings, service
     finally:
         service.close()
 
 
-def _own(settings: Settings) -> wallet.Wallet:
+def _own(settings: WorkerSettings) -> wallet.Wallet:
     return wallet.load(settings.data, settings.secret)
 
 
 def _signature(
-    settings: Settings, facts: ChainFacts, message: Message, payout: str | None, signature: str | None
+    settings: WorkerSettings, facts: ChainFacts, message: Message, payout: str | None, signature: str | None
 ) -> bytes | None:
     """This wallet's, or the given one; None where another wallet has to sign first, and what was printed."""
     if payout is None:

@@ -13,13 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gradmarket.market.errors import Refused, SignatureRefused
 from gradmarket.market.fields import AddressField, HashField, SignatureField, first_fault
-from gradmarket.market.messages import Consent, Withdrawal
+from gradmarket.market.messages import SignedConsent, Withdrawal
 from gradmarket.market.signing import NAME, VERSION, Domain, check, digest, sign
 from gradmarket.market.terms import Address
-from gradmarket.market.wire import ChainFacts, ConsentMade, Nonce63, OperatorTold, WithdrawalMade
-from gradmarket.worker.client import Market
+from gradmarket.market.wire import ChainFacts, ConsentRequest, Nonce63, OperatorStatus, WithdrawalRequest
+from gradmarket.worker.client import MarketClient
 
-Message = Consent | Withdrawal
+Message = SignedConsent | Withdrawal
 _DOMAIN: Final = {"name": "string", "version": "string", "chainId": "uint256", "verifyingContract": "address"}
 _LARGEST: Final = 4096
 
@@ -46,7 +46,7 @@ def domain_of(facts: ChainFacts) -> Domain:
     return Domain(facts.chain_id, facts.contract, facts.instance)
 
 
-def made(facts: ChainFacts, consent: Consent, signature: bytes) -> ConsentFile:
+def made(facts: ChainFacts, consent: SignedConsent, signature: bytes) -> ConsentFile:
     """Raises SignatureRefused where the payout's key did not sign it."""
     check(domain_of(facts), consent, signature, consent.payout)
     place = {"chain_id": facts.chain_id, "contract": facts.contract, "instance": facts.instance}
@@ -69,7 +69,7 @@ def read(path: Path) -> ConsentFile:
         raise Refused(f"the consent {path} is none: {': '.join(first_fault(error))}") from error
 
 
-def fitting(paths: Iterable[Path], facts: ChainFacts, worker: Address, payout: Address) -> ConsentMade | None:
+def fitting(paths: Iterable[Path], facts: ChainFacts, worker: Address, payout: Address) -> ConsentRequest | None:
     """The newest for this market's contract. Raises Refused for one that is another worker's or payout's, or unsigned.
 
     None where no file is for this contract: there the worker is its own operator.
@@ -80,18 +80,18 @@ def fitting(paths: Iterable[Path], facts: ChainFacts, worker: Address, payout: A
             names = f"worker {found.worker} and payout {found.payout}"
             raise Refused(f"the consent {path} is for {names}: this is {worker}, paid out to {payout}")
         try:
-            check(found.domain, Consent(worker, payout, found.nonce), found.signature, payout)
+            check(found.domain, SignedConsent(worker, payout, found.nonce), found.signature, payout)
         except SignatureRefused as error:
             raise Refused(f"the consent {path} does not hold: {error}") from error
     newest = max((found for _, found in here), key=lambda found: found.nonce, default=None)
-    return None if newest is None else ConsentMade(nonce=newest.nonce, signature=newest.signature)
+    return None if newest is None else ConsentRequest(nonce=newest.nonce, signature=newest.signature)
 
 
-def withdraw(market: Market, message: Withdrawal, signature: bytes) -> OperatorTold:
+def withdraw(market: MarketClient, message: Withdrawal, signature: bytes) -> OperatorStatus:
     """The worker's operator after it. Raises Problem where the market does not take it."""
-    said = WithdrawalMade(payout=message.payout, nonce=message.nonce, signature=signature)
+    said = WithdrawalRequest(payout=message.payout, nonce=message.nonce, signature=signature)
     path = f"/v1/workers/{message.worker}/withdrawal"
-    return market.signed_in(OperatorTold, "POST", path, json=said.model_dump(mode="json"))
+    return market.signed_in(OperatorStatus, "POST", path, json=said.model_dump(mode="json"))
 
 
 def typed(facts: ChainFacts, message: Message) -> dict[str, Any]:

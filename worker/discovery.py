@@ -18,7 +18,7 @@ from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, node_errors
 from gradmarket.contracts.transactions import chain_id
 from gradmarket.market.terms import Address, JobState
 from gradmarket.market.wire import ChainFacts, hash_of
-from gradmarket.worker.client import JobView, Market
+from gradmarket.worker.client import ListedJob, MarketClient
 from gradmarket.worker.problems import Untrusted
 
 LOOK_BACK: Final = 200_000
@@ -89,7 +89,7 @@ def _deposit(event: JobOpened) -> int:
     return event.deposited * event.unit
 
 
-def agree(event: JobOpened, facts: ChainFacts, jobs: list[JobView]) -> None:
+def agree(event: JobOpened, facts: ChainFacts, jobs: list[ListedJob]) -> None:
     """Raises Untrusted, by name of what differs, where the market is not the one that the chain announces."""
     named = next((job for job in jobs if job.chain_job == event.job and job.state is JobState.RUNNING), None)
     publication = named.publication if named else None
@@ -107,7 +107,7 @@ def agree(event: JobOpened, facts: ChainFacts, jobs: list[JobView]) -> None:
         raise Untrusted(f"{event.endpoint} is not what job {event.job} announces: {why}")
 
 
-def checked(market: Market, event: JobOpened) -> ChainFacts:
+def checked(market: MarketClient, event: JobOpened) -> ChainFacts:
     """What the announced market says of its chain. Raises Untrusted, or MarketError where it does not answer."""
     facts = market.facts()
     agree(event, facts, market.jobs())

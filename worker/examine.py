@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gradmarket.contracts import events, stakes
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.stakes import Case, Stage
+from gradmarket.contracts.stakes import CaseStage, OnChainCase
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.merkle import root as payload_root
 from gradmarket.market.job import Publication
@@ -22,18 +22,18 @@ from gradmarket.market.signing import digest
 from gradmarket.market.terms import Address, Digest, Hash, JobId
 from gradmarket.market.wire import hash_of
 from gradmarket.runner import Runner
-from gradmarket.worker import cases, published
-from gradmarket.worker.bench import Bench
+from gradmarket.worker import cases, published_evidence
 from gradmarket.worker.cache import Cache
-from gradmarket.worker.chain import Sight
-from gradmarket.worker.checks import signed
-from gradmarket.worker.client import Market
+from gradmarket.worker.chain_view import ChainView
+from gradmarket.worker.client import MarketClient
+from gradmarket.worker.executor import Executor
 from gradmarket.worker.fetch import Fetcher
-from gradmarket.worker.published import Audited, Ballot, Evidence
-from gradmarket.worker.settings import Settings
+from gradmarket.worker.market_session import limits_of, runner_settings
+from gradmarket.worker.protocol_checks import signed
+from gradmarket.worker.published_evidence import PublishedAudit, PublishedBallot, PublishedEvidence
+from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signin import Credentials
 from gradmarket.worker.stake import MARKET_S, Offered
-from gradmarket.worker.stall import limits_of, runner_settings
 from gradmarket.worker.wallet import Wallet
 
 Recompute = Callable[[Publication, Offer], Digest]
@@ -53,23 +53,25 @@ class Examined:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ExaminedCase:
     """What the market publishes of one case: the task, the accused worker's ballot, and what the auditor found."""
 
     publication: Publication
-    evidence: Evidence
-    ballot: Ballot
+    evidence: PublishedEvidence
+    ballot: PublishedBallot
     task: str
     found: Digest
 
 
-def examine(settings: Settings, wallet: Wallet, ledger: Ledger, job: JobId, about: Offered, name: str) -> Examined:
+def examine(
+    settings: WorkerSettings, wallet: Wallet, ledger: Ledger, job: JobId, about: Offered, name: str
+) -> Examined:
     """Raises Refused where the case is not of this job or this machine cannot say, MarketError as the market does."""
     case = stakes.case(ledger, cases.named(name))
-    if case.stage is Stage.NONE or case.job != about.chain_job:
+    if case.stage is CaseStage.NONE or case.job != about.chain_job:
         raise Refused(f"{name} is no case of job {job}")
     with ExitStack() as stack:
-        market = Market(str(settings.market).rstrip("/"), lambda seconds: seconds < MARKET_S)
+        market = MarketClient(str(settings.market).rstrip("/"), lambda seconds: seconds < MARKET_S)
         stack.callback(market.close)
         market.identify(Credentials(wallet, wallet.address, about.facts.chain_id))
         shown = _shown(market, job, case.worker, cases.named(name))
@@ -88,7 +90,7 @@ def examine(settings: Settings, wallet: Wallet, ledger: Ledger, job: JobId, abou
         return judged(shown, _recomputing(settings, fetcher, shown.ballot))
 
 
-def _shown(market: Market, job: JobId, worker: Address, case: Hash) -> Shown | None:
+def _shown(market: MarketClient, job: JobId, worker: Address, case: Hash) -> ExaminedCase | None:
     """None where no audit is about it. Raises Refused as long as the answer is not told: the task may be done again."""
     audit = next((audit for audit in market.audits(job) if _of(audit, case)), None)
     publication = market.job(job).publication
@@ -100,34 +102,34 @@ def _shown(market: Market, job: JobId, worker: Address, case: Hash) -> Shown | N
         return None
     if audit.root is None or ballot.sealed is None:
         raise Refused(f"the answers of {audit.task} are not published yet, for it may be done again: examine it later")
-    return Shown(publication, evidence, ballot, audit.task, Digest(audit.root))
+    return ExaminedCase(publication, evidence, ballot, audit.task, Digest(audit.root))
 
 
-def _of(audit: Audited, case: Hash) -> bool:
+def _of(audit: PublishedAudit, case: Hash) -> bool:
     return any(each.case == case for each in audit.accusations)
 
 
-def unproven(ledger: Ledger, case: Case, name: Hash, spec: Hash, shown: Shown) -> str:
+def unproven(ledger: Ledger, case: OnChainCase, name: Hash, spec: Hash, shown: ExaminedCase) -> str:
     """What of the published evidence is not as it must be; empty where it makes up the accusation."""
     evidence, ballot, domain = shown.evidence, shown.ballot, ledger.domain()
     if evidence.offer is None or evidence.offer_signature is None:
         return "the offer is not told"
     offer = evidence.offer.struct()
     names = [each.event for each in events.accused(ledger, case.worker) if each.case == name]
-    signer = Sight(ledger, case.worker).opened(case.job).signer
+    signer = ChainView(ledger, case.worker).opened(case.job).signer
     if offer.job != case.job or not signed(domain, offer, evidence.offer_signature, signer):
         return "the offer is not one of this job under its signer's signature"
     if {offer.spec, hash_of(shown.publication.digest)} != {spec}:
         return "the job is published otherwise than it was opened"
-    if not published.commits(domain, digest(domain, offer), ballot):
+    if not published_evidence.commits(domain, digest(domain, offer), ballot):
         return "the commitment is not signed by the accused worker"
-    if not published.opens(digest(domain, offer), ballot):
+    if not published_evidence.opens(digest(domain, offer), ballot):
         return "the answer does not open the commitment"
     told = (digest(domain, offer), Hash(ballot.sealed or b""), hash_of(Digest(ballot.root or "")), hash_of(shown.found))
     return "" if names == [accusing.event(*told)] else "it makes up another event than the one accused of"
 
 
-def judged(shown: Shown, recompute: Recompute) -> Examined:
+def judged(shown: ExaminedCase, recompute: Recompute) -> Examined:
     """Raises Refused where neither the answer nor what was found is what comes out here."""
     if shown.evidence.offer is None:
         raise Refused("the offer is not told")
@@ -143,7 +145,7 @@ def judged(shown: Shown, recompute: Recompute) -> Examined:
     raise Refused(f"here {shown.task} comes out as {runs[-1]}, as neither says: this machine cannot decide the case")
 
 
-def _recomputing(settings: Settings, fetcher: Fetcher, ballot: Ballot) -> Recompute:
+def _recomputing(settings: WorkerSettings, fetcher: Fetcher, ballot: PublishedBallot) -> Recompute:
     """Raises Refused at the first run where this machine is of another class than the answer's."""
 
     def run(publication: Publication, offer: Offer) -> Digest:
@@ -153,6 +155,6 @@ def _recomputing(settings: Settings, fetcher: Fetcher, ballot: Ballot) -> Recomp
                 raise Refused(
                     f"it was answered in class {other}, and this machine is {mine}: examine it on one of those"
                 )
-            return payload_root(Bench(runner, fetcher, limits_of(settings)).work(publication, offer)[0])
+            return payload_root(Executor(runner, fetcher, limits_of(settings)).work(publication, offer)[0])
 
     return run

@@ -11,10 +11,10 @@ from gradmarket.market.errors import (
     RunnerTimeout,
     TensorsRefused,
 )
-from gradmarket.market.rules.faults import Fault, FaultKind, printed
+from gradmarket.market.rules.faults import FaultKind, StepFault, printed
 from gradmarket.market.wire import Lease
-from gradmarket.worker.desk import Desk
 from gradmarket.worker.problems import DownloadFailed, DownloadRefused, PartitionUnfit
+from gradmarket.worker.worker_context import WorkerContext
 
 KINDS: Final[tuple[tuple[type[Exception], FaultKind], ...]] = (
     (OutOfMemory, FaultKind.OUT_OF_MEMORY),
@@ -29,7 +29,7 @@ NODE: Final = re.compile(r"^(node \d+ \([^)]{1,80}\)|backward): (.*)$", re.DOTAL
 """How the interpreter says where a step failed."""
 
 
-def fault_of(desk: Desk, lease: Lease, error: Exception) -> Fault:
+def fault_of(context: WorkerContext, lease: Lease, error: Exception) -> StepFault:
     """Of what `desk.compute` raised for the lease. A step that failed is looked into: its data may be why."""
     partition, cause = "", error
     if isinstance(error, PartitionUnfit):
@@ -37,17 +37,17 @@ def fault_of(desk: Desk, lease: Lease, error: Exception) -> Fault:
     kind = next((kind for type_, kind in KINDS if isinstance(cause, type_)), FaultKind.REFUSED)
     found = NODE.match(cause.detail if isinstance(cause, MarketError) else "")
     node, text = (found[1], found[2]) if found else ("", str(cause))
-    fault = Fault(kind=kind, node=node, partition=printed(partition, 200), message=printed(text, 300))
-    return _looked_into(desk, lease, fault) if kind == FaultKind.STEP_FAILED else fault
+    fault = StepFault(kind=kind, node=node, partition=printed(partition, 200), message=printed(text, 300))
+    return _looked_into(context, lease, fault) if kind == FaultKind.STEP_FAILED else fault
 
 
-def _looked_into(desk: Desk, lease: Lease, fault: Fault) -> Fault:
+def _looked_into(context: WorkerContext, lease: Lease, fault: StepFault) -> StepFault:
     """With the row that the step does not take, where there is one."""
-    publication = desk.view(lease.job).publication
+    publication = context.view(lease.job).publication
     if publication is None:
         return fault
     try:
-        partition, bad = desk.bench.bad_row(publication, lease.offer.struct())
+        partition, bad = context.bench.bad_row(publication, lease.offer.struct())
     except MarketError:
         return fault
     there = fault.model_copy(update={"partition": printed(partition, 200)})

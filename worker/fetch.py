@@ -13,7 +13,7 @@ from blake3 import blake3
 
 from gradmarket.market.terms import Digest
 from gradmarket.market.wire import hash_of
-from gradmarket.worker.addresses import Place, Resolve, place, resolve
+from gradmarket.worker.addresses import NetworkPlace, Resolve, place, resolve
 from gradmarket.worker.cache import Cache
 from gradmarket.worker.problems import DownloadFailed, DownloadRefused
 
@@ -163,7 +163,7 @@ class Fetcher:
                 response.close()
         raise DownloadRefused(f"more than {REDIRECTS} redirects")
 
-    def _request(self, where: Place, start: int) -> httpx.Request:
+    def _request(self, where: NetworkPlace, start: int) -> httpx.Request:
         headers = {"host": where.host, "accept-encoding": "identity"}
         if where.own:
             headers |= self._bearer()

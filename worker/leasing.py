@@ -5,14 +5,14 @@ from collections.abc import Callable
 from typing import Final
 
 from gradmarket.market.errors import MarketError
-from gradmarket.market.rules.faults import Fault, printed
+from gradmarket.market.rules.faults import StepFault, printed
 from gradmarket.market.terms import ReplicaId
-from gradmarket.market.wire import GivenUp, Lease
-from gradmarket.worker.desk import Desk
+from gradmarket.market.wire import Lease, LeaseReturn
+from gradmarket.worker.account_store import JobAccount
 from gradmarket.worker.faults import fault_of
-from gradmarket.worker.held import Held, Shelf, prepare
-from gradmarket.worker.policy import Reason
-from gradmarket.worker.vouchers import Account
+from gradmarket.worker.in_flight import InFlight, InFlightFolder, prepare
+from gradmarket.worker.policy import Guard
+from gradmarket.worker.worker_context import WorkerContext
 
 FIRST_REST_S: Final = 1.0
 LONGEST_REST_S: Final = 60.0
@@ -24,11 +24,13 @@ UNFIT: Final = (MarketError, ValueError, TypeError, LookupError, ArithmeticError
 class Leasing:
     """`given_up` is what the next poll says of leases that are given back."""
 
-    def __init__(self, desk: Desk, shelf: Shelf, clock: Callable[[], float] = time.time) -> None:
-        self._desk = desk
-        self._shelf = shelf
+    def __init__(
+        self, context: WorkerContext, replica_files: InFlightFolder, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._context = context
+        self._replica_files = replica_files
         self._clock = clock
-        self.given_up: dict[ReplicaId, GivenUp] = {}
+        self.given_up: dict[ReplicaId, LeaseReturn] = {}
         self._rest_until = 0.0
         self._declined = 0
 
@@ -40,86 +42,88 @@ class Leasing:
         """Further leases to ask for; none while the requester owes as much as this worker risks."""
         if self.resting or self.blocked():
             return 0
-        return max(0, self._desk.limits.leases - len(self._shelf.open()))
+        return max(0, self._context.limits.leases - len(self._replica_files.open()))
 
     def blocked(self) -> bool:
         """Whether the requester owes as much as this worker risks, payloads that are with it and not paid included."""
-        desk = self._desk
-        owed = desk.book.unpaid(desk.signer) + self._shelf.handed_over()
-        if owed < desk.limits.unpaid:
+        context = self._context
+        owed = context.account_store.unpaid(context.signer) + self._replica_files.handed_over()
+        if owed < context.limits.unpaid:
             return False
-        grievances = "; ".join(desk.book.dealings(desk.signer).grievances)
-        text = f"Stopped: {owed} gradients are not paid by {desk.signer}. {grievances}".rstrip()
-        desk.journal.once("stopped", text, reason=Reason.UNPAID.name.lower(), unpaid=owed)
+        grievances = "; ".join(context.account_store.dealings(context.signer).grievances)
+        text = f"Stopped: {owed} gradients are not paid by {context.signer}. {grievances}".rstrip()
+        context.journal.once("stopped", text, reason=Guard.UNPAID.name.lower(), unpaid=owed)
         return True
 
     def take(self, lease: Lease, leaving: bool) -> bool:
-        """Puts the lease on the shelf, or gives it back; False where it was there already."""
-        if lease.replica in self._shelf.held:
+        """Puts the lease on the in-flight folder, or gives it back; False where it was there already."""
+        if lease.replica in self._replica_files.held:
             return False
         why_not = "leaving" if leaving else self._consider(lease)
         if why_not is not None:
             self.give_up(lease, why_not, failed=False)
             return True
         self._declined = 0
-        desk, offer = self._desk, lease.offer
-        self._shelf.put(Held(lease=lease, instance=desk.domain.instance, taken_at=self._clock()))
-        desk.book.offered(self._account(lease))
-        desk.expect(lease)
-        text = f"Working on round {offer.round}, task {offer.task} of {desk.name(lease.job)}."
-        desk.journal.say("leased", text, replica=lease.replica, job=lease.job, round=offer.round, task=offer.task)
+        context, offer = self._context, lease.offer
+        self._replica_files.put(InFlight(lease=lease, instance=context.domain.instance, taken_at=self._clock()))
+        context.account_store.offered(self._account(lease))
+        context.expect(lease)
+        text = f"Working on round {offer.round}, task {offer.task} of {context.name(lease.job)}."
+        context.journal.say("leased", text, replica=lease.replica, job=lease.job, round=offer.round, task=offer.task)
         return True
 
     def _consider(self, lease: Lease) -> str | None:
         try:
-            found = self._desk.why_not(lease, self._shelf.open())
+            found = self._context.why_not(lease, self._replica_files.open())
             reason = found.value if found is not None else None
         except UNFIT as error:
             reason = str(error)
         if reason is not None:
             self._declined += 1
             self._rest(min(LONGEST_REST_S, FIRST_REST_S * 2**self._declined))
-            self._desk.journal.say("declined", f"Declined {lease.task}: {reason}.", replica=lease.replica, why=reason)
+            self._context.journal.say(
+                "declined", f"Declined {lease.task}: {reason}.", replica=lease.replica, why=reason
+            )
         return reason
 
-    def _account(self, lease: Lease) -> Account:
-        domain = self._desk.domain
-        return Account(
+    def _account(self, lease: Lease) -> JobAccount:
+        domain = self._context.domain
+        return JobAccount(
             chain_id=domain.chain_id,
             contract=domain.contract,
             instance=domain.instance,
             chain_job=lease.offer.job,
             job=lease.job,
-            signer=self._desk.signer,
-            unit=self._desk.unit(lease.offer.job),
+            signer=self._context.signer,
+            unit=self._context.unit(lease.offer.job),
             price=lease.offer.price,
         )
 
-    def compute(self, held: Held) -> None:
+    def compute(self, held: InFlight) -> None:
         """Computes and seals; on disk before the commitment can be sent."""
-        desk = self._desk
+        context = self._context
         try:
-            payload, seconds = desk.compute(held.lease)
+            payload, seconds = context.compute(held.lease)
         except UNFIT as error:
-            desk.journal.say("failed", f"Could not compute {held.lease.task}: {error}", replica=held.replica)
-            self.give_up(held.lease, str(error), failed=True, fault=fault_of(desk, held.lease, error))
-            self._shelf.forget(held.replica)
+            context.journal.say("failed", f"Could not compute {held.lease.task}: {error}", replica=held.replica)
+            self.give_up(held.lease, str(error), failed=True, fault=fault_of(context, held.lease, error))
+            self._replica_files.forget(held.replica)
             self._rest(FIRST_REST_S)
             return
-        prepared = prepare(desk.domain, held, payload, desk.address, desk.own_signer, seconds)
-        self._shelf.save_payload(held.replica, payload)
-        self._shelf.save(prepared)
+        prepared = prepare(context.domain, held, payload, context.address, context.own_signer, seconds)
+        self._replica_files.save_payload(held.replica, payload)
+        self._replica_files.save(prepared)
 
     def give_back(self) -> None:
         """Gives back what is not computed yet."""
-        for held in self._shelf.open():
+        for held in self._replica_files.open():
             if held.prepared is None:
                 self.give_up(held.lease, "leaving", failed=False)
-                self._shelf.forget(held.replica)
+                self._replica_files.forget(held.replica)
 
-    def give_up(self, lease: Lease, reason: str, failed: bool, fault: Fault | None = None) -> None:
+    def give_up(self, lease: Lease, reason: str, failed: bool, fault: StepFault | None = None) -> None:
         why = printed(reason, 500)
-        said = GivenUp(replica=lease.replica, fence=lease.fence, failed=failed, reason=why, fault=fault)
+        said = LeaseReturn(replica=lease.replica, fence=lease.fence, failed=failed, reason=why, fault=fault)
         self.given_up[lease.replica] = said
 
     def _rest(self, seconds: float) -> None:

@@ -1,7 +1,7 @@
-"""The worker's state machine: one poll says what is on the shelf and brings what changed; effects are at the edges.
+"""The worker's state machine: one poll says what is on the in-flight folder and brings what changed; effects are at the edges.
 
-Everything can be told again by either side: `known` names the states that this worker has heard of, the shelf keeps
-what a reveal and an upload need, the book keeps the money. Enforced: nothing is computed that `policy` does not allow,
+Everything can be told again by either side: `known` names the states that this worker has heard of, the in-flight folder keeps
+what a reveal and an upload need, the accounts keeps the money. Enforced: nothing is computed that `policy` does not allow,
 nothing is revealed or believed that `checks` finds wrong, and a payload is on disk before its commitment is sent.
 """
 
@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Final
 
-from gradmarket.market.rules import sketches
+from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import ReplicaId, ReplicaState
-from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, Reveal, UploadWanted
-from gradmarket.worker.desk import Desk
-from gradmarket.worker.held import Shelf
-from gradmarket.worker.judgements import Judgements
+from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, Reveal, UploadRequest
+from gradmarket.worker.in_flight import InFlightFolder
 from gradmarket.worker.leasing import FIRST_REST_S, Leasing
 from gradmarket.worker.outgoing import Payload
-from gradmarket.worker.problems import Problem
+from gradmarket.worker.problems import MarketProblem
+from gradmarket.worker.verdict_log import VerdictLog
+from gradmarket.worker.worker_context import WorkerContext
 
 AT_ONCE: Final = 128
 """Of each kind in one answer; what is beyond is told again."""
@@ -30,14 +30,16 @@ LONGEST_BREATH_S: Final = 5.0
 
 
 class Loop:
-    """`desk` holds everything that a worker has; `shelf` its replicas; `judgements` what becomes of them."""
+    """`context` holds everything that a worker has; `replica_files` its replicas; `judgements` what becomes of them."""
 
-    def __init__(self, desk: Desk, shelf: Shelf, clock: Callable[[], float] = time.time) -> None:
-        self._desk = desk
-        self._shelf = shelf
-        self._judgements = Judgements(desk, shelf, clock)
+    def __init__(
+        self, context: WorkerContext, replica_files: InFlightFolder, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._context = context
+        self._replica_files = replica_files
+        self._verdict_log = VerdictLog(context, replica_files, clock)
         self._clock = clock
-        self._leasing = Leasing(desk, shelf, clock)
+        self._leasing = Leasing(context, replica_files, clock)
         self._heard: dict[ReplicaId, ReplicaState] = {}
         self._remarked: set[ReplicaId] = set()
         self._breath = FIRST_BREATH_S
@@ -46,27 +48,27 @@ class Loop:
     @property
     def busy(self) -> bool:
         """Whether a replica is still to be judged."""
-        return bool(self._shelf.open())
+        return bool(self._replica_files.open())
 
     @property
     def owes_word(self) -> bool:
         """Whether something is to be said in a further poll, though nothing is in flight."""
-        return bool(self._leasing.given_up or self._heard or self._shelf.held)
+        return bool(self._leasing.given_up or self._heard or self._replica_files.held)
 
     def turn(self, leaving: bool = False, wait_s: float | None = None, room: int | None = None) -> bool:
         """One poll and all that follows from it; False where it brought nothing new.
 
         `room`: further leases at most that it may ask for; as many as this worker's limits allow where none is given.
         """
-        self._desk.book.keep()
-        self._shelf.clear()
+        self._context.account_store.keep()
+        self._replica_files.clear()
         started = time.monotonic()
         room = 0 if leaving else room
-        request = self._request(leaving, self._desk.settings.wait_s if wait_s is None else wait_s, room)
+        request = self._request(leaving, self._context.settings.wait_s if wait_s is None else wait_s, room)
         answer = self._poll(request, leaving)
         changed = self._said(request, answer)
         changed |= self._hear(answer, leaving)
-        for held in self._shelf.open():
+        for held in self._replica_files.open():
             if held.prepared is None:
                 self._leasing.compute(held)
                 changed = True
@@ -81,37 +83,37 @@ class Loop:
         self._patience = min(2 * self._patience, MAX_WAIT_S)
         self._remark_on_silence()
         if seconds < self._breath:
-            self._desk.signals.pause(self._breath)
+            self._context.signals.pause(self._breath)
             self._breath = min(LONGEST_BREATH_S, 2 * self._breath)
 
     def _remark_on_silence(self) -> None:
         """An answer that is long overdue keeps its place in flight; its owner should know why nothing else comes."""
-        for held in self._shelf.open():
+        for held in self._replica_files.open():
             overdue = self._clock() > held.due_at
             if held.state is not ReplicaState.LEASED and overdue and held.replica not in self._remarked:
                 self._remarked.add(held.replica)
                 text = f"Still no verdict on {held.replica} ({held.state}); it holds a place until there is one."
-                self._desk.journal.say("overdue", text, replica=held.replica, state=held.state)
+                self._context.journal.say("overdue", text, replica=held.replica, state=held.state)
 
     def leave_now(self) -> None:
         """Gives back what is not computed yet, in one last poll that waits for nothing."""
         self._leasing.give_back()
         given_up = tuple(self._leasing.given_up.values())
-        self._desk.market.poll(PollRequest(given_up=given_up, leaving=True, wait_s=0.0))
+        self._context.market.poll(PollRequest(given_up=given_up, leaving=True, wait_s=0.0))
 
     def _request(self, leaving: bool, wait_s: float, room: int | None) -> PollRequest:
-        held, capacity = self._shelf.open(), self._leasing.capacity()
+        held, capacity = self._replica_files.open(), self._leasing.capacity()
         return PollRequest(
-            determinism_class=self._desk.determinism_class,
+            determinism_class=self._context.determinism_class,
             capacity=capacity if room is None else min(room, capacity),
             commitments=tuple(commitment for one in held if (commitment := one.commitment())),
             reveals=_at_once([reveal for one in held if (reveal := one.reveal())]),
             given_up=tuple(self._leasing.given_up.values()),
-            known={**{one.replica: one.state for one in self._shelf.held.values()}, **self._heard},
-            vouchers_for=self._desk.jobs_to_ask_about(leaving),
-            jobs=tuple(sorted(self._desk.limits.jobs)),
-            min_price=self._desk.least_units,
-            min_prices=self._desk.least_by_job,
+            known={**{one.replica: one.state for one in self._replica_files.held.values()}, **self._heard},
+            vouchers_for=self._context.jobs_to_ask_about(leaving),
+            jobs=tuple(sorted(self._context.limits.jobs)),
+            min_price=self._context.least_units,
+            min_prices=self._context.least_by_job,
             leaving=leaving,
             wait_s=self._at_most(wait_s, leaving),
         )
@@ -123,31 +125,31 @@ class Loop:
         """
         if self._leasing.resting:
             return min(wait_s, FIRST_REST_S)
-        owed = any(account.redeemable or account.unpaid for account in self._desk.accounts())
-        return min(wait_s, BUSY_WAIT_S if leaving or owed or self._shelf.open() else self._patience)
+        owed = any(account.redeemable or account.unpaid for account in self._context.accounts())
+        return min(wait_s, BUSY_WAIT_S if leaving or owed or self._replica_files.open() else self._patience)
 
     def _poll(self, request: PollRequest, leaving: bool) -> PollAnswer:
-        idle = not request.commitments and not request.reveals and not self._shelf.open()
+        idle = not request.commitments and not request.reveals and not self._replica_files.open()
         if leaving or not idle:
-            return self._desk.market.poll(request)
-        with self._desk.signals.interruptible():
-            return self._desk.market.poll(request)
+            return self._context.market.poll(request)
+        with self._context.signals.interruptible():
+            return self._context.market.poll(request)
 
     def _said(self, request: PollRequest, answer: PollAnswer) -> bool:
         """The market has heard the request: what was committed and revealed is, what was over is forgotten."""
         refused = {refusal.replica for refusal in answer.refusals}
-        for held in list(self._shelf.held.values()):
+        for held in list(self._replica_files.held.values()):
             if not held.open and request.known.get(held.replica) == held.state:
-                self._shelf.forget(held.replica)
+                self._replica_files.forget(held.replica)
         self._heard = {}
         self._leasing.given_up = {}
         said = [(commitment.replica, ReplicaState.COMMITTED) for commitment in request.commitments]
         said += [(reveal.replica, ReplicaState.REVEALED) for reveal in request.reveals]
         for replica, state in said:
-            if replica not in refused and replica in self._shelf.held:
-                self._shelf.put(self._shelf.held[replica], state=state)
+            if replica not in refused and replica in self._replica_files.held:
+                self._replica_files.put(self._replica_files.held[replica], state=state)
         for refusal in answer.refusals[:AT_ONCE]:
-            if refusal.replica in self._shelf.held:
+            if refusal.replica in self._replica_files.held:
                 self._refused(refusal.replica, refusal.code, refusal.detail)
         return bool(request.commitments or request.reveals or request.given_up) and not refused
 
@@ -156,49 +158,49 @@ class Loop:
 
         What the market does not have it will not judge; unless it signed that it pays, which is kept against it.
         """
-        self._desk.journal.once("refused", f"The market refused {replica}: {detail}", replica=replica, code=code)
-        held = self._shelf.held[replica]
+        self._context.journal.once("refused", f"The market refused {replica}: {detail}", replica=replica, code=code)
+        held = self._replica_files.held[replica]
         if not held.promised and (held.state is ReplicaState.LEASED or code == "not_found"):
-            self._shelf.forget(replica)
+            self._replica_files.forget(replica)
         else:
-            self._shelf.put(held, opened=False)
+            self._replica_files.put(held, opened=False)
 
     def _hear(self, answer: PollAnswer, leaving: bool) -> bool:
         """Leases come last: what is judged and paid in the same answer makes room for them."""
-        changed = [self._judgements.wave(opened) for opened in answer.waves[:AT_ONCE]]
+        changed = [self._verdict_log.wave(opened) for opened in answer.waves[:AT_ONCE]]
         for told in answer.verdicts[:AT_ONCE]:
-            changed.append(self._judgements.verdict(told))
-            if told.replica not in self._shelf.held:
+            changed.append(self._verdict_log.verdict(told))
+            if told.replica not in self._replica_files.held:
                 self._heard[told.replica] = told.state
-        changed += [self._judgements.voucher(told) for told in answer.vouchers[:AT_ONCE]]
+        changed += [self._verdict_log.voucher(told) for told in answer.vouchers[:AT_ONCE]]
         changed += [self._upload(wanted) for wanted in answer.uploads[:AT_ONCE]]
         changed += [self._leasing.take(lease, leaving) for lease in answer.leases[:AT_ONCE]]
         if answer.waiting:
-            self._desk.journal.once("waiting", f"Waiting: {answer.waiting}.")
+            self._context.journal.once("waiting", f"Waiting: {answer.waiting}.")
         return any(changed)
 
-    def _upload(self, wanted: UploadWanted) -> bool:
-        held = self._shelf.held.get(wanted.replica)
+    def _upload(self, wanted: UploadRequest) -> bool:
+        held = self._replica_files.held.get(wanted.replica)
         if held is None or held.prepared is None or not held.promised or held.uploaded or not held.open:
             return False
         if not held.sent and self._leasing.blocked():
             return False
-        self._shelf.put(held, asked=True)
-        payload = Payload(self._shelf.payload(held.replica), lambda: self._shelf.sent(wanted.replica))
+        self._replica_files.put(held, asked=True)
+        payload = Payload(self._replica_files.payload(held.replica), lambda: self._replica_files.sent(wanted.replica))
         try:
-            answer = self._desk.hand_over(held, payload, wanted.door)
-        except (Problem, OSError) as problem:
+            answer = self._context.hand_over(held, payload, wanted.door)
+        except (MarketProblem, OSError) as problem:
             text = f"Could not upload {held.replica}: {problem}"
-            self._desk.journal.once("upload_refused", text, replica=held.replica)
+            self._context.journal.once("upload_refused", text, replica=held.replica)
             return False
-        self._shelf.put(self._shelf.held[held.replica], uploaded=True)
-        self._judgements.verdict(answer.verdict)
+        self._replica_files.put(self._replica_files.held[held.replica], uploaded=True)
+        self._verdict_log.verdict(answer.verdict)
         if answer.voucher is not None:
-            self._judgements.voucher(answer.voucher)
+            self._verdict_log.voucher(answer.voucher)
         return True
 
 
 def _at_once(reveals: Sequence[Reveal]) -> tuple[Reveal, ...]:
     """The first ones, as far as their sketches find room in one request; the others are for the next."""
     told = list(accumulate(len(reveal.sketch.numbers) if reveal.sketch else 0 for reveal in reveals))
-    return tuple(reveal for reveal, tensors in zip(reveals, told, strict=True) if tensors <= sketches.TENSORS)
+    return tuple(reveal for reveal, tensors in zip(reveals, told, strict=True) if tensors <= sketch_packing.TENSORS)

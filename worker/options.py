@@ -12,7 +12,7 @@ from gradmarket.contracts import keystore
 from gradmarket.market.errors import MarketError
 from gradmarket.market.fields import first_fault
 from gradmarket.worker import wallet
-from gradmarket.worker.settings import Settings
+from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import LeaveNow
 
 RpcOption = Annotated[str | None, typer.Option("--rpc", help="Your own JSON-RPC node of the chain.")]
@@ -24,10 +24,10 @@ PassphraseOption = Annotated[
 PlainOption = Annotated[bool, typer.Option("--plain-key", help="Let the key lie unencrypted.")]
 
 
-def settings_of(**given: Any) -> Settings:
+def settings_of(**given: Any) -> WorkerSettings:
     """Options over environment over defaults."""
     try:
-        return Settings(**{name: value for name, value in given.items() if value is not None})
+        return WorkerSettings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         raise typer.BadParameter(": ".join(first_fault(error))) from error
 
@@ -44,7 +44,7 @@ def told() -> Iterator[None]:
         raise typer.Exit(1) from left
 
 
-def unlocked(settings: Settings) -> Settings:
+def unlocked(settings: WorkerSettings) -> WorkerSettings:
     """With the passphrase from the keyboard, where the wallet needs one and none is given."""
     path = wallet.find(settings.data)
     if path is None or path.name != wallet.ENCRYPTED or settings.secret is not None:

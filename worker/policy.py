@@ -13,7 +13,7 @@ from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.payment import unpaid
-from gradmarket.market.rules.pricing import Price, Work
+from gradmarket.market.rules.pricing import Price, PricedWork
 from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.signing import Domain, check
 from gradmarket.market.terms import GENESIS_ROUND, Address, Amount, Hash, JobId, Units
@@ -21,7 +21,7 @@ from gradmarket.market.wire import hash_of
 from gradmarket.worker.worth import NOTHING, Effort, Minimum, least
 
 
-class Reason(StrEnum):
+class Guard(StrEnum):
     """Why not, with the attack that the guard stops."""
 
     NOT_CHOSEN = "the job is none of those that were chosen"
@@ -63,7 +63,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class WorkLimits:
     """What this worker agreed to. Minimums in the token's smallest unit; `margin_s` seconds."""
 
     jobs: frozenset[JobId]
@@ -96,7 +96,7 @@ class OnChain:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RequesterStanding:
     """This worker's own books: `outstanding` is what it has earned in the job or may earn in flight there."""
 
     in_flight: int
@@ -115,7 +115,7 @@ class Proposal:
     publication: Publication
 
 
-def why_not(proposal: Proposal, chain: OnChain, standing: Standing, limits: Limits) -> Reason | None:
+def why_not(proposal: Proposal, chain: OnChain, standing: RequesterStanding, limits: WorkLimits) -> Guard | None:
     """The first reason against taking the offer, before anything is downloaded; None where there is none."""
     return (
         _chosen(proposal, standing, limits)
@@ -125,45 +125,45 @@ def why_not(proposal: Proposal, chain: OnChain, standing: Standing, limits: Limi
     )
 
 
-def _chosen(proposal: Proposal, standing: Standing, limits: Limits) -> Reason | None:
+def _chosen(proposal: Proposal, standing: RequesterStanding, limits: WorkLimits) -> Guard | None:
     if limits.jobs and proposal.job not in limits.jobs:
-        return Reason.NOT_CHOSEN
+        return Guard.NOT_CHOSEN
     if standing.unpaid >= limits.unpaid:
-        return Reason.UNPAID
+        return Guard.UNPAID
     if standing.in_flight >= limits.leases:
-        return Reason.SEVERAL_CLAIMS
+        return Guard.SEVERAL_CLAIMS
     return None
 
 
-def _published(proposal: Proposal, chain: OnChain) -> Reason | None:
+def _published(proposal: Proposal, chain: OnChain) -> Guard | None:
     offer, spec = proposal.offer, proposal.publication.spec
     if not _signed(proposal, chain.signers):
-        return Reason.FOREIGN_SIGNER
+        return Guard.FOREIGN_SIGNER
     if offer.spec != hash_of(proposal.publication.digest) or proposal.publication.job != proposal.job:
-        return Reason.OTHER_SPEC
+        return Guard.OTHER_SPEC
     if chain.spec != offer.spec:
-        return Reason.OTHER_SPEC_ON_CHAIN
+        return Guard.OTHER_SPEC_ON_CHAIN
     if not (0 <= offer.round < spec.rounds and 0 <= offer.task < spec.tasks_per_round):
-        return Reason.NO_SUCH_TASK
+        return Guard.NO_SUCH_TASK
     if offer.seed != task_seed(spec.seed, offer.round, offer.task):
-        return Reason.OTHER_SEED
+        return Guard.OTHER_SEED
     if offer.round == GENESIS_ROUND and offer.parameters != hash_of(proposal.publication.parameters):
-        return Reason.OTHER_PARAMETERS
+        return Guard.OTHER_PARAMETERS
     return None
 
 
-def _priced(proposal: Proposal, chain: OnChain, limits: Limits) -> Reason | None:
+def _priced(proposal: Proposal, chain: OnChain, limits: WorkLimits) -> Guard | None:
     pay = proposal.offer.price * chain.unit
     if pay < limits.min_price:
-        return Reason.CHEAP
-    return Reason.UNDERPRICED if pay < proposal.publication.spec.price.least() else None
+        return Guard.CHEAP
+    return Guard.UNDERPRICED if pay < proposal.publication.spec.price.least() else None
 
 
-def _covered(proposal: Proposal, chain: OnChain, standing: Standing, limits: Limits) -> Reason | None:
+def _covered(proposal: Proposal, chain: OnChain, standing: RequesterStanding, limits: WorkLimits) -> Guard | None:
     if chain.reserved < standing.outstanding + proposal.offer.price:
-        return Reason.NOT_RESERVED
+        return Guard.NOT_RESERVED
     if chain.claim_until - chain.now < judged_within(proposal) + limits.margin_s:
-        return Reason.CLAIMS_END
+        return Guard.CLAIMS_END
     return None
 
 
@@ -184,28 +184,28 @@ def judged_within(proposal: Proposal) -> int:
     return waves * (offer.lease_seconds + offer.wave_seconds + offer.upload_seconds)
 
 
-def too_cheap(pay: Amount, price: Price, effort: Effort, unit: Amount, limits: Limits) -> Reason | None:
+def too_cheap(pay: Amount, price: Price, effort: Effort, unit: Amount, limits: WorkLimits) -> Guard | None:
     """Of a task whose effort is known: `pay` for one gradient, under the job's `price` rule."""
-    if pay < price.least(Work(effort.flops, unit)):
-        return Reason.UNDERPRICED
-    return Reason.CHEAP_FOR_ITS_WORK if pay < least(limits.minimum, effort) else None
+    if pay < price.least(PricedWork(effort.flops, unit)):
+        return Guard.UNDERPRICED
+    return Guard.CHEAP_FOR_ITS_WORK if pay < least(limits.minimum, effort) else None
 
 
-def too_heavy(flops: float, memory: int, limits: Limits) -> Reason | None:
+def too_heavy(flops: float, memory: int, limits: WorkLimits) -> Guard | None:
     """Of a step whose bound is known: `flops` operations, `memory` bytes."""
     if flops > limits.max_flops:
-        return Reason.TOO_MANY_FLOPS
-    return Reason.TOO_MUCH_MEMORY if memory > limits.max_memory else None
+        return Guard.TOO_MANY_FLOPS
+    return Guard.TOO_MUCH_MEMORY if memory > limits.max_memory else None
 
 
-def unlike(only_on_cpu: str, limits: Limits) -> Reason | None:
+def unlike(only_on_cpu: str, limits: WorkLimits) -> Guard | None:
     """Of a step for which CUDA lacks the kernel that `only_on_cpu` names: every verifier asks for equal bits."""
-    return Reason.NOT_ON_CUDA if only_on_cpu and limits.device != "cpu" else None
+    return Guard.NOT_ON_CUDA if only_on_cpu and limits.device != "cpu" else None
 
 
-def too_slow(step_seconds: float, lease_seconds: float) -> Reason | None:
+def too_slow(step_seconds: float, lease_seconds: float) -> Guard | None:
     """Of a step whose duration was measured before."""
-    return Reason.TOO_SLOW if step_seconds > lease_seconds else None
+    return Guard.TOO_SLOW if step_seconds > lease_seconds else None
 
 
 def unpaid_gradients(earned: Units, vouchered: Units, price: Units) -> int:

@@ -5,7 +5,7 @@ import httpx
 from gradmarket.market.errors import MarketError, Refused
 
 
-class Problem(MarketError):
+class MarketProblem(MarketError):
     """The market refused."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -13,7 +13,7 @@ class Problem(MarketError):
         self.status = status
 
 
-class Unreachable(MarketError):
+class MarketUnreachable(MarketError):
     """The market does not answer."""
 
 
@@ -38,7 +38,7 @@ class PartitionUnfit(MarketError):
         self.cause = cause
 
 
-def problem(response: httpx.Response, body: bytes) -> Problem:
+def problem(response: httpx.Response, body: bytes) -> MarketProblem:
     """Reads RFC 9457 problem details, or what else stands in the body."""
     text = body.decode("utf-8", "replace")
     try:
@@ -46,4 +46,4 @@ def problem(response: httpx.Response, body: bytes) -> Problem:
         text = str(told.get("detail") or told.get("title") or text)
     except (ValueError, AttributeError):
         text = text or response.reason_phrase
-    return Problem(response.status_code, text)
+    return MarketProblem(response.status_code, text)

@@ -11,21 +11,21 @@ from enum import StrEnum
 from typing import Final
 
 from gradmarket.contracts.ledger import AccountOnChain
-from gradmarket.contracts.packing import Group
+from gradmarket.contracts.packing import PackedGroup
 from gradmarket.contracts.proofs import prove, proves
 from gradmarket.market.rules.secrets import seal
 from gradmarket.market.signing import Domain, digest
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, Units
-from gradmarket.market.wire import VerdictTold, hash_of
-from gradmarket.worker import checks
-from gradmarket.worker.records import Record
-from gradmarket.worker.vouchers import Account
+from gradmarket.market.wire import SignedVerdict, hash_of
+from gradmarket.worker import protocol_checks
+from gradmarket.worker.account_store import JobAccount
+from gradmarket.worker.records import ReplicaRecord
 
 SKIPPED_S: Final = 60.0
 """A gradient that was heard of so long before another one that a batch holds should be in that batch or before."""
 
 
-class Fault(StrEnum):
+class EvidenceFault(StrEnum):
     FORGED_OFFER = "the offer is not signed by the signer of the chain's job"
     OTHER_SPEC = "the offer names another specification than the chain's job"
     BROKEN_WAVE = "the wave that was opened does not hold this commitment, or not the offer's secret"
@@ -45,43 +45,45 @@ class Fault(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class EvidenceFinding:
     """`replica` is none for what concerns the whole job."""
 
-    fault: Fault
+    fault: EvidenceFault
     job: str
     replica: ReplicaId | None
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ChainHistory:
     """One job as the worker's own node tells it; `batches` are those that credit this worker, whole."""
 
     signer: Address
     spec: Hash
     account: AccountOnChain
-    batches: dict[int, tuple[Hash, tuple[Group, ...]]]
+    batches: dict[int, tuple[Hash, tuple[PackedGroup, ...]]]
 
 
-def of_record(domain: Domain, seen: Seen, me: Address, record: Record) -> Iterator[tuple[Fault, str]]:
+def of_record(
+    domain: Domain, seen: ChainHistory, me: Address, record: ReplicaRecord
+) -> Iterator[tuple[EvidenceFault, str]]:
     """What is wrong with one replica's evidence."""
     offer, prepared = record.offer, record.prepared
-    if not checks.signed(domain, offer, record.lease.signature, seen.signer):
-        yield Fault.FORGED_OFFER, f"task {record.lease.task}"
+    if not protocol_checks.signed(domain, offer, record.lease.signature, seen.signer):
+        yield EvidenceFault.FORGED_OFFER, f"task {record.lease.task}"
     if offer.spec != seen.spec:
-        yield Fault.OTHER_SPEC, f"{offer.spec.hex()} instead of {seen.spec.hex()}"
+        yield EvidenceFault.OTHER_SPEC, f"{offer.spec.hex()} instead of {seen.spec.hex()}"
     if prepared is not None:
         if not opens(domain, me, record):
-            yield Fault.BROKEN_COMMITMENT, ""
+            yield EvidenceFault.BROKEN_COMMITMENT, ""
         if record.wave is not None:
-            breach = checks.wave(domain, offer, record.wave, (me, Hash(prepared.sealed)), seen.signer)
+            breach = protocol_checks.wave(domain, offer, record.wave, (me, Hash(prepared.sealed)), seen.signer)
             if breach is not None:
-                yield Fault.BROKEN_WAVE, breach.value
+                yield EvidenceFault.BROKEN_WAVE, breach.value
     yield from _of_verdict(domain, seen, me, record)
 
 
-def opens(domain: Domain, me: Address, record: Record) -> bool:
+def opens(domain: Domain, me: Address, record: ReplicaRecord) -> bool:
     """Whether the salt and the root that were kept lead to what was committed to."""
     prepared = record.prepared
     if prepared is None:
@@ -90,45 +92,51 @@ def opens(domain: Domain, me: Address, record: Record) -> bool:
     return seal(offer, me, Hash(prepared.salt), root) == prepared.sealed
 
 
-def _of_verdict(domain: Domain, seen: Seen, me: Address, record: Record) -> Iterator[tuple[Fault, str]]:
+def _of_verdict(
+    domain: Domain, seen: ChainHistory, me: Address, record: ReplicaRecord
+) -> Iterator[tuple[EvidenceFault, str]]:
     told = record.verdict
     if (record.paid or record.rejected) and told.signature is None:
-        yield Fault.FORGED_VERDICT, "it has no signature"
+        yield EvidenceFault.FORGED_VERDICT, "it has no signature"
     elif told.signature is not None:
         struct = told.struct(digest(domain, record.offer), me)
-        if not checks.signed(domain, struct, told.signature, seen.signer):
-            yield Fault.FORGED_VERDICT, told.state
-        elif checks.verdict(domain, record.offer, told, me, seen.signer) is not None:
-            yield Fault.CONTRADICTION, f"{told.state}, outcome {told.outcome}"
+        if not protocol_checks.signed(domain, struct, told.signature, seen.signer):
+            yield EvidenceFault.FORGED_VERDICT, told.state
+        elif protocol_checks.verdict(domain, record.offer, told, me, seen.signer) is not None:
+            yield EvidenceFault.CONTRADICTION, f"{told.state}, outcome {told.outcome}"
     if record.paid and (told.root is None or hash_of(Digest(told.root)) != record.root):
-        yield Fault.OTHER_ROOT, str(told.root)
+        yield EvidenceFault.OTHER_ROOT, str(told.root)
     if record.unkept:
         left = "its bytes had left" if record.sent or record.uploaded else "no byte had left"
         ended = f"{told.state}{f', {told.reason}' if told.reason else ''}"
-        yield Fault.BROKEN_PROMISE, f"{ended}; {left}; {promised(record.promise)}"
+        yield EvidenceFault.BROKEN_PROMISE, f"{ended}; {left}; {promised(record.promise)}"
 
 
-def promised(promise: VerdictTold | None) -> str:
+def promised(promise: SignedVerdict | None) -> str:
     """What its worker can show to anybody."""
     if promise is None or promise.signature is None:
         return "the promise itself was not kept"
     return f"promised: {promise.price} units for {promise.root} under 0x{promise.signature.hex()}"
 
 
-def of_money(domain: Domain, seen: Seen, me: Address, account: Account, paid: Sequence[Record]) -> Iterator[Finding]:
+def of_money(
+    domain: Domain, seen: ChainHistory, me: Address, account: JobAccount, paid: Sequence[ReplicaRecord]
+) -> Iterator[EvidenceFinding]:
     """Voucher and reservation against the sum of the accepted verdicts, `paid`."""
     promised = sum(record.lease.offer.price for record in paid)
     voucher = account.voucher(me)
-    if account.signature is not None and not checks.signed(domain, voucher, account.signature, seen.signer):
-        yield Finding(Fault.FORGED_VOUCHER, account.job, None, f"for {account.vouchered} units")
+    if account.signature is not None and not protocol_checks.signed(domain, voucher, account.signature, seen.signer):
+        yield EvidenceFinding(EvidenceFault.FORGED_VOUCHER, account.job, None, f"for {account.vouchered} units")
     covered = max(account.vouchered, seen.account.settled)
     if covered < promised:
-        yield Finding(Fault.SHORT_VOUCHER, account.job, None, f"{covered} of {promised} units")
+        yield EvidenceFinding(EvidenceFault.SHORT_VOUCHER, account.job, None, f"{covered} of {promised} units")
     if seen.account.reserved < promised:
-        yield Finding(Fault.NOT_RESERVED, account.job, None, f"{seen.account.reserved} of {promised} units")
+        yield EvidenceFinding(
+            EvidenceFault.NOT_RESERVED, account.job, None, f"{seen.account.reserved} of {promised} units"
+        )
 
 
-def of_batches(seen: Seen, me: Address, job: str, paid: Sequence[Record]) -> Iterator[Finding]:
+def of_batches(seen: ChainHistory, me: Address, job: str, paid: Sequence[ReplicaRecord]) -> Iterator[EvidenceFinding]:
     """Every accepted gradient's place in a batch, proven under the root that the contract keeps."""
     places = _places(seen, me)
     batch_of: dict[ReplicaId, int] = {}
@@ -139,16 +147,18 @@ def of_batches(seen: Seen, me: Address, job: str, paid: Sequence[Record]) -> Ite
             batch_of[record.lease.replica] = held.pop(0)
             stored, groups = seen.batches[batch_of[record.lease.replica]]
             if not proves(stored, me, price, root, prove(groups, me, price, root)):
-                yield Finding(Fault.FALSE_ROOT, job, record.lease.replica, f"batch {batch_of[record.lease.replica]}")
+                yield EvidenceFinding(
+                    EvidenceFault.FALSE_ROOT, job, record.lease.replica, f"batch {batch_of[record.lease.replica]}"
+                )
     settled = [record for record in paid if record.lease.replica in batch_of]
     newest = max(settled, key=lambda record: record.at, default=None)
     for record in paid:
         if newest and record.lease.replica not in batch_of and record.at + SKIPPED_S < newest.at:
             later = f"{newest.lease.replica} is in batch {batch_of[newest.lease.replica]}"
-            yield Finding(Fault.SKIPPED, job, record.lease.replica, later)
+            yield EvidenceFinding(EvidenceFault.SKIPPED, job, record.lease.replica, later)
 
 
-def _places(seen: Seen, me: Address) -> defaultdict[tuple[Units, Hash], list[int]]:
+def _places(seen: ChainHistory, me: Address) -> defaultdict[tuple[Units, Hash], list[int]]:
     """(price, digest) -> the batches that credit this worker for it, once each time."""
     places: defaultdict[tuple[Units, Hash], list[int]] = defaultdict(list)
     for batch, (_, groups) in sorted(seen.batches.items()):

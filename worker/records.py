@@ -13,31 +13,31 @@ from gradmarket.market.messages import Offer
 from gradmarket.market.rules.lifecycle import PAID
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState
-from gradmarket.market.wire import Lease, VerdictTold, WaveOpened, hash_of
+from gradmarket.market.wire import Lease, SignedVerdict, WaveOpened, hash_of
 from gradmarket.worker import durable
-from gradmarket.worker.checks import breaks_promise
-from gradmarket.worker.held import Prepared
+from gradmarket.worker.in_flight import SealedAnswer
+from gradmarket.worker.protocol_checks import breaks_promise
 
 
-class Record(BaseModel):
+class ReplicaRecord(BaseModel):
     """`at` is when this worker heard of the end (Unix seconds); `market` the address that told it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     at: float
     market: str
     lease: Lease
-    prepared: Prepared | None
+    prepared: SealedAnswer | None
     wave: WaveOpened | None
     """None where it was not opened, or the worker was killed after it."""
     promised: bool
     """A signed verdict had promised pay: `promise`, where it was kept."""
     uploaded: bool
-    promise: VerdictTold | None = None
+    promise: SignedVerdict | None = None
     asked: bool = True
     """The market had wanted the payload; what versions before wrote does not tell."""
     sent: bool = False
     """A byte of the payload may have left."""
-    verdict: VerdictTold
+    verdict: SignedVerdict
 
     @property
     def offer(self) -> Offer:
@@ -63,17 +63,17 @@ class Record(BaseModel):
         return hash_of(Digest(self.prepared.root)) if self.prepared else None
 
 
-def add(folder: Path, domain: Domain, record: Record) -> None:
+def add(folder: Path, domain: Domain, record: ReplicaRecord) -> None:
     """Outlives the process; a power cut may cost the last ones."""
     durable.append(file_of(folder, domain.instance, record.lease.offer.job), record.model_dump_json().encode() + b"\n")
 
 
-def read(folder: Path, domain: Domain, chain_job: int) -> Iterator[Record]:
+def read(folder: Path, domain: Domain, chain_job: int) -> Iterator[ReplicaRecord]:
     """In the order in which they were heard of, each replica once; a line that a crash cut short is passed over.
 
     A rejection that an audit proved wrong is followed by what became of it, which is the one that counts.
     """
-    found: dict[ReplicaId, Record] = {}
+    found: dict[ReplicaId, ReplicaRecord] = {}
     for record in _lines(file_of(folder, domain.instance, chain_job)):
         before = found.get(record.lease.replica)
         if before is None or before.rejected:
@@ -81,7 +81,7 @@ def read(folder: Path, domain: Domain, chain_job: int) -> Iterator[Record]:
     yield from found.values()
 
 
-def rejection(folder: Path, domain: Domain, replica: ReplicaId) -> Record | None:
+def rejection(folder: Path, domain: Domain, replica: ReplicaId) -> ReplicaRecord | None:
     """The record of this replica, where it ended with a rejection, in whichever job of the chain's history."""
     for path in sorted((folder / "records").glob(f"{domain.instance.hex()}-*.jsonl")):
         ends = [record for record in _lines(path, replica) if record.lease.replica == replica]
@@ -90,13 +90,13 @@ def rejection(folder: Path, domain: Domain, replica: ReplicaId) -> Record | None
     return None
 
 
-def _lines(path: Path, naming: str = "") -> Iterator[Record]:
+def _lines(path: Path, naming: str = "") -> Iterator[ReplicaRecord]:
     """The whole records of a file; of those lines only that hold `naming`."""
     for line in path.read_bytes().splitlines() if path.is_file() else ():
         if naming.encode() not in line:
             continue
         try:
-            yield Record.model_validate_json(line)
+            yield ReplicaRecord.model_validate_json(line)
         except ValidationError:
             continue
 

@@ -10,18 +10,18 @@ from gradmarket.contracts.transactions import chain_id
 from gradmarket.market.errors import Refused
 from gradmarket.runner import Runner
 from gradmarket.worker import durable, wallet
-from gradmarket.worker.problems import Unreachable, Untrusted
-from gradmarket.worker.report import Journal, Summary, summary, totals
-from gradmarket.worker.round import Round
-from gradmarket.worker.settings import Settings
+from gradmarket.worker.account_store import AccountStore
+from gradmarket.worker.accusation_watch import AccusationWatch
+from gradmarket.worker.journal import Journal, Summary, summary, totals
+from gradmarket.worker.market_session import Shared, Wrap, runner_settings
+from gradmarket.worker.problems import MarketUnreachable, Untrusted
+from gradmarket.worker.scheduler import Scheduler
+from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import LeaveNow, LeaveSoon, Signals
-from gradmarket.worker.stall import Crew, Wrap, runner_settings
-from gradmarket.worker.vouchers import Book
-from gradmarket.worker.watch import Watch
 
 
 def run(
-    settings: Settings,
+    settings: WorkerSettings,
     compute_wrapper: Wrap | None = None,
     journal: Journal | None = None,
     signals: Signals | None = None,
@@ -37,14 +37,14 @@ def run(
         if threading.current_thread() is threading.main_thread():
             signals.install()
     with (
-        _crew(settings, compute_wrapper, journal, signals) as crew,
-        Watch(settings, crew.wallet, journal).running() as watch,
+        _shared(settings, compute_wrapper, journal, signals) as shared,
+        AccusationWatch(settings, shared.wallet, journal).running() as watch,
     ):
-        return _work(crew, watch)
+        return _work(shared, watch)
 
 
 @contextmanager
-def _crew(settings: Settings, wrapper: Wrap | None, journal: Journal, signals: Signals) -> Iterator[Crew]:
+def _shared(settings: WorkerSettings, wrapper: Wrap | None, journal: Journal, signals: Signals) -> Iterator[Shared]:
     if settings.discover and settings.node is None:
         raise Refused("markets are discovered by a node of your own: name it (--rpc)")
     with ExitStack() as stack:
@@ -52,49 +52,49 @@ def _crew(settings: Settings, wrapper: Wrap | None, journal: Journal, signals: S
         key = wallet.load_or_create(settings.data, settings.secret, _plain_key(settings))
         journal.say("wallet", key.backup(), address=key.address, path=str(key.path))
         runner = stack.enter_context(Runner(runner_settings(settings)))
-        yield Crew(settings, key, Book(settings.data / "book.json"), runner, journal, signals, stack, wrapper)
+        yield Shared(settings, key, AccountStore(settings.data / "book.json"), runner, journal, signals, stack, wrapper)
 
 
-def _plain_key(settings: Settings) -> bool:
+def _plain_key(settings: WorkerSettings) -> bool:
     """Without a node of the worker's own only markets on a local chain are believed."""
     if settings.plain_key or settings.node is None:
         return True
     return chain_id(connect(settings.node)) in LOCAL_CHAIN_IDS
 
 
-def _work(crew: Crew, watch: Watch) -> Summary:
+def _work(shared: Shared, watch: AccusationWatch) -> Summary:
     """Until the first signal and what follows from it, or until the second."""
-    before, round_ = totals(crew.book.accounts), Round(crew)
+    before, round_ = totals(shared.account_store.accounts), Scheduler(shared)
     finished = True
     try:
-        _until_asked_to_leave(crew, round_)
-        _leave(crew, round_)
+        _until_asked_to_leave(shared, round_)
+        _leave(shared, round_)
     except LeaveNow:
         finished = False
-        crew.signals.at_once = True
-        crew.book.keep()
-        for stall in round_.stalls:
-            stall.leave_now()
-    after = totals(crew.book.accounts)
-    done = summary(crew.wallet.address, crew.payout, before, after, watch.standing, finished)
-    if round_.stalls:
-        crew.journal.sums(done, round_.stalls[0].desk.money)
+        shared.signals.at_once = True
+        shared.account_store.keep()
+        for session in round_.sessions:
+            session.leave_now()
+    after = totals(shared.account_store.accounts)
+    done = summary(shared.wallet.address, shared.payout, before, after, watch.standing, finished)
+    if round_.sessions:
+        shared.journal.sums(done, round_.sessions[0].context.money)
     return done
 
 
-def _until_asked_to_leave(crew: Crew, round_: Round) -> None:
+def _until_asked_to_leave(shared: Shared, round_: Scheduler) -> None:
     try:
         round_.start()
-        while not crew.signals.leaving:
+        while not shared.signals.leaving:
             round_.turn()
-    except (LeaveSoon, Unreachable):
+    except (LeaveSoon, MarketUnreachable):
         return
     except Untrusted:
-        if round_.stalls:
-            _leave(crew, round_)
+        if round_.sessions:
+            _leave(shared, round_)
         raise
 
 
-def _leave(crew: Crew, round_: Round) -> None:
-    crew.journal.say("leaving", "Leaving: finishing what is in flight. A second signal leaves at once.")
-    round_.leave(time.monotonic() + crew.settings.leave_s)
+def _leave(shared: Shared, round_: Scheduler) -> None:
+    shared.journal.say("leaving", "Leaving: finishing what is in flight. A second signal leaves at once.")
+    round_.leave(time.monotonic() + shared.settings.leave_s)

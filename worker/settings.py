@@ -15,7 +15,7 @@ from gradmarket.market.wire import MAX_WAIT_S
 GIB = 2**30
 
 
-class Settings(BaseSettings):
+class WorkerSettings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="GRADMARKET_WORKER_", frozen=True, extra="ignore", use_attribute_docstrings=True
     )

@@ -10,7 +10,7 @@ from eth_account.messages import encode_defunct
 from siwe import ISO8601Datetime, SiweMessage
 
 from gradmarket.market.terms import Address
-from gradmarket.market.wire import STATEMENT, ConsentMade, SignIn, SignInNonce
+from gradmarket.market.wire import STATEMENT, ConsentRequest, SignIn, SignInNonce
 from gradmarket.worker.problems import Untrusted
 from gradmarket.worker.wallet import Wallet
 
@@ -22,7 +22,7 @@ class Credentials:
     wallet: Wallet
     payout: Address
     chain_id: int
-    consent: ConsentMade | None = None
+    consent: ConsentRequest | None = None
     """Of the payout key, where it says that it is the worker's operator."""
 
 

@@ -18,10 +18,10 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.stakes import Stakes
 from gradmarket.market.terms import Address, Amount, Hash, JobId
 from gradmarket.market.wire import ChainFacts, hash_of
-from gradmarket.worker.chain import Sight
-from gradmarket.worker.client import Market
-from gradmarket.worker.money import get_gas
+from gradmarket.worker.chain_view import ChainView
+from gradmarket.worker.client import MarketClient
 from gradmarket.worker.problems import Untrusted
+from gradmarket.worker.redeemer import get_gas
 
 MARKET_S: Final = 10.0
 
@@ -37,7 +37,7 @@ class Offered:
 
 
 @dataclass(frozen=True)
-class Part:
+class StakePart:
     """What of a stake one job can slash. `locked_until` is zero until the worker leaves."""
 
     chain_job: int
@@ -48,7 +48,7 @@ class Part:
 
 def offered(origin: str, job: JobId) -> Offered:
     """Raises Refused where the job takes no stakes, Untrusted where the market tells of another job."""
-    market = Market(origin.rstrip("/"), lambda seconds: seconds < MARKET_S)
+    market = MarketClient(origin.rstrip("/"), lambda seconds: seconds < MARKET_S)
     try:
         facts, view = market.facts(), market.job(job)
     finally:
@@ -68,7 +68,7 @@ def _terms(job: JobId, publication: Publication | None, chain_job: int | None) -
 
 def confirmed(ledger: Ledger, me: Address, job: Offered) -> None:
     """Raises Untrusted unless the chain has the job under the terms that its market tells."""
-    if Sight(ledger, me).opened(job.chain_job).spec != job.spec:
+    if ChainView(ledger, me).opened(job.chain_job).spec != job.spec:
         raise Untrusted(f"job {job.chain_job} on the chain has other terms than the market tells")
 
 
@@ -159,11 +159,11 @@ class Pledge:
             self._send(calls.unstake(self._market, free))
         return free
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[StakePart]:
         for job in events.joined(self._ledger, self._me):
             found = self._exposure(job)
             if found.at_risk:
-                yield Part(job, found.at_risk, found.accused, found.locked_until)
+                yield StakePart(job, found.at_risk, found.accused, found.locked_until)
 
     def _exposure(self, job: int) -> Exposure:
         return stakes.exposure(self._ledger, job, self._me)

@@ -10,8 +10,11 @@ import typer
 from gradmarket.contracts import keystore
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Amount, JobId
-from gradmarket.worker import case_cli, chains, consent_cli, wallet, watch
-from gradmarket.worker.chain import ledger_of
+from gradmarket.worker import accusation_watch, case_cli, consent_cli, known_chains, wallet
+from gradmarket.worker.account_store import AccountStore
+from gradmarket.worker.chain_view import ledger_of
+from gradmarket.worker.job_standing import accusations, staked, standings
+from gradmarket.worker.journal import Journal, Money, totals
 from gradmarket.worker.options import (
     DataOption,
     JsonOption,
@@ -22,12 +25,9 @@ from gradmarket.worker.options import (
     told,
     unlocked,
 )
-from gradmarket.worker.redeem import redeem_all
-from gradmarket.worker.report import Journal, Money, totals
+from gradmarket.worker.redeem_all import redeem_all
+from gradmarket.worker.self_check import SelfCheck
 from gradmarket.worker.stake import Bounds, Pledge, offered
-from gradmarket.worker.standing import accusations, staked, standings
-from gradmarket.worker.verify import Verifier
-from gradmarket.worker.vouchers import Book
 from gradmarket.worker.wallet import Wallet
 
 app = typer.Typer(no_args_is_help=True, help="The worker's key, and what it has earned.")
@@ -77,7 +77,7 @@ def show(
         jobs, risks = list(standings(settings, key.address)), list(staked(settings, key, warn))
         accused = list(accusations(settings, key.address, warn))
         if as_json:
-            sums = totals(Book(settings.data / "book.json").accounts)
+            sums = totals(AccountStore(settings.data / "book.json").accounts)
             money = {"earned": str(sums.earned), "redeemed": str(sums.redeemed)}
             counts = {"accepted": sums.accepted, "rejected": sums.rejected}
             lists = {"jobs": [asdict(job) for job, _ in jobs], "stakes": [asdict(risk) for risk in risks]}
@@ -112,8 +112,8 @@ def stake(
         settings = unlocked(settings)
         key, wanted = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
         ledger = ledger_of(settings.node, wanted.facts)
-        chains.keep(settings.data, wanted.facts)
-        watch.begin(settings.data, wanted.facts, ledger, key.address)
+        known_chains.keep(settings.data, wanted.facts)
+        accusation_watch.begin(settings.data, wanted.facts, ledger, key.address)
         bounds = Bounds(settings.stake_contest_s, settings.stake_lock_s)
         Pledge(ledger, key.key).put(wanted, Amount(amount), bounds)
         sum_ = Money(wanted.facts.symbol, wanted.facts.decimals).text(amount)
@@ -134,7 +134,7 @@ def unstake(
     with told():
         settings = unlocked(settings)
         key = wallet.load(settings.data, settings.secret)
-        for facts in chains.kept(settings.data):
+        for facts in known_chains.kept(settings.data):
             pledge = Pledge(ledger_of(settings.node, facts), key.key)
             out = pledge.take_out(lambda text: journal.say("left", text))
             journal.say("unstaked", f"{Money(facts.symbol, facts.decimals).text(out)} taken out.", amount=str(out))
@@ -156,7 +156,7 @@ def verify(
     """
     with told():
         settings = unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
-        sound = Verifier(settings, Journal(as_json), market).run()
+        sound = SelfCheck(settings, Journal(as_json), market).run()
     raise typer.Exit(0 if sound else 1)
 
 
@@ -167,7 +167,7 @@ def redeem(
     passphrase_file: PassphraseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Redeem every voucher in the book, with no market needed."""
+    """Redeem every voucher in the accounts, with no market needed."""
     with told():
         done = redeem_all(unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file)), Journal(as_json))
     raise typer.Exit(0 if done else 1)

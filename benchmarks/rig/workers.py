@@ -166,11 +166,11 @@ class Worker:
         self.sent += len(data)
         self.ask("PUT", f"/v1/work/payloads/{lease.replica}?fence={lease.fence}", data)
 
-    def _commitment(self, lease: wire.Lease) -> wire.CommitmentMade:
+    def _commitment(self, lease: wire.Lease) -> wire.CommitmentRequest:
         offer = signing.digest(self._domain, lease.offer.struct())
         sealed = secrets.seal(offer, self._address, self._salt, wire.hash_of(self._root))
         signature = signing.sign(self._key, signing.digest(self._domain, Commitment(offer, self._address, sealed)))
-        return wire.CommitmentMade(replica=lease.replica, fence=lease.fence, sealed=sealed, signature=signature)
+        return wire.CommitmentRequest(replica=lease.replica, fence=lease.fence, sealed=sealed, signature=signature)
 
     def _reveal(self, lease: wire.Lease) -> wire.Reveal:
         return wire.Reveal(replica=lease.replica, fence=lease.fence, salt=self._salt, root=Digest(self._root))
@@ -187,10 +187,10 @@ class Spoiler(Worker):
 
 def work(workers: Iterable[Worker], replicas: int) -> int:
     """Every worker in a thread of its own, until `replicas` are done between them; how many were."""
-    crew = tuple(workers)
-    before = sum(worker.done for worker in crew)
-    work_until(crew, lambda: sum(worker.done for worker in crew) - before >= replicas)
-    return sum(worker.done for worker in crew) - before
+    shared = tuple(workers)
+    before = sum(worker.done for worker in shared)
+    work_until(shared, lambda: sum(worker.done for worker in shared) - before >= replicas)
+    return sum(worker.done for worker in shared) - before
 
 
 def work_until(workers: Iterable[Worker], enough: Callable[[], bool]) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
-from gradmarket.market.gradient.aggregators import Aggregator, aggregator
+from gradmarket.market.gradient.aggregators import AggregatorRule, aggregator
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import voting
 from gradmarket.market.rules.replication import Plan
@@ -23,7 +23,7 @@ class Defence:
     replays: bool = False
     """Whether a failed audit takes back what was merged (trust.replay)."""
 
-    def rule(self) -> tuple[Aggregator, Any]:
+    def rule(self) -> tuple[AggregatorRule, Any]:
         rule = aggregator(self.aggregator)
         return rule, rule.Settings(**self.settings)
 
@@ -87,9 +87,9 @@ class Crew:
         return sum(map(self.is_hostile, self.present()))
 
 
-def believed(crew: Crew, task: int) -> bool:
+def believed(shared: Crew, task: int) -> bool:
     """Without votes: whether task `task` falls to an honest worker; there are as many tasks as workers."""
-    return not crew.is_hostile(task % crew.workers)
+    return not shared.is_hostile(task % shared.workers)
 
 
 @dataclass(frozen=True)
@@ -100,17 +100,17 @@ class Decided:
     honest: bool
 
 
-def agreed(crew: Crew, plan: Plan, asked: Sequence[int], quiet: bool) -> Decided | None:
+def agreed(shared: Crew, plan: Plan, asked: Sequence[int], quiet: bool) -> Decided | None:
     """What one task comes to by the rules of the vote; `asked`: in the order in which they are drawn.
 
     Colluders give one answer, so that they agree; `quiet` ones give it only where it wins at once.
     """
     size = min(plan.first_wave, len(asked))
-    colluders = sum(crew.is_hostile(worker) for worker in asked[:size])
+    colluders = sum(shared.is_hostile(worker) for worker in asked[:size])
     cheats = not quiet or plan.decides(size, colluders)
     while True:
         wave = asked[:size]
-        ballots = {_replica(worker): _ballot(cheats and crew.is_hostile(worker)) for worker in wave}
+        ballots = {_replica(worker): _ballot(cheats and shared.is_hostile(worker)) for worker in wave}
         judged = voting.judge(exact.groups(ballots), len(wave), plan)
         if isinstance(judged, voting.Another) and size < len(asked):
             size = min(size + judged.wave, len(asked))
@@ -121,9 +121,9 @@ def agreed(crew: Crew, plan: Plan, asked: Sequence[int], quiet: bool) -> Decided
             return None
 
 
-def voted(crew: Crew, plan: Plan, quiet: bool) -> bool | None:
+def voted(shared: Crew, plan: Plan, quiet: bool) -> bool | None:
     """Which answer one task comes to: the honest one, the colluders', or none."""
-    decided = agreed(crew, plan, crew.random.sample(crew.present(), plan.maximum), quiet)
+    decided = agreed(shared, plan, shared.random.sample(shared.present(), plan.maximum), quiet)
     return None if decided is None else decided.honest
 
 

@@ -21,8 +21,8 @@ from benchmarks.trust.defences import VOTES, Crew, Decided, Defence, agreed
 from benchmarks.trust.run import Run, Setting
 from benchmarks.trust.workloads import Trained
 from gradmarket.market.gradient.arrays import Tensors
-from gradmarket.market.gradient.merge import Answer
 from gradmarket.market.gradient.merkle import root
+from gradmarket.market.gradient.round_merge import MergedAnswer
 from gradmarket.market.rules import assignment, auditing, classes, secrets
 from gradmarket.market.terms import Address, Digest, Hash
 from gradmarket.market.wire import hash_of
@@ -39,7 +39,7 @@ class Task:
     round: int
     index: int
     agreeing: frozenset[int]
-    answer: Answer
+    answer: MergedAnswer
     root: Digest
     right: Digest
     due: bool
@@ -88,63 +88,63 @@ class Replayed(Run):
         return min(found)
 
     def _train(self, rounds: int, attack: str | None) -> None:
-        crew = Crew(self.setting.workers, self.setting.hostile, Random(self._seed))
+        shared = Crew(self.setting.workers, self.setting.hostile, Random(self._seed))
         self._tasks: dict[tuple[int, int], Task] = {}
         self._attempts: dict[tuple[int, int], int] = {}
         self._wrong: set[Digest] = set()
         self._course = Course(needed=(rounds - len(self.models) + 1) * self.setting.workers)
         while True:
             closed = len(self.models) - 1
-            wrong = self._audit(crew, closed - 1 if closed == rounds else closed - BEHIND)
+            wrong = self._audit(shared, closed - 1 if closed == rounds else closed - BEHIND)
             if wrong is not None:
                 self._take_back(wrong)
             elif closed == rounds:
-                self._course.left = crew.at_large()
+                self._course.left = shared.at_large()
                 return
             else:
                 self._finish(closed - BEHIND)
-                self._play(crew, attack)
+                self._play(shared, attack)
 
-    def _play(self, crew: Crew, attack: str | None) -> None:
+    def _play(self, shared: Crew, attack: str | None) -> None:
         """The round's tasks that have no accepted attempt, and its merge."""
         number, model = len(self.models) - 1, self.models[-1]
         honest = self._honest(model, number)
         while missing := [index for index in range(self.setting.workers) if (number, index) not in self._tasks]:
             for index in missing:
-                self._tasks[number, index] = self._accept(crew, attack, number, index, honest)
-            self._clear(crew)
+                self._tasks[number, index] = self._accept(shared, attack, number, index, honest)
+            self._clear(shared)
         answers = [self._tasks[number, index].answer for index in range(self.setting.workers)]
         self.models.append(self._merged(model, answers))
         self._course.rounds += 1
-        if self._course.gone is None and crew.at_large() < self._plan.quorum:
+        if self._course.gone is None and shared.at_large() < self._plan.quorum:
             self._course.gone = self._course.rounds - 1
 
-    def _accept(self, crew: Crew, attack: str | None, number: int, index: int, honest: Sequence[Tensors]) -> Task:
+    def _accept(self, shared: Crew, attack: str | None, number: int, index: int, honest: Sequence[Tensors]) -> Task:
         """By attempt after attempt: where there is no quorum the task is issued again."""
         while True:
             attempt = self._attempts[number, index] = self._attempts.get((number, index), -1) + 1
             secret = _secret(self._seed, number, index, attempt)
-            decided = self._decided(crew, attack, secret)
+            decided = self._decided(shared, attack, secret)
             if decided is not None:
                 answer = self._answer(index, honest, None if decided.honest else attack)
                 return self._drawn(number, index, decided, answer, honest, secret)
 
-    def _clear(self, crew: Crew) -> None:
+    def _clear(self, shared: Crew) -> None:
         """Audits what diverged. Raises ValueError where one is right: such a job stays paused until it is resumed."""
         for task in [task for task in self._tasks.values() if task.diverged]:
             self._course.diverged += 1
-            if self._examine(crew, task):
+            if self._examine(shared, task):
                 raise ValueError(f"an honest gradient of round {task.round} is over the norm bound")
 
-    def _decided(self, crew: Crew, attack: str | None, secret: Hash) -> Decided | None:
-        present = {Address(str(worker)): worker for worker in crew.present()}
+    def _decided(self, shared: Crew, attack: str | None, secret: Hash) -> Decided | None:
+        present = {Address(str(worker)): worker for worker in shared.present()}
         order = [present[name] for name in assignment.draw_order(secrets.tagged("draw", secret), present)]
         if attack is None:
             return Decided(frozenset(order[: self._plan.first_wave]), honest=True)
-        return agreed(crew, self._plan, order[: self._plan.maximum], attack in QUIET)
+        return agreed(shared, self._plan, order[: self._plan.maximum], attack in QUIET)
 
     def _drawn(
-        self, number: int, index: int, decided: Decided, answer: Answer, honest: Sequence[Tensors], secret: Hash
+        self, number: int, index: int, decided: Decided, answer: MergedAnswer, honest: Sequence[Tensors], secret: Hash
     ) -> Task:
         found = root(answer.data)
         right = root(self._answer(index, honest, None).data)
@@ -156,22 +156,22 @@ class Replayed(Run):
         due = diverged or found in self._wrong or drawn
         return Task(number, index, decided.agreeing, answer, found, right, due, diverged)
 
-    def _audit(self, crew: Crew, through: int) -> int | None:
+    def _audit(self, shared: Crew, through: int) -> int | None:
         """Runs the audits of the rounds up to this one, and where one fails all that are due: the first wrong round."""
         wrong: int | None = None
         while due := self._due(None if wrong is not None else through):
             task = due[0]
-            if not self._examine(crew, task):
+            if not self._examine(shared, task):
                 wrong = task.round if wrong is None else min(wrong, task.round)
         return wrong
 
-    def _examine(self, crew: Crew, task: Task) -> bool:
+    def _examine(self, shared: Crew, task: Task) -> bool:
         """Whether the task stands; it is revoked if not."""
         task.due, task.audited = False, True
         passed = auditing.passes(task.root, task.right, before=task.right)
         self._course.audits += 1 if passed else CONVICTING
         if not passed:
-            self._fail(crew, task)
+            self._fail(shared, task)
         return bool(passed)
 
     def _due(self, through: int | None) -> list[Task]:
@@ -179,11 +179,11 @@ class Replayed(Run):
         due = [task for task in self._tasks.values() if task.due and (through is None or task.round <= through)]
         return sorted(due, key=lambda task: (task.round, task.index))
 
-    def _fail(self, crew: Crew, task: Task) -> None:
+    def _fail(self, shared: Crew, task: Task) -> None:
         """The task is revoked, who answered it gets no work, and what else they answered is audited."""
         self._course.failed += 1
         self._wrong.add(task.root)
-        crew.caught |= task.agreeing
+        shared.caught |= task.agreeing
         del self._tasks[task.round, task.index]
         for other in self._tasks.values():
             other.due |= not other.audited and not task.agreeing.isdisjoint(other.agreeing)

@@ -13,9 +13,9 @@ from benchmarks.trust.workloads import Trained
 from gradmarket.market.gradient.arrays import Tensors, Vector
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import Usable, inspect
-from gradmarket.market.gradient.merge import Answer, Model, Move, Recipe, apply, begin, merge
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload import encode, flatten, unflatten
+from gradmarket.market.gradient.round_merge import MergedAnswer, ModelState, OptimizerStep, Recipe, apply, begin, merge
 from gradmarket.market.rules.replication import Plan
 
 FP32: Final = codec("fp32")
@@ -42,7 +42,7 @@ class Run:
     def __init__(self, trained: Trained, defence: Defence, setting: Setting) -> None:
         self.trained, self.defence, self.setting = trained, defence, setting
         rule = optimizer(trained.workload.optimizer)
-        self._move = Move(rule, rule.Settings(**trained.workload.settings))
+        self._move = OptimizerStep(rule, rule.Settings(**trained.workload.settings))
         bound = setting.norm_bound if defence.plan else setting.unbounded
         self._recipe = Recipe(trained.layout, FP32, *defence.rule(), bound, setting.workers)
         self.models = [begin(trained.layout, trained.parameters, self._move)]
@@ -56,41 +56,41 @@ class Run:
         return self.trained.accuracy(self.models[-1].tensors)
 
     def _train(self, rounds: int, attack: str | None) -> None:
-        crew = Crew(self.setting.workers, self.setting.hostile, Random(0))
+        shared = Crew(self.setting.workers, self.setting.hostile, Random(0))
         while len(self.models) <= rounds:
-            self.models.append(self._next(crew, attack))
+            self.models.append(self._next(shared, attack))
 
-    def _next(self, crew: Crew, attack: str | None) -> Model:
+    def _next(self, shared: Crew, attack: str | None) -> ModelState:
         number, model = len(self.models) - 1, self.models[-1]
         honest = self._honest(model, number)
-        accepted = (self._accepted(crew, attack, task, honest) for task in range(len(honest)))
+        accepted = (self._accepted(shared, attack, task, honest) for task in range(len(honest)))
         usable = [answer for answer in accepted if answer is not None and self._is_usable(answer)]
         return model if len(usable) < self._recipe.settings.least else self._merged(model, usable)
 
-    def _honest(self, model: Model, number: int) -> Sequence[Tensors]:
+    def _honest(self, model: ModelState, number: int) -> Sequence[Tensors]:
         return self.trained.round(model.tensors, number, self.setting.workers)
 
-    def _merged(self, model: Model, answers: Sequence[Answer]) -> Model:
+    def _merged(self, model: ModelState, answers: Sequence[MergedAnswer]) -> ModelState:
         merged = merge(self._recipe, answers)
         counters = tuple(name for name in model.tensors if name.endswith("num_batches_tracked"))
         return apply(self.trained.layout, model, merged, self._move, self.trained.workload.lr, counters)
 
-    def _accepted(self, crew: Crew, attack: str | None, task: int, honest: Sequence[Tensors]) -> Answer | None:
-        is_honest = attack is None or self._is_honest(crew, self.defence.plan, task, attack in QUIET)
+    def _accepted(self, shared: Crew, attack: str | None, task: int, honest: Sequence[Tensors]) -> MergedAnswer | None:
+        is_honest = attack is None or self._is_honest(shared, self.defence.plan, task, attack in QUIET)
         return None if is_honest is None else self._answer(task, honest, None if is_honest else attack)
 
-    def _answer(self, task: int, honest: Sequence[Tensors], attack: str | None) -> Answer:
+    def _answer(self, task: int, honest: Sequence[Tensors], attack: str | None) -> MergedAnswer:
         tensors = honest[task]
         if attack is not None:
             flat = flatten(self.trained.layout, tensors)
             flat[self.trained.layout.gradient] = ATTACKS[attack](self._scene(task, honest))
             tensors = unflatten(self.trained.layout, flat)
-        return Answer(encode(self.trained.layout, tensors, FP32, SEED), SEED)
+        return MergedAnswer(encode(self.trained.layout, tensors, FP32, SEED), SEED)
 
-    def _is_honest(self, crew: Crew, plan: Plan | None, task: int, quiet: bool) -> bool | None:
-        return believed(crew, task) if plan is None else voted(crew, plan, quiet)
+    def _is_honest(self, shared: Crew, plan: Plan | None, task: int, quiet: bool) -> bool | None:
+        return believed(shared, task) if plan is None else voted(shared, plan, quiet)
 
-    def _is_usable(self, answer: Answer) -> bool:
+    def _is_usable(self, answer: MergedAnswer) -> bool:
         shards = ((0, np.frombuffer(answer.data, np.float32)),)
         return isinstance(inspect(self.trained.layout, shards, self._recipe.norm_bound), Usable)
 

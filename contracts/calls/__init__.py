@@ -17,7 +17,7 @@ from gradmarket.contracts.calls.escrow import (
 from gradmarket.contracts.calls.justice import accuse, burn, case_id, close_case, contest, decide
 from gradmarket.contracts.calls.reservations import close_job, release, release_for, reserve
 from gradmarket.contracts.calls.settlement import settle_packed, settle_rooted
-from gradmarket.contracts.calls.stakes import free_exposure, join_job, leave_job, quorum_of, stake, unstake
+from gradmarket.contracts.calls.stake_calls import free_exposure, join_job, leave_job, quorum_of, stake, unstake
 from gradmarket.contracts.calls.token import approve, mint, transfer
 from gradmarket.contracts.calls.vouchers import (
     add_signer,

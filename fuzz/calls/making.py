@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fuzz.calls.arrays import POISONS, Arrays, poisoned
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model.document.calls import OPERATORS, TORCH_MEMORY_FORMATS, TORCH_TYPES, Operator
+from gradmarket.market.model.document.calls import OPERATORS, TORCH_MEMORY_FORMATS, TORCH_TYPES, OperatorCall
 from gradmarket.market.model.document.conditions.recurrent import SEQUENCES, shapes
 from gradmarket.market.model.document.interpret import STEP_ERRORS
 from gradmarket.market.model.document.meter import BACKWARD
@@ -86,7 +86,7 @@ def _must(holds: bool, otherwise: str) -> None:
         raise Finding(otherwise)
 
 
-def given_of(operator: Operator, written: list[Any]) -> list[Any]:
+def given_of(operator: OperatorCall, written: list[Any]) -> list[Any]:
     """The call's arguments as torch takes them, but for its tensors."""
     return [_given(kind, value) for kind, value in zip(operator.entry.arguments, written, strict=True)]
 
@@ -97,7 +97,7 @@ def _given(kind: str, value: Any) -> Any:
     return TORCH_MEMORY_FORMATS[value] if value is not None and kind.startswith("memory") else value
 
 
-def _alone(operator: Operator, given: Sequence[Any], back: bool) -> tuple[list[Form], int]:
+def _alone(operator: OperatorCall, given: Sequence[Any], back: bool) -> tuple[list[Form], int]:
     """(the forms of its results, the operations that it is said to cost) from shapes."""
     arguments = without_elements(Arrays(0).made(list(given)))
     try:
@@ -114,7 +114,7 @@ def _alone(operator: Operator, given: Sequence[Any], back: bool) -> tuple[list[F
     return forms, operations
 
 
-def called(operator: Operator, arguments: Sequence[Any], device: torch.device) -> list[Any]:
+def called(operator: OperatorCall, arguments: Sequence[Any], device: torch.device) -> list[Any]:
     if operator.condition is not None:
         operator.condition(arguments)
     if device is META and operator.key in SEQUENCES:

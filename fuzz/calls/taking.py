@@ -10,11 +10,11 @@ from fuzz.calls.arrays import Arrays
 from fuzz.calls.damage import tensors_of as tensors_in
 from fuzz.calls.making import CPU, META, Finding, called, given_of, gradients, tensors_of, without_elements
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model.cost import FRAGMENTS
-from gradmarket.market.model.document.calls import OPERATORS, Operator
+from gradmarket.market.model.document.calls import OPERATORS, OperatorCall
 from gradmarket.market.model.document.formulas import STAND_INS
 from gradmarket.market.model.document.interpret import STEP_ERRORS
 from gradmarket.market.model.document.meter import Limits, Meter
+from gradmarket.market.model.task_cost import FRAGMENTS
 
 LIMITS: Final = Limits(operations=5 * 10**8, peak_bytes=2**28)
 """Of calls that are made here at all."""
@@ -46,7 +46,7 @@ def taken(key: str, written: list[Any]) -> None:
         )
 
 
-def _told(operator: Operator, given: Sequence[Any]) -> int:
+def _told(operator: OperatorCall, given: Sequence[Any]) -> int:
     """Bytes beside the arguments."""
     arguments = without_elements(Arrays(0).made(list(given)))
     meter = Meter(LIMITS, 1)
@@ -71,12 +71,12 @@ def _listed(found: Any) -> list[Any]:
     return list(found) if isinstance(found, list | tuple) else [found]
 
 
-def _pass(operator: Operator, arguments: Sequence[Any]) -> None:
+def _pass(operator: OperatorCall, arguments: Sequence[Any]) -> None:
     results = called(operator, arguments, CPU)
     gradients(results, arguments)
 
 
-def _peak(operator: Operator, arguments: Sequence[Any]) -> int:
+def _peak(operator: OperatorCall, arguments: Sequence[Any]) -> int:
     """Bytes by which resident memory grows during a pass, in a process that gives back what is freed."""
     _TRIM(0)
     os.pwrite(_RESET, b"5", 0)

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from gradmarket.commands.edge import DataOption, JsonOption, say_json, told
-from gradmarket.place import data_folder
-from gradmarket.requester.backup import Kept
+from gradmarket.endpoint import data_folder
+from gradmarket.requester.backup import BackupEntry
 from gradmarket.requester.backup import backup as copy
 from gradmarket.requester.backup import restore as bring_back
 
@@ -34,7 +34,7 @@ def restore(
         _say(bring_back(kept, folder), as_json, f"restored; go on with: gradmarket serve --data {folder}")
 
 
-def _say(kept: Kept, as_json: bool, then: str) -> None:
+def _say(kept: BackupEntry, as_json: bool, then: str) -> None:
     if as_json:
         say_json(asdict(kept))
         return

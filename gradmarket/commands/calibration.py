@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json, told
-from gradmarket.place import find
+from gradmarket.endpoint import find
 
 WHY_NOT: Final = "Only a job whose verifier is tolerance has thresholds; this one's is {verifier}."
 NONE_YET: Final = "No task was computed in two classes yet: run gradmarket auditor on a machine of each."

@@ -12,8 +12,8 @@ from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, say_j
 from gradmarket.contracts import deployment
 from gradmarket.contracts.local import DEVELOPMENT_KEYS, LocalChain
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
+from gradmarket.endpoint import data_folder, find
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.place import data_folder, find
 
 KEY = "GRADMARKET_SENDER_KEY"
 RpcOption = Annotated[str, typer.Option("--rpc", help="The chain's JSON-RPC.")]

@@ -18,7 +18,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from gradmarket.market.fields import first_fault
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store.session import connect
 
 LEAST_FREE: Final = 1 << 30
@@ -33,7 +33,7 @@ PARTS: Final = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """`fix` is empty where nothing is wrong."""
 
     name: str
@@ -41,17 +41,19 @@ class Finding:
     fix: str = ""
 
 
-def folder(path: Path) -> Finding:
+def folder(path: Path) -> CheckResult:
     there = _nearest(path)
     if there.is_dir() and os.access(there, os.W_OK):
-        return Finding("data folder", str(path.absolute()))
-    return Finding("data folder", f"{there} cannot be written", "name another one with --data or GRADMARKET_DATA")
+        return CheckResult("data folder", str(path.absolute()))
+    return CheckResult("data folder", f"{there} cannot be written", "name another one with --data or GRADMARKET_DATA")
 
 
-def disk(path: Path) -> Finding:
+def disk(path: Path) -> CheckResult:
     free = shutil.disk_usage(_nearest(path)).free
     said = f"{free / 2**30:.1f} GiB free"
-    return Finding("disk", said, "" if free >= LEAST_FREE else "free some space: blobs and rows need at least 1 GiB")
+    return CheckResult(
+        "disk", said, "" if free >= LEAST_FREE else "free some space: blobs and rows need at least 1 GiB"
+    )
 
 
 def _nearest(path: Path) -> Path:
@@ -59,46 +61,46 @@ def _nearest(path: Path) -> Path:
     return next(part for part in (path.absolute(), *path.absolute().parents) if part.exists())
 
 
-def keys(path: Path) -> Finding:
+def keys(path: Path) -> CheckResult:
     """Whoever reads a key of the service can spend what it holds."""
     found = sorted((path / "keys").glob("*"))
     open_ = [key for key in found if stat.S_IMODE(key.stat().st_mode) & 0o077]
     if open_:
         names = ", ".join(key.name for key in open_)
-        return Finding("keys", f"others may read {names}", f"chmod 600 {' '.join(str(key) for key in open_)}")
-    return Finding("keys", f"{len(found)}, their owner's alone" if found else "none yet; the service makes them")
+        return CheckResult("keys", f"others may read {names}", f"chmod 600 {' '.join(str(key) for key in open_)}")
+    return CheckResult("keys", f"{len(found)}, their owner's alone" if found else "none yet; the service makes them")
 
 
-def configured() -> Settings | Finding:
+def configured() -> RequesterSettings | CheckResult:
     """The settings of the environment, or what is wrong with them."""
     try:
-        return Settings()
+        return RequesterSettings()
     except ValidationError as error:
         field, fault = first_fault(error, "gradmarket")
         name = field.replace(".", "_").upper()
-        return Finding("settings", f"{name}: {fault}", f"set {name} anew; `gradmarket settings` lists them all")
+        return CheckResult("settings", f"{name}: {fault}", f"set {name} anew; `gradmarket settings` lists them all")
 
 
-def database(settings: Settings, path: Path) -> Finding:
+def database(settings: RequesterSettings, path: Path) -> CheckResult:
     if settings.database is not None:
         return _server(settings.database_url)
     file = path / "gradmarket.sqlite"
     if not file.exists():
-        return Finding("database", "none yet; the service makes it")
+        return CheckResult("database", "none yet; the service makes it")
     return _file(file)
 
 
-def _file(path: Path) -> Finding:
+def _file(path: Path) -> CheckResult:
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as rows:
             (said,) = rows.execute("PRAGMA quick_check").fetchone()
     except sqlite3.Error as error:
         said = str(error)
     fix = "" if said == "ok" else "come back from a copy: `gradmarket restore`, see docs/operations.md"
-    return Finding("database", f"{path}: {said}", fix)
+    return CheckResult("database", f"{path}: {said}", fix)
 
 
-def _server(url: str) -> Finding:
+def _server(url: str) -> CheckResult:
     engine = connect(url)
     where = engine.url.render_as_string(hide_password=True)
     try:
@@ -106,13 +108,13 @@ def _server(url: str) -> Finding:
             connection.execute(text("SELECT 1"))
     except SQLAlchemyError as error:
         told = str(getattr(error, "orig", None) or error).splitlines()[0]
-        return Finding("database", f"{where}: {told}", "start PostgreSQL, or set GRADMARKET_DATABASE anew")
+        return CheckResult("database", f"{where}: {told}", "start PostgreSQL, or set GRADMARKET_DATABASE anew")
     finally:
         engine.dispose()
-    return Finding("database", where)
+    return CheckResult("database", where)
 
 
-def broker(settings: Settings) -> Iterator[Finding]:
+def broker(settings: RequesterSettings) -> Iterator[CheckResult]:
     """Redis, where the stages run in Celery."""
     if settings.stages != "celery" or settings.broker is None:
         return
@@ -122,12 +124,12 @@ def broker(settings: Settings) -> Iterator[Finding]:
         socket.create_connection(place, timeout=5).close()
     except OSError as error:
         said = f"{place[0]}:{place[1]}: {error.strerror or error}"
-        yield Finding("broker", said, "start Redis, or set GRADMARKET_BROKER anew")
+        yield CheckResult("broker", said, "start Redis, or set GRADMARKET_BROKER anew")
     else:
-        yield Finding("broker", f"{place[0]}:{place[1]} answers")
+        yield CheckResult("broker", f"{place[0]}:{place[1]} answers")
 
 
-def parts(url: str) -> list[Finding]:
+def parts(url: str) -> list[CheckResult]:
     """The service at the address, and each part of it that fails."""
     try:
         answer = httpx.get(f"{url.rstrip('/')}/v1/ready", timeout=ANSWER_S)
@@ -135,7 +137,7 @@ def parts(url: str) -> list[Finding]:
         troubled = {name: told[name] for name in PARTS if told[name] != "ok"}
     except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
         said = f"{url} does not answer ({type(error).__name__})"
-        return [Finding("service", said, "start the service with `gradmarket serve`, or look into its log")]
+        return [CheckResult("service", said, "start the service with `gradmarket serve`, or look into its log")]
     if not troubled:
-        return [Finding("service", f"{url} is ready")]
-    return [Finding(f"service's {name}", said, PARTS[name]) for name, said in troubled.items()]
+        return [CheckResult("service", f"{url} is ready")]
+    return [CheckResult(f"service's {name}", said, PARTS[name]) for name, said in troubled.items()]

@@ -10,10 +10,10 @@ from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, Token
 from gradmarket.data import sources
 from gradmarket.data.inputs import Arrays, chosen
 from gradmarket.data.pack import MANIFEST, Cut, Packed, digest_of, file_name, pack, write
+from gradmarket.endpoint import find
 from gradmarket.market.data import formats
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import NotFound, Refused
-from gradmarket.place import find
 
 FORMATS: Final = ", ".join(formats.names())
 

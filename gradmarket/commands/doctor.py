@@ -11,12 +11,12 @@ from typing import Final
 import typer
 
 from gradmarket.commands import checkup
-from gradmarket.commands.checkup import Finding
+from gradmarket.commands.checkup import CheckResult
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json
 from gradmarket.contracts.toolchain import ToolMissing, find
+from gradmarket.endpoint import Endpoint, data_folder
+from gradmarket.endpoint import find as find_place
 from gradmarket.market.errors import MarketError
-from gradmarket.place import Place, data_folder
-from gradmarket.place import find as find_place
 
 PYTHON: Final = (3, 11)
 PORT: Final = 8700
@@ -37,90 +37,92 @@ def doctor(
     raise typer.Exit(1 if any(finding.fix for finding in findings) else 0)
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: CheckResult) -> str:
     mark = "wrong" if finding.fix else "ok"
     return f"{mark:>5}  {finding.name}: {finding.told}" + (f"\n       fix: {finding.fix}" if finding.fix else "")
 
 
-def python() -> Finding:
+def python() -> CheckResult:
     said = ".".join(map(str, sys.version_info[:3]))
-    return Finding("python", said, "" if sys.version_info[:2] >= PYTHON else "install Python 3.11 or newer")
+    return CheckResult("python", said, "" if sys.version_info[:2] >= PYTHON else "install Python 3.11 or newer")
 
 
-def torch() -> Finding:
+def torch() -> CheckResult:
     """Imported in a child process: what goes wrong there stays there."""
     command = [sys.executable, "-c", "import torch; print(torch.__version__)"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TORCH_S, check=False)
     except subprocess.TimeoutExpired:
-        return Finding("torch", f"does not import within {TORCH_S} s", "look for a busy disk or little memory")
+        return CheckResult("torch", f"does not import within {TORCH_S} s", "look for a busy disk or little memory")
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no word"])[-1]
-        return Finding("torch", last, "run `make install`")
-    return Finding("torch", done.stdout.strip())
+        return CheckResult("torch", last, "run `make install`")
+    return CheckResult("torch", done.stdout.strip())
 
 
-def anvil() -> Finding:
+def anvil() -> CheckResult:
     return _tool("anvil", "needed for a local chain alone")
 
 
-def node() -> Finding:
+def node() -> CheckResult:
     return _tool("node", "needed to install Anvil and to compile contracts")
 
 
-def _tool(name: str, purpose: str) -> Finding:
+def _tool(name: str, purpose: str) -> CheckResult:
     try:
-        return Finding(name, str(find(name)))
+        return CheckResult(name, str(find(name)))
     except ToolMissing:
-        return Finding(name, f"missing; {purpose}", f"run `make install`, or put {name} on the PATH")
+        return CheckResult(name, f"missing; {purpose}", f"run `make install`, or put {name} on the PATH")
 
 
-def kept(path: Path) -> list[Finding]:
+def kept(path: Path) -> list[CheckResult]:
     """What the service's settings and its data folder hold."""
     found = [checkup.folder(path), checkup.disk(path), checkup.keys(path)]
     settings = checkup.configured()
-    if isinstance(settings, Finding):
+    if isinstance(settings, CheckResult):
         return [*found, settings]
     return [*found, checkup.database(settings, path), *checkup.broker(settings)]
 
 
-def service(market: str | None, token: str | None, data: Path | None) -> list[Finding]:
+def service(market: str | None, token: str | None, data: Path | None) -> list[CheckResult]:
     """The service that commands would talk to; where there is none, whether its port is free."""
     try:
         place = find_place(market, token, data)
     except MarketError as error:
-        return [Finding("service", str(error).splitlines()[0]) if market is None else _unwell(error), port(PORT)]
+        return [CheckResult("service", str(error).splitlines()[0]) if market is None else _unwell(error), port(PORT)]
     return [*checkup.parts(place.url), _asked("chain", lambda: _chain(place)), _token(place)]
 
 
-def _chain(place: Place) -> str:
+def _chain(place: Endpoint) -> str:
     with place.market() as there:
         told = there.chain()
     return f"{told['chain_id']}, contract {told['contract']}"
 
 
-def _asked(name: str, ask: Callable[[], str]) -> Finding:
+def _asked(name: str, ask: Callable[[], str]) -> CheckResult:
     try:
-        return Finding(name, ask())
+        return CheckResult(name, ask())
     except MarketError as error:
-        return Finding(name, str(error), "start the service with `gradmarket serve`, or look into its log")
+        return CheckResult(name, str(error), "start the service with `gradmarket serve`, or look into its log")
 
 
-def _unwell(error: MarketError) -> Finding:
-    return Finding("service", str(error), "name the service's address with --market")
+def _unwell(error: MarketError) -> CheckResult:
+    return CheckResult("service", str(error), "name the service's address with --market")
 
 
-def _token(place: Place) -> Finding:
+def _token(place: Endpoint) -> CheckResult:
     if place.token:
-        return Finding("token", "there is one")
-    return Finding("token", "none", "give the requester's with --token or GRADMARKET_TOKEN (its service shows where)")
+        return CheckResult("token", "there is one")
+    return CheckResult(
+        "token", "none", "give the requester's with --token or GRADMARKET_TOKEN (its service shows where)"
+    )
 
 
-def port(number: int) -> Finding:
+def port(number: int) -> CheckResult:
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             tried.bind(("127.0.0.1", number))
         except OSError as error:
-            return Finding("port", f"{number}: {error}", "serve on another one with --port")
-    return Finding("port", f"{number} is free")
+            return CheckResult("port", f"{number}: {error}", "serve on another one with --port")
+    return CheckResult("port", f"{number} is free")

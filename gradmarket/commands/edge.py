@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from gradmarket.market.errors import MarketError
-from gradmarket.problems import Problem
+from gradmarket.problems import ServiceProblem
 
 MarketOption = Annotated[
     str | None, typer.Option("--market", help="Address of the service; else GRADMARKET_URL, else this machine's own.")
@@ -32,7 +32,7 @@ def told() -> Iterator[None]:
         yield
     except MarketError as error:
         typer.echo(f"error: {error}", err=True)
-        for field in error.fields if isinstance(error, Problem) else ():
+        for field in error.fields if isinstance(error, ServiceProblem) else ():
             typer.echo(f"  {field.name or 'the job'}: {field.detail}", err=True)
         raise typer.Exit(1) from error
 

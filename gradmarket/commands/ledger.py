@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json, told
-from gradmarket.money import Token
-from gradmarket.place import find
+from gradmarket.endpoint import find
+from gradmarket.money import TokenUnit
 
 FIELDS: Final = ("kind", "debit", "credit", "amount", "worker", "task", "replica", "batch", "tx", "block")
 
@@ -24,7 +24,7 @@ def ledger(
 ) -> None:
     """A job's books at a named block. Ends with 1 where they do not add up to the contract's figures."""
     with told(), find(market, None, data).market() as there:
-        found, token = there.ledger(job), Token.of(there.chain())
+        found, token = there.ledger(job), TokenUnit.of(there.chain())
     if as_json:
         say_json(found)
     elif as_csv:
@@ -40,7 +40,7 @@ def _write(entries: list[dict[str, Any]]) -> None:
     sheet.writerows(entries)
 
 
-def _print(found: dict[str, Any], token: Token) -> None:
+def _print(found: dict[str, Any], token: TokenUnit) -> None:
     """The sums by kind and the accounts; single entries are for --csv and --json."""
     sums: dict[str, tuple[int, int]] = {}
     for entry in found["items"]:
@@ -57,7 +57,7 @@ def _print(found: dict[str, Any], token: Token) -> None:
     console.print(_verdict(found), soft_wrap=True)
 
 
-def _signed(units: int, token: Token) -> str:
+def _signed(units: int, token: TokenUnit) -> str:
     return f"{'-' if units < 0 else ''}{token.text(abs(units))}"
 
 

@@ -7,8 +7,8 @@ import typer
 from sqlalchemy.exc import OperationalError
 
 from gradmarket.commands.edge import JsonOption, say_json, told
-from gradmarket.problems import Unreachable
-from gradmarket.requester.settings import Settings
+from gradmarket.problems import ServiceUnreachable
+from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store import schema
 from gradmarket.requester.store.session import connect
 
@@ -21,7 +21,7 @@ def migrate(
 ) -> None:
     """Bring the database that the settings name to this version's tables; several at once do no harm."""
     with told():
-        _upgrade(Settings().database_url, wait_s)
+        _upgrade(RequesterSettings().database_url, wait_s)
     if as_json:
         say_json({"migrated": True})
     else:
@@ -38,7 +38,7 @@ def _upgrade(url: str, wait_s: float) -> None:
                 return
             except OperationalError as error:
                 if time.monotonic() > until:
-                    raise Unreachable(f"the database, after {wait_s:.0f} s: {error.orig}") from error
+                    raise ServiceUnreachable(f"the database, after {wait_s:.0f} s: {error.orig}") from error
             time.sleep(PAUSE_S)
     finally:
         engine.dispose()

@@ -12,10 +12,10 @@ from rich.table import Table
 
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json, told
 from gradmarket.commands.resources import Speed, lines, resources
+from gradmarket.endpoint import find
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules.loss_change import UNSEEN
-from gradmarket.place import find
+from gradmarket.market.rules.loss_change_test import UNSEEN
 from gradmarket.trust.forecast import Assumed, Forecast, forecast
 from gradmarket.trust.picture import svg
 

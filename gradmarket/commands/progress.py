@@ -10,8 +10,8 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 
-from gradmarket.client import Market
-from gradmarket.money import Token
+from gradmarket.client import RequesterClient
+from gradmarket.money import TokenUnit
 
 Job = dict[str, Any]
 Show = Callable[[Job], None]
@@ -20,7 +20,7 @@ NEWS: Final = ("round_closed", "paused", "resumed", "published", *OVER)
 LOOK_EVERY_S: Final = 0.5
 
 
-def follow(market: Market, job_id: str, show: Show) -> Job:
+def follow(market: RequesterClient, job_id: str, show: Show) -> Job:
     """Shows the job at every change that matters until it has ended; the job as it is then."""
     show(market.job(job_id))
     looked = 0.0
@@ -34,7 +34,7 @@ def follow(market: Market, job_id: str, show: Show) -> Job:
 
 
 @contextmanager
-def display(console: Console, token: Token) -> Iterator[Show]:
+def display(console: Console, token: TokenUnit) -> Iterator[Show]:
     """A panel that is redrawn on a terminal; elsewhere a line for every round and every reason to wait."""
     if not console.is_terminal:
         yield Lines(console, token).show
@@ -44,7 +44,7 @@ def display(console: Console, token: Token) -> Iterator[Show]:
 
 
 class Lines:
-    def __init__(self, console: Console, token: Token) -> None:
+    def __init__(self, console: Console, token: TokenUnit) -> None:
         self._console = console
         self._token = token
         self._round: int | None = None
@@ -63,7 +63,7 @@ class Lines:
         self._console.print(text, highlight=False, soft_wrap=True)
 
 
-def facts(job: Job, token: Token) -> list[tuple[str, str]]:
+def facts(job: Job, token: TokenUnit) -> list[tuple[str, str]]:
     """What is shown of the rounds done and of the money; a dash for what is not known yet."""
     metrics = job["metrics"] or {}
     done = 0 if job["round"] is None else job["round"] + 1
@@ -81,7 +81,7 @@ def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
-def _panel(job: Job, token: Token) -> Panel:
+def _panel(job: Job, token: TokenUnit) -> Panel:
     grid = Table.grid(padding=(0, 2))
     for name, value in facts(job, token):
         grid.add_row(f"[dim]{name}[/dim]", value)

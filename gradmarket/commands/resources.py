@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gradmarket.client import Market
+from gradmarket.client import RequesterClient
 from gradmarket.market.data.manifest import Manifest, training
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import payload_bytes
 from gradmarket.market.job import JobSpec, LinkedData, ReadyModel
-from gradmarket.market.model.cost import cost
+from gradmarket.market.model.task_cost import cost
 from gradmarket.requester.blobs.disk import DiskBlobs
-from gradmarket.requester.readydata import digits
+from gradmarket.requester.ready_data import digits
 from gradmarket.runner import DocumentInfo, Runner
 
-Service = Callable[[], Market]
+Service = Callable[[], RequesterClient]
 """Opens the service's client, where something lies there."""
 
 CARDS: Final = (

@@ -12,8 +12,8 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
 from gradmarket.commands.edge import JsonOption, say_json
-from gradmarket.requester.settings import Settings as ServiceSettings
-from gradmarket.worker.settings import Settings as WorkerSettings
+from gradmarket.requester.settings import RequesterSettings as ServiceSettings
+from gradmarket.worker.settings import WorkerSettings
 
 KINDS: Final = {"The service": ServiceSettings, "A worker": WorkerSettings}
 HEAD: Final = """# Settings

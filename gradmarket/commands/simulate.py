@@ -7,10 +7,10 @@ from rich.console import Console
 from rich.table import Table
 
 from gradmarket.commands.edge import JsonOption, say_json, told
-from gradmarket.given import checked, read
+from gradmarket.json_input import checked, read
 from gradmarket.market.errors import Refused
-from gradmarket.simulation.outcome import Outcome
 from gradmarket.simulation.play import Play
+from gradmarket.simulation.play_outcome import PlayOutcome
 from gradmarket.simulation.scenario import Scenario
 from gradmarket.simulation.strategies import STRATEGIES
 
@@ -54,7 +54,7 @@ def _mix(given: list[str]) -> dict[str, float]:
         raise Refused("--mix is KIND=SHARE, such as sleeper=0.2") from error
 
 
-def _show(outcome: Outcome) -> None:
+def _show(outcome: PlayOutcome) -> None:
     table = Table("kind", "workers", "leases", "paid", "lies", "passed", "caught", "quorums", "stake lost", "gain")
     for kind, tally in sorted(outcome.kinds.items()):
         counts = (tally.workers, tally.replicas, tally.paid, tally.lies, tally.lies_accepted, tally.lies_caught)

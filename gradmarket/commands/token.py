@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json, told
+from gradmarket.endpoint import find
 from gradmarket.market.errors import Refused
-from gradmarket.place import find
 
 app = typer.Typer(no_args_is_help=True, help="API tokens: make, list and end them. Needs a token of the role admin.")
 

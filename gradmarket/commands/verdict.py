@@ -7,12 +7,12 @@ import typer
 from pydantic import ValidationError
 
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json, told
+from gradmarket.endpoint import find
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.signing import Domain, checksum
 from gradmarket.market.wire import ChainFacts
-from gradmarket.place import find
-from gradmarket.verdicts import Case, Evidence, agreeing, faults
+from gradmarket.verdicts import ReplayedEvidence, VerdictCase, agreeing, faults
 
 app = typer.Typer(no_args_is_help=True, help="Check a verdict by its evidence.")
 
@@ -46,7 +46,7 @@ def check_command(
     raise typer.Exit(1 if found else 0)
 
 
-def _case(job: str, task: str, market: str | None, signer: str | None, data: Path | None) -> Case:
+def _case(job: str, task: str, market: str | None, signer: str | None, data: Path | None) -> VerdictCase:
     with find(market, None, data).market() as there:
         facts = ChainFacts.model_validate(there.chain())
         published = there.job(job)["publication"]
@@ -54,14 +54,14 @@ def _case(job: str, task: str, market: str | None, signer: str | None, data: Pat
     if published is None:
         raise NotFound(f"job {job} is not published yet")
     try:
-        evidence, publication = Evidence.model_validate(shown), Publication.model_validate(published)
+        evidence, publication = ReplayedEvidence.model_validate(shown), Publication.model_validate(published)
     except ValidationError as error:
         raise Refused(f"what the service shows is no evidence: {error}") from error
     domain = Domain(facts.chain_id, facts.contract, facts.instance)
-    return Case(domain, checksum(signer) if signer else facts.signer, publication, evidence)
+    return VerdictCase(domain, checksum(signer) if signer else facts.signer, publication, evidence)
 
 
-def _sum(case: Case, found: list[str]) -> str:
+def _sum(case: VerdictCase, found: list[str]) -> str:
     committed = case.evidence.committed
     agree = len(agreeing(case))
     word = f"{len(found)} faults" if found else "proven"

@@ -11,10 +11,10 @@ import numpy as np
 import typer
 
 from gradmarket.market.step import Step
-from gradmarket.worker.bench import Arrays, Compute
-from gradmarket.worker.report import Journal
+from gradmarket.worker.executor import Arrays, Compute
+from gradmarket.worker.journal import Journal
 from gradmarket.worker.run import run
-from gradmarket.worker.settings import Settings
+from gradmarket.worker.settings import WorkerSettings
 
 Tensors = Mapping[str, np.ndarray]
 LOSS: Final = "loss"
@@ -53,7 +53,7 @@ def main(
     data: Annotated[Path, typer.Option()],
 ) -> None:
     """Work for a market like any worker, but for what is computed."""
-    settings = Settings.model_validate({"market": market, "payout": payout, "data": data})
+    settings = WorkerSettings.model_validate({"market": market, "payout": payout, "data": data})
     run(settings, lambda compute: cheating(behaviour, compute), Journal(as_json=True))
 
 

@@ -26,7 +26,7 @@ class DemoFailed(MarketError):
 
 
 @dataclass(frozen=True)
-class Child:
+class DemoProcess:
     name: str
     process: subprocess.Popen[bytes]
     log: Path
@@ -68,14 +68,14 @@ def uninterrupted() -> Iterator[None]:
             signal.raise_signal(first)
 
 
-class Children:
+class DemoProcesses:
     """Each has a session of its own, so that Ctrl-C reaches the demo alone, which then ends them in order."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._all: list[Child] = []
+        self._all: list[DemoProcess] = []
 
-    def start(self, name: str, arguments: Sequence[str], settings: Mapping[str, str] | None = None) -> Child:
+    def start(self, name: str, arguments: Sequence[str], settings: Mapping[str, str] | None = None) -> DemoProcess:
         """Runs `python ARGUMENTS` under `settings` and none of the caller's own, with its output in NAME.log."""
         self._folder.mkdir(parents=True, exist_ok=True)
         log = self._folder / f"{name}.log"
@@ -89,7 +89,7 @@ class Children:
                 env=environment | dict(settings or {}),
                 start_new_session=True,
             )
-            child = Child(name, process, log)
+            child = DemoProcess(name, process, log)
             self._all.append(child)
         return child
 
@@ -99,7 +99,7 @@ class Children:
             if child.ended:
                 raise DemoFailed(f"{child.name} ended with {child.process.returncode}; {child.last_words()}")
 
-    def forget(self, child: Child) -> None:
+    def forget(self, child: DemoProcess) -> None:
         """It may end, or stay, as it likes."""
         self._all.remove(child)
 

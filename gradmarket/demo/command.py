@@ -11,7 +11,7 @@ from rich.console import Console
 
 from gradmarket.commands.edge import JsonOption, say_json, told
 from gradmarket.demo.children import STOPS
-from gradmarket.demo.play import play
+from gradmarket.demo.demo_run import play
 
 
 def demo(

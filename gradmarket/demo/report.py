@@ -6,11 +6,11 @@ from rich.console import Console
 from rich.table import Table
 
 from gradmarket.client import Json
-from gradmarket.demo.outcome import Outcome, Pay, accuracy
-from gradmarket.money import Token
+from gradmarket.demo.demo_outcome import DemoOutcome, Pay, accuracy
+from gradmarket.money import TokenUnit
 
 
-def report(outcome: Outcome, chain: Json, seconds: dict[str, float]) -> dict[str, Any]:
+def report(outcome: DemoOutcome, chain: Json, seconds: dict[str, float]) -> dict[str, Any]:
     """As JSON: amounts are decimal strings in the token's smallest unit; accepted and rejected count replicas."""
     stats, escrow = outcome.stats, outcome.escrow
     return {
@@ -41,7 +41,7 @@ def report(outcome: Outcome, chain: Json, seconds: dict[str, float]) -> dict[str
     }
 
 
-def show(console: Console, outcome: Outcome, token: Token) -> None:
+def show(console: Console, outcome: DemoOutcome, token: TokenUnit) -> None:
     console.print(_table(outcome.workers, token))
     for line in ("rejected, with the evidence in GET /v1/jobs/{id}/verdicts:", *_rejections(outcome.workers)):
         console.print(line, highlight=False, soft_wrap=True)
@@ -64,7 +64,7 @@ def _worker(pay: Pay) -> dict[str, Any]:
     }
 
 
-def _table(workers: list[Pay], token: Token) -> Table:
+def _table(workers: list[Pay], token: TokenUnit) -> Table:
     table = Table("worker", "behaviour", "accepted", "rejected", "earned", "balance on-chain")
     for pay in workers:
         figures = (str(pay.accepted), str(pay.rejected), token.text(pay.earned), token.text(pay.balance))

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gradmarket.client import Market
+from gradmarket.client import RequesterClient
 from gradmarket.contracts import deployment
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
-from gradmarket.demo.children import LOOK_EVERY_S, Child, Children, DemoFailed
-from gradmarket.place import Place, find
-from gradmarket.problems import Problem, Unreachable
+from gradmarket.demo.children import LOOK_EVERY_S, DemoFailed, DemoProcess, DemoProcesses
+from gradmarket.endpoint import Endpoint, find
+from gradmarket.problems import ServiceProblem, ServiceUnreachable
 
 START_S: Final = 60.0
 
@@ -20,8 +20,8 @@ START_S: Final = 60.0
 @dataclass(frozen=True)
 class Service:
     data: Path
-    place: Place
-    child: Child
+    place: Endpoint
+    child: DemoProcess
 
     @property
     def chain(self) -> LocalChain | None:
@@ -36,7 +36,7 @@ class Service:
         return Ledger(chain.connect(), deployment.read(self.data / "deployment.json"))
 
 
-def start(children: Children, data: Path, settings: Mapping[str, str] | None = None) -> Service:
+def start(children: DemoProcesses, data: Path, settings: Mapping[str, str] | None = None) -> Service:
     """`gradmarket serve` on a free port, once it answers that it is ready. Raises DemoFailed where it does not."""
     child = children.start("serve", ["-m", "gradmarket", "serve", "--data", str(data), "--port", "0"], settings)
     until = time.monotonic() + START_S
@@ -56,16 +56,16 @@ def stop_chain(data: Path) -> None:
         chain.stop()
 
 
-def _wait(children: Children, until: float) -> None:
+def _wait(children: DemoProcesses, until: float) -> None:
     children.check()
     if time.monotonic() > until:
         raise DemoFailed(f"the service does not answer within {START_S:.0f} s")
     time.sleep(LOOK_EVERY_S)
 
 
-def _ready(market: Market) -> bool:
+def _ready(market: RequesterClient) -> bool:
     try:
         market.ready()
-    except (Unreachable, Problem):
+    except (ServiceUnreachable, ServiceProblem):
         return False
     return True

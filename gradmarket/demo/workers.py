@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gradmarket.demo.children import Child, Children, DemoFailed
+from gradmarket.demo.children import DemoFailed, DemoProcess, DemoProcesses
 from gradmarket.demo.spec import CAST, HONEST
 from gradmarket.market.signing import checksum
 from gradmarket.market.terms import Address
@@ -17,10 +17,10 @@ SETTINGS: Final = {"GRADMARKET_WORKER_LEASES": "2"}
 
 
 @dataclass(frozen=True)
-class Worker:
+class DemoWorker:
     behaviour: str
     payout: Address
-    child: Child
+    child: DemoProcess
 
     @property
     def honest(self) -> bool:
@@ -34,11 +34,11 @@ class Worker:
         return told
 
 
-def hire(children: Children, market: str, folder: Path) -> list[Worker]:
+def hire(children: DemoProcesses, market: str, folder: Path) -> list[DemoWorker]:
     return [_start(children, market, folder, index, behaviour) for index, behaviour in enumerate(CAST, 1)]
 
 
-def dismiss(children: Children, workers: list[Worker]) -> None:
+def dismiss(children: DemoProcesses, workers: list[DemoWorker]) -> None:
     """Asks all to leave; each finishes, redeems and releases. Raises DemoFailed if one does not, or not in peace."""
     for worker in workers:
         children.forget(worker.child)
@@ -49,7 +49,7 @@ def dismiss(children: Children, workers: list[Worker]) -> None:
             raise DemoFailed(f"{worker.child.name} left with {code}; {worker.child.last_words()}")
 
 
-def _start(children: Children, market: str, folder: Path, index: int, behaviour: str) -> Worker:
+def _start(children: DemoProcesses, market: str, folder: Path, index: int, behaviour: str) -> DemoWorker:
     name = f"worker-{index}-{behaviour}"
     payout = checksum("0x" + secrets.token_hex(20))
     options = ["--market", market, "--payout", payout, "--data", str(folder / name)]
@@ -57,7 +57,7 @@ def _start(children: Children, market: str, folder: Path, index: int, behaviour:
         command = ["-m", "gradmarket", "worker", "run", "--json", *options]
     else:
         command = ["-m", "gradmarket.demo.cheat", behaviour, *options]
-    return Worker(behaviour, payout, children.start(name, command, SETTINGS))
+    return DemoWorker(behaviour, payout, children.start(name, command, SETTINGS))
 
 
 def newest(log: str, event: str) -> dict[str, Any] | None:

@@ -8,11 +8,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from gradmarket.commands import progress
 from gradmarket.commands.progress import Job, Show
-from gradmarket.money import Token
+from gradmarket.money import TokenUnit
 
 
 @contextmanager
-def bar(console: Console, token: Token) -> Iterator[Show]:
+def bar(console: Console, token: TokenUnit) -> Iterator[Show]:
     """`show` takes the job's view whenever something may have changed."""
     if not console.is_terminal:
         with progress.display(console, token) as show:
@@ -29,7 +29,7 @@ def bar(console: Console, token: Token) -> Iterator[Show]:
         yield show_bar
 
 
-def _told(job: Job, token: Token) -> str:
+def _told(job: Job, token: TokenUnit) -> str:
     """What beside the rounds is known by now, and why it waits."""
     facts = [f"{name} {value}" for name, value in progress.facts(job, token)[1:] if value != "-"]
     return "  ".join([*facts, job["reason"]]).strip()

@@ -15,9 +15,9 @@ from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.rules import calibration
 from gradmarket.market.rules.calibration import Observation
+from gradmarket.market.rules.projection import Sketch, sketch
 from gradmarket.market.rules.secrets import tagged
-from gradmarket.market.rules.sketch import Sketch, sketch
-from gradmarket.market.rules.verifiers.tolerance import Allowed, Ballot, deviations, groups
+from gradmarket.market.rules.verifiers.tolerance import Allowed, SketchBallot, deviations, groups
 from gradmarket.market.terms import Hash, ReplicaId
 
 Gradient = dict[str, Vector]
@@ -95,7 +95,7 @@ LIES: Final[Mapping[str, Lie]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LieRow:
     """One kind of answer over all draws."""
 
     name: str
@@ -112,7 +112,7 @@ class Table:
     """Deviation between honest answers."""
     threshold: float
     """The largest of the tensors'."""
-    lines: tuple[Line, ...]
+    lines: tuple[LieRow, ...]
 
 
 def table(questions: Iterable[Question], answers: tuple[Answer, Answer], codec: Codec, draws: int) -> Table:
@@ -126,9 +126,9 @@ def table(questions: Iterable[Question], answers: tuple[Answer, Answer], codec: 
     allowed = {CLASSES: found.tau, (CLASSES[0],) * 2: found.tau, (CLASSES[1],) * 2: found.tau}
     judged = {name: list(_judged(others, answers, lie, codec, allowed, draws)) for name, lie in LIES.items()}
     honest = [(apart, split) for each in judged.values() for apart, split, _, _ in each]
-    lines = [Line("honest", len(honest), sum(split for _, split in honest), max(apart for apart, _ in honest))]
+    lines = [LieRow("honest", len(honest), sum(split for _, split in honest), max(apart for apart, _ in honest))]
     for name, seen in judged.items():
-        lines.append(Line(name, len(seen), sum(told for *_, told in seen), min(near for _, _, near, _ in seen)))
+        lines.append(LieRow(name, len(seen), sum(told for *_, told in seen), min(near for _, _, near, _ in seen)))
     return Table(max(found.largest.values()), max(found.tau.values()), tuple(lines))
 
 
@@ -149,7 +149,7 @@ def _judged(
         for draw in range(draws):
             one, other, false = (sketch(gradient, _seed("judge", number, draw)) for gradient in carried)
             sketches = zip((*HONEST, LIAR), (*CLASSES, CLASSES[0]), (one, other, false), strict=True)
-            found = groups({id_: Ballot(kind, drawn) for id_, kind, drawn in sketches}, allowed)
+            found = groups({id_: SketchBallot(kind, drawn) for id_, kind, drawn in sketches}, allowed)
             together = any(set(HONEST) <= group for group in found)
             believed = any(LIAR in group and len(group) > 1 for group in found)
             yield _over(one, other, allowed), not together, _over(one, false, allowed), believed

@@ -12,12 +12,12 @@ from gradmarket.market.rules.assignment import Opening
 from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.rules.verifiers import exact
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId
-from gradmarket.simulation.aftermath import Aftermath
+from gradmarket.simulation.after_acceptance import Aftermath
 from gradmarket.simulation.checks import checks
-from gradmarket.simulation.market import Replica, Task, Worker
-from gradmarket.simulation.outcome import Outcome, Tally
-from gradmarket.simulation.people import CLASS, PRICE, People
+from gradmarket.simulation.play_outcome import PlayOutcome, Tally
+from gradmarket.simulation.population import CLASS, PRICE, Population
 from gradmarket.simulation.scenario import Scenario
+from gradmarket.simulation.simulated_market import SimulatedReplica, SimulatedTask, SimulatedWorker
 from gradmarket.simulation.strategies import View
 
 RIGHT: Final = "right"
@@ -32,23 +32,23 @@ class Play:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.now = 0.0
-        self.outcome = Outcome()
+        self.outcome = PlayOutcome()
         self._chance = random.Random(scenario.seed)
         self._secret = tagged("play", scenario.seed.to_bytes(8, "big"))
-        self._people = People(scenario, self._chance)
+        self._people = Population(scenario, self._chance)
         self._checks = checks(scenario.policy, scenario.settings)
         self._after = Aftermath(scenario, self._checks, self.outcome, self._secret)
         self._events: list[tuple[float, int, Event]] = []
         self._order = count()
-        self._asking: dict[Address, Worker] = {}
-        self._waiting: deque[Task] = deque()
+        self._asking: dict[Address, SimulatedWorker] = {}
+        self._waiting: deque[SimulatedTask] = deque()
         """Tasks under way that want another wave or a place filled again."""
         self._open = 0
         self._opened = count()
         self._drawing = False
         self._next = self._new_task()
 
-    def run(self) -> Outcome:
+    def run(self) -> PlayOutcome:
         for worker in self._people.at_the_start():
             self._join(worker)
         while self._events:
@@ -60,14 +60,14 @@ class Play:
     def _later(self, seconds: float, event: Event) -> None:
         heapq.heappush(self._events, (self.now + seconds, next(self._order), event))
 
-    def _join(self, worker: Worker) -> None:
+    def _join(self, worker: SimulatedWorker) -> None:
         self._tally(worker).workers += 1
         self._later(self._chance.uniform(0.0, worker.pace), lambda: self._ask(worker))
 
-    def _tally(self, worker: Worker) -> Tally:
+    def _tally(self, worker: SimulatedWorker) -> Tally:
         return self.outcome.kinds.setdefault(worker.kind, Tally())
 
-    def _ask(self, worker: Worker) -> None:
+    def _ask(self, worker: SimulatedWorker) -> None:
         """A long poll: it asks until it is drawn. Who has left or was thrown out makes place for another."""
         if self._over:
             return
@@ -106,12 +106,12 @@ class Play:
         """Enough is accepted: nothing new is begun, and what is under way comes to its end."""
         return self.outcome.tasks >= self.scenario.tasks
 
-    def _new_task(self) -> Task:
+    def _new_task(self) -> SimulatedTask:
         offer = tagged("offer", self._secret, next(self._opened).to_bytes(8, "big"))
         plan = self._checks.stranger()
-        return Task(offer, plan, plan.first_wave)
+        return SimulatedTask(offer, plan, plan.first_wave)
 
-    def _fill(self, task: Task) -> bool:
+    def _fill(self, task: SimulatedTask) -> bool:
         """Draws workers for the open places; a task begins whole or not at all."""
         tried = frozenset(replica.worker.address for replica in task.replicas.values())
         parties = tuple(replica.worker.candidate.party for replica in task.replicas.values())
@@ -131,14 +131,14 @@ class Play:
         self._decide(task, chosen[:places])
         return len(chosen) >= places
 
-    def _lease(self, task: Task, worker: Worker) -> None:
-        task.replicas[ReplicaId(f"r{len(task.replicas)}")] = Replica(worker)
+    def _lease(self, task: SimulatedTask, worker: SimulatedWorker) -> None:
+        task.replicas[ReplicaId(f"r{len(task.replicas)}")] = SimulatedReplica(worker)
         worker.operator.pending += 1
         self._tally(worker).replicas += 1
         if task.plan.first_wave > 1:
             self.outcome.seats[worker.kind] += 1
 
-    def _decide(self, task: Task, drawn: list[Worker]) -> None:
+    def _decide(self, task: SimulatedTask, drawn: list[SimulatedWorker]) -> None:
         """What each worker drawn just now will do, once it has seen which friends are on the task."""
         ring = sum(replica.worker.strategy.ring for replica in task.replicas.values())
         for id_, replica in task.replicas.items():
@@ -148,7 +148,7 @@ class Play:
             kind = next(worker.kind for worker in drawn if worker.strategy.ring)
             self.outcome.kinds[kind].quorums_held += 1
 
-    def _act(self, task: Task, id_: ReplicaId, replica: Replica, ring: int) -> None:
+    def _act(self, task: SimulatedTask, id_: ReplicaId, replica: SimulatedReplica, ring: int) -> None:
         worker, scenario = replica.worker, self.scenario
         own = self._checks.plan(worker.operator, self.now, 1.0)
         view = View(own, self._checks.floor, ring, worker.operator.stake, scenario.benefit)
@@ -165,7 +165,7 @@ class Play:
             else:
                 self._later(seconds, lambda: self._commit(task, id_, answer))
 
-    def _drop(self, task: Task, id_: ReplicaId) -> None:
+    def _drop(self, task: SimulatedTask, id_: ReplicaId) -> None:
         """A lease that ran out or was given back: a strike, and its place is free for another."""
         replica = task.replicas[id_]
         replica.open = False
@@ -175,10 +175,10 @@ class Play:
         self._waiting.append(task)
         self._draw_soon()
 
-    def _again(self, worker: Worker) -> None:
+    def _again(self, worker: SimulatedWorker) -> None:
         self._later(self.scenario.latency_s / worker.strategy.eager, lambda: self._ask(worker))
 
-    def _commit(self, task: Task, id_: ReplicaId, answer: str) -> None:
+    def _commit(self, task: SimulatedTask, id_: ReplicaId, answer: str) -> None:
         replica = task.replicas[id_]
         replica.open, replica.answer = False, answer
         self._tally(replica.worker).lies += answer != RIGHT
@@ -187,7 +187,7 @@ class Play:
         if len(answered) == task.wanted:
             self._judge(task)
 
-    def _judge(self, task: Task) -> None:
+    def _judge(self, task: SimulatedTask) -> None:
         cast = {id_: Digest(each.answer) for id_, each in task.replicas.items() if each.answer is not None}
         verdict = voting.judge(exact.groups(cast), len(cast), task.plan)
         if isinstance(verdict, voting.Another):
@@ -205,7 +205,7 @@ class Play:
             return
         self._accept(task, verdict.agreeing)
 
-    def _accept(self, task: Task, agreeing: frozenset[ReplicaId]) -> None:
+    def _accept(self, task: SimulatedTask, agreeing: frozenset[ReplicaId]) -> None:
         winners = [task.replicas[id_] for id_ in sorted(agreeing)]
         task.wrong = winners[0].answer != RIGHT
         task.agreeing = tuple(replica.worker for replica in winners)
@@ -213,7 +213,7 @@ class Play:
         self._after.accept(task, self.now)
         self._later(self.scenario.draw_s, lambda: self._spare(task, root))
 
-    def _spare(self, task: Task, root: Hash) -> None:
+    def _spare(self, task: SimulatedTask, root: Hash) -> None:
         if self._after.draw(task, root):
             self._later(self.scenario.audit_s, lambda: self._after.audit(task, self.now))
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from gradmarket.market.rules.pricing import Past, Work, controller
+from gradmarket.market.rules.pricing import Past, PricedWork, controller
 from gradmarket.market.rules.pricing.controller import Settings
 from gradmarket.market.terms import Amount
 
-WORK: Final = Work(1, Amount(1))
+WORK: Final = PricedWork(1, Amount(1))
 TARGET_MS: Final = 10_000
 PLACES: Final = 120
 STEP_MS: Final = 2_000

@@ -13,7 +13,16 @@ import numpy as np
 
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.probe import probe
-from gradmarket.market.rules.loss_change import RUNS, WINDOW, Verdict, added, change, honest_share, verdict, weight
+from gradmarket.market.rules.loss_change_test import (
+    RUNS,
+    WINDOW,
+    ChangeVerdict,
+    added,
+    change,
+    honest_share,
+    verdict,
+    weight,
+)
 from gradmarket.simulation import lies
 from gradmarket.simulation.lies import Answer, Gradient, Question
 
@@ -73,7 +82,7 @@ Passed = Mapping[str, Sequence[bool]]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ScoreRow:
     """One kind of answer. `audits`: the median until it is convicted, none where fewer than half are."""
 
     name: str
@@ -102,7 +111,7 @@ def _scored(trial: Trial, auditor: Answer, worker: Answer, losses: Losses) -> It
         yield name, change(before, [losses(moved, draw) for draw in draws]).passes
 
 
-def lines(found: Passed) -> Iterator[Line]:
+def lines(found: Passed) -> Iterator[ScoreRow]:
     """How often each kind passes, and how sequences of AUDITS such scores end, one beginning at every task."""
     honest = _honest_shares(found[TRUSTED])
     for name, passed in found.items():
@@ -112,7 +121,7 @@ def lines(found: Passed) -> Iterator[Line]:
             caught = sorted(end for end in ends if end is not None)
             often = len(caught) / len(ends)
             rank = median([end or AUDITS + 1 for end in ends]) if often > 0.5 else None
-            yield Line(name, len(passed), float(np.mean(passed)), len(ends), often, rank)
+            yield ScoreRow(name, len(passed), float(np.mean(passed)), len(ends), often, rank)
 
 
 def _honest_shares(trusted: Sequence[bool]) -> list[float | None]:
@@ -126,6 +135,6 @@ def _convicted_after(passed: Sequence[bool], honest: Sequence[float | None]) -> 
     total = 0.0
     for number, (passes, share) in enumerate(zip(passed, honest, strict=True), start=1):
         total = added(total, weight(passes, share))
-        if verdict(total) == Verdict.CONVICTED:
+        if verdict(total) == ChangeVerdict.CONVICTED:
             return number
     return None

@@ -6,7 +6,7 @@ from typing import Any
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import auditing, exposure
-from gradmarket.market.rules.collusion import Pool, odds, over_a_job, silent
+from gradmarket.market.rules.collusion import ColludingPool, odds, over_a_job, silent
 from gradmarket.market.rules.replication import Plan
 
 
@@ -71,11 +71,11 @@ class Forecast:
 def forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
     plan = spec.plan() if assumed.audit is None else replace(spec.plan(), audit=assumed.audit)
     tasks = spec.rounds * spec.tasks_needed
-    rows = tuple(_row(plan, tasks, Pool(share, assumed.workers)) for share in assumed.shares)
+    rows = tuple(_row(plan, tasks, ColludingPool(share, assumed.workers)) for share in assumed.shares)
     return Forecast(plan, tasks, rows, _deterrence(plan.audit, assumed))
 
 
-def _row(plan: Plan, tasks: int, pool: Pool) -> Row:
+def _row(plan: Plan, tasks: int, pool: ColludingPool) -> Row:
     found = odds(plan, pool)
     wrong = found.wrongly_accepted
     return Row(

@@ -3,7 +3,7 @@
 from fractions import Fraction
 from typing import Final
 
-from gradmarket.market.rules.collusion import Pool, odds
+from gradmarket.market.rules.collusion import ColludingPool, odds
 from gradmarket.market.rules.replication import Plan
 from gradmarket.trust.forecast import Forecast
 
@@ -45,7 +45,9 @@ def _curve(plan: Plan, workers: int | None, colour: str, width: float) -> str:
     steps = STEPS if workers is None else max(1, workers // 2)
     whole = STEPS * 2 if workers is None else workers
     shares = [Fraction(step, whole) for step in range(steps + 1)]
-    points = [_place(float(share), float(odds(plan, Pool(share, workers)).wrongly_accepted)) for share in shares]
+    points = [
+        _place(float(share), float(odds(plan, ColludingPool(share, workers)).wrongly_accepted)) for share in shares
+    ]
     drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return f'<polyline fill="none" stroke="{colour}" stroke-width="{width}" points="{drawn}"/>'
 

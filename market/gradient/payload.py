@@ -27,7 +27,7 @@ SHARD_ELEMENTS: Final = 2**20
 
 
 @dataclass(frozen=True)
-class Entry:
+class LayoutEntry:
     """One tensor of a payload: the `loss`, a `gradient` or a `buffer`'s new value, float32 of this shape."""
 
     name: str
@@ -47,7 +47,7 @@ class Layout:
     Raises PayloadRefused where entries are out of that order, share a name or have a negative dimension.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[LayoutEntry, ...]
 
     def __post_init__(self) -> None:
         kinds = [entry.kind for entry in self.entries]
@@ -76,7 +76,7 @@ class Layout:
         starts = range(0, self.size, SHARD_ELEMENTS)
         return tuple(slice(start, min(start + SHARD_ELEMENTS, self.size)) for start in starts)
 
-    def of(self, kind: Kind) -> Iterator[Entry]:
+    def of(self, kind: Kind) -> Iterator[LayoutEntry]:
         """The entries of one kind, in order."""
         return (entry for entry in self.entries if entry.kind == kind)
 

@@ -5,11 +5,11 @@ import torch
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.model import steps
-from gradmarket.market.model.cost import EVALUATION_ROWS
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.figures import Metrics
 from gradmarket.market.model.layout import check_batch, check_state, layout
 from gradmarket.market.model.passes import Arrays, microbatches, tensors
+from gradmarket.market.model.task_cost import EVALUATION_ROWS
 from gradmarket.market.step import Step
 
 

@@ -5,15 +5,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.gradient.payload import Entry, Layout
+from gradmarket.market.gradient.payload import Layout, LayoutEntry
 from gradmarket.market.model.document.schema import Document, Expected
 
 
 def layout(document: Document) -> Layout:
     """The answer of a step: the loss, a gradient per trainable parameter in document order, float buffers by name."""
-    gradients = [Entry(entry.name, entry.shape, "gradient") for entry in document.trainable]
-    buffers = [Entry(name, document.state[name][0], "buffer") for name in sorted(document.updates)]
-    return Layout((Entry("loss", (), "loss"), *gradients, *buffers))
+    gradients = [LayoutEntry(entry.name, entry.shape, "gradient") for entry in document.trainable]
+    buffers = [LayoutEntry(name, document.state[name][0], "buffer") for name in sorted(document.updates)]
+    return Layout((LayoutEntry("loss", (), "loss"), *gradients, *buffers))
 
 
 def check_state(document: Document, state: Mapping[str, np.ndarray]) -> None:

@@ -29,7 +29,7 @@ GRADIENTS: Final = "gradients"
 PROMISED: Final = "promised"
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     DEPOSIT = "deposit"
     RESERVATION = "reservation"
     RELEASED = "released"
@@ -42,15 +42,15 @@ class Kind(StrEnum):
 
 
 ACCOUNTS: Final = {
-    Kind.DEPOSIT: (FREE, REQUESTER),
-    Kind.RESERVATION: ("reserved:", FREE),
-    Kind.RELEASED: (FREE, "reserved:"),
-    Kind.LAPSED: (FREE, "reserved:"),
-    Kind.REFUND: (REQUESTER, FREE),
-    Kind.REDEEMED: ("owed:", "reserved:"),
-    Kind.EARNED: (GRADIENTS, "owed:"),
-    Kind.VOUCHERED: (PROMISED, "vouchered:"),
-    Kind.SETTLED: (PROMISED, "settled:"),
+    EntryKind.DEPOSIT: (FREE, REQUESTER),
+    EntryKind.RESERVATION: ("reserved:", FREE),
+    EntryKind.RELEASED: (FREE, "reserved:"),
+    EntryKind.LAPSED: (FREE, "reserved:"),
+    EntryKind.REFUND: (REQUESTER, FREE),
+    EntryKind.REDEEMED: ("owed:", "reserved:"),
+    EntryKind.EARNED: (GRADIENTS, "owed:"),
+    EntryKind.VOUCHERED: (PROMISED, "vouchered:"),
+    EntryKind.SETTLED: (PROMISED, "settled:"),
 }
 """Debit and credit; what ends in a colon is one account for each worker."""
 
@@ -67,10 +67,10 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class LedgerEntry:
     """`worker` is none for what concerns the requester alone."""
 
-    kind: Kind
+    kind: EntryKind
     units: Units
     worker: Address | None
     cause: Cause
@@ -106,7 +106,7 @@ def _account(name: str, worker: Address | None) -> str:
     return f"{name}{worker or ''}" if name.endswith(":") else name
 
 
-def balances(moves: Iterable[Move]) -> dict[str, int]:
+def balances(moves: Iterable[LedgerEntry]) -> dict[str, int]:
     """Account -> debits less credits; the sum of all is zero, whatever happened."""
     found: Counter[str] = Counter()
     for move in moves:
@@ -115,7 +115,7 @@ def balances(moves: Iterable[Move]) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def differences(moves: Iterable[Move], job: JobFigures, accounts: Mapping[Address, AccountFigures]) -> list[str]:
+def differences(moves: Iterable[LedgerEntry], job: JobFigures, accounts: Mapping[Address, AccountFigures]) -> list[str]:
     """What the moves and the contract's figures disagree about, in words; empty where the books balance.
 
     Also what no honest history has: a worker that was paid, or credited by batches or vouchers, more than it earned.
@@ -130,18 +130,18 @@ def differences(moves: Iterable[Move], job: JobFigures, accounts: Mapping[Addres
     for worker in workers:
         chain = accounts.get(worker, nothing)
         found.append(_differs(f"held for {worker}", balance[f"reserved:{worker}"], chain.held))
-        found.append(_differs(f"settled for {worker}", sums[Kind.SETTLED, worker], chain.settled))
-        found.append(_differs(f"withdrawn by {worker}", sums[Kind.REDEEMED, worker], chain.withdrawn))
-        found += [_more(kind, sums[kind, worker], sums[Kind.EARNED, worker], worker) for kind in COUNT_EARNED]
+        found.append(_differs(f"settled for {worker}", sums[EntryKind.SETTLED, worker], chain.settled))
+        found.append(_differs(f"withdrawn by {worker}", sums[EntryKind.REDEEMED, worker], chain.withdrawn))
+        found += [_more(kind, sums[kind, worker], sums[EntryKind.EARNED, worker], worker) for kind in COUNT_EARNED]
     return [each for each in found if each]
 
 
-COUNT_EARNED: Final = (Kind.VOUCHERED, Kind.SETTLED, Kind.REDEEMED)
+COUNT_EARNED: Final = (EntryKind.VOUCHERED, EntryKind.SETTLED, EntryKind.REDEEMED)
 """Each counts units that were earned, so none may come to more."""
 
 
-def _sums(moves: Iterable[Move]) -> Counter[tuple[Kind, Address | None]]:
-    sums: Counter[tuple[Kind, Address | None]] = Counter()
+def _sums(moves: Iterable[LedgerEntry]) -> Counter[tuple[EntryKind, Address | None]]:
+    sums: Counter[tuple[EntryKind, Address | None]] = Counter()
     for move in moves:
         sums[move.kind, move.worker] += move.units
     return sums
@@ -151,5 +151,5 @@ def _differs(what: str, books: int, contract: int) -> str:
     return "" if books == contract else f"{what}: books {books}, contract {contract}"
 
 
-def _more(kind: Kind, units: int, earned: int, worker: Address) -> str:
+def _more(kind: EntryKind, units: int, earned: int, worker: Address) -> str:
     return "" if units <= earned else f"{kind} for {worker}: {units}, of {earned} earned"

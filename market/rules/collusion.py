@@ -20,7 +20,7 @@ ZERO = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class ColludingPool:
     """Whom replicas are drawn from: `colluding` of `workers`, or that share of a market without end."""
 
     colluding: Fraction
@@ -58,7 +58,7 @@ class Odds:
         return self.wrong / decided if decided else ZERO
 
 
-def odds(plan: Plan, pool: Pool) -> Odds:
+def odds(plan: Plan, pool: ColludingPool) -> Odds:
     """What becomes of a task when colluders always give their wrong answer."""
 
     @cache
@@ -81,7 +81,7 @@ def odds(plan: Plan, pool: Pool) -> Odds:
     return after(0, 0, plan.first_wave)
 
 
-def silent(plan: Plan, pool: Pool) -> Fraction:
+def silent(plan: Plan, pool: ColludingPool) -> Fraction:
     """How often colluders that lie only where it cannot fail hold the whole decision after the first wave."""
     chances = pool.draw(0, 0, plan.first_wave)
     return sum((chance for k, chance in enumerate(chances) if plan.decides(plan.first_wave, k)), ZERO)

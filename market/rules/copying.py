@@ -20,7 +20,7 @@ from gradmarket.market.terms import Digest
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AcceptedAnswer:
     """An accepted answer. `right`: what an audit found, or None."""
 
     task: str
@@ -34,13 +34,13 @@ class Answer:
         return self.round, self.index
 
 
-def alike(answer: Answer, others: Iterable[Answer]) -> list[Answer]:
+def alike(answer: AcceptedAnswer, others: Iterable[AcceptedAnswer]) -> list[AcceptedAnswer]:
     """Those of the others that honest work makes unlike this one and that have its root."""
     same = (other for other in others if other.root == answer.root and other.task != answer.task)
     return [other for other in same if other.place != answer.place or other.right is False]
 
 
-def coincide(answers: Iterable[Answer]) -> bool:
+def coincide(answers: Iterable[AcceptedAnswer]) -> bool:
     """Whether honest answers at two places were found equal."""
     found: dict[Digest, set[tuple[int, int]]] = {}
     for answer in answers:
@@ -49,7 +49,7 @@ def coincide(answers: Iterable[Answer]) -> bool:
     return any(len(places) > 1 for places in found.values())
 
 
-def to_audit(answer: Answer, others: Iterable[Answer]) -> list[Answer]:
+def to_audit(answer: AcceptedAnswer, others: Iterable[AcceptedAnswer]) -> list[AcceptedAnswer]:
     """What is audited for certain: the newly accepted `answer`; once it is found right or wrong, what it points at."""
     known = [*others]
     pointed = alike(answer, known)
@@ -58,6 +58,6 @@ def to_audit(answer: Answer, others: Iterable[Answer]) -> list[Answer]:
     return [answer] if answer.right is None else [other for other in pointed if other.right is None]
 
 
-def copied(answer: Answer, others: Iterable[Answer]) -> list[Answer]:
+def copied(answer: AcceptedAnswer, others: Iterable[AcceptedAnswer]) -> list[AcceptedAnswer]:
     """What an answer that was found wrong may be a copy of; nothing for any other answer."""
     return alike(answer, others) if answer.right is False else []

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.inspection import sections
 from gradmarket.market.gradient.payload import Layout
-from gradmarket.market.rules.sketch import WIDTH, sketch
+from gradmarket.market.rules.projection import WIDTH, sketch
 from gradmarket.market.terms import Hash
 
 FALSE_ALARM: Final = 1e-6
@@ -57,7 +57,7 @@ class Contribution:
 
 
 @dataclass(frozen=True)
-class Lean:
+class Drift:
     """What is kept of an operator: S, Q and the rounds that had something to compare."""
 
     total: Line
@@ -69,8 +69,8 @@ class Lean:
         """|S| / sqrt(Q); 0 before anything differed."""
         return float(np.linalg.norm(self.total)) / math.sqrt(self.squares) if self.squares else 0.0
 
-    def after(self, difference: Line) -> "Lean":
-        return Lean(self.total + difference, self.squares + float(np.square(difference).sum()), self.rounds + 1)
+    def after(self, difference: Line) -> "Drift":
+        return Drift(self.total + difference, self.squares + float(np.square(difference).sum()), self.rounds + 1)
 
     def moved(self, share: float) -> float:
         """How far the sum of the updates is from what it would be without this operator's differences, L2."""
@@ -106,11 +106,11 @@ def differences(answers: Sequence[Contribution]) -> dict[str, Line]:
     return found
 
 
-def after_round(leans: Mapping[str, Lean], answers: Sequence[Contribution]) -> dict[str, Lean]:
+def after_round(leans: Mapping[str, Drift], answers: Sequence[Contribution]) -> dict[str, Drift]:
     """The leans of all operators after a round; who had no part in it stays as it was."""
     known = dict(leans)
     for operator, difference in differences(answers).items():
-        known[operator] = known.get(operator, Lean(np.zeros_like(difference))).after(difference)
+        known[operator] = known.get(operator, Drift(np.zeros_like(difference))).after(difference)
     return known
 
 
@@ -123,6 +123,6 @@ def limit(rounds: int, operators: int) -> float:
     return 1.0 + math.sqrt(2.0 * math.log(operators * (math.pi * rounds) ** 2 / 6.0 / FALSE_ALARM))
 
 
-def leaning(leans: Mapping[str, Lean]) -> list[str]:
+def leaning(leans: Mapping[str, Drift]) -> list[str]:
     """The operators over the limit, sorted by name."""
     return sorted(name for name, lean in leans.items() if lean.rounds and lean.ratio > limit(lean.rounds, len(leans)))

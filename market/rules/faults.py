@@ -36,7 +36,7 @@ class FaultKind(StrEnum):
     """What was published is unfit in another way."""
 
 
-class Fault(Part):
+class StepFault(Part):
     """What kept a worker from computing; texts are empty and `row` is none where it is not known."""
 
     kind: FaultKind
@@ -62,7 +62,7 @@ def printed(text: str, most: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class FaultClaim:
     """`known`: work of the party was accepted before."""
 
     party: Party
@@ -81,7 +81,7 @@ class Left:
 NOBODY: Final = Left(0, 0)
 
 
-def shared(claims: Sequence[Claim], quorum: int, separation: Sequence[str], left: Left) -> list[Claim]:
+def shared(claims: Sequence[FaultClaim], quorum: int, separation: Sequence[str], left: Left) -> list[FaultClaim]:
     """The claims that make a failure the job's fault; none where it is not."""
     least = max(LEAST, quorum)
     for place in sorted({claim.place for claim in claims}):
@@ -125,7 +125,7 @@ _REMEDIES: Final = {
 }
 
 
-def described(fault: Fault) -> str:
+def described(fault: StepFault) -> str:
     """What failed and where, in words."""
     row = "" if fault.row is None else f"row {fault.row}"
     partition, named = (f"{what} {name}" if name else "" for what, name in _named(fault))
@@ -134,11 +134,11 @@ def described(fault: Fault) -> str:
     return f"{_FAILED[fault.kind]}{' at ' if where else ''}{where}{said}"
 
 
-def _named(fault: Fault) -> tuple[tuple[str, str], tuple[str, str]]:
+def _named(fault: StepFault) -> tuple[tuple[str, str], tuple[str, str]]:
     return ("partition", fault.partition), ("input", fault.input)
 
 
-def sentence(fault: Fault, parties: int, task: int, round_number: int) -> str:
+def sentence(fault: StepFault, parties: int, task: int, round_number: int) -> str:
     """Why a job pauses, and what to do."""
     who = f"{parties} separate workers could not compute task {task} of round {round_number}"
     return f"{who}: {described(fault).rstrip('.')}. None of them is to blame: {_REMEDIES[fault.kind]}"

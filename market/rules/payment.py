@@ -33,7 +33,7 @@ def in_units(field: str, amount: Amount, unit: Amount, most: int = MAX_UNITS) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AccountStanding:
     """One worker's money in one job, in units. `in_flight` is what its open replicas may still earn."""
 
     reserved: Units
@@ -49,7 +49,7 @@ AHEAD_OF_EARNED: Final = 4
 """So many gradients are reserved ahead for each that was earned, until that is as many as the settings say."""
 
 
-def top_up(standing: Standing, price: Units, ahead: int) -> Units:
+def top_up(standing: AccountStanding, price: Units, ahead: int) -> Units:
     """What to reserve so that `ahead` further gradients are covered; 0 while half of that still is.
 
     A worker that has earned nothing gets one gradient's cover, and one that has earned little gets little: what an

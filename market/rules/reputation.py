@@ -29,41 +29,41 @@ OUTVOTED: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TrustRecord:
     """An operator's evidence in one class, as it was at the time `at` (seconds)."""
 
     evidence: float
     at: float
 
 
-NEWCOMER: Final = Record(0.0, float("-inf"))
+NEWCOMER: Final = TrustRecord(0.0, float("-inf"))
 
 
-def now(record: Record, at: float) -> Record:
+def now(record: TrustRecord, at: float) -> TrustRecord:
     """The record as it stands later. Raises IllegalTransition where `at` lies before it."""
     if at < record.at:
         raise IllegalTransition(f"a record of {record.at} asked for at {at}")
     if not record.evidence:
-        return Record(0.0, at)
-    return Record(float(record.evidence * 0.5 ** ((at - record.at) / HALF_LIFE_S)), at)
+        return TrustRecord(0.0, at)
+    return TrustRecord(float(record.evidence * 0.5 ** ((at - record.at) / HALF_LIFE_S)), at)
 
 
-def passed(record: Record, at: float) -> Record:
+def passed(record: TrustRecord, at: float) -> TrustRecord:
     """One audit of its work agreed."""
-    return Record(now(record, at).evidence + 1.0, at)
+    return TrustRecord(now(record, at).evidence + 1.0, at)
 
 
-def outvoted(record: Record, at: float) -> Record:
+def outvoted(record: TrustRecord, at: float) -> TrustRecord:
     """A quorum rejected its ballot: a fault, or a lie that votes caught."""
-    return Record(now(record, at).evidence * OUTVOTED, at)
+    return TrustRecord(now(record, at).evidence * OUTVOTED, at)
 
 
-def failed(records: Iterable[Record], at: float) -> list[Record]:
+def failed(records: Iterable[TrustRecord], at: float) -> list[TrustRecord]:
     """One audit of an operator's work failed: its records in all classes."""
-    return [Record(0.0, now(record, at).at) for record in records]
+    return [TrustRecord(0.0, now(record, at).at) for record in records]
 
 
-def standing(record: Record, at: float) -> float:
+def standing(record: TrustRecord, at: float) -> float:
     """0 for a newcomer, towards 1."""
     return supported(now(record, at).evidence)
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from gradmarket.market.errors import Conflict
 from gradmarket.market.job import canonical
 from gradmarket.requester.context import Context
-from gradmarket.requester.store.patience import patiently
+from gradmarket.requester.store.retries import patiently
 from gradmarket.requester.store.tables import Idempotency
 
 Key = Annotated[
@@ -23,7 +23,7 @@ Key = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StoredAnswer:
     """`again`: what an earlier request was told, and nothing was done now."""
 
     status: int
@@ -51,7 +51,7 @@ def done(
     key: str | None,
     request: Any,
     act: Callable[[Session], tuple[int, BaseModel, str | None]],
-) -> Answer:
+) -> StoredAnswer:
     """Does `act` in one transaction with the memory of its answer (status, body, Location)."""
     asked = blake3(canonical(request)).digest()
     with context.begin() as session:
@@ -59,7 +59,7 @@ def done(
         if known is not None:
             if known.request != asked:
                 raise Conflict("this Idempotency-Key came with another request")
-            return Answer(known.status, known.body, known.location, again=True)
+            return StoredAnswer(known.status, known.body, known.location, again=True)
         status, view, location = act(session)
         body = view.model_dump(mode="json")
         if key:
@@ -69,4 +69,4 @@ def done(
                     subject=subject, key=key, request=asked, status=status, body=body, location=location, at=now
                 )
             )
-    return Answer(status, body, location, again=False)
+    return StoredAnswer(status, body, location, again=False)

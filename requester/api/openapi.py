@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 from gradmarket.requester.api.problems import MEDIA_TYPE, answers
 
 Json = dict[str, Any]
-PROBLEM = {"$ref": "#/components/schemas/Problem"}
+PROBLEM = {"$ref": "#/components/schemas/ProblemDetails"}
 OF_BODIES = answers(400, 408, 413)
 """A body may be no UTF-8, come too slowly, or be too large."""
 UNUSED = ("HTTPValidationError", "ValidationError")
@@ -60,4 +60,4 @@ def _correct(operation: Json) -> None:
 
 def _is_problem(media: Json) -> bool:
     named = str(media.get("schema", {}).get("$ref", "")).rpartition("/")[2]
-    return named in ("Problem", *UNUSED)
+    return named in ("ProblemDetails", *UNUSED)

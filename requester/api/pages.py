@@ -10,7 +10,7 @@ from sqlalchemy import Select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from gradmarket.market.fields import not_kept
-from gradmarket.requester.api.views.forms import Page
+from gradmarket.requester.api.views.formats import Page
 
 Row = TypeVar("Row")
 View = TypeVar("View")

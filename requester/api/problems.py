@@ -14,7 +14,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from starlette.exceptions import HTTPException
 
 from gradmarket.market.errors import Conflict, IllegalTransition, JobRefused, MarketError, NotFound, Refused
-from gradmarket.requester.stages.collect import TooEarly, TooLate
+from gradmarket.requester.exchange.commitments import TooEarly, TooLate
 
 log = structlog.get_logger("gradmarket.problems")
 
@@ -31,7 +31,7 @@ STATUS: Sequence[tuple[type[MarketError], HTTPStatus]] = (
 )
 
 
-class Problem(BaseModel):
+class ProblemDetails(BaseModel):
     """RFC 9457; `errors` names the fields where there are any."""
 
     model_config = ConfigDict(extra="allow")
@@ -57,14 +57,14 @@ Responses = dict[int | str, dict[str, Any]]
 
 def answers(*statuses: int) -> Responses:
     """For a route's `responses`: problems that it may answer with. What every route may is in EVERYWHERE."""
-    return {status: {"model": Problem, "description": HTTPStatus(status).phrase} for status in statuses}
+    return {status: {"model": ProblemDetails, "description": HTTPStatus(status).phrase} for status in statuses}
 
 
 EVERYWHERE = answers(414, 429, 500, 503)
 
 
 def response(status: int, detail: str, headers: dict[str, str] | None = None, **more: Any) -> JSONResponse:
-    problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, **more)
+    problem = ProblemDetails(title=HTTPStatus(status).phrase, status=status, detail=detail, **more)
     return ProblemResponse(problem.model_dump(exclude_defaults=True), status, headers)
 
 

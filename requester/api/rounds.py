@@ -7,13 +7,13 @@ from sqlalchemy.orm import Session
 from gradmarket.market.errors import NotFound
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Hash
-from gradmarket.requester.api.jobs import NO_JOB, JobPath, found, unit_of
+from gradmarket.requester.api.job_routes import NO_JOB, JobPath, found, unit_of
 from gradmarket.requester.api.pages import CostlyLimit, Cursor, Limit, from_there, page, turned
 from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.views.forms import Page
-from gradmarket.requester.api.views.jobs import RoundView, round_view
-from gradmarket.requester.api.views.money import ACCOUNT, JobWorkerView, job_worker_view
-from gradmarket.requester.api.views.tasks import (
+from gradmarket.requester.api.views.formats import Page
+from gradmarket.requester.api.views.job_views import RoundView, round_view
+from gradmarket.requester.api.views.payment_views import ACCOUNT, JobWorkerView, job_worker_view
+from gradmarket.requester.api.views.task_views import (
     LISTED,
     VERDICT,
     TaskEvidence,

@@ -13,7 +13,7 @@ from gradmarket.market import plugins
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
 from gradmarket.requester.blobs.disk import Incoming
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 
 
 class Blobs(Protocol):
@@ -56,7 +56,7 @@ class Blobs(Protocol):
         """
 
 
-def opened(settings: Settings) -> Blobs:
+def opened(settings: RequesterSettings) -> Blobs:
     """The store that the settings choose; raises Refused where there is none of that name."""
     store: Blobs = plugins.load(__name__, settings.blobs).open_store(settings)
     return store

@@ -15,7 +15,7 @@ from blake3 import blake3
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 
 STRIDE: Final = 1 << 20
 """Bytes that are worth a word to the disk."""
@@ -164,7 +164,7 @@ def mapped(path: Path) -> Iterator[Bytes]:
         yield data
 
 
-def open_store(settings: Settings) -> DiskBlobs:
+def open_store(settings: RequesterSettings) -> DiskBlobs:
     return DiskBlobs(settings.data / "blobs")
 
 

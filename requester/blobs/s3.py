@@ -21,7 +21,7 @@ from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
 from gradmarket.requester.blobs.disk import DiskBlobs, Incoming
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 
 LINK_S: Final = 900
 """How long an address serves a blob; a longer download asks the service again and resumes."""
@@ -194,7 +194,7 @@ def _door(name: str) -> str:
     return "doors/" + blake3(name.encode()).hexdigest()
 
 
-def open_store(settings: Settings) -> S3Blobs:
+def open_store(settings: RequesterSettings) -> S3Blobs:
     """The bucket of the settings, made where it is missing."""
     own = str(settings.s3_endpoint) if settings.s3_endpoint else None
     public = str(settings.s3_public_endpoint) if settings.s3_public_endpoint else own

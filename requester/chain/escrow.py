@@ -6,7 +6,7 @@ from typing import Final
 
 from gradmarket.contracts import calls
 from gradmarket.contracts.calls import Call
-from gradmarket.contracts.packing import Group, group
+from gradmarket.contracts.packing import PackedGroup, group
 from gradmarket.market.stakes import Stakes
 from gradmarket.market.terms import Address, Amount, Digest, Hash, Units
 from gradmarket.market.wire import hash_of
@@ -69,7 +69,7 @@ def expiry_of(job: Job, now: float, lifetime_s: int) -> int:
     return int(end.timestamp()) if end is not None else int(now) + lifetime_s
 
 
-def groups_of(rows: Iterable[Earned]) -> list[Group]:
+def groups_of(rows: Iterable[Earned]) -> list[PackedGroup]:
     """EARNED rows as a batch's groups; the same rows in the same order always give the same bytes."""
     return group((Address(row.worker), Units(row.units), Hash(row.digest)) for row in rows)
 

@@ -12,8 +12,8 @@ from gradmarket.contracts.events import JobOpened
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Amount, JobState, Units
 from gradmarket.requester.chain import escrow
-from gradmarket.requester.chain.desk import Desk
-from gradmarket.requester.chain.money import kept_back
+from gradmarket.requester.chain.chain_context import ChainContext
+from gradmarket.requester.chain.chain_jobs import kept_back
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.tables import Job
 
@@ -29,92 +29,94 @@ class ToSign:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OwnerCall:
     """The job on the chain, or in words what is missing or wrong."""
 
     job: JobOpened | None
     missing: str
 
 
-def opened(desk: Desk, job: Job) -> Found:
+def opened(chain: ChainContext, job: Job) -> OwnerCall:
     """Raises ChainUnreachable."""
     wrong = ""
-    for event in events.all_opened(desk.ledger, _owner(desk), escrow.spec_digest(job)):
-        fault = unlike(desk, job, event)
+    for event in events.all_opened(chain.ledger, _owner(chain), escrow.spec_digest(job)):
+        fault = unlike(chain, job, event)
         if not fault:
-            return _ready(desk, event)
+            return _ready(chain, event)
         wrong = wrong or f"; job {event.job} on-chain is refused: {fault}"
-    return Found(None, f"waits for {desk.owner} to sign openJob (`gradmarket job fund {job.id}`){wrong}")
+    return OwnerCall(None, f"waits for {chain.owner} to sign openJob (`gradmarket job fund {job.id}`){wrong}")
 
 
-def _ready(desk: Desk, event: JobOpened) -> Found:
+def _ready(chain: ChainContext, event: JobOpened) -> OwnerCall:
     """Deep enough in the chain, and open to the service's sender."""
-    if desk.ledger.job(event.job).sender != desk.sender:
-        return Found(None, f"waits for {desk.owner} to sign setSender of job {event.job}")
-    deep = desk.ledger.block().number - event.block + 1 >= desk.policy.confirmations
-    return Found(event if deep else None, f"waits for {desk.policy.confirmations} confirmations of job {event.job}")
+    if chain.ledger.job(event.job).sender != chain.sender:
+        return OwnerCall(None, f"waits for {chain.owner} to sign setSender of job {event.job}")
+    deep = chain.ledger.block().number - event.block + 1 >= chain.policy.confirmations
+    return OwnerCall(
+        event if deep else None, f"waits for {chain.policy.confirmations} confirmations of job {event.job}"
+    )
 
 
-def unlike(desk: Desk, job: Job, event: JobOpened) -> str:
+def unlike(chain: ChainContext, job: Job, event: JobOpened) -> str:
     """How the job was opened otherwise than asked for; empty where it was not.
 
     An owner may take its time to sign: half of the lifetime that it was given must be left, and what the budget was
     raised by meanwhile is asked for afterwards.
     """
     asked = jobs.spec(job).deposit // int(job.unit)
-    end, now = jobs.spec(job).deadlines.end, desk.clock()
-    shortest = int(end.timestamp()) if end is not None else int(now) + desk.policy.lifetime_s // 2
+    end, now = jobs.spec(job).deadlines.end, chain.clock()
+    shortest = int(end.timestamp()) if end is not None else int(now) + chain.policy.lifetime_s // 2
     checks = (
         (event.deposited < asked, f"deposit {event.deposited} instead of {asked} units"),
         (event.unit != int(job.unit), f"unit {event.unit} instead of {job.unit}"),
-        (event.signer != desk.signer, f"voucher signer {event.signer} instead of {desk.signer}"),
+        (event.signer != chain.signer, f"voucher signer {event.signer} instead of {chain.signer}"),
         (event.expiry < shortest, f"expiry {event.expiry} before {shortest}"),
-        (event.claim_until - event.expiry < desk.policy.claim_window_s, "claim window too short"),
+        (event.claim_until - event.expiry < chain.policy.claim_window_s, "claim window too short"),
         (event.slash_window != 0, "slash terms that the job does not have"),
-        (event.endpoint != desk.endpoint, f"endpoint {event.endpoint[:200]!r} instead of {desk.endpoint!r}"),
+        (event.endpoint != chain.endpoint, f"endpoint {event.endpoint[:200]!r} instead of {chain.endpoint!r}"),
     )
     return next((fault for wrong, fault in checks if wrong), "")
 
 
-def to_sign(desk: Desk, job: Job, terms: calls.OpenJob, added: Units) -> list[ToSign]:
+def to_sign(chain: ChainContext, job: Job, terms: calls.OpenJob, added: Units) -> list[ToSign]:
     """What the owner is to sign now, in this order, if the budget grows by `added`.
 
     Raises ChainUnreachable.
     """
-    named = _opening(desk, job, terms, added) if job.chain_job is None else _keeping(desk, job, added)
-    chain_id = desk.ledger.deployment.chain_id
-    return [ToSign(purpose, _owner(desk), chain_id, call) for purpose, call in named]
+    named = _opening(chain, job, terms, added) if job.chain_job is None else _keeping(chain, job, added)
+    chain_id = chain.ledger.deployment.chain_id
+    return [ToSign(purpose, _owner(chain), chain_id, call) for purpose, call in named]
 
 
-def _owner(desk: Desk) -> Address:
-    return desk.owner or desk.sender
+def _owner(chain: ChainContext) -> Address:
+    return chain.owner or chain.sender
 
 
-def _opening(desk: Desk, job: Job, terms: calls.OpenJob, added: Units) -> list[tuple[str, Call]]:
+def _opening(chain: ChainContext, job: Job, terms: calls.OpenJob, added: Units) -> list[tuple[str, Call]]:
     if job.state != JobState.AWAITING_FUNDS:
         return []
-    for event in events.all_opened(desk.ledger, _owner(desk), escrow.spec_digest(job)):
-        if not unlike(desk, job, event):
-            return [("setSender", calls.set_sender(desk.market, event.job, desk.sender))]
-    return [*_approve(desk, job, Units(job.budget + added)), ("openJob", calls.open_job(desk.market, terms))]
+    for event in events.all_opened(chain.ledger, _owner(chain), escrow.spec_digest(job)):
+        if not unlike(chain, job, event):
+            return [("setSender", calls.set_sender(chain.market, event.job, chain.sender))]
+    return [*_approve(chain, job, Units(job.budget + added)), ("openJob", calls.open_job(chain.market, terms))]
 
 
-def _keeping(desk: Desk, job: Job, added: Units) -> list[tuple[str, Call]]:
+def _keeping(chain: ChainContext, job: Job, added: Units) -> list[tuple[str, Call]]:
     chain_job = job.chain_job or 0
-    now = desk.ledger.job(chain_job)
+    now = chain.ledger.job(chain_job)
     if lifecycle.over(JobState(job.state)):
-        if desk.ledger.block().time > now.claim_until:
-            return [("refund", calls.refund(desk.market, chain_job))] if now.deposited > now.credited else []
+        if chain.ledger.block().time > now.claim_until:
+            return [("refund", calls.refund(chain.market, chain_job))] if now.deposited > now.credited else []
         free = Units(now.deposited - now.reserved)
-        back = free and not kept_back(desk, job)
-        return [("withdrawFree", calls.withdraw_free(desk.market, chain_job, free))] if back else []
+        back = free and not kept_back(chain, job)
+        return [("withdrawFree", calls.withdraw_free(chain.market, chain_job, free))] if back else []
     short = Units(job.budget + added - job.deposited)
-    return [*_approve(desk, job, short), ("topUp", calls.top_up(desk.market, chain_job, short))] if short > 0 else []
+    return [*_approve(chain, job, short), ("topUp", calls.top_up(chain.market, chain_job, short))] if short > 0 else []
 
 
-def _approve(desk: Desk, job: Job, units: Units) -> list[tuple[str, Call]]:
+def _approve(chain: ChainContext, job: Job, units: Units) -> list[tuple[str, Call]]:
     """For this deposit alone."""
     amount = Amount(units * int(job.unit))
-    if desk.ledger.allowance(_owner(desk)) >= amount:
+    if chain.ledger.allowance(_owner(chain)) >= amount:
         return []
-    return [("approve", calls.approve(desk.ledger.deployment.token, desk.market, amount))]
+    return [("approve", calls.approve(chain.ledger.deployment.token, chain.market, amount))]

@@ -11,13 +11,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gradmarket.contracts import events
-from gradmarket.contracts.packing import Group
+from gradmarket.contracts.packing import PackedGroup
 from gradmarket.contracts.proofs import batch_root
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import Address, BatchState
-from gradmarket.requester.chain import books, escrow, mirror
-from gradmarket.requester.chain.desk import Desk, TransactionState
-from gradmarket.requester.chain.money import tell_once, with_money
+from gradmarket.requester.chain import escrow, mirror, outcomes
+from gradmarket.requester.chain.chain_context import ChainContext, TransactionState
+from gradmarket.requester.chain.chain_jobs import tell_once, with_money
 from gradmarket.requester.store.tables import Account, Batch, Earned, Job, Transaction
 
 DONE = (TransactionState.MINED, TransactionState.REVERTED)
@@ -27,70 +27,72 @@ class BooksDiffer(Conflict):
     """The chain has a batch that the books cannot explain."""
 
 
-def everything(desk: Desk) -> None:
+def everything(chain: ChainContext) -> None:
     """After a start or a gap: transactions, batches and accounts of every job that has money on-chain."""
-    rewound(desk)
-    with desk.reading() as session:
+    rewound(chain)
+    with chain.reading() as session:
         ids = [job.id for job in with_money(session)]
     for job_id in ids:
-        put_right(desk, job_id)
-        mirror.job(desk, job_id)
+        put_right(chain, job_id)
+        mirror.job(chain, job_id)
 
 
-def rewound(desk: Desk) -> bool:
+def rewound(chain: ChainContext) -> bool:
     """The chain went back (a re-org, or a state that was saved earlier): what it forgot is sent again, byte by byte."""
-    consumed = desk.ledger.nonce(desk.sender)
-    mine = (Transaction.sender == desk.sender, Transaction.nonce >= consumed, Transaction.state.in_(DONE))
-    with desk.reading() as session:
+    consumed = chain.ledger.nonce(chain.sender)
+    mine = (Transaction.sender == chain.sender, Transaction.nonce >= consumed, Transaction.state.in_(DONE))
+    with chain.reading() as session:
         if session.scalar(select(Transaction.id).where(*mine).limit(1)) is None:
             return False
-    with desk.begin() as session:
+    with chain.begin() as session:
         for row in session.scalars(select(Transaction).where(*mine)).all():
-            books.unfinished(session, row)
+            outcomes.unfinished(session, row)
     return True
 
 
-def put_right(desk: Desk, job_id: str) -> bool:
+def put_right(chain: ChainContext, job_id: str) -> bool:
     """`batches`; a job whose batches cannot be explained is told of, and settles no more, while the others go on."""
     try:
-        return batches(desk, job_id)
+        return batches(chain, job_id)
     except BooksDiffer as error:
-        tell_once(desk, job_id, "books_differ", reason=str(error))
+        tell_once(chain, job_id, "books_differ", reason=str(error))
         return False
 
 
-def batches(desk: Desk, job_id: str) -> bool:
+def batches(chain: ChainContext, job_id: str) -> bool:
     """Settles what the chain has, puts back what it has not; whether anything was changed.
 
     Raises BooksDiffer where the chain has a batch of gradients that nobody earned here.
     """
-    with desk.reading() as session:
+    with chain.reading() as session:
         chain_job = session.get_one(Job, job_id).chain_job or 0
-    onchain = desk.ledger.job(chain_job).batches
-    changed = [_batch_on_chain(desk, job_id, chain_job, number) for number in range(_first_open(desk, job_id), onchain)]
-    return any([*changed, _put_back_from(desk, job_id, onchain)])
+    onchain = chain.ledger.job(chain_job).batches
+    changed = [
+        _batch_on_chain(chain, job_id, chain_job, number) for number in range(_first_open(chain, job_id), onchain)
+    ]
+    return any([*changed, _put_back_from(chain, job_id, onchain)])
 
 
-def differences(desk: Desk, job_id: str) -> list[str]:
+def differences(chain: ChainContext, job_id: str) -> list[str]:
     """What books and chain disagree about, in words; empty where they are equal."""
-    with desk.reading() as session:
+    with chain.reading() as session:
         job = session.get_one(Job, job_id)
         accounts = session.scalars(select(Account).where(Account.job_id == job_id)).all()
         settled = [batch for batch in _all(session, job_id) if batch.state == BatchState.SETTLED]
         roots = {batch.number: batch_root(escrow.groups_of(_rows(session, batch))) for batch in settled}
         credited = _credited(session, job_id)
     chain_job = job.chain_job or 0
-    now = desk.ledger.job(chain_job)
+    now = chain.ledger.job(chain_job)
     found = [_differs("batches", len(settled), now.batches)]
     found.append(_differs("deposited less refunded", job.deposited - job.refunded, now.deposited))
     for number, root in roots.items():
-        found.append(_differs(f"root of batch {number}", root.hex(), desk.ledger.batch_root(chain_job, number).hex()))
+        found.append(_differs(f"root of batch {number}", root.hex(), chain.ledger.batch_root(chain_job, number).hex()))
     for row in accounts:
-        chain = desk.ledger.account(chain_job, Address(row.worker))
-        found.append(_differs(f"settled for {row.worker}", credited[row.worker], chain.settled))
-        found.append(_differs(f"copy of {row.worker}'s settled", row.settled, chain.settled))
-        found.append(_differs(f"reserved for {row.worker}", row.reserved, chain.reserved))
-        found.append(_differs(f"withdrawn by {row.worker}", row.withdrawn, chain.withdrawn))
+        on_chain = chain.ledger.account(chain_job, Address(row.worker))
+        found.append(_differs(f"settled for {row.worker}", credited[row.worker], on_chain.settled))
+        found.append(_differs(f"copy of {row.worker}'s settled", row.settled, on_chain.settled))
+        found.append(_differs(f"reserved for {row.worker}", row.reserved, on_chain.reserved))
+        found.append(_differs(f"withdrawn by {row.worker}", row.withdrawn, on_chain.withdrawn))
     return [each for each in found if each]
 
 
@@ -98,28 +100,28 @@ def _differs(what: str, books_say: object, chain_says: object) -> str:
     return "" if books_say == chain_says else f"{what}: books {books_say}, chain {chain_says}"
 
 
-def _first_open(desk: Desk, job_id: str) -> int:
+def _first_open(chain: ChainContext, job_id: str) -> int:
     """The least number that the books do not know as settled."""
-    with desk.reading() as session:
+    with chain.reading() as session:
         settled = {batch.number for batch in _all(session, job_id) if batch.state == BatchState.SETTLED}
     return next(number for number in range(len(settled) + 1) if number not in settled)
 
 
-def _batch_on_chain(desk: Desk, job_id: str, chain_job: int, number: int) -> bool:
+def _batch_on_chain(chain: ChainContext, job_id: str, chain_job: int, number: int) -> bool:
     """Books a batch that the chain has: ours if its root is, else by its events."""
-    with desk.reading() as session:
+    with chain.reading() as session:
         ours = _numbered(session, job_id, number)
         root = batch_root(escrow.groups_of(_rows(session, ours))) if ours else None
-    if root == desk.ledger.batch_root(chain_job, number):
-        with desk.begin() as session:
+    if root == chain.ledger.batch_root(chain_job, number):
+        with chain.begin() as session:
             batch = _numbered(session, job_id, number)
             if batch is not None:
-                books.settled(session, batch, desk.clock())
+                outcomes.settled(session, batch, chain.clock())
         return True
-    groups = events.settled_groups(desk.ledger, chain_job, number)
-    with desk.begin() as session:
+    groups = events.settled_groups(chain.ledger, chain_job, number)
+    with chain.begin() as session:
         _displace(session, job_id, number)
-        _adopt(session, job_id, number, groups, desk.clock())
+        _adopt(session, job_id, number, groups, chain.clock())
     return True
 
 
@@ -134,7 +136,7 @@ def _displace(session: Session, job_id: str, number: int) -> None:
     session.flush()
 
 
-def _adopt(session: Session, job_id: str, number: int, groups: list[Group], now: float) -> None:
+def _adopt(session: Session, job_id: str, number: int, groups: list[PackedGroup], now: float) -> None:
     """Writes down a batch that only the chain knows, with the EARNED rows that it names."""
     rows = _earned_by(session, job_id, groups)
     batch = Batch(
@@ -152,7 +154,7 @@ def _adopt(session: Session, job_id: str, number: int, groups: list[Group], now:
         row.batch_id = batch.id
 
 
-def _earned_by(session: Session, job_id: str, groups: list[Group]) -> list[Earned]:
+def _earned_by(session: Session, job_id: str, groups: list[PackedGroup]) -> list[Earned]:
     """One row that is in no batch for each gradient of the groups."""
     waiting: dict[tuple[str, int, bytes], list[Earned]] = {}
     free = select(Earned).where(Earned.job_id == job_id, Earned.batch_id.is_(None)).order_by(Earned.id.desc())
@@ -167,12 +169,12 @@ def _earned_by(session: Session, job_id: str, groups: list[Group]) -> list[Earne
     return [waiting[key].pop() for key in named]
 
 
-def _put_back_from(desk: Desk, job_id: str, onchain: int) -> bool:
+def _put_back_from(chain: ChainContext, job_id: str, onchain: int) -> bool:
     """Batches that the books call settled and the chain does not have."""
-    with desk.begin() as session:
+    with chain.begin() as session:
         forgotten = [b for b in _all(session, job_id) if b.number >= onchain and b.state == BatchState.SETTLED]
         for batch in forgotten:
-            books.put_back(session, batch)
+            outcomes.put_back(session, batch)
             row = session.get(Transaction, batch.transaction_id) if batch.transaction_id else None
             if row is None or row.state not in (TransactionState.PREPARED, TransactionState.SENT):
                 batch.transaction_id = None

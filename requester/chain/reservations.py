@@ -9,17 +9,17 @@ from sqlalchemy.orm import Session
 from gradmarket.contracts import calls
 from gradmarket.contracts.errors import ContractRefused
 from gradmarket.market.rules import assignment, lifecycle
-from gradmarket.market.rules.payment import Standing, top_up
+from gradmarket.market.rules.payment import AccountStanding, top_up
 from gradmarket.market.terms import Address, JobState, Units
 from gradmarket.requester.chain import sender
-from gradmarket.requester.chain.desk import Desk, Kind
-from gradmarket.requester.chain.money import expired, running, tell_once, with_money
-from gradmarket.requester.store import ballots, money, newcomers, workers
+from gradmarket.requester.chain.chain_context import ChainContext, TransactionKind
+from gradmarket.requester.chain.chain_jobs import expired, running, tell_once, with_money
+from gradmarket.requester.store import ballots, earned_rows, newcomers, workers
 from gradmarket.requester.store.tables import Job
 
 MOST_ROWS: Final = 200
 """Workers in one transaction: about 30,000 gas each the first time."""
-NOTHING: Final = Standing(Units(0), Units(0), Units(0))
+NOTHING: Final = AccountStanding(Units(0), Units(0), Units(0))
 LOW_SHARE: Final = 5
 """Under a fifth of the deposit free, it is told that money runs low."""
 
@@ -27,11 +27,11 @@ LOW_SHARE: Final = 5
 @dataclass(frozen=True, slots=True)
 class Need:
     worker: Address
-    standing: Standing
+    standing: AccountStanding
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ReservationCase:
     """A job, its workers' standings, and what the contract calls it."""
 
     job_id: str
@@ -76,21 +76,21 @@ def _in_turn(wanted: dict[Address, Units], free: Units, price: Units) -> list[tu
     return [(worker, Units(gradients * price)) for worker, gradients in given.items() if gradients]
 
 
-def step(desk: Desk) -> bool:
+def step(chain: ChainContext) -> bool:
     """Writes down a reservation for each job that needs one and has none under way."""
-    with desk.reading() as session:
-        cases = [case for job in running(session) if (case := _case(desk, session, job))]
-        uncovered = [case for job in with_money(session) if (case := _uncovered(session, job, desk.clock()))]
-    moved = sum(_reserve(desk, case) for case in cases)
-    return moved + sum(_cover(desk, case) for case in uncovered) > 0
+    with chain.reading() as session:
+        cases = [case for job in running(session) if (case := _case(chain, session, job))]
+        uncovered = [case for job in with_money(session) if (case := _uncovered(session, job, chain.clock()))]
+    moved = sum(_reserve(chain, case) for case in cases)
+    return moved + sum(_cover(chain, case) for case in uncovered) > 0
 
 
-def _case(desk: Desk, session: Session, job: Job) -> Case | None:
+def _case(chain: ChainContext, session: Session, job: Job) -> ReservationCase | None:
     """Who earned in the job and is here, and whom it admits next.
 
     None where a reservation is under way, since its workers' standings are about to change, or it is too late.
     """
-    now = desk.clock()
+    now = chain.clock()
     if not _may_reserve(session, job, now):
         return None
     able = _classes(session, job)
@@ -99,7 +99,7 @@ def _case(desk: Desk, session: Session, job: Job) -> Case | None:
     theirs = sorted({*here, *newcomers.next_covered(session, job, now)})
     standings = workers.standings(session, job, theirs)
     needs = tuple(Need(Address(worker), standings.get(worker, NOTHING)) for worker in theirs)
-    return Case(job.id, job.chain_job or 0, Units(job.price), Units(job.deposited), needs)
+    return ReservationCase(job.id, job.chain_job or 0, Units(job.price), Units(job.deposited), needs)
 
 
 def _classes(session: Session, job: Job) -> frozenset[str] | None:
@@ -109,47 +109,47 @@ def _classes(session: Session, job: Job) -> frozenset[str] | None:
     return assignment.comparable(job.determinism_class, ballots.mixable(session, job))
 
 
-def _uncovered(session: Session, job: Job, now: float) -> Case | None:
+def _uncovered(session: Session, job: Job, now: float) -> ReservationCase | None:
     """Of a job that is over: who an audit has paid since with more than lies reserved for it."""
     if not lifecycle.over(JobState(job.state)) or not _may_reserve(session, job, now):
         return None
     short = {who: found for who, found in workers.standings(session, job).items() if found.earned > found.reserved}
     needs = tuple(Need(Address(worker), short[worker]) for worker in sorted(short))
-    return Case(job.id, job.chain_job or 0, Units(job.price), Units(job.deposited), needs) if needs else None
+    return ReservationCase(job.id, job.chain_job or 0, Units(job.price), Units(job.deposited), needs) if needs else None
 
 
 def _may_reserve(session: Session, job: Job, now: float) -> bool:
-    return not expired(job, now) and not sender.under_way(session, Kind.RESERVE, job.id)
+    return not expired(job, now) and not sender.under_way(session, TransactionKind.RESERVE, job.id)
 
 
-def _cover(desk: Desk, case: Case) -> bool:
+def _cover(chain: ChainContext, case: ReservationCase) -> bool:
     """Just what was earned; the first that the free money is enough for."""
-    free, rows = desk.ledger.free(case.chain_job), list[tuple[Address, Units]]()
+    free, rows = chain.ledger.free(case.chain_job), list[tuple[Address, Units]]()
     for need in case.needs[:MOST_ROWS]:
         units = Units(min(free, need.standing.earned - need.standing.reserved))
         free = Units(free - units)
         rows += [(need.worker, units)] if units else []
-    return bool(rows) and _post(desk, case, rows)
+    return bool(rows) and _post(chain, case, rows)
 
 
-def _reserve(desk: Desk, case: Case) -> bool:
-    if not any(top_up(need.standing, case.price, desk.policy.reserve_ahead) for need in case.needs):
+def _reserve(chain: ChainContext, case: ReservationCase) -> bool:
+    if not any(top_up(need.standing, case.price, chain.policy.reserve_ahead) for need in case.needs):
         return False
-    free = desk.ledger.free(case.chain_job)
+    free = chain.ledger.free(case.chain_job)
     if free * LOW_SHARE < case.deposited:
-        tell_once(desk, case.job_id, "low_balance", free=free)
-    rows = plan(case.needs, free, case.price, desk.policy.reserve_ahead)[:MOST_ROWS]
-    return bool(rows) and _post(desk, case, rows)
+        tell_once(chain, case.job_id, "low_balance", free=free)
+    rows = plan(case.needs, free, case.price, chain.policy.reserve_ahead)[:MOST_ROWS]
+    return bool(rows) and _post(chain, case, rows)
 
 
-def _post(desk: Desk, case: Case, rows: list[tuple[Address, Units]]) -> bool:
+def _post(chain: ChainContext, case: ReservationCase, rows: list[tuple[Address, Units]]) -> bool:
     """An account is opened for whom something is reserved, and for nobody who only asked."""
-    with desk.begin() as session:
+    with chain.begin() as session:
         for worker, _ in rows:
-            money.account(session, case.job_id, worker)
+            earned_rows.account(session, case.job_id, worker)
     try:
-        quoted = sender.quote(desk, calls.reserve(desk.market, case.chain_job, rows))
+        quoted = sender.quote(chain, calls.reserve(chain.market, case.chain_job, rows))
     except ContractRefused as error:
-        tell_once(desk, case.job_id, "reservation_refused", reason=str(error))
+        tell_once(chain, case.job_id, "reservation_refused", reason=str(error))
         return False
-    return sender.post_once(desk, quoted, Kind.RESERVE, case.job_id)
+    return sender.post_once(chain, quoted, TransactionKind.RESERVE, case.job_id)

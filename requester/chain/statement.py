@@ -11,9 +11,9 @@ from sqlalchemy.orm import Session
 from gradmarket.contracts import history
 from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, NodeRefused
 from gradmarket.contracts.ledger import AccountOnChain, Block, JobOnChain, Ledger
-from gradmarket.market.rules.bookkeeping import AccountFigures, Cause, JobFigures, Kind, Move, differences
+from gradmarket.market.rules.bookkeeping import AccountFigures, Cause, EntryKind, JobFigures, LedgerEntry, differences
 from gradmarket.market.terms import Address, Units
-from gradmarket.requester.chain.money import opened_in
+from gradmarket.requester.chain.chain_jobs import opened_in
 from gradmarket.requester.store.tables import Account, Batch, Earned, Job
 
 TRIES: Final = 5
@@ -26,7 +26,7 @@ class Promises:
 
     chain_job: int | None
     workers: tuple[Address, ...]
-    moves: tuple[Move, ...]
+    moves: tuple[LedgerEntry, ...]
     through: int
     opened: int | None
 
@@ -67,7 +67,7 @@ def figures(ledger: Ledger, promised: Promises) -> Figures:
     raise ChainUnreachable("it does not keep a block's figures for long enough to read them")
 
 
-def moves(ledger: Ledger, promised: Promises, block: int | None, found: Figures | None = None) -> list[Move]:
+def moves(ledger: Ledger, promised: Promises, block: int | None, found: Figures | None = None) -> list[LedgerEntry]:
     """What was promised, then what was moved on-chain up to `block`.
 
     Of the newest figures only what lapsed needs any, and that is the same at every block: nothing lapses before all
@@ -80,9 +80,9 @@ def moves(ledger: Ledger, promised: Promises, block: int | None, found: Figures 
     return [*promised.moves, *history.lapsed(moved, {who: account.credited for who, account in accounts.items()})]
 
 
-def compare(made: list[Move], found: Figures) -> list[str]:
+def compare(made: list[LedgerEntry], found: Figures) -> list[str]:
     """What books and contract disagree about, in words."""
-    ended = any(move.kind is Kind.LAPSED for move in made)
+    ended = any(move.kind is EntryKind.LAPSED for move in made)
     job = JobFigures(found.job.deposited, found.job.reserved) if found.job else JobFigures(Units(0), Units(0))
     return differences(made, job, {who: _account(account, ended) for who, account in found.accounts.items()})
 
@@ -92,17 +92,19 @@ def _account(found: AccountOnChain, ended: bool) -> AccountFigures:
     return AccountFigures(Units(kept - found.withdrawn), found.settled, found.withdrawn)
 
 
-def _earned(row: Earned, batch: int | None) -> Move:
-    return Move(Kind.EARNED, Units(row.units), Address(row.worker), Cause(row.task_id, row.replica_id, batch))
+def _earned(row: Earned, batch: int | None) -> LedgerEntry:
+    return LedgerEntry(
+        EntryKind.EARNED, Units(row.units), Address(row.worker), Cause(row.task_id, row.replica_id, batch)
+    )
 
 
-def _vouchered(earned: list[Move], signed: set[Address]) -> list[Move]:
+def _vouchered(earned: list[LedgerEntry], signed: set[Address]) -> list[LedgerEntry]:
     """A voucher is signed with what is earned, and says the sum of it."""
     sums: Counter[Address] = Counter()
     for move in earned:
         if move.worker in signed:
             sums[move.worker] += move.units
-    return [Move(Kind.VOUCHERED, Units(units), worker, Cause()) for worker, units in sorted(sums.items())]
+    return [LedgerEntry(EntryKind.VOUCHERED, Units(units), worker, Cause()) for worker, units in sorted(sums.items())]
 
 
 def _last(session: Session, job_id: str) -> int:

@@ -6,8 +6,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from gradmarket.market.wire import KEPT_ALIVE
-from gradmarket.requester.edge.patience import Crowd, patient
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.edge.slow_clients import OpenConnections, patient
+from gradmarket.requester.settings import RequesterSettings
 
 MAX_HEADER_BYTES = 16 * 1024
 KEEP_ALIVE_S = 8
@@ -35,9 +35,9 @@ def listener(host: str, port: int) -> socket.socket:
     return made
 
 
-def config(app: FastAPI, settings: Settings) -> uvicorn.Config:
+def config(app: FastAPI, settings: RequesterSettings) -> uvicorn.Config:
     """Forwarded headers are left to api.callers, which knows the trusted proxies; uvicorn would believe loopback."""
-    crowd = Crowd(settings.address_connections, settings.exempt | settings.trusted_proxies)
+    crowd = OpenConnections(settings.address_connections, settings.exempt | settings.trusted_proxies)
     return uvicorn.Config(
         app,
         http=patient(settings.header_s, settings.silence_s, crowd),

@@ -7,7 +7,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gradmarket.requester.api import problems
-from gradmarket.requester.api.auth import SEND_TOKEN, Callers
+from gradmarket.requester.api.auth_routes import SEND_TOKEN, Callers
 from gradmarket.requester.api.callers import bearer
 from gradmarket.requester.context import Context
 from gradmarket.requester.edge.body import SHORT, STREAMED

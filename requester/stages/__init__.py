@@ -5,6 +5,6 @@
     (deliver) -> (auditors) -> audit -> aftermath: a round is taken back, or final
 
 `run` is idempotent and one transaction; a row in the next state *is* the call, so stages never call each other and
-losing a ring loses nothing. `collect`, `deliver` and `auditors` are what workers and auditors bring in: the same
+losing a notification loses nothing. `collect`, `deliver` and `auditors` are what workers and auditors bring in: the same
 transactions, by the HTTP door.
 """

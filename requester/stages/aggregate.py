@@ -12,20 +12,20 @@ from gradmarket.market.data.manifest import parsed
 from gradmarket.market.errors import OutOfMemory, Refused, RunnerTimeout
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.merge import Answer, Model, Recipe, apply, merge
+from gradmarket.market.gradient.round_merge import MergedAnswer, ModelState, Recipe, apply, merge
 from gradmarket.market.gradient.schedules import rate
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, Hash, JobState, RoundState, TaskState
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import drift, forget
-from gradmarket.requester.stages.ending import call_off
-from gradmarket.requester.stages.publish import move_of
+from gradmarket.requester.moves import blob_cleanup, drift
+from gradmarket.requester.moves.admission import move_of
+from gradmarket.requester.moves.ending import call_off
 from gradmarket.requester.store import jobs, trusted_runs
-from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.facts import facts_of, layout_of
 from gradmarket.requester.store.locks import alone, locked
-from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Job, Round, Task, TrustedRun
 from gradmarket.requester.store.transitions import move, move_now
 
@@ -85,7 +85,9 @@ def _run(context: Context, job_id: str) -> None:
         job.reason = ""
         drift.keep(session, job, row, contributions, now)
         made = {updated: data, memory: state}
-        forget.keep_still(context, session, {name: partial(context.blobs.put, blob) for name, blob in made.items()})
+        blob_cleanup.keep_still(
+            context, session, {name: partial(context.blobs.put, blob) for name, blob in made.items()}
+        )
         move_now(
             session,
             row,
@@ -99,18 +101,18 @@ def _run(context: Context, job_id: str) -> None:
         for task in session.scalars(_used(job_id, work.number)) if not work.spec.audited else ():
             move(task, TaskState.FINAL)
         if work.spec.verifier.sketched:
-            trusted_runs.let_go(session, job_id, TrustedRun.round < forget.oldest_kept(work.number))
+            trusted_runs.let_go(session, job_id, TrustedRun.round < blob_cleanup.oldest_kept(work.number))
         body = {"round": work.number, "loss": loss, "metrics": metrics, "parameters": updated}
         tell(session, job_id, "round_closed", now, **body)
         if unfit and job.state == JobState.RUNNING:
             move_now(session, job, JobState.PAUSED, reason=unfit)
             tell(session, job_id, "paused", now, reason=unfit)
-        ring(session, "plan", "audit", "aftermath")
-    forget.merged(context, job_id, work.number)
+        notify(session, "plan", "audit", "aftermath")
+    blob_cleanup.merged(context, job_id, work.number)
 
 
 @dataclass(frozen=True)
-class Work:
+class MergeWork:
     """What one merge needs, read in one transaction.
 
     `answers` are (payload blob, task seed), `operators` who agreed on each.
@@ -128,7 +130,7 @@ class Work:
     drift_seed: Hash
 
 
-def _close_for_merging(context: Context, job_id: str) -> Work | None:
+def _close_for_merging(context: Context, job_id: str) -> MergeWork | None:
     """OPEN -> MERGING fixes which tasks are used: those that come later are paid and not used."""
     with context.begin() as session:
         job, row = locked(session, Job, job_id), jobs.latest_round(session, job_id)
@@ -149,7 +151,7 @@ def _close_for_merging(context: Context, job_id: str) -> Work | None:
             call_off(context, session, job_id, row.number)
         used = session.scalars(_used(job_id, row.number)).all()
         spec, facts = jobs.spec(job), facts_of(job)
-        return Work(
+        return MergeWork(
             number=row.number,
             spec=spec,
             publication=Publication.model_validate(job.publication),
@@ -173,19 +175,21 @@ def recipe(spec: JobSpec, job: Job) -> Recipe:
     return Recipe(layout_of(job), codec(spec.uplink.codec), rule, settings, spec.norm_bound, spec.tasks_per_round)
 
 
-def _merged(context: Context, work: Work) -> tuple[Model, float]:
+def _merged(context: Context, work: MergeWork) -> tuple[ModelState, float]:
     """The model after the round, and the mean loss that its tasks measured before it."""
     with ExitStack() as stack:
-        answers = [Answer(stack.enter_context(context.blobs.mapped(blob)), seed) for blob, seed in work.answers]
+        answers = [MergedAnswer(stack.enter_context(context.blobs.mapped(blob)), seed) for blob, seed in work.answers]
         merged = merge(work.recipe, answers)
-    before = Model(tensors.unpack(context.blobs.read(work.parameters)), tensors.unpack(context.blobs.read(work.memory)))
+    before = ModelState(
+        tensors.unpack(context.blobs.read(work.parameters)), tensors.unpack(context.blobs.read(work.memory))
+    )
     schedule = work.spec.optimizer.schedule
     lr = rate(schedule.name, work.spec.optimizer.lr, work.number, work.spec.rounds, schedule.warmup)
     after = apply(work.recipe.layout, before, merged, move_of(work.spec), lr, work.counters)
     return after, float(merged["loss"])
 
 
-def _evaluated(context: Context, work: Work, parameters: bytes) -> tuple[dict[str, float], str]:
+def _evaluated(context: Context, work: MergeWork, parameters: bytes) -> tuple[dict[str, float], str]:
     """(metrics, why there are none): a document or data that cannot be evaluated is the job's fault, and stops it."""
     wanted = work.spec.evaluation
     due = wanted is not None and ((work.number + 1) % wanted.every == 0 or work.number + 1 == work.spec.rounds)

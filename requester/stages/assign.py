@@ -13,11 +13,11 @@ from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Part
 from gradmarket.market.rules.replication import STRANGER, Lead, Plan
 from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.terms import Address, Hash, JobState, ReplicaState, TaskState, Units
-from gradmarket.requester.bell import worker_topic
 from gradmarket.requester.context import Context
-from gradmarket.requester.store import ballots, jobs, leads, newcomers, progress, workers
+from gradmarket.requester.notifier import worker_topic
+from gradmarket.requester.store import ballots, jobs, lead_candidates, newcomers, progress, workers
 from gradmarket.requester.store.locks import locked, locked_tasks, locked_workers
-from gradmarket.requester.store.session import one_at_a_time, ring
+from gradmarket.requester.store.session import notify, one_at_a_time
 from gradmarket.requester.store.tables import Job, Replica, Task, Worker
 from gradmarket.requester.store.tasks import replicas_of
 from gradmarket.requester.store.transitions import move
@@ -50,7 +50,7 @@ def run(context: Context, job_id: str) -> float | None:
         asking = workers.asking(session, job, now)
         if not asking:
             return _short_of_money(context, session, job, now)
-        pool = Pool(session, job, workers.candidates(session, job, asking, now), mixable, now)
+        pool = CandidatePool(session, job, workers.candidates(session, job, asking, now), mixable, now)
         others = _others(session, job, mixable, now)
         free, wait = sum(c.capacity for c in pool.candidates.values()), context.settings.sweep_s
         for most in (min(2 * free, TASKS_AT_ONCE), TASKS_AT_ONCE):
@@ -66,7 +66,7 @@ def run(context: Context, job_id: str) -> float | None:
 def _short_of_money(context: Context, session: Session, job: Job, now: float) -> float:
     """Nobody that has money in the job fills what is open: whoever is to get some next, the chain is told of."""
     if newcomers.next_covered(session, job, now):
-        ring(session, "settle")
+        notify(session, "settle")
     return context.settings.sweep_s
 
 
@@ -126,7 +126,7 @@ def _others(session: Session, job: Job, mixable: Mixable, now: float) -> int:
     return session.scalar(select(func.count()).select_from(silent.where(~busy).subquery())) or 0
 
 
-class Pool:
+class CandidatePool:
     """Who asks, as it stands after what this pass has dealt out."""
 
     def __init__(self, session: Session, job: Job, asking: Sequence[Candidate], mixable: Mixable, now: float) -> None:
@@ -140,7 +140,7 @@ class Pool:
         self._gain = jobs.spec(job).gain
         self._leads: dict[Address, Lead] = {}
         if self._gain is not None:
-            self._leads = leads.leads(session, job, asking, self._gain, now)
+            self._leads = lead_candidates.leads(session, job, asking, self._gain, now)
 
     def lead(self, candidate: Candidate) -> Lead:
         return self._leads.get(candidate.party.worker, STRANGER)
@@ -161,7 +161,7 @@ class Pool:
         worker = candidate.party.worker
         self.candidates[worker] = replace(candidate, capacity=candidate.capacity - 1, uncommitted=left)
         if self._gain is not None:
-            self._leads[worker] = leads.after(self.lead(candidate), self._gain)
+            self._leads[worker] = lead_candidates.after(self.lead(candidate), self._gain)
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def _deal(
     session: Session,
     job: Job,
     tasks: Sequence[Task],
-    pool: Pool,
+    pool: CandidatePool,
     others: int,
     now: float,
 ) -> tuple[list[Deal], float]:
@@ -205,7 +205,7 @@ def _draw(
     job: Job,
     task: Task,
     replicas: Sequence[Replica],
-    pool: Pool,
+    pool: CandidatePool,
     idle: int,
     now: float,
 ) -> Deal | float:
@@ -228,7 +228,7 @@ def _draw(
 
 
 def _begin(
-    spec: JobSpec, task: Task, seed: Hash, able: Sequence[Candidate], opening: Opening, pool: Pool
+    spec: JobSpec, task: Task, seed: Hash, able: Sequence[Candidate], opening: Opening, pool: CandidatePool
 ) -> Deal | None:
     """The first in the draw's order leads, and decides the plan; another where too few are there for its plan.
 
@@ -304,4 +304,4 @@ def _lease(session: Session, task: Task, worker: Worker, seconds: int, now: floa
             determinism_class=worker.determinism_class,
         )
     )
-    ring(session, worker_topic(worker.address))
+    notify(session, worker_topic(worker.address))

@@ -5,21 +5,13 @@ from collections.abc import Sequence
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from gradmarket.market.messages import Wave as SignedWave
-from gradmarket.market.rules import secrets
-from gradmarket.market.terms import Address, Hash, ReplicaState, TaskState
-from gradmarket.requester.bell import worker_topic
+from gradmarket.market.terms import ReplicaState
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages.ending import dismiss, strike
-from gradmarket.requester.store import jobs
+from gradmarket.requester.moves.waves import GATHERING, advance
 from gradmarket.requester.store.locks import claimed_task
-from gradmarket.requester.store.session import ring
-from gradmarket.requester.store.tables import Job, Replica, Task, Wave
-from gradmarket.requester.store.tasks import replicas_of
-from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.tables import Replica, Task
 
 TOPIC = "close"
-GATHERING = (TaskState.OPEN, TaskState.COMMITTING)
 
 
 def ready(session: Session, now: float) -> Sequence[str]:
@@ -41,49 +33,3 @@ def run(context: Context, task_id: str) -> float | None:
             return context.settings.sweep_s
         advance(context, session, task)
     return None
-
-
-def advance(context: Context, session: Session, task: Task) -> None:
-    """Closes the task's wave if it is complete or overdue."""
-    if task.due_at is not None:
-        _close(context, session, task, replicas_of(session, [task])[task.id], task.due_at)
-
-
-def committed(context: Context, session: Session, tasks: Sequence[Task]) -> None:
-    """Replicas have committed: with a wave's first its deadline begins, the last closes it in this transaction."""
-    replicas = replicas_of(session, tasks)
-    for task in (task for task in tasks if task.state in GATHERING):
-        task.due_at = task.due_at or context.clock() + task.offer["wave_seconds"]
-        _close(context, session, task, replicas[task.id], task.due_at)
-
-
-def _close(context: Context, session: Session, task: Task, replicas: Sequence[Replica], due: float) -> None:
-    now = context.clock()
-    members = [r for r in replicas if r.wave == task.wave and r.state == ReplicaState.COMMITTED]
-    complete = bool(members) and (len(members) >= task.wave_size or due <= now)
-    if task.state in GATHERING and complete:
-        _open_secret(context, session, task, members, now)
-        late = dismiss(session, replicas, ReplicaState.TOO_LATE, "the wave closed before it committed")
-        strike(context, session, task, late)
-
-
-def _open_secret(context: Context, session: Session, task: Task, members: Sequence[Replica], now: float) -> None:
-    job = session.get_one(Job, task.job_id)
-    links = secrets.of_task(Hash(task.secret), jobs.spec(job).replication.max_replicas)
-    sealed = [(Address(replica.worker), Hash(replica.sealed or b"")) for replica in members]
-    commitments = secrets.digest_of(sealed)
-    secret = links[task.wave]
-    signed = SignedWave(Hash(task.offer_digest), task.wave, secret, commitments)
-    session.add(
-        Wave(
-            task_id=task.id,
-            number=task.wave,
-            secret=secret,
-            commitments=commitments,
-            seed=secrets.wave_seed(secret, commitments),
-            signature=context.sign(signed),
-            closed_at=now,
-        )
-    )
-    move(task, TaskState.REVEALING, due_at=now + task.offer["upload_seconds"])
-    ring(session, *(worker_topic(replica.worker) for replica in members))

@@ -6,14 +6,14 @@ from sqlalchemy import Exists, Select, exists, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import ReplicaState, TaskState
-from gradmarket.requester.bell import worker_topic
 from gradmarket.requester.context import Context
-from gradmarket.requester.stages import faults, judge
-from gradmarket.requester.stages.ending import strike
-from gradmarket.requester.stages.faults import reopen
-from gradmarket.requester.store.events import tell
+from gradmarket.requester.moves import faults, judging
+from gradmarket.requester.moves.ending import strike
+from gradmarket.requester.moves.faults import reopen
+from gradmarket.requester.notifier import worker_topic
+from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import claimed_task
-from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Replica, Task
 from gradmarket.requester.store.transitions import move
 
@@ -54,12 +54,12 @@ def _expire(context: Context, session: Session, task: Task, now: float) -> None:
     for replica in silent:
         move(replica, ReplicaState.EXPIRED, reason="the lease lapsed without a commitment")
         reopen(session, task)
-        ring(session, worker_topic(replica.worker))
+        notify(session, worker_topic(replica.worker))
     strike(context, session, task, silent)
     if silent:
         faults.settled(context, session, task)
     if session.scalar(_stranded(now).where(Task.id == task.id)) and not faults.settled(context, session, task, True):
-        judge.fail(context, session, task, "no further worker that may take it came in time", now)
+        judging.fail(context, session, task, "no further worker that may take it came in time", now)
     if task.state == TaskState.UPLOADING and (task.due_at or now) < now:
         _ask_next(context, session, task, now)
 
@@ -74,6 +74,6 @@ def _ask_next(context: Context, session: Session, task: Task, now: float) -> Non
             move(replica, ReplicaState.WITHHELD, reason="it did not bring the payload it had agreed on")
             strike(context, session, task, [replica], withheld=True)
             tell(session, task.job_id, "withheld", now, task=task.id, replica=replica.id, worker=replica.worker)
-            ring(session, worker_topic(replica.worker))
+            notify(session, worker_topic(replica.worker))
     left = [replica for replica in agreeing if replica.state == ReplicaState.AGREE]
-    judge.ask_next(context, session, task, left, "every agreeing worker withheld the payload", now)
+    judging.ask_next(context, session, task, left, "every agreeing worker withheld the payload", now)

@@ -1,101 +1,34 @@
 """A posted job becomes a publication: its document, parameters and data as blobs, by digest."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
-from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from gradmarket.market import plugins
 from gradmarket.market.data.manifest import Manifest
-from gradmarket.market.errors import JobRefused, MarketError, NotFound, Refused
-from gradmarket.market.fields import first_fault
-from gradmarket.market.gradient.aggregators import configured
-from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.merge import Move, begin
-from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.errors import JobRefused, MarketError, NotFound
+from gradmarket.market.gradient.round_merge import begin
 from gradmarket.market.job import JobSpec, Publication, ReadyModel, canonical
 from gradmarket.market.model import tensors
-from gradmarket.market.rules import payment, sketches
-from gradmarket.market.rules.pricing import Work
-from gradmarket.market.step import InnerOptimizer, LocalStep
-from gradmarket.market.terms import Amount, Digest, JobState, Units
+from gradmarket.market.rules import sketch_packing
+from gradmarket.market.rules.pricing import PricedWork
+from gradmarket.market.terms import Amount, Digest, JobState
 from gradmarket.requester import dataset
 from gradmarket.requester.context import Context
-from gradmarket.requester.modelling import Model
-from gradmarket.requester.stages import forget
+from gradmarket.requester.model_runner import PublishedModel
+from gradmarket.requester.moves import blob_cleanup
+from gradmarket.requester.moves.admission import move_of
 from gradmarket.requester.store import jobs
-from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.facts import Facts, as_json, layout_facts
 from gradmarket.requester.store.locks import alone, locked
 from gradmarket.requester.store.prices import price_of
-from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Job
 from gradmarket.requester.store.transitions import move_now
 
 TOPIC = "publish"
-ARCHITECTURES = "gradmarket.market.model.architectures"
-
-
-@dataclass(frozen=True)
-class Admitted:
-    """Money in units that a job's amounts come to."""
-
-    unit: Amount
-    most: Units
-    """What a gradient costs at most."""
-    budget: Units
-
-
-def admit(context: Context, spec: JobSpec) -> Admitted:
-    """What can be said at once, before anything is computed. Raises JobRefused naming the field."""
-    _plugin("uplink.codec", lambda: codec(spec.uplink.codec))
-    configured(spec.aggregator.name, spec.aggregator.settings, spec.tasks_needed, spec.tasks_per_round)
-    move_of(spec)
-    if isinstance(spec.step, LocalStep):
-        chosen("step.optimizer", spec.step.optimizer)
-    if isinstance(spec.model, ReadyModel) and spec.model.architecture not in plugins.names(ARCHITECTURES):
-        known = ", ".join(plugins.names(ARCHITECTURES))
-        raise JobRefused("model.architecture", f"no {spec.model.architecture!r}; there is {known}")
-    unit = Amount(int(context.chain_facts.unit))
-    for field, amount in spec.price.prices.items():
-        payment.in_units(field, amount, unit, payment.MAX_PRICE)
-    _takes_stakes(context, spec, unit)
-    most = payment.in_units("price", spec.price.most, unit, payment.MAX_PRICE)
-    return Admitted(unit, most, payment.in_units("budget", spec.deposit, unit))
-
-
-def _takes_stakes(context: Context, spec: JobSpec, unit: Amount) -> None:
-    if spec.stake is None:
-        return
-    payment.in_units("stake.bond", spec.stake.bond, unit)
-    if context.settings.owner is not None:
-        raise JobRefused("stake", "only who owns a job can accuse, and this service's jobs belong to a key elsewhere")
-
-
-def _plugin(field: str, load: object) -> None:
-    try:
-        load()  # type: ignore[operator]
-    except Refused as error:
-        raise JobRefused(field, error.detail) from error
-
-
-def move_of(spec: JobSpec) -> Move:
-    """How the job's model moves. Raises JobRefused where the optimizer or its settings are unknown."""
-    return chosen("optimizer", spec.optimizer)
-
-
-def chosen(field: str, wanted: InnerOptimizer) -> Move:
-    """An optimizer with its settings. Raises JobRefused, naming what of `field` is unknown."""
-    try:
-        rule = optimizer(wanted.name)
-        return Move(rule, rule.Settings(**wanted.settings), wanted.clip)
-    except Refused as error:
-        raise JobRefused(f"{field}.name", error.detail) from error
-    except ValidationError as error:
-        raise JobRefused(*first_fault(error, field)) from error
 
 
 def ready(session: Session, _now: float) -> Sequence[str]:
@@ -119,7 +52,7 @@ def _run(context: Context, job_id: str) -> None:
         spec = jobs.spec(session.get_one(Job, job_id))
     try:
         publication, facts = _publish(context, job_id, spec)
-        spec.price.of(Work(facts.flops, Amount(int(context.chain_facts.unit))), None)
+        spec.price.of(PricedWork(facts.flops, Amount(int(context.chain_facts.unit))), None)
     except MarketError as error:
         _refuse(context, job_id, str(error))
         return
@@ -128,13 +61,15 @@ def _run(context: Context, job_id: str) -> None:
         if job.state != JobState.DRAFT:
             return
         named = publication.document, publication.evaluation, publication.parameters, publication.manifest, facts.memory
-        forget.keep_still(context, session, {digest: partial(_gone, digest) for digest in named if digest is not None})
+        blob_cleanup.keep_still(
+            context, session, {digest: partial(_gone, digest) for digest in named if digest is not None}
+        )
         job.publication, job.spec_digest = publication.model_dump(mode="json"), publication.digest
         job.facts = as_json(facts)
         job.price = price_of(job, None)
         move_now(session, job, JobState.AWAITING_FUNDS, reason="waits for its deposit on-chain")
         tell(session, job_id, "published", context.clock(), spec_digest=publication.digest)
-        ring(session, "settle")
+        notify(session, "settle")
 
 
 def _gone(digest: Digest) -> None:
@@ -159,7 +94,7 @@ def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication,
         context.modelling.check_evaluation(context.blobs, model, manifest.named(spec.evaluation.partition).rows)
     dataset.check_rows(context.blobs, context.modelling, spec, manifest, model.ranges)
     if spec.verifier.sketched:
-        sketches.check(model.layout)
+        sketch_packing.check(model.layout)
     memory = begin(model.layout, tensors.unpack(context.blobs.read(model.parameters)), move_of(spec)).memory
     publication = Publication(
         job=job_id,
@@ -179,7 +114,7 @@ def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication,
     return publication, facts
 
 
-def _model(context: Context, spec: JobSpec, manifest: Manifest) -> Model:
+def _model(context: Context, spec: JobSpec, manifest: Manifest) -> PublishedModel:
     if isinstance(spec.model, ReadyModel):
         return context.modelling.ready(context.blobs, spec, manifest)
     for field, digest in (("model.document", spec.model.document), ("model.parameters", spec.model.parameters)):

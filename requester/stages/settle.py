@@ -15,5 +15,5 @@ def ready(_session: Session, _now: float) -> Sequence[str]:
 
 
 def run(context: Context, _chain: str) -> float | None:
-    office = context.office
-    return None if office.wanted() and office.step() else PAUSE_S
+    chain_worker = context.chain_worker
+    return None if chain_worker.wanted() and chain_worker.step() else PAUSE_S

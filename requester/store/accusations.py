@@ -11,7 +11,7 @@ from gradmarket.market.rules import accusing
 from gradmarket.market.terms import AccusationState, Address, Digest, Hash
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.store import jobs
-from gradmarket.requester.store.session import ring
+from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Accusation, Job, Replica, Task
 
 OPEN: Final = (AccusationState.DUE, AccusationState.OPEN, AccusationState.CONTESTED)
@@ -37,7 +37,7 @@ def bring(session: Session, job: Job, task: Task, replicas: Iterable[Replica], f
             )
         )
     session.flush()
-    ring(session, "settle")
+    notify(session, "settle")
 
 
 def of_task(session: Session, task_id: str) -> Sequence[Accusation]:

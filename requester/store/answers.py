@@ -7,14 +7,14 @@ from typing import Final
 from sqlalchemy import bindparam, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
-from gradmarket.market.rules.copying import Answer
+from gradmarket.market.rules.copying import AcceptedAnswer
 from gradmarket.market.terms import AuditState, Digest, ReplicaState, TaskState
 from gradmarket.requester.store.tables import Audit, Replica, Task
 
 ACCEPTED = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.REVOKED)
 
 
-def pointing(session: Session, task: Task, reason: str) -> tuple[Answer, list[Answer]]:
+def pointing(session: Session, task: Task, reason: str) -> tuple[AcceptedAnswer, list[AcceptedAnswer]]:
     """The task's answer, and those of its job with the same root; with them those found right, audited for `reason`."""
     found = _with_roots(session, task.job_id, [task.root])
     if len(found) > 1:
@@ -24,11 +24,11 @@ def pointing(session: Session, task: Task, reason: str) -> tuple[Answer, list[An
     return own, [answer for answer in found if answer is not own]
 
 
-def _with_roots(session: Session, job_id: str, roots: Sequence[str | None]) -> list[Answer]:
+def _with_roots(session: Session, job_id: str, roots: Sequence[str | None]) -> list[AcceptedAnswer]:
     rows = select(Task.id, Task.round, Task.index, Task.root, Task.state, Audit.state)
     rows = rows.outerjoin(Audit, Audit.task_id == Task.id).where(Task.job_id == job_id, Task.root.in_(roots))
     return [
-        Answer(task_id, round, index, Digest(root or ""), _right(state, audit))
+        AcceptedAnswer(task_id, round, index, Digest(root or ""), _right(state, audit))
         for task_id, round, index, root, state, audit in session.execute(
             rows.where(Task.state.in_(ACCEPTED)).order_by(Task.id)
         )

@@ -8,9 +8,9 @@ from typing import Any, Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from gradmarket.market.rules import sketches
+from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.assignment import ALL, Mixable
-from gradmarket.market.rules.sketch import Sketch
+from gradmarket.market.rules.projection import Sketch
 from gradmarket.market.rules.verifiers import Revealed, tolerance, verifier
 from gradmarket.market.rules.verifiers.tolerance import Allowed
 from gradmarket.market.terms import Digest, ReplicaId, ReplicaState
@@ -28,7 +28,7 @@ def sketches_of(session: Session, task: Task) -> dict[str, Sketch]:
     """By replica, those that were revealed."""
     named = names(session.get_one(Job, task.job_id))
     rows = select(Replica.id, Replica.sketch).where(Replica.task_id == task.id, Replica.sketch.is_not(None))
-    return {replica: sketches.unpack(kept or b"", named) for replica, kept in session.execute(rows)}
+    return {replica: sketch_packing.unpack(kept or b"", named) for replica, kept in session.execute(rows)}
 
 
 def groups(session: Session, task: Task, replicas: Mapping[ReplicaId, Replica]) -> list[frozenset[ReplicaId]]:
@@ -56,27 +56,27 @@ def _allowed(session: Session, task: Task, replicas: Iterable[Replica]) -> Allow
 
 
 @dataclass(frozen=True)
-class Shown:
+class RevealedBallot:
     """The sketches of a task's replicas, by their ids, and of what an audit found."""
 
     replicas: Mapping[str, Sketch]
     audit: Sketch | None
 
 
-UNSKETCHED: Final = Shown({}, None)
+UNSKETCHED: Final = RevealedBallot({}, None)
 """Of a task whose roots were compared."""
 
 
-def shown(session: Session, task: Task, audit: Audit | None) -> Shown:
+def shown(session: Session, task: Task, audit: Audit | None) -> RevealedBallot:
     """As far as they are there by now."""
     if task.allowed is None:
         return UNSKETCHED
-    return Shown(sketches_of(session, task), None if audit is None else _found(session, task, audit))
+    return RevealedBallot(sketches_of(session, task), None if audit is None else _found(session, task, audit))
 
 
 def _found(session: Session, task: Task, audit: Audit) -> Sketch | None:
     named = names(session.get_one(Job, task.job_id))
-    return None if audit.sketch is None else sketches.unpack(audit.sketch, named)
+    return None if audit.sketch is None else sketch_packing.unpack(audit.sketch, named)
 
 
 def near_audit(session: Session, task: Task, audit: Audit, replicas: Collection[Replica]) -> set[str]:
@@ -85,8 +85,10 @@ def near_audit(session: Session, task: Task, audit: Audit, replicas: Collection[
     if task.allowed is None or known.audit is None:
         return set()
     made, allowed = known.replicas, tolerance.read(task.allowed)
-    found = tolerance.Ballot(audit.determinism_class, known.audit)
-    cast = {each.id: tolerance.Ballot(each.determinism_class, made[each.id]) for each in replicas if each.id in made}
+    found = tolerance.SketchBallot(audit.determinism_class, known.audit)
+    cast = {
+        each.id: tolerance.SketchBallot(each.determinism_class, made[each.id]) for each in replicas if each.id in made
+    }
     return {id_ for id_, ballot in cast.items() if tolerance.near(ballot, found, allowed)}
 
 

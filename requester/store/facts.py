@@ -4,7 +4,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from gradmarket.market.gradient.payload import Entry, Layout
+from gradmarket.market.gradient.payload import Layout, LayoutEntry
 from gradmarket.market.terms import Digest
 from gradmarket.requester.store.remembered import Remembered
 from gradmarket.requester.store.tables import Job
@@ -41,7 +41,7 @@ def layout_of(job: Job) -> Layout:
 
 
 def _layout(job: Job) -> Layout:
-    return Layout(tuple(Entry(entry.name, entry.shape, entry.kind) for entry in facts_of(job).layout))
+    return Layout(tuple(LayoutEntry(entry.name, entry.shape, entry.kind) for entry in facts_of(job).layout))
 
 
 def layout_facts(layout: Layout) -> tuple[EntryFacts, ...]:

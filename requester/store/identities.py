@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import Address, ReplicaState
 from gradmarket.requester.store import operators
-from gradmarket.requester.store.tables import Nonce, Replica, Token, Worker
+from gradmarket.requester.store.tables import ApiToken, Nonce, Replica, Worker
 
 PAID: Final = (ReplicaState.PAYABLE, ReplicaState.DIVERGED)
 
@@ -25,15 +25,15 @@ def issue(session: Session, role: str, subject: str, until: float | None, now: f
 
 
 def remember(session: Session, token: str, role: str, subject: str, until: float | None, now: float) -> None:
-    known = session.get(Token, hash_of(token))
+    known = session.get(ApiToken, hash_of(token))
     since = known.created_at if known is not None else now
-    session.merge(Token(hash=hash_of(token), role=role, subject=subject, until=until, created_at=since))
+    session.merge(ApiToken(hash=hash_of(token), role=role, subject=subject, until=until, created_at=since))
     session.flush()
 
 
-def find(session: Session, token: str, now: float) -> Token | None:
+def find(session: Session, token: str, now: float) -> ApiToken | None:
     """The identity behind a token that has not run out."""
-    found = session.get(Token, hash_of(token))
+    found = session.get(ApiToken, hash_of(token))
     return found if found is not None and (found.until is None or found.until > now) else None
 
 

@@ -7,14 +7,14 @@ from gradmarket.market.rules import operators as rule
 from gradmarket.market.terms import Address
 from gradmarket.requester.store import reputations
 from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.tables import Consent, Worker
+from gradmarket.requester.store.tables import ConsentRow, Worker
 
 
 def use(session: Session, worker: Worker, nonce: int) -> None:
     """The worker brings a consent of its payout key. Raises SignatureRefused where that was taken back."""
-    row = session.get(Consent, (worker.address, worker.payout))
+    row = session.get(ConsentRow, (worker.address, worker.payout))
     if row is None:
-        session.add(Consent(worker=worker.address, payout=worker.payout, withdrawn=0))
+        session.add(ConsentRow(worker=worker.address, payout=worker.payout, withdrawn=0))
     elif nonce <= row.withdrawn:
         remedy = f"sign in without one, or with one whose nonce is over {row.withdrawn}"
         raise SignatureRefused(f"{worker.payout} took this consent back: {remedy}")
@@ -22,14 +22,14 @@ def use(session: Session, worker: Worker, nonce: int) -> None:
 
 def usable(session: Session, worker: Address, payout: Address, nonce: int) -> bool:
     """Whether a withdrawal with this nonce would take anything back that was ever used here."""
-    row = session.get(Consent, (worker, payout))
+    row = session.get(ConsentRow, (worker, payout))
     return row is not None and nonce > row.withdrawn
 
 
 def withdraw(session: Session, address: Address, payout: Address, nonce: int, now: float) -> Worker:
     """The payout key took its consents back: a worker that works under it is its own operator from now on."""
     worker = locked(session, Worker, address)
-    row = session.get_one(Consent, (worker.address, payout))
+    row = session.get_one(ConsentRow, (worker.address, payout))
     row.withdrawn = max(row.withdrawn, nonce)
     if worker.operator == payout:
         set_operator(session, worker, False, now)

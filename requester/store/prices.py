@@ -1,7 +1,7 @@
 """What a round pays, from its job's rule and rows: the same whoever asks, and after any restart."""
 
 from gradmarket.market.rules import payment
-from gradmarket.market.rules.pricing import Past, Work
+from gradmarket.market.rules.pricing import Past, PricedWork
 from gradmarket.market.terms import Amount, Units
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.facts import facts_of
@@ -11,7 +11,7 @@ from gradmarket.requester.store.tables import Job, Round
 def price_of(job: Job, latest: Round | None) -> Units:
     """What a gradient pays in the round after `latest`, the newest closed one; in the first where there is none."""
     unit = Amount(int(job.unit))
-    price = jobs.spec(job).price.of(Work(facts_of(job).flops, unit), _past(latest, unit))
+    price = jobs.spec(job).price.of(PricedWork(facts_of(job).flops, unit), _past(latest, unit))
     return payment.in_units("price", price, unit, payment.MAX_PRICE)
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import operators as rule
 from gradmarket.market.rules import reputation
-from gradmarket.market.rules.reputation import Record
+from gradmarket.market.rules.reputation import TrustRecord
 from gradmarket.requester.store.tables import Reputation, Worker
 
 
@@ -82,13 +82,13 @@ def barred_among(session: Session, operators: Collection[str], since: float) -> 
     return set(session.scalars(failed))
 
 
-def _change(row: Reputation, rule: Callable[[Record, float], Record], now: float) -> None:
+def _change(row: Reputation, rule: Callable[[TrustRecord, float], TrustRecord], now: float) -> None:
     after = rule(_record(row), max(now, row.at))
     row.evidence, row.at = after.evidence, after.at
 
 
-def _record(row: Reputation) -> Record:
-    return Record(row.evidence, row.at)
+def _record(row: Reputation) -> TrustRecord:
+    return TrustRecord(row.evidence, row.at)
 
 
 def _held(session: Session, operator: str, determinism_class: str, now: float) -> Reputation:

@@ -3,7 +3,7 @@
 from sqlalchemy import exists, func, select
 from sqlalchemy.orm import Session
 
-from gradmarket.market.rules.loss_change import CLEARS, WINDOW, Change
+from gradmarket.market.rules.loss_change_test import CLEARS, WINDOW, Change
 from gradmarket.requester.store.tables import Replica, Score, Task
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.orm import Session, sessionmaker
 
 from gradmarket.requester.store.among import Texts
-from gradmarket.requester.store.tables import Earned, Event
+from gradmarket.requester.store.tables import Earned, JobEvent
 from gradmarket.requester.store.transitions import write_moves
 
 Sessions = sessionmaker[Session]
@@ -109,7 +109,7 @@ def reading(sessions: Sessions) -> Iterator[Session]:
         yield session
 
 
-def ring(session: Session, *topics: str) -> None:
+def notify(session: Session, *topics: str) -> None:
     """Asks for a ring after this transaction's commit, never before it."""
     session.info.setdefault("rings", set()).update(topics)
 
@@ -120,14 +120,14 @@ def rings(session: Session) -> set[str]:
     return asked
 
 
-def record(session: Session, told: Event | Earned) -> None:
+def record(session: Session, told: JobEvent | Earned) -> None:
     """Writes an event, or what was earned, at the transaction's end."""
     session.info.setdefault("recorded", []).append(told)
 
 
 def _write_recorded(session: Session) -> None:
     """A job's events and earnings are numbered as they are committed: who reads on from a number misses none."""
-    told: list[Event | Earned] = session.info.pop("recorded", [])
+    told: list[JobEvent | Earned] = session.info.pop("recorded", [])
     if not told:
         return
     session.flush()

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from gradmarket.market.errors import Conflict
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.session import one_at_a_time
-from gradmarket.requester.store.tables import Token
+from gradmarket.requester.store.tables import ApiToken
 
 OWN: Final = "requester"
 """The name of the token in the settings, or in the data folder."""
@@ -26,32 +26,32 @@ class Role(StrEnum):
     ADMIN = "admin"
 
 
-def every() -> Select[Token]:
-    return select(Token).where(Token.role.in_(Role))
+def every() -> Select[ApiToken]:
+    return select(ApiToken).where(ApiToken.role.in_(Role))
 
 
-def create(session: Session, name: str, role: Role, until: float | None, now: float) -> tuple[str, Token]:
+def create(session: Session, name: str, role: Role, until: float | None, now: float) -> tuple[str, ApiToken]:
     """The secret, which is told this once, and its row; raises Conflict where a token of this name has not ended."""
     one_at_a_time(session, f"token {name}")
-    session.execute(delete(Token).where(Token.until < now))
-    if name == OWN or session.scalar(every().where(Token.subject == name)) is not None:
+    session.execute(delete(ApiToken).where(ApiToken.until < now))
+    if name == OWN or session.scalar(every().where(ApiToken.subject == name)) is not None:
         raise Conflict(f"there is a token named {name}: revoke it first, or take another name")
     secret = identities.issue(session, role, name, until, now)
-    return secret, session.get_one(Token, identities.hash_of(secret))
+    return secret, session.get_one(ApiToken, identities.hash_of(secret))
 
 
 def revoke(session: Session, name: str) -> bool:
     """Whether there was one. It ends with this transaction. Raises Conflict for the service's own."""
     if name == OWN:
         raise Conflict("this is the service's own token: change it in GRADMARKET_TOKEN or keys/token, and start again")
-    named = delete(Token).where(Token.role.in_(Role), Token.subject == name)
+    named = delete(ApiToken).where(ApiToken.role.in_(Role), ApiToken.subject == name)
     return cast(CursorResult[Any], session.execute(named)).rowcount > 0
 
 
 def keep_own(session: Session, secret: str, now: float) -> None:
     """The service's own token is this one; one that it had before ends."""
     mine = identities.hash_of(secret)
-    before: Sequence[Token] = session.scalars(every().where(Token.subject == OWN)).all()
+    before: Sequence[ApiToken] = session.scalars(every().where(ApiToken.subject == OWN)).all()
     for row in before:
         if row.hash != mine:
             session.delete(row)

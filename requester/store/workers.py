@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from gradmarket.market.rules import operators
 from gradmarket.market.rules.assignment import Candidate, Party
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
-from gradmarket.market.rules.payment import Standing
+from gradmarket.market.rules.payment import AccountStanding
 from gradmarket.market.rules.reputation import BARRED_S
 from gradmarket.market.terms import Address, Units
 from gradmarket.requester.store import reputations, strikes
@@ -108,12 +108,12 @@ _AT_STAKE: Final = (
 _AT_STAKE_AMONG: Final = _AT_STAKE.where(among(Replica.worker, "workers"), Replica.heard.is_(False))
 
 
-def standings(session: Session, job: Job, workers: Collection[str] | None = None) -> dict[str, Standing]:
+def standings(session: Session, job: Job, workers: Collection[str] | None = None) -> dict[str, AccountStanding]:
     """Every worker's money in the job, or that of some."""
     stakes, nothing = at_stake(session, job.id, workers), Units(0)
     asked = _ACCOUNTS if workers is None else _ACCOUNTS_AMONG
     return {
-        account.worker: Standing(
+        account.worker: AccountStanding(
             Units(account.reserved),
             Units(account.earned),
             stakes.get(account.worker, nothing),
@@ -141,7 +141,7 @@ def candidates(
 ) -> list[Candidate]:
     """What the job's draw looks at; `barred` (as above) and `suspended` where they were asked for with these."""
     money = standings(session, job, [worker.address for worker in workers])
-    nothing = Standing(Units(0), Units(0), Units(0))
+    nothing = AccountStanding(Units(0), Units(0), Units(0))
     return [
         Candidate(
             party(worker),

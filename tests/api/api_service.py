@@ -17,7 +17,7 @@ from gradmarket.market import wire
 from gradmarket.requester.app import create_app
 from gradmarket.requester.context import Context
 from gradmarket.requester.edge.serving import config, listener
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.wiring import wired
 
 
@@ -61,7 +61,7 @@ class Service:
 
 
 @contextmanager
-def serving(settings: Settings) -> Iterator[Service]:
+def serving(settings: RequesterSettings) -> Iterator[Service]:
     """A service under these settings, on its own port."""
     with listener("127.0.0.1", 0) as door:
         url = f"http://127.0.0.1:{door.getsockname()[1]}"
@@ -76,6 +76,6 @@ def serving(settings: Settings) -> Iterator[Service]:
             try:
                 yield Service(url, context, app)
             finally:
-                context.bell.close()
+                context.notifier.close()
                 server.should_exit = True
                 thread.join()

@@ -7,7 +7,7 @@ import pytest
 from api_service import Service, serving
 
 from gradmarket.contracts import deployment as deployments
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 
 JOB = {
     "name": "digits",
@@ -24,7 +24,7 @@ JOB = {
 def service(anvil, deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:  # type: ignore[no-untyped-def]
     data: Path = tmp_path_factory.mktemp("service")
     deployments.write(deployment, data / "deployment.json")
-    with serving(Settings(data=data, rpc=anvil.url)) as made:
+    with serving(RequesterSettings(data=data, rpc=anvil.url)) as made:
         yield made
 
 

@@ -10,11 +10,11 @@ from eth_account.messages import encode_typed_data
 from typer.testing import CliRunner
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.messages import Consent, Withdrawal
+from gradmarket.market.messages import SignedConsent, Withdrawal
 from gradmarket.market.terms import Address
 from gradmarket.worker import consents, wallet
 from gradmarket.worker.cli import app
-from gradmarket.worker.client import Market
+from gradmarket.worker.client import MarketClient
 from gradmarket.worker.signin import Credentials
 from gradmarket.worker.wallet import Wallet
 
@@ -34,7 +34,7 @@ def operator_of(service: Any, worker: Address) -> str:
 
 
 def sign_in(service: Any, worker: Wallet, payout: Address, *files: Path) -> None:
-    market = Market(service.url, lambda _seconds: False)
+    market = MarketClient(service.url, lambda _seconds: False)
     facts = market.facts()
     consent = consents.fitting(files, facts, worker.address, payout)
     market.identify(Credentials(worker, payout, facts.chain_id, consent))
@@ -76,10 +76,10 @@ def test_a_key_that_is_elsewhere_signs_what_is_printed(service: Any, tmp_path: P
 
 
 def test_what_is_typed_has_the_digest_that_is_checked(service: Any) -> None:
-    market = Market(service.url, lambda _seconds: False)
+    market = MarketClient(service.url, lambda _seconds: False)
     facts, account = market.facts(), Account.create()
     market.close()
-    for kind in (Consent, Withdrawal):
+    for kind in (SignedConsent, Withdrawal):
         message = kind(Address(Account.create().address), Address(account.address), 2**63 - 1)
         by = account.sign_message(encode_typed_data(full_message=consents.typed(facts, message))).signature
         consents.check(consents.domain_of(facts), message, bytes(by), message.payout)

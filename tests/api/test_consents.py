@@ -8,9 +8,9 @@ from eth_account import Account
 from eth_keys.datatypes import PrivateKey
 
 from gradmarket.market import signing
-from gradmarket.market.messages import Consent, Payout, Withdrawal
+from gradmarket.market.messages import Payout, SignedConsent, Withdrawal
 from gradmarket.market.terms import Address, Hash
-from gradmarket.requester.api.auth import CONTRACTS
+from gradmarket.requester.api.auth_routes import CONTRACTS
 
 
 def key_of(account: Any) -> PrivateKey:
@@ -41,7 +41,7 @@ def test_a_claim_is_paid_where_it_says_and_proves_nothing(service: Any) -> None:
 def test_a_consent_makes_one_operator_of_several(service: Any) -> None:
     payout, workers = Account.create(), [Account.create(), Account.create()]
     for worker in workers:
-        consent = signed(service, Consent(worker.address, payout.address, 7), payout)
+        consent = signed(service, SignedConsent(worker.address, payout.address, 7), payout)
         assert knock(service, worker, payout, consent).status_code == 201
         assert told(service, worker) == (payout.address, True)
     assert knock(service, workers[0], payout, None).status_code == 201
@@ -57,7 +57,7 @@ def test_a_worker_that_is_paid_itself_needs_no_consent(service: Any) -> None:
 
 def test_a_consent_for_anything_else_is_refused(service: Any) -> None:
     worker, payout, other = (Account.create() for _ in range(3))
-    mine = Consent(worker.address, payout.address, 7)
+    mine = SignedConsent(worker.address, payout.address, 7)
     for consent in (
         signed(service, mine, other),
         signed(service, mine, worker),
@@ -84,7 +84,7 @@ def test_a_nonce_is_a_positive_number(service: Any, nonce: Any) -> None:
 
 def test_a_consent_is_taken_back_by_the_payout_key_alone_and_not_used_again(service: Any) -> None:
     worker, payout, other = (Account.create() for _ in range(3))
-    consent = signed(service, Consent(worker.address, payout.address, 7), payout)
+    consent = signed(service, SignedConsent(worker.address, payout.address, 7), payout)
     door = f"/v1/workers/{worker.address}/withdrawal"
     _, anybody = service.worker()
 
@@ -104,6 +104,6 @@ def test_a_consent_is_taken_back_by_the_payout_key_alone_and_not_used_again(serv
     refused = knock(service, worker, payout, consent)
     assert refused.status_code == 422
     assert "took this consent back" in refused.json()["detail"]
-    newer = signed(service, Consent(worker.address, payout.address, 8), payout)
+    newer = signed(service, SignedConsent(worker.address, payout.address, 8), payout)
     assert knock(service, worker, payout, newer).status_code == 201
     assert told(service, worker) == (payout.address, True)

@@ -16,7 +16,7 @@ from test_authorisation import BESIDES, BODIES, DATA, DIGEST, EXPECTED, JOB, wit
 from gradmarket.contracts import deployment as deployments
 from gradmarket.requester.edge.body import STREAMED
 from gradmarket.requester.edge.token_first import OPEN, WRITING
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 
 PAGES = Path(__file__).parents[2] / "docs"
 PAGE = (PAGES / "security.md").read_text()
@@ -74,7 +74,7 @@ def service(anvil, deployment, tmp_path_factory) -> Iterator[Service]:  # type: 
     """With one job."""
     data = tmp_path_factory.mktemp("doors")
     deployments.write(deployment, data / "deployment.json")
-    with serving(Settings(data=data, rpc=anvil.url)) as made:
+    with serving(RequesterSettings(data=data, rpc=anvil.url)) as made:
         yield made
 
 

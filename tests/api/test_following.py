@@ -11,9 +11,9 @@ from fastapi import HTTPException
 from sqlalchemy import event
 
 from gradmarket.contracts import deployment as deployments
-from gradmarket.requester.api.following import AT_ONCE, KEPT, Following
-from gradmarket.requester.settings import Settings
-from gradmarket.requester.store.events import tell
+from gradmarket.requester.api.event_tail import AT_ONCE, KEPT, EventTails
+from gradmarket.requester.settings import RequesterSettings
+from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.tables import Job
 
 Posted = Callable[..., dict[str, Any]]
@@ -90,7 +90,7 @@ def test_a_crowd_costs_one_look(service: Service, posted: Posted) -> None:
 
 def test_an_address_has_so_many_streams_and_no_more(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
     deployments.write(deployment, tmp_path / "deployment.json")
-    few = Settings(data=tmp_path, rpc=anvil.url, unlimited=frozenset(), address_streams=2, refused_s=0.0)
+    few = RequesterSettings(data=tmp_path, rpc=anvil.url, unlimited=frozenset(), address_streams=2, refused_s=0.0)
     with serving(few) as service:
         job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
         place = f"/v1/jobs/{job}/events"
@@ -120,9 +120,9 @@ JOB = {
 
 def test_all_together_have_so_many_places(service: Service) -> None:
     class Few:
-        settings = Settings(streams=3, address_streams=2)
+        settings = RequesterSettings(streams=3, address_streams=2)
 
-    following = Following(Few())  # type: ignore[arg-type]
+    following = EventTails(Few())  # type: ignore[arg-type]
     with ExitStack() as stack:
         for source in ("a", "a", "b"):
             stack.enter_context(following.place(source))

@@ -16,7 +16,7 @@ from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.rules.payment import MAX_UNITS
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, JobState
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store.tables import Job
 
 UNIT = 10**9
@@ -48,7 +48,7 @@ def elsewhere(
     """A service that does not own its jobs' money, and its owner's signing."""
     key = new_key()
     deployments.write(deployment, tmp_path / "deployment.json")
-    with serving(Settings(data=tmp_path, rpc=anvil.url, owner=address_of(key))) as service:
+    with serving(RequesterSettings(data=tmp_path, rpc=anvil.url, owner=address_of(key))) as service:
         web3 = service.context.ledger.web3
         fund_gas(web3, address_of(key), 10**18)
         yield service, lambda call: mined(execute(web3, key, call)) and None

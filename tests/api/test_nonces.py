@@ -15,9 +15,9 @@ from gradmarket.contracts import deployment as deployments
 from gradmarket.market.signing import signer_of
 from gradmarket.market.wire import SIGN_IN_LETTERS
 from gradmarket.requester.api.nonces import GOOD_S, Nonces, named_in
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store import identities
-from gradmarket.requester.store.tables import Nonce, Token
+from gradmarket.requester.store.tables import ApiToken, Nonce
 
 OURS = Nonces(signer_of(PrivateKey(keccak(text="ours"))))
 TIMES = st.floats(0, 2**38)
@@ -82,20 +82,20 @@ def test_letters_without_a_nonce_of_ours_are_not_read(service) -> None:  # type:
 
 def test_one_nonce_at_the_same_time_signs_in_once(anvil, deployment, new_database, tmp_path) -> None:  # type: ignore[no-untyped-def]
     deployments.write(deployment, tmp_path / "deployment.json")
-    with serving(Settings(data=tmp_path, rpc=anvil.url, database=new_database(tmp_path))) as service:
+    with serving(RequesterSettings(data=tmp_path, rpc=anvil.url, database=new_database(tmp_path))) as service:
         account = Account.create()
         message = service.siwe(account)
         with ThreadPoolExecutor(8) as pool:
             found = [pool.submit(service.knock, account, message) for _ in range(8)]
         assert sorted(answer.result().status_code for answer in found) == [201] + [422] * 7
         with service.context.reading() as session:
-            tokens = select(func.count()).select_from(Token).where(Token.subject == account.address)
+            tokens = select(func.count()).select_from(ApiToken).where(ApiToken.subject == account.address)
             assert session.scalar(tokens) == 1
 
 
 def test_one_wallet_signs_in_many_times_at_once(anvil, deployment, new_database, tmp_path) -> None:  # type: ignore[no-untyped-def]
     deployments.write(deployment, tmp_path / "deployment.json")
-    with serving(Settings(data=tmp_path, rpc=anvil.url, database=new_database(tmp_path))) as service:
+    with serving(RequesterSettings(data=tmp_path, rpc=anvil.url, database=new_database(tmp_path))) as service:
         account = Account.create()
         messages = [service.siwe(account) for _ in range(8)]
         with ThreadPoolExecutor(8) as pool:

@@ -12,7 +12,7 @@ from test_authorisation import BODIES, EXPECTED, JOB
 
 from gradmarket.contracts import deployment as deployments
 from gradmarket.requester.api.pages import encoded
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 
 HALF = "\ud800"
 WORDS = {"determinism_class": HALF, "jobs": [HALF], "vouchers_for": [HALF], "known": {HALF: "leased"}}
@@ -25,7 +25,7 @@ def here(request, anvil, deployment, tmp_path_factory) -> Iterator[Service]:  # 
     deployments.write(deployment, data / "deployment.json")
     shared = request.param == "postgresql"
     database = request.getfixturevalue("postgres").new() if shared else new_sqlite(data)
-    with serving(Settings(data=data, rpc=anvil.url, database=database)) as made:
+    with serving(RequesterSettings(data=data, rpc=anvil.url, database=database)) as made:
         yield made
 
 

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from api_service import Service
 
-from gradmarket.requester.api import parked
-from gradmarket.requester.bell import ended_topic, worker_topic
+from gradmarket.requester.api import long_poll
+from gradmarket.requester.notifier import ended_topic, worker_topic
 from gradmarket.requester.store.tables import Worker
 from gradmarket.requester.store.workers import LIVE_S
 
@@ -21,7 +21,7 @@ ASK = {"determinism_class": "cpu", "capacity": 1, "wait_s": 600}
 @pytest.fixture(autouse=True, scope="module")
 def _often() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parked, "KEEP_S", 0.1)
+        patch.setattr(long_poll, "KEEP_S", 0.1)
         yield
 
 
@@ -115,10 +115,10 @@ def test_the_end_of_a_job_that_a_worker_has_an_account_in_ends_its_poll_and_a_me
     address, client = service.worker()
     poll = Polling(service, client)
     until(lambda: waiting(service, 1))
-    service.context.bell.ring([worker_topic(address)])
+    service.context.notifier.notify([worker_topic(address)])
     time.sleep(0.3)
     assert waiting(service, 1)
-    service.context.bell.ring([ended_topic(address)])  # the other half of that ring may be heard long before
+    service.context.notifier.notify([ended_topic(address)])  # the other half of that ring may be heard long before
     assert b" 200 OK" in poll.answer()
     poll.socket.close()
     until(lambda: waiting(service, 0))

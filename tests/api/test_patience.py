@@ -11,7 +11,7 @@ import pytest
 from api_service import Service, serving
 
 from gradmarket.contracts import deployment as deployments
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 
 QUICK = {"header_s": 1.0, "silence_s": 1.0, "body_s": 1.0}
 LET_GO_S = 8.0
@@ -22,7 +22,7 @@ LET_GO_S = 8.0
 def hasty(anvil, deployment, tmp_path_factory) -> Iterator[Service]:  # type: ignore[no-untyped-def]
     data = tmp_path_factory.mktemp("hasty")
     deployments.write(deployment, data / "deployment.json")
-    with serving(Settings(data=data, rpc=anvil.url, **QUICK)) as service:
+    with serving(RequesterSettings(data=data, rpc=anvil.url, **QUICK)) as service:
         yield service
 
 

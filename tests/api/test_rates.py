@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gradmarket.contracts import deployment as deployments
 from gradmarket.requester.api.callers import caller, network_of
-from gradmarket.requester.api.rates import FIRST_SWEEP, Buckets, Rate
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.api.token_buckets import FIRST_SWEEP, Buckets, Rate
+from gradmarket.requester.settings import RequesterSettings
 
 POLL = {"determinism_class": "cpu", "capacity": 0, "wait_s": 0}
 LIMITS: dict[str, Any] = {
@@ -33,9 +33,9 @@ LIMITS: dict[str, Any] = {
 
 @pytest.fixture
 def limited(anvil, deployment, tmp_path):  # type: ignore[no-untyped-def]
-    def settings(**changed: Any) -> Settings:
+    def settings(**changed: Any) -> RequesterSettings:
         deployments.write(deployment, tmp_path / "deployment.json")
-        return Settings(data=tmp_path, rpc=anvil.url, **(LIMITS | changed))
+        return RequesterSettings(data=tmp_path, rpc=anvil.url, **(LIMITS | changed))
 
     return settings
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 
 from gradmarket.requester.edge.serving import KEEP_ALIVE_S, listener
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 
 
 def accepted() -> socket.socket:
@@ -37,7 +37,7 @@ def test_the_second_part_of_an_answer_does_not_wait_until_the_first_is_acknowled
 
 def test_who_keeps_an_idle_connection_as_long_as_httpx_does_is_not_cut_off_as_it_asks() -> None:
     """Who closes at the same moment as the other asks resets the connection, and the request is lost."""
-    assert (httpx.Limits().keepalive_expiry or 0) < KEEP_ALIVE_S < Settings(data=Path()).header_s
+    assert (httpx.Limits().keepalive_expiry or 0) < KEEP_ALIVE_S < RequesterSettings(data=Path()).header_s
 
 
 def test_a_connection_that_says_nothing_for_minutes_is_kept_alive() -> None:

@@ -14,8 +14,8 @@ from gradmarket.contracts.rpc import BATCH
 from gradmarket.market.terms import Address
 from gradmarket.requester.api.pages import encoded
 from gradmarket.requester.chain import statement
-from gradmarket.requester.settings import Settings
-from gradmarket.requester.store import identities, money
+from gradmarket.requester.settings import RequesterSettings
+from gradmarket.requester.store import earned_rows, identities
 from gradmarket.requester.store.tables import Job
 
 ACCOUNTS = 230
@@ -51,7 +51,7 @@ def crowded(service: Any, chain_job: int) -> str:
             address = Address(f"0x{number + 1:040x}")
             identities.sign_in(session, address, address, "", service.context.clock())
             session.flush()
-            money.account(session, job, address)
+            earned_rows.account(session, job, address)
     return str(job)
 
 
@@ -72,7 +72,9 @@ def test_hundreds_of_accounts_are_some_batches(service: Any, open_job: OpenJob) 
 
 def test_the_chain_is_asked_once_for_many_strangers(anvil, deployment, tmp_path, open_job) -> None:  # type: ignore[no-untyped-def]
     deployments.write(deployment, tmp_path / "deployment.json")
-    settings = Settings(data=tmp_path, rpc=anvil.url, unlimited=frozenset(), stranger_burst=1000, refused_s=0.0)
+    settings = RequesterSettings(
+        data=tmp_path, rpc=anvil.url, unlimited=frozenset(), stranger_burst=1000, refused_s=0.0
+    )
     with serving(settings) as service:
         job = crowded(service, open_job(deposit=100).id)
         with counted(service.context.ledger) as asked, ThreadPoolExecutor(10) as pool:
@@ -85,7 +87,7 @@ def test_the_chain_is_asked_once_for_many_strangers(anvil, deployment, tmp_path,
 
 def test_strangers_page_through_what_is_kept_and_nothing_else(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
     deployments.write(deployment, tmp_path / "deployment.json")
-    with serving(Settings(data=tmp_path, rpc=anvil.url, unlimited=frozenset(), refused_s=0.0)) as service:
+    with serving(RequesterSettings(data=tmp_path, rpc=anvil.url, unlimited=frozenset(), refused_s=0.0)) as service:
         job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
         place = f"/v1/jobs/{job}/ledger"
         made_up = {"cursor": encoded([0, service.context.ledger.height(), 0])}

@@ -12,9 +12,9 @@ from test_authorisation import BODIES, EXPECTED, JOB, POLL, with_a_replica
 
 from gradmarket.contracts import deployment as deployments
 from gradmarket.market.terms import ReplicaState
-from gradmarket.requester.edge.patience import HEADER_LINES
+from gradmarket.requester.edge.slow_clients import HEADER_LINES
 from gradmarket.requester.edge.token_first import OPEN, WRITING
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store.tables import Replica
 
 FEW: dict[str, Any] = {"stranger_rate": 0.01, "stranger_burst": 20, "refused_s": 0.0}
@@ -23,7 +23,7 @@ FEW: dict[str, Any] = {"stranger_rate": 0.01, "stranger_burst": 20, "refused_s":
 @contextmanager
 def limited(anvil, deployment, folder, **changed: Any) -> Iterator[Service]:  # type: ignore[no-untyped-def]
     deployments.write(deployment, folder / "deployment.json")
-    with serving(Settings(data=folder, rpc=anvil.url, **(FEW | {"unlimited": frozenset()} | changed))) as made:
+    with serving(RequesterSettings(data=folder, rpc=anvil.url, **(FEW | {"unlimited": frozenset()} | changed))) as made:
         yield made
 
 
@@ -68,7 +68,7 @@ def test_a_body_of_no_declared_length_counts_as_the_longest(anvil, deployment, t
 
 
 def test_a_proxy_on_loopback_that_nobody_trusts_has_the_limits_of_one_address(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    with limited(anvil, deployment, tmp_path, unlimited=Settings().unlimited) as service:
+    with limited(anvil, deployment, tmp_path, unlimited=RequesterSettings().unlimited) as service:
         assert statuses(service.anyone, 60) == [200] * 60
         for name in ("X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"):
             found = statuses(service.anyone, 21, headers={name: "192.0.2.1"})
@@ -89,7 +89,7 @@ def test_a_proxy_on_loopback_that_nobody_trusts_has_the_limits_of_one_address(an
     ],
 )
 def test_loopback_has_limits_where_others_reach_the_service_elsewhere(said: dict[str, Any], exempt: bool) -> None:
-    assert bool(Settings(**said).exempt) == exempt
+    assert bool(RequesterSettings(**said).exempt) == exempt
 
 
 @pytest.mark.parametrize("route", [route for route in EXPECTED if route[0] in WRITING], ids=" ".join)

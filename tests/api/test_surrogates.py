@@ -22,7 +22,7 @@ from schemathesis.schemas import BaseSchema
 from test_authorisation import DATA, DIGEST, EXPECTED, JOB, with_a_replica
 
 from gradmarket.contracts import deployment as deployments
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 
 pytestmark = pytest.mark.hypothesis
 
@@ -47,7 +47,7 @@ def here(request, anvil, deployment, tmp_path_factory) -> Iterator[Service]:  # 
     deployments.write(deployment, data / "deployment.json")
     shared = request.param == "postgresql"
     database = request.getfixturevalue("postgres").new() if shared else new_sqlite(data)
-    with serving(Settings(data=data, rpc=anvil.url, database=database)) as made:
+    with serving(RequesterSettings(data=data, rpc=anvil.url, database=database)) as made:
         yield made
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gradmarket.requester.api.together import Together
+from gradmarket.requester.api.batching import Batcher
 
 
 class Doubler:
@@ -28,7 +28,7 @@ def asked(doubler: Doubler, numbers: Sequence[int], most: int = 64) -> list[int 
     """Asks for the first, and for the others while it is busy with that."""
 
     async def all_of_them() -> list[int | BaseException]:
-        together = Together(doubler, lanes=1, most=most)
+        together = Batcher(doubler, lanes=1, most=most)
         first = asyncio.create_task(together.ask(numbers[0]))
         while not doubler.calls:
             await asyncio.sleep(0.001)
@@ -64,7 +64,7 @@ def test_who_has_gone_holds_nobody_up() -> None:
     doubler = Doubler()
 
     async def one_goes() -> int:
-        together = Together(doubler, lanes=1)
+        together = Batcher(doubler, lanes=1)
         first = asyncio.create_task(together.ask(2))
         while not doubler.calls:
             await asyncio.sleep(0.001)
@@ -83,7 +83,7 @@ def test_who_comes_a_moment_later_goes_along() -> None:
     doubler.may_go_on.set()
 
     async def one_after_another() -> list[int]:
-        together = Together(doubler)
+        together = Batcher(doubler)
         asks = []
         for number in (2, 4, 6):
             asks.append(asyncio.create_task(together.ask(number)))
@@ -98,7 +98,7 @@ def test_another_lane_takes_what_comes_while_one_waits() -> None:
     doubler = Doubler()
 
     async def two_lanes() -> list[int]:
-        together = Together(doubler, lanes=2)
+        together = Batcher(doubler, lanes=2)
         first = asyncio.create_task(together.ask(2))
         while not doubler.calls:
             await asyncio.sleep(0.001)
@@ -116,7 +116,7 @@ def test_another_lane_takes_what_is_beyond_the_most_of_one() -> None:
     doubler = Doubler()
 
     async def three_at_once() -> list[int]:
-        together = Together(doubler, lanes=2, most=2)
+        together = Batcher(doubler, lanes=2, most=2)
         asks = [asyncio.create_task(together.ask(number)) for number in (2, 4, 6)]
         async with asyncio.timeout(5):
             while len(doubler.calls) < 2:

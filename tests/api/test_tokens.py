@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from gradmarket.cli import app as command
 from gradmarket.contracts import deployment as deployments
-from gradmarket.requester.settings import Settings
-from gradmarket.requester.store.tables import Token
+from gradmarket.requester.settings import RequesterSettings
+from gradmarket.requester.store.tables import ApiToken
 
 CLAIM = {"auditor": "me", "determinism_class": "cpu"}
 
@@ -69,7 +69,7 @@ def test_a_token_ends_by_itself_and_its_name_is_free_again(service: Service, mon
     token = made(service, "short", "read", expires_in_s=1)
     assert service.requester.post("/v1/tokens", json={"name": "short", "role": "read"}).status_code == 409
     with service.context.begin() as session:
-        row = session.scalars(select(Token).where(Token.subject == "short")).one()
+        row = session.scalars(select(ApiToken).where(ApiToken.subject == "short")).one()
         row.until = service.context.clock() - 1
     assert service.client(token).get(f"/v1/blobs/{DIGEST}").status_code == 401
     assert service.client(made(service, "short", "read")).get("/v1/tokens").status_code == 403
@@ -82,7 +82,7 @@ def test_a_list_tells_no_secret_and_the_database_has_none(service: Service) -> N
     (row,) = [each for each in answer.json()["items"] if each["name"] == "listed"]
     assert (row["role"], row["expires_at"]) == ("read", None)
     with service.context.reading() as session:
-        rows = session.scalars(select(Token)).all()
+        rows = session.scalars(select(ApiToken)).all()
     assert all(token.encode() not in each.hash and token not in each.subject for each in rows)
 
 
@@ -95,7 +95,7 @@ def test_a_name_is_taken_once(service: Service, body: dict[str, str]) -> None:
 
 def test_the_service_s_own_token_is_not_revoked_but_replaced(anvil: Any, deployment: Any, tmp_path: Path) -> None:
     deployments.write(deployment, tmp_path / "deployment.json")
-    settings = Settings(data=tmp_path, rpc=anvil.url)
+    settings = RequesterSettings(data=tmp_path, rpc=anvil.url)
     with serving(settings) as first:
         old = first.token
         refused = first.requester.delete("/v1/tokens/requester")

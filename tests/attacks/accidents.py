@@ -7,9 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from payloads import uploader
-from puppet import HONEST, Puppet
 from registry import attack
 from scene import QUICK, Posted, Scene, funded, until
+from scripted_worker import HONEST, ScriptedWorker
 from served import Served, served
 
 from gradmarket.contracts import deployment as deployments
@@ -24,7 +24,7 @@ WRITTEN_S = 1.5
 NO_BATCH = QUICK | {"GRADMARKET_SETTLE_EVERY_S": "3600"}
 
 
-def accepted(market: Served, ledger: Ledger, blocks: bool = True) -> tuple[Posted, list[Puppet]]:
+def accepted(market: Served, ledger: Ledger, blocks: bool = True) -> tuple[Posted, list[ScriptedWorker]]:
     """A job whose only task was accepted this instant; without `blocks` nothing is mined from just before that on."""
     job = Scene(market, ledger).post()
     workers = job.team(HONEST, HONEST, HONEST)
@@ -34,7 +34,7 @@ def accepted(market: Served, ledger: Ledger, blocks: bool = True) -> tuple[Poste
     return job, workers
 
 
-def again(market: Served, ledger: Ledger, job: Posted, workers: list[Puppet]) -> Posted:
+def again(market: Served, ledger: Ledger, job: Posted, workers: list[ScriptedWorker]) -> Posted:
     """The same job and its workers at the service's next life."""
     after = Posted(Scene(market, ledger), job.id)
     for worker in workers:

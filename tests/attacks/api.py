@@ -1,9 +1,9 @@
 """Requests said again: a sign-in, a post, a token of nobody."""
 
 from commitments import refusal
-from puppet import HONEST
 from registry import attack
 from scene import Scene
+from scripted_worker import HONEST
 
 
 @attack("replayed API request", "sign-in again 422; worker payable 10; finished; books balanced", share=True)

@@ -12,9 +12,9 @@ from functools import cache
 
 import httpx
 from eth_utils.address import to_checksum_address
-from puppet import HONEST, Behaviour, Puppet
 from registry import Seen, attack
 from scene import PRICE, UNIT, Posted, Scene
+from scripted_worker import HONEST, Behaviour, ScriptedWorker
 
 from gradmarket.market import wire
 from gradmarket.market.terms import Address
@@ -81,33 +81,33 @@ def asking(job: Posted, tokens: list[str]) -> Iterator[None]:
             done.result()
 
 
-def locked(job: Posted, honest: list[Puppet]) -> int:
+def locked(job: Posted, honest: list[ScriptedWorker]) -> int:
     """Gradients that lie reserved on-chain for others than the honest."""
     ledger = job.scene.ledger
     mine = sum(ledger.account(job.chain_job, worker.address).reserved for worker in honest)
     return (ledger.job(job.chain_job).reserved - mine) // PRICE
 
 
-def timed(job: Posted, honest: list[Puppet]) -> float:
+def timed(job: Posted, honest: list[ScriptedWorker]) -> float:
     began = time.monotonic()
     job.play(*honest)
     return time.monotonic() - began
 
 
-def follow(job: Posted, workers: list[Puppet]) -> None:
+def follow(job: Posted, workers: list[ScriptedWorker]) -> None:
     for worker in workers:
         worker.job, worker.held = job, {}
 
 
 @cache
-def undisturbed(scene: Scene) -> tuple[list[Puppet], float]:
+def undisturbed(scene: Scene) -> tuple[list[ScriptedWorker], float]:
     """Three honest workers, and how long they take; they have delivered then."""
     job = scene.post(**LONG)
     honest = job.team(HONEST, HONEST, HONEST)
     return honest, timed(job, honest)
 
 
-def told(job: Posted, honest: list[Puppet], alone: float, beside: float) -> Seen:
+def told(job: Posted, honest: list[ScriptedWorker], alone: float, beside: float) -> Seen:
     """By counting, for a loaded machine is slow by itself: a round that waited for a Sybil counts as two."""
     waited = held_up(job, {worker.address for worker in honest})
     speed = "at least half" if waited <= ROUNDS // 2 else f"{ROUNDS / (ROUNDS + waited):.0%}"
@@ -161,7 +161,7 @@ def a_thousand_ask_for_ever_and_commit_to_nothing(scene: Scene) -> Seen:
 def ten_withholders_of_a_one_replica_job(scene: Scene) -> str:
     """Each of them in turn: attempts that nobody answers pause nothing, and who withholds waits longer each time."""
     first = scene.post(rounds=1, replication=ALONE)
-    honest = first.puppet()
+    honest = first.scripted()
     first.play(honest)
     job = scene.post(rounds=6, replication=ALONE, deadlines=PATIENT)
     follow(job, [honest])

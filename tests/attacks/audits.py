@@ -4,15 +4,15 @@ import secrets as chance
 from collections.abc import Callable, Sequence
 
 from gradients import TRIPLED
-from puppet import HONEST, Puppet, Spoil
 from registry import attack
 from scene import OVER, Posted, Scene, until
+from scripted_worker import HONEST, ScriptedWorker, Spoil
 
+from gradmarket.market.audit_wire import AuditWork
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merkle import root as root_of
-from gradmarket.market.rules import sketches
+from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Address, Digest, Hash
-from gradmarket.market.wire_audits import AuditWork
 
 ALWAYS = {"probability": 1.0}
 NOBODY = Address("0x" + "0" * 40)
@@ -45,8 +45,8 @@ class Auditor:
         return ("again" if answer.json()["again"] else "enough") if answer.status_code == 200 else "refused"
 
     def sketch(self, work: AuditWork, payload: bytes, seed: Hash) -> dict[str, str]:
-        made = sketches.of_payload(self.job.layout, payload, codec("fp32"), work.offer.seed, seed)
-        return {name: f"0x{numbers.hex()}" for name, numbers in sketches.tell(made).items()}
+        made = sketch_packing.of_payload(self.job.layout, payload, codec("fp32"), work.offer.seed, seed)
+        return {name: f"0x{numbers.hex()}" for name, numbers in sketch_packing.tell(made).items()}
 
     def calibrate(self) -> bool:
         """The next task that passed its audit in another class, where one waits for this one's sketch."""
@@ -71,7 +71,7 @@ class Auditor:
 
 
 def finish(
-    job: Posted, auditor: Auditor, *puppets: Puppet, seconds: float = 180.0, done: Callable[[], object] = bool
+    job: Posted, auditor: Auditor, *puppets: ScriptedWorker, seconds: float = 180.0, done: Callable[[], object] = bool
 ) -> None:
     """They live, and what is accepted is audited, until the job is over or `done`."""
 
@@ -82,7 +82,7 @@ def finish(
     job.play(*puppets, seconds=seconds, done=over)
 
 
-def won_by_liars(job: Posted, third: Puppet, liars: Sequence[Puppet]) -> None:
+def won_by_liars(job: Posted, third: ScriptedWorker, liars: Sequence[ScriptedWorker]) -> None:
     """All hold leases and have committed, and their wave is open."""
     job.gather(third, *liars)
     job.commit(third, *liars)
@@ -162,10 +162,10 @@ def liars_at_work_where_nobody_audits(scene: Scene) -> str:
     job = scene.post(audit=ALWAYS)
     other = scene.post(tasks_per_round=2, deadlines={"lease_s": 4, "wave_s": 4, "upload_s": 4})
     third, *liars = job.team(HONEST, TRIPLED, TRIPLED)
-    same = [Puppet(other, TRIPLED, liar.key) for liar in liars]
+    same = [ScriptedWorker(other, TRIPLED, liar.key) for liar in liars]
     for liar, mate in zip(liars, same, strict=True):
         mate.held = liar.held  # a poll tells a worker of all its jobs
-    mates = [other.puppet(), *same]
+    mates = [other.scripted(), *same]
     other.play(*mates, done=lambda: "accepted" in str(other.told("/tasks")) or other.told()["state"] in OVER)
     auditor = Auditor(job)
     job.play(third, *liars, done=auditor.claim)

@@ -12,9 +12,9 @@ from eth_keys.datatypes import PrivateKey
 from gradients import TRIPLED
 from onchain import HOUR, with_money
 from patience import ALONE, AT_RISK, BOND, STAKE, joined
-from puppet import HONEST, Behaviour
 from registry import attack
 from scene import UNIT, Posted, Scene, until
+from scripted_worker import HONEST, Behaviour
 
 from gradmarket.contracts import calls, stakes
 from gradmarket.contracts.transactions import execute, mined
@@ -32,7 +32,7 @@ def contested(scene: Scene, behaviour: Behaviour, found: Digest | None) -> str:
     job = scene.post(audit=ALWAYS, replication=ALONE, stake=terms)
     with Runner(RunnerSettings()) as runner:
         here = runner.determinism_class()
-    worker, auditor = job.puppet(behaviour), Auditor(job, here)
+    worker, auditor = job.scripted(behaviour), Auditor(job, here)
     worker.determinism_class = here
     joined(job, worker)
     job.play(worker, done=auditor.claim)

@@ -4,25 +4,25 @@ import secrets as chance
 from dataclasses import replace
 
 from gradients import NOISE
-from puppet import HONEST, Puppet
 from registry import attack
 from scene import Posted, Scene, until
+from scripted_worker import HONEST, ScriptedWorker
 
 from gradmarket.market.terms import Hash
 
 
-def evidence(job: Posted, puppet: Puppet) -> dict:  # type: ignore[type-arg]
+def evidence(job: Posted, scripted: ScriptedWorker) -> dict:  # type: ignore[type-arg]
     """What anybody is told of the task that it holds."""
-    return job.told(f"/tasks/{puppet.newest().lease.task}")
+    return job.told(f"/tasks/{scripted.newest().lease.task}")
 
 
-def reveal(*puppets: Puppet) -> None:
-    for puppet in puppets:
-        puppet.poll(reveals=puppet.reveals())
+def reveal(*puppets: ScriptedWorker) -> None:
+    for scripted in puppets:
+        scripted.poll(reveals=scripted.reveals())
 
 
-def refusal(puppet: Puppet) -> str:
-    return puppet.refusals[-1].code if puppet.refusals else "taken"
+def refusal(scripted: ScriptedWorker) -> str:
+    return scripted.refusals[-1].code if scripted.refusals else "taken"
 
 
 @attack("copy a commitment", "copier rejected 0; honest payable 10; finished; books balanced", share=True)

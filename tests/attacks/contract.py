@@ -9,7 +9,7 @@ from scene import Scene
 from gradmarket.contracts import calls
 from gradmarket.contracts.errors import ContractRefused
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.packing import Group
+from gradmarket.contracts.packing import PackedGroup
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Hash, Units
 
@@ -32,20 +32,20 @@ class Till:
         """Units that the worker has."""
         return self.job.ledger.balance(self.worker)
 
-    def settle(self, batch: int, *groups: Group) -> None:
+    def settle(self, batch: int, *groups: PackedGroup) -> None:
         self.job.send(calls.settle_packed(self.job.market, self.job.id, batch, list(groups)))
 
 
-def till(scene: Scene, ledger: Ledger | None = None) -> Till:
+def chain_fixture(scene: Scene, ledger: Ledger | None = None) -> Till:
     job = open_on(ledger or scene.ledger, scene.key, deposit=DEPOSIT)
     made = Till(job, scene.rich())
     job.reserve((made.worker, RESERVED))
     return made
 
 
-def group(worker: Address, count: int, price: int = 5, batch: int = 0) -> Group:
+def group(worker: Address, count: int, price: int = 5, batch: int = 0) -> PackedGroup:
     digests = tuple(Hash(bytes([batch, number]) * 16) for number in range(count))
-    return Group(worker, Units(price), digests)
+    return PackedGroup(worker, Units(price), digests)
 
 
 def tried(job: OpenedJob, call: calls.Call, key: PrivateKey | None = None) -> str:

@@ -14,9 +14,9 @@ from contextlib import ExitStack
 
 import httpx
 import psutil
-from puppet import HONEST, Puppet
 from registry import attack
 from scene import Posted, Scene
+from scripted_worker import HONEST, ScriptedWorker
 
 BUSY = (429, 503)
 MOST = 2_000
@@ -99,7 +99,7 @@ def eight_wallets_that_poll_three_times_each(scene: Scene) -> str:
     """Wallets are free: all that were never paid share what their address may ask."""
     job, said = scene.post(), {"determinism_class": "cpu", "capacity": 0, "wait_s": 0}
     with ExitStack() as stack:
-        tokens = [Puppet(job).http.headers["Authorization"] for _ in range(8)]
+        tokens = [ScriptedWorker(job).http.headers["Authorization"] for _ in range(8)]
         pollers = [stack.enter_context(stranger(scene, 5, Authorization=token)) for token in tokens * 3]
         return flooded(job, lambda client: client.post("/v1/work/poll", json=said), pollers)
 

@@ -4,9 +4,9 @@ import time
 
 from audits import ALWAYS, Auditor, finish, won_by_liars
 from gradients import TRIPLED
-from puppet import HONEST, Held
 from registry import attack
 from scene import Posted, Scene
+from scripted_worker import HONEST, Held
 
 DOORS = (
     "",

@@ -4,7 +4,7 @@ import json
 import subprocess
 from dataclasses import dataclass
 
-from contract import DEPOSIT, EARNED, RESERVED, Till, till, tried
+from contract import DEPOSIT, EARNED, RESERVED, Till, chain_fixture, tried
 from eth_keys.datatypes import PrivateKey
 from onchain import HOUR, OpenedJob, with_money
 from registry import attack
@@ -29,7 +29,7 @@ def worker_gets_all(made: Till) -> str:
 @attack("requester drains the escrow to itself", "beyond the free Overdrawn; own reservation 40; worker 60", share=True)
 def a_reservation_for_oneself(scene: Scene) -> str:
     """The requester reserves all that is free for itself and vouches for more than there is."""
-    made = till(scene)
+    made = chain_fixture(scene)
     job, me = made.job, address_of(made.job.requester)
     beyond = tried(job, calls.reserve(job.market, job.id, [(me, Units(DEPOSIT - RESERVED + 1))]))
     job.reserve((me, DEPOSIT - RESERVED))
@@ -42,7 +42,7 @@ def a_reservation_for_oneself(scene: Scene) -> str:
     "requester drains the escrow to itself", "forged release BadSignature; replayed release BadSignature; worker 60"
 )
 def a_release_that_the_worker_did_not_sign(scene: Scene) -> str:
-    made = till(scene)
+    made = chain_fixture(scene)
     job = made.job
     message = Release(job.id, made.worker, Units(0), 0)
     forged = sign(job.signer, digest(job.ledger.domain(), message))
@@ -57,7 +57,7 @@ def a_release_that_the_worker_did_not_sign(scene: Scene) -> str:
 @attack("requester revokes or re-keys the voucher signer", "added done; old signer's voucher still pays; worker 60")
 def another_key_is_added(scene: Scene) -> str:
     """There is no call that takes a signer away; a further one changes nothing for the old vouchers."""
-    made = till(scene)
+    made = chain_fixture(scene)
     job = made.job
     added = tried(job, calls.add_signer(job.market, job.id, address_of(scene.key())))
     still = "still pays" if redeemed(made, *job.voucher(made.worker, EARNED)) == "done" else "is refused"
@@ -67,7 +67,7 @@ def another_key_is_added(scene: Scene) -> str:
 @attack("requester withdraws early", "withdraw Overdrawn; refund TooEarly; close done; worker 60")
 def money_back_before_the_claims_end(scene: Scene) -> str:
     """An early close takes what is free and leaves what is reserved."""
-    made = till(scene)
+    made = chain_fixture(scene)
     job = made.job
     withdrawn = tried(job, calls.withdraw_free(job.market, job.id, Units(DEPOSIT - RESERVED + 1)))
     back = tried(job, calls.refund(job.market, job.id))
@@ -77,7 +77,7 @@ def money_back_before_the_claims_end(scene: Scene) -> str:
 
 @attack("over-committed escrow", "second promise Overdrawn; its voucher pays 0; worker 60")
 def the_same_units_for_two_workers(scene: Scene) -> str:
-    made = till(scene)
+    made = chain_fixture(scene)
     job, second = made.job, address_of(scene.key())
     promise = tried(job, calls.reserve(job.market, job.id, [(second, Units(RESERVED))]))
     tried(job, calls.redeem(job.market, *job.voucher(second, RESERVED)))

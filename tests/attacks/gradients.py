@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import numpy as np
-from puppet import HONEST, Answer, Behaviour
 from registry import attack
 from scene import Scene
+from scripted_worker import HONEST, Answer, Behaviour
 
 from gradmarket.market.terms import Address
 

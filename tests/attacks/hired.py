@@ -12,9 +12,9 @@ from scene import UNIT, Posted, Scene
 
 from gradmarket.market.terms import Address
 from gradmarket.worker import wallet
-from gradmarket.worker.report import Journal
+from gradmarket.worker.journal import Journal
 from gradmarket.worker.run import run
-from gradmarket.worker.settings import Settings
+from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import Signals
 
 
@@ -54,7 +54,7 @@ def _one(jobs: Sequence[Posted], changes: dict[str, Any]) -> Iterator[Hired]:
         address = wallet.load_or_create(folder, None, True).address
         chosen = {"market": scene.url, "data": folder, "jobs": frozenset(job.id for job in jobs), "wait_s": 0.5}
         signals, journal = Signals(), Journal(stream=(folder / "journal").open("a"))
-        life = threading.Thread(target=run, args=(Settings(**(chosen | changes)), None, journal, signals))
+        life = threading.Thread(target=run, args=(WorkerSettings(**(chosen | changes)), None, journal, signals))
         life.start()
         try:
             yield Hired(scene, address, folder)

@@ -4,9 +4,9 @@ from typing import Any
 
 from audits import ALWAYS, Auditor, finish
 from gradients import TRIPLED
-from puppet import HONEST, Puppet
 from registry import attack
 from scene import Posted, Scene, until
+from scripted_worker import HONEST, ScriptedWorker
 
 from gradmarket.market.signing import address_of
 
@@ -14,21 +14,21 @@ ALONE = {"name": "audited", "audit": 1.0}
 SYBILS = 66
 
 
-def record(puppet: Puppet) -> dict[str, Any]:
+def record(scripted: ScriptedWorker) -> dict[str, Any]:
     """What anybody is told of a worker."""
-    told: dict[str, Any] = puppet.http.get(f"/v1/workers/{puppet.address}").json()
+    told: dict[str, Any] = scripted.http.get(f"/v1/workers/{scripted.address}").json()
     return told
 
 
-def passed(puppet: Puppet) -> int:
-    return sum(row["passed"] for row in record(puppet)["reputation"])
+def passed(scripted: ScriptedWorker) -> int:
+    return sum(row["passed"] for row in record(scripted)["reputation"])
 
 
-def barred(puppet: Puppet) -> str:
-    return "yes" if record(puppet)["barred"] else "no"
+def barred(scripted: ScriptedWorker) -> str:
+    return "yes" if record(scripted)["barred"] else "no"
 
 
-def lied(job: Posted, liar: Puppet) -> Auditor:
+def lied(job: Posted, liar: ScriptedWorker) -> Auditor:
     """It is paid for a lie that an audit then finds."""
     auditor = Auditor(job)
     job.play(liar, done=auditor.claim)
@@ -59,9 +59,9 @@ def a_lie_in_a_victim_s_name(scene: Scene) -> str:
 )
 def a_newcomer_names_who_is_proven(scene: Scene) -> str:
     job = scene.post(audit=ALWAYS, replication=ALONE, tasks_per_round=2)
-    owner = job.puppet()
+    owner = job.scripted()
     finish(job, Auditor(job), owner)
-    borrower = job.puppet()
+    borrower = job.scripted()
     borrower.sign_in(payout=owner.address)
     named = passed(borrower)
     borrower.sign_in(payout=owner.address, by=owner.key)
@@ -78,13 +78,13 @@ def a_newcomer_names_who_is_proven(scene: Scene) -> str:
 def a_liar_is_paid_elsewhere_from_now_on(scene: Scene) -> str:
     """Under its own name, under another payout, and under one whose key consents and did nothing wrong."""
     job = scene.post(audit=ALWAYS, replication=ALONE)
-    liar, honest, friend = job.puppet(TRIPLED), job.puppet(), scene.key()
+    liar, honest, friend = job.scripted(TRIPLED), job.scripted(), scene.key()
     auditor, told = lied(job, liar), []
     for payout, by in ((liar.address, None), (address_of(scene.key()), None), (address_of(friend), friend)):
         liar.sign_in(payout=payout, by=by)
         liar.poll(wait_s=1.0)
         told.append(barred(liar))
-    vouching = job.puppet(key=friend)
+    vouching = job.scripted(key=friend)
     bars = f"barred: {', '.join(told)}; who vouches barred: {barred(vouching)}"
     leases = len(liar.held) - 1
     finish(job, auditor, honest)
@@ -100,13 +100,13 @@ def more_classes_than_anybody_can_count(scene: Scene) -> str:
     verifier, replicas = {"name": "loss_change"}, {"name": "audited", "audit": 0.5}
     job = scene.post(verifier=verifier, replication=replicas, tasks_per_round=2, audit={"probability": 0.5})
     for number in range(2 * SYBILS):
-        sybil = job.puppet()
+        sybil = job.scripted()
         sybil.determinism_class = f"a{number % SYBILS}"
         sybil.poll()
     honest = job.team(HONEST, HONEST)
-    for number, puppet in enumerate(honest):
-        puppet.determinism_class = f"x{number}"
-    job.play(*honest, done=lambda: all(puppet.states == "payable" for puppet in honest))
+    for number, scripted in enumerate(honest):
+        scripted.determinism_class = f"x{number}"
+    job.play(*honest, done=lambda: all(scripted.states == "payable" for scripted in honest))
     scene.requester.post(f"/v1/jobs/{job.id}/cancel").raise_for_status()
     until(lambda: job.told()["state"] == "cancelled", 20, "it is cancelled")
     return job.seen(honest=honest)

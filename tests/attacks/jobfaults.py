@@ -5,18 +5,18 @@ from typing import Any
 import numpy as np
 from handmade import encoded, node, tensor, value
 from hired import hired
-from puppet import HONEST, Behaviour, Held, Puppet
 from registry import attack
 from scene import Posted, Scene, until
+from scripted_worker import HONEST, Behaviour, Held, ScriptedWorker
 from tiny import ROWS, named
 
 from gradmarket.market.data.manifest import Column, Manifest, Partition
 from gradmarket.market.job import canonical
 from gradmarket.market.model import tensors
-from gradmarket.market.rules.faults import Fault, FaultKind
-from gradmarket.market.wire import GivenUp
+from gradmarket.market.rules.faults import FaultKind, StepFault
+from gradmarket.market.wire import LeaseReturn
 
-BAD_ROW = Fault(kind=FaultKind.STEP_FAILED, node="node 1 (nll_loss.default)", partition="train", input="y", row=17)
+BAD_ROW = StepFault(kind=FaultKind.STEP_FAILED, node="node 1 (nll_loss.default)", partition="train", input="y", row=17)
 
 PAIR = {"name": "fixed", "replicas": 2, "max_replicas": 2}
 IDLE = Behaviour(commits=False)
@@ -42,7 +42,7 @@ CLASSES = encoded(
 """A linear model of four classes."""
 
 
-class Claimant(Puppet):
+class Claimant(ScriptedWorker):
     """Whatever it is given cannot be computed, it says."""
 
     def turn(self, wait_s: float = 1.0) -> None:
@@ -51,15 +51,15 @@ class Claimant(Puppet):
             claim(self, held)
 
 
-def claim(puppet: Puppet, held: Held) -> None:
+def claim(scripted: ScriptedWorker, held: Held) -> None:
     """Gives its lease back, as one whose step failed."""
     lease = held.lease
-    given = GivenUp(replica=lease.replica, fence=lease.fence, failed=True, reason="failed", fault=BAD_ROW)
-    puppet.poll(given_up=[given])
+    given = LeaseReturn(replica=lease.replica, fence=lease.fence, failed=True, reason="failed", fault=BAD_ROW)
+    scripted.poll(given_up=[given])
 
 
-def strikes(scene: Scene, puppet: Puppet) -> float:
-    told = scene.requester.get(f"/v1/workers/{puppet.address}").json()
+def strikes(scene: Scene, scripted: ScriptedWorker) -> float:
+    told = scene.requester.get(f"/v1/workers/{scripted.address}").json()
     return round(sum(record["weight"] for record in told["strikes"]))
 
 
@@ -72,17 +72,17 @@ def a_bad_row_in_a_linked_partition(scene: Scene) -> str:
     """What lies elsewhere is seen by workers first: they say so, the job pauses, and they go on in the next one."""
     job = scene.post()
     team = job.team(HONEST, HONEST, HONEST)
-    job.each(team, lambda puppet: puppet.lease())
-    for puppet in team:
-        claim(puppet, puppet.newest())
+    job.each(team, lambda scripted: scripted.lease())
+    for scripted in team:
+        claim(scripted, scripted.newest())
     until(lambda: job.told()["state"] == "paused", 20, "the job pauses")
     found = job.told()["fault"]
-    struck = " ".join(str(strikes(scene, puppet)) for puppet in team)
+    struck = " ".join(str(strikes(scene, scripted)) for scripted in team)
     after = scene.post()
-    for puppet in team:
-        puppet.follow(after)
+    for scripted in team:
+        scripted.follow(after)
     after.play(*team)
-    paid = " ".join(str(after.paid(puppet)) for puppet in team)
+    paid = " ".join(str(after.paid(scripted)) for scripted in team)
     where = f"{found['parties']} separate workers, partition {found['fault']['partition']}, row {found['fault']['row']}"
     return f"paused: {where}; strikes {struck}; next job {after.told()['state']}; paid {paid}"
 
@@ -123,8 +123,8 @@ def sybils_claim_that_a_task_cannot_be_computed(scene: Scene) -> str:
     honest = earlier.team(HONEST, HONEST, HONEST)
     earlier.play(*honest)
     job = scene.post(rounds=4)
-    for puppet in honest:
-        puppet.follow(job)
+    for scripted in honest:
+        scripted.follow(job)
     return claimed(job, honest, 6)
 
 
@@ -135,7 +135,7 @@ def fresh_wallets_claim_where_all_are_fresh(scene: Scene) -> str:
     return claimed(job, job.team(HONEST, HONEST, HONEST), 4)
 
 
-def claimed(job: Posted, honest: list[Puppet], count: int) -> str:
+def claimed(job: Posted, honest: list[ScriptedWorker], count: int) -> str:
     sybils = [Claimant(job) for _ in range(count)]
     job.play(*sybils, *honest)
     events = job.scene.requester.get(f"/v1/jobs/{job.id}/events?follow=false").text
@@ -150,13 +150,13 @@ def claimed(job: Posted, honest: list[Puppet], count: int) -> str:
 def wallets_of_one_operator_that_let_their_leases_lapse(scene: Scene) -> str:
     """Each has its payout key's consent: what one of them left unanswered keeps the other from the next place too."""
     job = scene.post(rounds=4, deadlines={"lease_s": 2, "wave_s": 2, "upload_s": 60})
-    first = job.puppet(IDLE)
-    second = job.puppet(IDLE)
+    first = job.scripted(IDLE)
+    second = job.scripted(IDLE)
     second.sign_in(payout=first.address, by=first.key)
     honest = job.team(HONEST, HONEST, HONEST)
     job.play(first, second, *honest)
     leases, struck = f"{len(first.held)} {len(second.held)}", f"{strikes(scene, first)} {strikes(scene, second)}"
-    states = "+".join(dict.fromkeys(puppet.states for puppet in honest))
+    states = "+".join(dict.fromkeys(scripted.states for scripted in honest))
     told = f"honest {states}; {job.told()['state']}; {job.balanced()}"
     return f"leases {leases}; strikes {struck}; the operator paid {job.paid(first)}; {told}"
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 from audits import ALWAYS, Auditor, finish
-from puppet import HONEST, Answer, Behaviour, Held, Puppet
 from registry import attack
 from scene import UNIT, Posted, Scene
+from scripted_worker import HONEST, Answer, Behaviour, Held, ScriptedWorker
 from seats import SHORT
 
 from gradmarket.market.rules.calibration import RUNS
@@ -30,9 +30,9 @@ def voting(scene: Scene, replicas: int, **changes: object) -> Posted:
 KIN = Behaviour(rounded)
 
 
-def other(job: Posted, behaviour: Behaviour = KIN) -> Puppet:
+def other(job: Posted, behaviour: Behaviour = KIN) -> ScriptedWorker:
     """A worker whose machine is of the other class."""
-    made = job.puppet(behaviour)
+    made = job.scripted(behaviour)
     made.determinism_class = OTHER
     return made
 
@@ -82,7 +82,7 @@ def each_near_the_next_and_the_last_far_away(scene: Scene) -> str:
     tau = calibrated(scene)
     job = voting(scene, 5)
     honest = job.team(HONEST, HONEST)
-    near, between, far = other(job, apart(tau, 0.9)), job.puppet(apart(tau, 1.8)), other(job, apart(tau, 2.7))
+    near, between, far = other(job, apart(tau, 0.9)), job.scripted(apart(tau, 1.8)), other(job, apart(tau, 2.7))
     job.play(*honest, near, between, far)
     return job.seen(near=near, between=between, far=far, honest=honest)
 
@@ -101,7 +101,7 @@ def numbers_that_are_of_no_answer(scene: Scene) -> str:
     return f"{job.seen(numbers=numbers, silent=silent, honest=honest)}; {_model(job)}"
 
 
-class Changeling(Puppet):
+class Changeling(ScriptedWorker):
     """It commits to nothing but zeros, and sketches the honest answer."""
 
     def computed(self, held: Held) -> Held:
@@ -112,7 +112,7 @@ class Changeling(Puppet):
         return self._put(done, payload=bytes(len(done.payload)))
 
 
-class Silent(Puppet):
+class Silent(ScriptedWorker):
     """It reveals a root, and no sketch of it."""
 
     def sketch(self, *_: object, **__: object) -> None:

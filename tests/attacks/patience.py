@@ -4,9 +4,9 @@ import numpy as np
 from audits import ALWAYS, Auditor, finish
 from gradients import TRIPLED, changed
 from onchain import HOUR, with_money
-from puppet import HONEST, Behaviour, Held, Puppet
 from registry import attack
 from scene import QUICK, UNIT, Posted, Scene, funded, until
+from scripted_worker import HONEST, Behaviour, Held, ScriptedWorker
 from served import served
 
 from gradmarket.contracts import calls, stakes
@@ -24,7 +24,7 @@ AT_RISK, STAKE, BOND = 300, 1_000, 5
 """Units."""
 
 
-class Repeater(Puppet):
+class Repeater(ScriptedWorker):
     """It computes once, and gives that answer for whatever it is asked."""
 
     def computed(self, held: Held) -> Held:
@@ -33,7 +33,7 @@ class Repeater(Puppet):
         return self._put(done, payload=payload) if payload else done
 
 
-def proven(job: Posted, *workers: Puppet) -> Auditor:
+def proven(job: Posted, *workers: ScriptedWorker) -> Auditor:
     """The first round is theirs, a task each, and its audits prove their class."""
     auditor = Auditor(job)
     job.gather(*workers)
@@ -47,7 +47,7 @@ def proven(job: Posted, *workers: Puppet) -> Auditor:
     return auditor
 
 
-def standing(worker: Puppet) -> str:
+def standing(worker: ScriptedWorker) -> str:
     told = worker.job.scene.requester.get(f"/v1/workers/{worker.address}").json()
     return "barred" if told["barred"] else "trusted" if told["reputation"] else "unknown"
 
@@ -78,7 +78,7 @@ def honest_but_where_they_hold_the_majority(scene: Scene) -> str:
     watched, taken = scene.post(audit=ALWAYS), scene.post(audit=ALWAYS)
     waiting, *others = watched.team(HONEST, HONEST, HONEST)
     finish(watched, Auditor(watched), waiting, *others)
-    honest, liars = taken.puppet(), [Puppet(taken, TRIPLED, waiting.key), taken.puppet(TRIPLED)]
+    honest, liars = taken.scripted(), [ScriptedWorker(taken, TRIPLED, waiting.key), taken.scripted(TRIPLED)]
     auditor = Auditor(taken)
     taken.play(honest, *liars, done=auditor.claim)
     auditor.run()
@@ -134,10 +134,10 @@ def one_answer_that_all_sybils_give(scene: Scene) -> str:
     job.play(*sybils, done=caught)
     proof, audits = ("yes" if job.told()["class_proven"] else "no"), found(job)
     words = "+".join(dict.fromkeys(standing(sybil) for sybil in sybils))
-    honest = job.puppet()
+    honest = job.scripted()
     finish(job, auditor, honest)
     honestly = scene.post(tasks_per_round=3, replication=ALONE)
-    finish(honestly, Auditor(honestly), honestly.puppet())
+    finish(honestly, Auditor(honestly), honestly.scripted())
     same = "same" if job.told()["parameters"] == honestly.told()["parameters"] else "another"
     return f"class proven: {proof}; audits {audits}; Sybils {words}; {job.seen(honest=honest)}; {same} model"
 
@@ -191,7 +191,7 @@ def what_is_at_risk_is_lost(_scene: Scene) -> str:
         windows = {"slash_s": 20 * HOUR, "contest_s": 3 * HOUR, "decide_s": 3 * HOUR}
         terms = {"validators": [address_of(scene.key())], "bond": str(BOND * UNIT), **windows}
         job = scene.post(audit=ALWAYS, replication=ALONE, stake=terms)
-        liar, auditor = job.puppet(TRIPLED), Auditor(job)
+        liar, auditor = job.scripted(TRIPLED), Auditor(job)
         joined(job, liar)
         job.play(liar, done=auditor.claim)
         auditor.run()
@@ -208,7 +208,7 @@ def what_is_at_risk_is_lost(_scene: Scene) -> str:
         return f"audit {found(job)}; accusation {accusation()}; of {STAKE} staked {left} left; to be burnt {burnt}"
 
 
-def joined(job: Posted, worker: Puppet) -> None:
+def joined(job: Posted, worker: ScriptedWorker) -> None:
     """Puts its stake at risk in the job, and waits until the market has seen it."""
     ledger, terms = job.scene.ledger, job.spec.stake
     assert terms is not None

@@ -5,19 +5,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from commitments import refusal, reveal
-from puppet import HONEST, Behaviour, Puppet
 from registry import attack
 from scene import Posted, Scene, until
+from scripted_worker import HONEST, Behaviour, ScriptedWorker
 
 
-def uploader(job: Posted, workers: list[Puppet]) -> Puppet:
+def uploader(job: Posted, workers: list[ScriptedWorker]) -> ScriptedWorker:
     """All have agreed; the one that is asked for the payload."""
     job.gather(*workers)
     job.commit(*workers)
     job.opened(*workers)
     reveal(*workers)
 
-    def asked() -> list[Puppet]:
+    def asked() -> list[ScriptedWorker]:
         for worker in workers:
             worker.poll()
         return [worker for worker in workers if worker.newest().wanted]

@@ -1,41 +1,41 @@
 """Requesters that cheat their workers: each gets at most one gradient out of a worker, and the worker knows it."""
 
+from fake_market import FakeMarket, Row
 from gradients import TRIPLED
 from registry import attack
 from scene import Scene
-from stranger import Row, Stranger
 from victim import grievance, market, worked
 
 from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire import VoucherTold, WaveOpened
+from gradmarket.market.wire import SignedVoucher, WaveOpened
 
 
-def taken(stranger: Stranger) -> str:
+def taken(stranger: FakeMarket) -> str:
     return f"gradients taken {stranger.committed}, uploads {sum(row.uploads for row in stranger.rows.values())}"
 
 
-class Grinder(Stranger):
+class Grinder(FakeMarket):
     """Opens another secret than the one it promised, to have the seed it likes."""
 
     def wave(self, row: Row) -> WaveOpened:
         return self.signed_wave(row, Hash(bytes(32)), ((row.worker, row.sealed or Hash(bytes(32))),))
 
 
-class Taker(Stranger):
+class Taker(FakeMarket):
     """Takes the payload and gives no voucher for it."""
 
-    def voucher(self, worker: Address) -> VoucherTold | None:
+    def voucher(self, worker: Address) -> SignedVoucher | None:
         return None
 
 
-class UnderReporter(Stranger):
+class UnderReporter(FakeMarket):
     """Vouches for less than was accepted."""
 
-    def voucher(self, worker: Address) -> VoucherTold | None:
+    def voucher(self, worker: Address) -> SignedVoucher | None:
         return self.signed_voucher(worker, max(0, self.earned - 1), self.job.signer)
 
 
-def hostile(kind: type[Stranger], scene: Scene) -> Stranger:
+def hostile(kind: type[FakeMarket], scene: Scene) -> FakeMarket:
     honest = market(scene)
     return kind(honest.job, honest.publication, honest.blobs)
 
@@ -72,7 +72,7 @@ def a_voucher_for_less_than_was_accepted(scene: Scene) -> str:
 def two_names_of_the_requester_against_one_worker(scene: Scene) -> str:
     """A limit, told plainly: voting alone cannot tell. It costs the worker one gradient, and it has it in writing."""
     job = scene.post()
-    sybils, honest = job.team(TRIPLED, TRIPLED), job.puppet()
+    sybils, honest = job.team(TRIPLED, TRIPLED), job.scripted()
     job.play(*sybils, honest)
     told = honest.newest().told
     signed = "signed" if told is not None and told.signature is not None else "not signed"

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from eth_keys.datatypes import PrivateKey
 from onchain import DEPLOYER, ETHER
-from puppet import HONEST, Behaviour, Puppet, Spoil
+from scripted_worker import HONEST, Behaviour, ScriptedWorker, Spoil
 from served import Served, served
 from tiny import ROWS, document, named, table
 
@@ -152,24 +152,24 @@ class Posted:
     def chain_job(self) -> int:
         return int(self.told()["chain_job"])
 
-    def puppet(self, behaviour: Behaviour = HONEST, key: PrivateKey | None = None) -> Puppet:
-        return Puppet(self, behaviour, key)
+    def scripted(self, behaviour: Behaviour = HONEST, key: PrivateKey | None = None) -> ScriptedWorker:
+        return ScriptedWorker(self, behaviour, key)
 
-    def team(self, *behaviours: Behaviour) -> list[Puppet]:
+    def team(self, *behaviours: Behaviour) -> list[ScriptedWorker]:
         with ThreadPoolExecutor(len(behaviours)) as pool:
-            return list(pool.map(self.puppet, behaviours))
+            return list(pool.map(self.scripted, behaviours))
 
-    def present(self, *behaviours: Behaviour) -> list[Puppet]:
+    def present(self, *behaviours: Behaviour) -> list[ScriptedWorker]:
         """They have asked for work once, so that the market knows who could decide a split."""
         team = self.team(*behaviours)
-        self.each(team, lambda puppet: puppet.poll(wait_s=0.1))
+        self.each(team, lambda scripted: scripted.poll(wait_s=0.1))
         return team
 
-    def play(self, *puppets: Puppet, seconds: float = 180.0, done: Callable[[], object] | None = None) -> None:
+    def play(self, *puppets: ScriptedWorker, seconds: float = 180.0, done: Callable[[], object] | None = None) -> None:
         """All of them live until the job is over, or `done`."""
         over = threading.Event()
         with ThreadPoolExecutor(max(1, len(puppets))) as pool:
-            lives = [pool.submit(puppet.live, over) for puppet in puppets]
+            lives = [pool.submit(scripted.live, over) for scripted in puppets]
             try:
                 until(done or (lambda: self.told()["state"] in OVER), seconds, "the job is over", lives)
             finally:
@@ -177,23 +177,23 @@ class Posted:
             for life in lives:
                 life.result()
 
-    def each(self, puppets: Sequence[Puppet], move: Callable[[Puppet], Any]) -> list[Any]:
+    def each(self, puppets: Sequence[ScriptedWorker], move: Callable[[ScriptedWorker], Any]) -> list[Any]:
         """One move of each of them, at once."""
         with ThreadPoolExecutor(len(puppets)) as pool:
             return list(pool.map(move, puppets))
 
-    def gather(self, *puppets: Puppet) -> None:
+    def gather(self, *puppets: ScriptedWorker) -> None:
         """All of them hold a lease, and have computed."""
-        self.each(puppets, lambda puppet: puppet.computed(puppet.lease()))
+        self.each(puppets, lambda scripted: scripted.computed(scripted.lease()))
 
-    def commit(self, *puppets: Puppet) -> None:
-        for puppet in puppets:
-            puppet.poll(commitments=puppet.commitments())
+    def commit(self, *puppets: ScriptedWorker) -> None:
+        for scripted in puppets:
+            scripted.poll(commitments=scripted.commitments())
 
-    def opened(self, *puppets: Puppet) -> None:
+    def opened(self, *puppets: ScriptedWorker) -> None:
         """Polls until each of them has heard of its wave."""
-        for puppet in puppets:
-            until(lambda: puppet.poll() and puppet.newest().wave, 20, "the wave opens")  # noqa: B023
+        for scripted in puppets:
+            until(lambda: scripted.poll() and scripted.newest().wave, 20, "the wave opens")  # noqa: B023
 
     # the honest gradient, and its short cuts
 
@@ -218,16 +218,16 @@ class Posted:
 
     # the money afterwards
 
-    def redeem(self, *puppets: Puppet) -> None:
+    def redeem(self, *puppets: ScriptedWorker) -> None:
         """Each puts its newest voucher on-chain, sent by a stranger."""
-        vouchers = [puppet.voucher for puppet in puppets if puppet.voucher]
+        vouchers = [scripted.voucher for scripted in puppets if scripted.voucher]
         if vouchers:
             mined(claims.redeem_batch(self.scene.ledger, self.scene.rich(), vouchers))
 
-    def paid(self, puppet: Puppet) -> int:
+    def paid(self, scripted: ScriptedWorker) -> int:
         """Units that it has on-chain once its newest voucher was presented."""
-        self.redeem(puppet)
-        return self.scene.ledger.balance(puppet.address) // UNIT
+        self.redeem(scripted)
+        return self.scene.ledger.balance(scripted.address) // UNIT
 
     def balanced(self) -> str:
         """What the service's double entry says against the contract's own figures, once settlement is through."""
@@ -237,12 +237,12 @@ class Posted:
             return f"books differ: {self.told('/ledger')}"
         return "books balanced"
 
-    def seen(self, **roles: Puppet | Sequence[Puppet]) -> str:
+    def seen(self, **roles: ScriptedWorker | Sequence[ScriptedWorker]) -> str:
         """Who was told what and has how many units on-chain, what became of the job, and the books."""
         words = []
         for role, members in roles.items():
-            for puppet in [members] if isinstance(members, Puppet) else members:
-                words.append(f"{role} {puppet.states} {self.paid(puppet)}")
+            for scripted in [members] if isinstance(members, ScriptedWorker) else members:
+                words.append(f"{role} {scripted.states} {self.paid(scripted)}")
         return "; ".join([*dict.fromkeys(words), self.told()["state"], self.balanced()])
 
 

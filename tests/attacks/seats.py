@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from commitments import reveal
 from gradients import NOISE, TRIPLED
-from puppet import HONEST, Behaviour, Puppet
 from registry import attack
 from scene import Posted, Scene, until
+from scripted_worker import HONEST, Behaviour, ScriptedWorker
 
 SHORT = {"lease_s": 30, "wave_s": 4, "upload_s": 10}
 STALLER = Behaviour(reveals=False)
@@ -50,9 +50,9 @@ def ten_polls_where_others_make_one(scene: Scene) -> str:
     )
 
 
-def _hammer(job: Posted, eager: Puppet) -> None:
+def _hammer(job: Posted, eager: ScriptedWorker) -> None:
     """A second connection of the same wallet, that asks all the time."""
-    shadow = Puppet(job, key=eager.key)
+    shadow = ScriptedWorker(job, key=eager.key)
     shadow.held = eager.held
     while job.told()["state"] == "running":
         for _ in range(10):

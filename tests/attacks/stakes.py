@@ -3,10 +3,10 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from fake_market import FakeMarket, Server, app_of
 from onchain import HOUR, OpenedJob, with_money
 from registry import attack
 from scene import Scene
-from stranger import Server, Stranger, app_of
 from victim import market
 
 from gradmarket.contracts import calls, events, stakes
@@ -16,18 +16,18 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Hash, JobId, Units
 from gradmarket.market.wire import hash_of
-from gradmarket.worker import chains
-from gradmarket.worker.report import Journal
-from gradmarket.worker.settings import Settings
+from gradmarket.worker import known_chains
+from gradmarket.worker.accusation_watch import AccusationWatch
+from gradmarket.worker.journal import Journal
+from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.stake import Bounds, Pledge, offered
 from gradmarket.worker.wallet import Wallet
-from gradmarket.worker.watch import Watch
 
 AT_RISK, BOND, WEEK = Amount(300), 5, 7 * 24 * HOUR
 BOUNDS = Bounds(contest_s=HOUR, lock_s=30 * 24 * HOUR)
 
 
-def slashing(scene: Scene, contest_s: int, slash_s: int) -> Stranger:
+def slashing(scene: Scene, contest_s: int, slash_s: int) -> FakeMarket:
     """Publishes a week to contest and an hour to accuse who left; opened on the chain with what is given."""
     honest, ledger = market(scene), scene.ledger
     terms = {"validators": [address_of(scene.key())], "bond": str(BOND), "slash_s": HOUR, "contest_s": WEEK}
@@ -39,10 +39,10 @@ def slashing(scene: Scene, contest_s: int, slash_s: int) -> Stranger:
     opening = calls.open_job(ledger.deployment.contract, calls.OpenJob(*place, slash_s, contest_s, 24 * HOUR, BOND))
     (event,) = events.opened(ledger, mined(execute(ledger.web3, requester, opening)))
     job = OpenedJob(event.job, ledger, requester, signer, digest, expiry, expiry + HOUR)
-    return Stranger(job, publication, honest.blobs)
+    return FakeMarket(job, publication, honest.blobs)
 
 
-def staked(scene: Scene, stranger: Stranger, wallet: Wallet) -> str:
+def staked(scene: Scene, stranger: FakeMarket, wallet: Wallet) -> str:
     """What came of a stake, and how much the chain then has of the worker's."""
     rpc = str(scene.ledger.web3.provider.endpoint_uri)  # type: ignore[attr-defined]
     with Server(app_of(stranger, rpc)) as server:
@@ -82,12 +82,12 @@ def accused_of_an_answer_that_it_never_gave(scene: Scene) -> str:
     with_money(scene.ledger, job.requester)
     job.send(calls.accuse(job.market, job.id, wallet.address, AT_RISK, event))
     with TemporaryDirectory() as folder, (Path(folder) / "journal").open("w") as journal:
-        chains.keep(Path(folder), stranger.facts(str(scene.ledger.web3.provider.endpoint_uri)))  # type: ignore[attr-defined]
-        watch = Watch(Settings(data=Path(folder)), wallet, Journal(stream=journal))
+        known_chains.keep(Path(folder), stranger.facts(str(scene.ledger.web3.provider.endpoint_uri)))  # type: ignore[attr-defined]
+        watch = AccusationWatch(WorkerSettings(data=Path(folder)), wallet, Journal(stream=journal))
         while not watch.look():
             continue
     case = stakes.case(scene.ledger, calls.case_id(job.id, wallet.address, event))
-    fate = "contested by itself" if case.stage == stakes.Stage.CONTESTED else case.stage.name.lower()
+    fate = "contested by itself" if case.stage == stakes.CaseStage.CONTESTED else case.stage.name.lower()
     left = stakes.staker(scene.ledger, wallet.address).amount
     bond = "is down" if case.bond == BOND else "is not"
     return f"{said}; accused, {fate}; at stake {left} of {AT_RISK}, the requester's bond {bond}"

@@ -6,9 +6,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from fake_market import PRICE, FakeMarket, Server, app_of
 from onchain import HOUR, OpenedJob, with_money
 from scene import Scene
-from stranger import PRICE, Server, Stranger, app_of
 from tiny import named
 
 from gradmarket.contracts import calls, events
@@ -18,26 +18,26 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.runner import Runner, RunnerSettings
-from gradmarket.worker.bench import Bench
+from gradmarket.worker.account_store import AccountStore
 from gradmarket.worker.cache import Cache
-from gradmarket.worker.chain import Sight, join
-from gradmarket.worker.client import Market
-from gradmarket.worker.desk import Desk
+from gradmarket.worker.chain_view import ChainView, join
+from gradmarket.worker.client import MarketClient
+from gradmarket.worker.executor import Executor
 from gradmarket.worker.fetch import Fetcher
-from gradmarket.worker.held import Shelf
+from gradmarket.worker.in_flight import InFlightFolder
+from gradmarket.worker.journal import Journal
 from gradmarket.worker.loop import Loop
-from gradmarket.worker.policy import Limits
-from gradmarket.worker.report import Journal
-from gradmarket.worker.settings import Settings
+from gradmarket.worker.policy import WorkLimits
+from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import Signals
 from gradmarket.worker.signin import Credentials
-from gradmarket.worker.vouchers import Book
 from gradmarket.worker.wallet import Wallet
+from gradmarket.worker.worker_context import WorkerContext
 
 TURNS = 7
 
 
-def market(scene: Scene, document: bytes | None = None, parameters: bytes | None = None, **changes: Any) -> Stranger:
+def market(scene: Scene, document: bytes | None = None, parameters: bytes | None = None, **changes: Any) -> FakeMarket:
     """A funded job on the scene's chain that asks for this document or the scene's, and whoever runs its market."""
     spec = JobSpec.model_validate(scene.spec(rounds=100, price=str(PRICE), **changes))
     document, parameters = document or scene.document, parameters or scene.parameters
@@ -50,7 +50,7 @@ def market(scene: Scene, document: bytes | None = None, parameters: bytes | None
         parameters=named(parameters),
         manifest=named(scene.manifest),
     )
-    return Stranger(_funded(scene, publication), publication, blobs)
+    return FakeMarket(_funded(scene, publication), publication, blobs)
 
 
 def _funded(scene: Scene, publication: Publication) -> OpenedJob:
@@ -63,37 +63,37 @@ def _funded(scene: Scene, publication: Publication) -> OpenedJob:
     return OpenedJob(event.job, ledger, requester, signer, spec, expiry, expiry + HOUR)
 
 
-def worked(scene: Scene, stranger: Stranger, turns: int = TURNS) -> tuple[Desk, str]:
+def worked(scene: Scene, stranger: FakeMarket, turns: int = TURNS) -> tuple[WorkerContext, str]:
     """The worker's desk after so many turns for this market, and its journal."""
     with TemporaryDirectory() as folder, _desk(scene, stranger, Path(folder)) as desk:
-        loop = Loop(desk, Shelf(Path(folder) / "held"))
+        loop = Loop(desk, InFlightFolder(Path(folder) / "held"))
         for _ in range(turns):
             loop.turn()
         return desk, (Path(folder) / "journal").read_text()
 
 
-def grievance(desk: Desk) -> str:
+def grievance(desk: WorkerContext) -> str:
     """Its first word, or none."""
     found = desk.book.dealings(desk.signer).grievances
     return found[0].split()[0] if found else "none"
 
 
 @contextmanager
-def _desk(scene: Scene, stranger: Stranger, folder: Path) -> Iterator[Desk]:
+def _desk(scene: Scene, stranger: FakeMarket, folder: Path) -> Iterator[WorkerContext]:
     rpc = str(scene.ledger.web3.provider.endpoint_uri)  # type: ignore[attr-defined]
     with Server(app_of(stranger, rpc)) as server, Runner(RunnerSettings(seconds=60.0)) as runner:
         wallet = Wallet(scene.rich(), folder / "wallet.key")
         stranger.job.reserve((wallet.address, 100))
         facts = stranger.facts(rpc)
-        client = Market(server.url, keep_trying=lambda seconds: seconds < 5)
+        client = MarketClient(server.url, keep_trying=lambda seconds: seconds < 5)
         client.identify(Credentials(wallet, wallet.address, facts.chain_id))
-        limits = Limits(frozenset(), Amount(1), 1, 1, 60.0, 1e12, 2**31)
+        limits = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, 1e12, 2**31)
         fetcher = Fetcher(Cache(folder / "cache", 2**26), server.url, 2**24)
-        settings = Settings(market=server.url, data=folder, wait_s=0.2)  # type: ignore[arg-type]
-        sight, bench = Sight(join(rpc, facts), wallet.address), Bench(runner, fetcher, limits)
+        settings = WorkerSettings(market=server.url, data=folder, wait_s=0.2)  # type: ignore[arg-type]
+        sight, bench = ChainView(join(rpc, facts), wallet.address), Executor(runner, fetcher, limits)
         journal, signals = Journal(stream=(folder / "journal").open("a")), Signals()
-        book = Book(folder / "book.json")
+        book = AccountStore(folder / "book.json")
         try:
-            yield Desk(settings, limits, facts, wallet, client, sight, book, bench, journal, signals, "cpu")
+            yield WorkerContext(settings, limits, facts, wallet, client, sight, book, bench, journal, signals, "cpu")
         finally:
             fetcher.close()

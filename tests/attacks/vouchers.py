@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from commitments import refusal
-from contract import DEPOSIT, EARNED, RESERVED, Till, group, till, tried
+from contract import DEPOSIT, EARNED, RESERVED, Till, chain_fixture, group, tried
 from eth_keys.datatypes import PrivateKey
 from onchain import DEPLOYER, open_on
-from puppet import HONEST
 from registry import attack
 from scene import Scene
+from scripted_worker import HONEST
 
 from gradmarket.contracts import calls
 from gradmarket.contracts.deployment import deploy
@@ -40,7 +40,7 @@ def replayed(made: Till, signature: bytes) -> str:
 
 @attack("voucher replay", "another job BadSignature 0; at home done 45", share=True)
 def in_another_job(scene: Scene) -> str:
-    home, other = till(scene), till(scene)
+    home, other = chain_fixture(scene), chain_fixture(scene)
     other = Till(other.job, home.key)
     other.job.reserve((home.worker, DEPOSIT - RESERVED))
     _, signature = home.job.voucher(home.worker, EARNED)
@@ -50,9 +50,9 @@ def in_another_job(scene: Scene) -> str:
 
 @attack("voucher replay", "another contract BadSignature 0; at home done 45")
 def in_another_contract(scene: Scene) -> str:
-    home = till(scene)
+    home = chain_fixture(scene)
     again = Ledger(scene.ledger.web3, deploy(scene.ledger.web3, DEPLOYER))
-    there = till(scene, again)
+    there = chain_fixture(scene, again)
     there.job.reserve((home.worker, DEPOSIT - RESERVED))
     voucher = Voucher(there.job.id, home.worker, Units(EARNED))
     signature = sign(there.job.signer, digest(home.job.ledger.domain(), voucher))
@@ -89,7 +89,7 @@ def history(keys: list[PrivateKey], key: PrivateKey) -> Iterator[Till]:
 
 @attack("old voucher", "newest done 45; older done 45; newest again done 45")
 def an_older_one_after_the_newest(scene: Scene) -> str:
-    made = till(scene)
+    made = chain_fixture(scene)
     words = []
     for name, cumulative in (("newest", EARNED), ("older", 30), ("newest again", EARNED)):
         answer = redeemed(made, *made.job.voucher(made.worker, cumulative))
@@ -103,7 +103,7 @@ def an_older_one_after_the_newest(scene: Scene) -> str:
     "market refused refused 422; worker payable 10; finished; books balanced",
 )
 def the_other_half_and_half_a_signature(scene: Scene) -> str:
-    made = till(scene)
+    made = chain_fixture(scene)
     voucher, good = made.job.voucher(made.worker, EARNED)
     forged = (malleable(good), good[:64], good[:64] + b"\x00")
     answers = " ".join(redeemed(made, voucher, signature) for signature in forged)
@@ -130,7 +130,7 @@ def _at_the_market(scene: Scene) -> str:
 def the_same_earnings_by_two_ways(scene: Scene) -> str:
     words = []
     for order in ("voucher first", "batch first"):
-        made = till(scene)
+        made = chain_fixture(scene)
         for step in ("voucher", "batch") if order == "voucher first" else ("batch", "voucher"):
             if step == "voucher":
                 redeemed(made, *made.job.voucher(made.worker, EARNED))
@@ -144,12 +144,12 @@ def the_same_earnings_by_two_ways(scene: Scene) -> str:
 @attack("one bad row in a batch", "batch done; nobody reserved 0; honest 45; vouchers done; forged 0; honest 45")
 def a_row_that_cannot_be_paid(scene: Scene) -> str:
     """A row without a reservation among a batch's, and a forged voucher among a batch of vouchers."""
-    made, nobody = till(scene), address_of(scene.key())
+    made, nobody = chain_fixture(scene), address_of(scene.key())
     rows = [group(nobody, 3), group(made.worker, 9, batch=1)]
     batch = tried(made.job, calls.settle_packed(made.job.market, made.job.id, 0, rows))
     tried(made.job, calls.collect(made.job.market, made.job.id, made.worker))
     first = f"batch {batch}; nobody reserved {made.job.ledger.balance(nobody)}; honest {made.has}"
-    second, forger = till(scene), address_of(scene.key())
+    second, forger = chain_fixture(scene), address_of(scene.key())
     second.job.reserve((forger, 20))
     forged = (Voucher(second.job.id, forger, Units(20)), second.job.voucher(forger, 19)[1])
     call = calls.redeem_batch(second.job.market, [forged, second.job.voucher(second.worker, EARNED)])

@@ -10,7 +10,7 @@ from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.terms import Digest
 from gradmarket.requester import blobs as stores
 from gradmarket.requester.blobs import Blobs
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 
 NAMES = plugins.names(stores.__name__)
 DATA = bytes(range(256)) * 1000
@@ -23,12 +23,12 @@ def named(data: bytes) -> Digest:
 
 
 @pytest.fixture
-def settings(s3: str, bucket: str, tmp_path: Path) -> Settings:
-    return Settings(data=tmp_path, s3_endpoint=s3, s3_bucket=bucket)  # type: ignore[arg-type]
+def settings(s3: str, bucket: str, tmp_path: Path) -> RequesterSettings:
+    return RequesterSettings(data=tmp_path, s3_endpoint=s3, s3_bucket=bucket)  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def store(name: str, settings: Settings) -> Blobs:
+def store(name: str, settings: RequesterSettings) -> Blobs:
     return stores.opened(settings.model_copy(update={"blobs": name}))
 
 
@@ -74,7 +74,7 @@ class TestStore:
         assert not store.has(named(DATA))
         assert not store.has(named(b"other"))
 
-    def test_what_is_not_kept_is_gone(self, store: Blobs, settings: Settings) -> None:
+    def test_what_is_not_kept_is_gone(self, store: Blobs, settings: RequesterSettings) -> None:
         with store.receive() as incoming:
             incoming.write(DATA)
         assert not store.has(named(DATA))
@@ -91,7 +91,7 @@ class TestStore:
         assert store.read(kept) == DATA
 
     def test_another_that_opens_it_finds_what_was_put_and_disturbs_nothing(
-        self, store: Blobs, name: str, settings: Settings
+        self, store: Blobs, name: str, settings: RequesterSettings
     ) -> None:
         with store.receive() as incoming:
             incoming.write(DATA)
@@ -110,7 +110,7 @@ class TestStore:
         assert isinstance(place, str) or place.read_bytes() == DATA
 
 
-def test_another_name_is_refused_with_those_there_are(settings: Settings) -> None:
+def test_another_name_is_refused_with_those_there_are(settings: RequesterSettings) -> None:
     with pytest.raises(Refused, match="disk, s3"):
         stores.opened(settings.model_copy(update={"blobs": "os"}))
 
@@ -119,5 +119,5 @@ def test_what_a_killed_process_left_behind_is_swept(tmp_path: Path) -> None:
     left = tmp_path / "blobs" / "incoming" / "0123"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"half a blob")
-    stores.opened(Settings(data=tmp_path))
+    stores.opened(RequesterSettings(data=tmp_path))
     assert not left.exists()

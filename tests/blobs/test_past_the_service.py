@@ -11,12 +11,12 @@ from test_blob_stores import DATA, named
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.requester import blobs as stores
 from gradmarket.requester.blobs.s3 import MOST_AT_ONCE, S3Blobs, StoreDown
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 
 
 @pytest.fixture
 def store(s3: str, bucket: str, tmp_path: Path) -> S3Blobs:
-    settings = Settings(data=tmp_path, blobs="s3", s3_endpoint=s3, s3_bucket=bucket)  # type: ignore[arg-type]
+    settings = RequesterSettings(data=tmp_path, blobs="s3", s3_endpoint=s3, s3_bucket=bucket)  # type: ignore[arg-type]
     opened = stores.opened(settings)
     assert isinstance(opened, S3Blobs)
     return opened
@@ -111,13 +111,13 @@ def test_what_is_too_long_for_one_put_is_sent_to_the_service(store: S3Blobs) -> 
 
 
 def test_a_store_that_does_not_answer_is_an_error_of_its_own(tmp_path: Path, bucket: str) -> None:
-    settings = Settings(data=tmp_path, blobs="s3", s3_endpoint="http://127.0.0.1:1", s3_bucket=bucket)  # type: ignore[arg-type]
+    settings = RequesterSettings(data=tmp_path, blobs="s3", s3_endpoint="http://127.0.0.1:1", s3_bucket=bucket)  # type: ignore[arg-type]
     with pytest.raises(StoreDown):
         stores.opened(settings)
 
 
 def test_addresses_are_made_for_the_public_name(s3: str, bucket: str, tmp_path: Path) -> None:
-    settings = Settings(
+    settings = RequesterSettings(
         data=tmp_path, blobs="s3", s3_endpoint=s3, s3_public_endpoint="https://store.example", s3_bucket=bucket
     )  # type: ignore[arg-type]
     store = stores.opened(settings)

@@ -11,9 +11,9 @@ from bucket import KEYS
 
 from gradmarket.commands.progress import follow
 from gradmarket.demo import service
-from gradmarket.demo.children import Children
+from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
-from gradmarket.demo.workers import Worker
+from gradmarket.demo.workers import DemoWorker
 from gradmarket.market.signing import checksum
 
 JOB: dict[str, Any] = {
@@ -30,23 +30,25 @@ JOB: dict[str, Any] = {
 }
 
 
-def work(children: Children, served: Service, folder: Path, store: str) -> Worker:
+def work(children: DemoProcesses, served: Service, folder: Path, store: str) -> DemoWorker:
     payout = checksum("0x" + secrets.token_hex(20))
     options = ["--market", served.place.url, "--payout", payout, "--data", str(folder)]
     command = ["-m", "gradmarket", "worker", "run", "--json", *options]
     child = children.start("worker", command, {"GRADMARKET_WORKER_STORES": f'["{store}"]'})
-    return Worker("honest", payout, child)
+    return DemoWorker("honest", payout, child)
 
 
 @pytest.fixture
-def children(tmp_path: Path) -> Iterator[Children]:
-    started = Children(tmp_path / "logs")
+def children(tmp_path: Path) -> Iterator[DemoProcesses]:
+    started = DemoProcesses(tmp_path / "logs")
     yield started
     started.end()
     service.stop_chain(tmp_path / "service")
 
 
-def test_a_job_ends_well_with_its_blobs_in_a_bucket(s3: str, bucket: str, children: Children, tmp_path: Path) -> None:
+def test_a_job_ends_well_with_its_blobs_in_a_bucket(
+    s3: str, bucket: str, children: DemoProcesses, tmp_path: Path
+) -> None:
     settings = {"GRADMARKET_BLOBS": "s3", "GRADMARKET_S3_ENDPOINT": s3, "GRADMARKET_S3_BUCKET": bucket, **KEYS}
     served = service.start(children, tmp_path / "service", settings)
     with served.place.market() as market:

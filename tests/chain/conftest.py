@@ -4,36 +4,36 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from chain_fixture import ChainFixture
 from onchain import NewKey
-from till import Till
 
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.requester.chain.desk import Policy
+from gradmarket.requester.chain.chain_context import ChainPolicy
 
-NewTill = Callable[..., Till]
+NewTill = Callable[..., ChainFixture]
 
 
 @pytest.fixture
 def new_till(tmp_path: Path, ledger: Ledger, new_key: NewKey) -> Iterator[NewTill]:
-    made: list[Till] = []
+    made: list[ChainFixture] = []
 
-    def make(on: Ledger | None = None, policy: Policy | None = None) -> Till:
+    def make(on: Ledger | None = None, policy: ChainPolicy | None = None) -> ChainFixture:
         folder = tmp_path / str(len(made))
         folder.mkdir()
-        made.append(Till(folder, on or ledger, new_key, *([policy] if policy else [])))
+        made.append(ChainFixture(folder, on or ledger, new_key, *([policy] if policy else [])))
         return made[-1]
 
     yield make
-    for till in made:
-        till.close()
+    for chain_fixture in made:
+        chain_fixture.close()
 
 
 @pytest.fixture
-def till_on(new_till: NewTill) -> Callable[[Ledger], Till]:
+def till_on(new_till: NewTill) -> Callable[[Ledger], ChainFixture]:
     """A till on a chain of the test's own."""
     return lambda ledger: new_till(on=ledger)
 
 
 @pytest.fixture
-def till(new_till: NewTill) -> Till:
+def chain_fixture(new_till: NewTill) -> ChainFixture:
     return new_till()

@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from chain_fixture import PRICE, ChainFixture
 from onchain import DEPLOYER, NewKey
-from till import PRICE, Till
 
 from gradmarket.contracts.deployment import deploy
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 from gradmarket.contracts.processes import gone
 from gradmarket.requester.chain import reconcile
-from gradmarket.requester.chain.office import Office
+from gradmarket.requester.chain.chain_worker import ChainWorker
 from gradmarket.requester.store import progress
 from gradmarket.requester.store.tables import Job
 
@@ -31,9 +31,9 @@ def own(tmp_path: Path) -> Iterator[LocalChain]:
 
 
 @pytest.fixture
-def till(own: LocalChain, tmp_path: Path, new_key: NewKey) -> Iterator[Till]:
+def chain_fixture(own: LocalChain, tmp_path: Path, new_key: NewKey) -> Iterator[ChainFixture]:
     web3 = own.connect()
-    made = Till(tmp_path, Ledger(web3, deploy(web3, DEPLOYER)), new_key)
+    made = ChainFixture(tmp_path, Ledger(web3, deploy(web3, DEPLOYER)), new_key)
     yield made
     made.close()
 
@@ -44,9 +44,9 @@ def kill(chain: LocalChain) -> None:
         pass
 
 
-def why(till: Till, job_id: str) -> str:
-    with till.desk.reading() as session:
-        return progress.why_waiting(session, session.get_one(Job, job_id), till.clock())
+def why(chain_fixture: ChainFixture, job_id: str) -> str:
+    with chain_fixture.chain.reading() as session:
+        return progress.why_waiting(session, session.get_one(Job, job_id), chain_fixture.clock())
 
 
 def wait_for_the_state(chain: LocalChain) -> None:
@@ -55,42 +55,46 @@ def wait_for_the_state(chain: LocalChain) -> None:
     chain.revive()
 
 
-def test_our_own_chain_is_started_again_and_the_money_goes_on(till: Till, own: LocalChain, new_key: NewKey) -> None:
-    till.desk = replace(till.desk, revive=own.revive)
-    till.office = Office(till.desk)
-    job_id = till.running_job()
-    worker = till.joins(job_id, new_key())
-    till.settle_down()
+def test_our_own_chain_is_started_again_and_the_money_goes_on(
+    chain_fixture: ChainFixture, own: LocalChain, new_key: NewKey
+) -> None:
+    chain_fixture.chain = replace(chain_fixture.chain, revive=own.revive)
+    chain_fixture.chain_worker = ChainWorker(chain_fixture.chain)
+    job_id = chain_fixture.running_job()
+    worker = chain_fixture.joins(job_id, new_key())
+    chain_fixture.settle_down()
     wait_for_the_state(own)
     running = LocalChain.reattach(own.directory or Path())
     assert running is not None
     assert running.url == own.url, "workers and the service know it by its port"
     kill(running)
-    till.earns(job_id, worker)
-    till.clock.now += till.policy.settle_every_s
-    assert till.office.step(), "it is up again"
-    till.settle_down()
-    assert till.office.trouble == ""
-    assert why(till, job_id) == ""
-    chain = till.ledger.account(till.job(job_id).chain_job or 0, worker)
+    chain_fixture.earns(job_id, worker)
+    chain_fixture.clock.now += chain_fixture.policy.settle_every_s
+    assert chain_fixture.chain_worker.step(), "it is up again"
+    chain_fixture.settle_down()
+    assert chain_fixture.chain_worker.trouble == ""
+    assert why(chain_fixture, job_id) == ""
+    chain = chain_fixture.ledger.account(chain_fixture.job(job_id).chain_job or 0, worker)
     assert chain.settled == PRICE
-    assert reconcile.differences(till.desk, job_id) == []
+    assert reconcile.differences(chain_fixture.chain, job_id) == []
 
 
-def test_a_chain_elsewhere_that_is_gone_is_told_in_the_job_until_it_is_back(till: Till, own: LocalChain) -> None:
-    job_id = till.running_job()
+def test_a_chain_elsewhere_that_is_gone_is_told_in_the_job_until_it_is_back(
+    chain_fixture: ChainFixture, own: LocalChain
+) -> None:
+    job_id = chain_fixture.running_job()
     wait_for_the_state(own)
     running = LocalChain.reattach(own.directory or Path())
     assert running is not None
     kill(running)
-    assert not till.office.step()
-    assert "does not answer" in why(till, job_id)
-    assert till.another().trouble == ""
-    assert not till.another().step()
-    assert "does not answer" in why(till, job_id), "who does not do the chain work says nothing of it"
+    assert not chain_fixture.chain_worker.step()
+    assert "does not answer" in why(chain_fixture, job_id)
+    assert chain_fixture.another().trouble == ""
+    assert not chain_fixture.another().step()
+    assert "does not answer" in why(chain_fixture, job_id), "who does not do the chain work says nothing of it"
     assert own.revive()
-    till.settle_down()
-    assert why(till, job_id) == ""
+    chain_fixture.settle_down()
+    assert why(chain_fixture, job_id) == ""
 
 
 def test_what_runs_or_has_no_folder_is_not_started_again(own: LocalChain) -> None:

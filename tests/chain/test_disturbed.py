@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chain_fixture import BUDGET, PRICE, ChainFixture, busy, check
 from onchain import DEPLOYER, NewKey
 from requests.exceptions import ReadTimeout
-from till import BUDGET, PRICE, Till, busy, check
 from web3 import HTTPProvider, Web3
 from web3.types import RPCEndpoint, RPCResponse
 
@@ -27,7 +27,7 @@ from gradmarket.market.terms import Address
 from gradmarket.requester.chain import reconcile
 from gradmarket.requester.store.tables import Transaction
 
-TillOn = Callable[[Ledger], Till]
+TillOn = Callable[[Ledger], ChainFixture]
 
 
 def through(ledger: Ledger, provider: HTTPProvider) -> Ledger:
@@ -40,14 +40,14 @@ def url_of(ledger: Ledger) -> str:
     return str(ledger.web3.provider.endpoint_uri)  # type: ignore[attr-defined]
 
 
-def settled_once(till: Till, job_id: str, worker: Address, gradients: int) -> None:
+def settled_once(chain_fixture: ChainFixture, job_id: str, worker: Address, gradients: int) -> None:
     """The books equal the chain, and the voucher brings exactly what was earned, once."""
-    check(till, job_id, worker, gradients)
+    check(chain_fixture, job_id, worker, gradients)
     for _ in range(2):
-        mined(claims.redeem(till.ledger, DEPLOYER, *till.voucher(job_id, worker)))
-    till.settle_down()
-    assert reconcile.differences(till.desk, job_id) == []
-    assert till.ledger.balance(worker) == gradients * PRICE
+        mined(claims.redeem(chain_fixture.ledger, DEPLOYER, *chain_fixture.voucher(job_id, worker)))
+    chain_fixture.settle_down()
+    assert reconcile.differences(chain_fixture.chain, job_id) == []
+    assert chain_fixture.ledger.balance(worker) == gradients * PRICE
 
 
 # --- time-outs -------------------------------------------------------------------------------------------------------
@@ -68,16 +68,16 @@ class LateProvider(HTTPProvider):
         return answer
 
 
-def test_every_third_answer_comes_too_late(till: Till, ledger: Ledger, new_key: NewKey) -> None:
-    job_id, worker = busy(till, new_key)
+def test_every_third_answer_comes_too_late(chain_fixture: ChainFixture, ledger: Ledger, new_key: NewKey) -> None:
+    job_id, worker = busy(chain_fixture, new_key)
     late = LateProvider(url_of(ledger))
-    till.restart(through(ledger, late))
+    chain_fixture.restart(through(ledger, late))
     for _ in range(15):
-        till.office.step()
-        till.clock.now += 1
+        chain_fixture.chain_worker.step()
+        chain_fixture.clock.now += 1
     late.patient = True
-    settled_once(till, job_id, worker, 7)
-    assert len(till.all(Transaction, Transaction.kind == "settle")) == 1
+    settled_once(chain_fixture, job_id, worker, 7)
+    assert len(chain_fixture.all(Transaction, Transaction.kind == "settle")) == 1
 
 
 # --- a re-org that forgets transactions ------------------------------------------------------------------------------
@@ -94,25 +94,25 @@ def historic() -> Iterator[Ledger]:
 
 def test_blocks_are_replaced_by_empty_ones(historic: Ledger, till_on: TillOn, new_key: NewKey) -> None:
     """Anvil's re-org drops the transactions of the old blocks and puts them back into no pool."""
-    till = till_on(historic)
-    job_id, worker = busy(till, new_key)
-    till.settle_down()
+    chain_fixture = till_on(historic)
+    job_id, worker = busy(chain_fixture, new_key)
+    chain_fixture.settle_down()
     last = historic.block().number
     request(historic.web3, "anvil_reorg", 3, [])
     assert historic.block().number == last
-    assert historic.job(till.job(job_id).chain_job or 0).batches == 0
-    settled_once(till, job_id, worker, 7)
+    assert historic.job(chain_fixture.job(job_id).chain_job or 0).batches == 0
+    settled_once(chain_fixture, job_id, worker, 7)
 
 
 def test_a_re_org_between_batches(historic: Ledger, till_on: TillOn, new_key: NewKey) -> None:
-    till = till_on(historic)
-    job_id, worker = busy(till, new_key)
-    till.settle_down()
-    till.earns(job_id, worker, 2)
-    till.clock.now += till.policy.settle_every_s
-    assert till.office.step()
+    chain_fixture = till_on(historic)
+    job_id, worker = busy(chain_fixture, new_key)
+    chain_fixture.settle_down()
+    chain_fixture.earns(job_id, worker, 2)
+    chain_fixture.clock.now += chain_fixture.policy.settle_every_s
+    assert chain_fixture.chain_worker.step()
     request(historic.web3, "anvil_reorg", 2, [])
-    settled_once(till, job_id, worker, 9)
+    settled_once(chain_fixture, job_id, worker, 9)
 
 
 # --- a read node behind the one that is written to -------------------------------------------------------------------
@@ -149,40 +149,40 @@ def test_a_node_behind_answers(
 ) -> None:
     front, behind = folders
     web3 = LocalChain.open(front).connect()
-    till = till_on(Ledger(web3, deploy(web3, DEPLOYER)))
-    job_id, worker = busy(till, new_key)
+    chain_fixture = till_on(Ledger(web3, deploy(web3, DEPLOYER)))
+    job_id, worker = busy(chain_fixture, new_key)
     LocalChain.open(front).stop()
     shutil.copytree(front, behind)
     urls = [LocalChain.open(folder).url for folder in (front, behind)]
-    ahead = Ledger(LocalChain.open(front).connect(), till.ledger.deployment)
-    till.restart(through(ahead, Balancer(*urls, cycle(turns))))
+    ahead = Ledger(LocalChain.open(front).connect(), chain_fixture.ledger.deployment)
+    chain_fixture.restart(through(ahead, Balancer(*urls, cycle(turns))))
     for _ in range(8):
-        till.office.step()
-        till.clock.now += till.policy.resend_after_s
-    till.restart(ahead)
-    settled_once(till, job_id, worker, 7)
-    assert ahead.job(till.job(job_id).chain_job or 0).batches == 1
+        chain_fixture.chain_worker.step()
+        chain_fixture.clock.now += chain_fixture.policy.resend_after_s
+    chain_fixture.restart(ahead)
+    settled_once(chain_fixture, job_id, worker, 7)
+    assert ahead.job(chain_fixture.job(job_id).chain_job or 0).batches == 1
 
 
 # --- an empty escrow -------------------------------------------------------------------------------------------------
 
 
-def test_an_escrow_runs_dry_and_is_filled_again(till: Till, new_key: NewKey) -> None:
+def test_an_escrow_runs_dry_and_is_filled_again(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     """What was earned within it is paid to the last unit; nothing more is set aside until more comes in."""
-    job_id, key = till.running_job(budget=3 * PRICE), new_key()
-    worker = till.joins(job_id, key)
-    till.settle_down()
+    job_id, key = chain_fixture.running_job(budget=3 * PRICE), new_key()
+    worker = chain_fixture.joins(job_id, key)
+    chain_fixture.settle_down()
     for _ in range(3):
-        till.earns(job_id, worker)
-        till.settle_down()
-    till.clock.now += till.policy.settle_every_s
-    till.settle_down()
-    chain_job = till.job(job_id).chain_job or 0
-    assert till.ledger.free(chain_job) == 0
-    assert till.ledger.account(chain_job, worker).reserved == 3 * PRICE
-    settled_once(till, job_id, worker, 3)
-    till.set_job(job_id, budget=BUDGET)
-    till.settle_down()
-    assert till.ledger.account(chain_job, worker).reserved > 3 * PRICE
-    till.earns(job_id, worker)
-    settled_once(till, job_id, worker, 4)
+        chain_fixture.earns(job_id, worker)
+        chain_fixture.settle_down()
+    chain_fixture.clock.now += chain_fixture.policy.settle_every_s
+    chain_fixture.settle_down()
+    chain_job = chain_fixture.job(job_id).chain_job or 0
+    assert chain_fixture.ledger.free(chain_job) == 0
+    assert chain_fixture.ledger.account(chain_job, worker).reserved == 3 * PRICE
+    settled_once(chain_fixture, job_id, worker, 3)
+    chain_fixture.set_job(job_id, budget=BUDGET)
+    chain_fixture.settle_down()
+    assert chain_fixture.ledger.account(chain_job, worker).reserved > 3 * PRICE
+    chain_fixture.earns(job_id, worker)
+    settled_once(chain_fixture, job_id, worker, 4)

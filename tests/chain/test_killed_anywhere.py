@@ -7,8 +7,8 @@ of transactions are under way at some of these moments.
 from typing import Any
 
 import pytest
+from chain_fixture import BUDGET, PRICE, ChainFixture, check
 from onchain import NewKey
-from till import BUDGET, PRICE, Till, check
 from web3 import HTTPProvider, Web3
 from web3.types import RPCEndpoint, RPCResponse
 
@@ -46,43 +46,45 @@ def mortal(ledger: Ledger, at: int, before: bool) -> Ledger:
     return Ledger(web3, ledger.deployment)
 
 
-def story(till: Till, ledger: Ledger, new_key: NewKey, at: int, before: bool) -> tuple[str, Any, int]:
+def story(chain_fixture: ChainFixture, ledger: Ledger, new_key: NewKey, at: int, before: bool) -> tuple[str, Any, int]:
     """The run; how often it was killed."""
     kills = 0
 
     def rest() -> None:
         nonlocal kills
         try:
-            till.settle_down()
+            chain_fixture.settle_down()
         except Killed:
             kills += 1
-            till.restart(ledger)
-            till.settle_down()
+            chain_fixture.restart(ledger)
+            chain_fixture.settle_down()
 
-    job_id = till.new_job()
-    till.restart(mortal(ledger, at, before))
+    job_id = chain_fixture.new_job()
+    chain_fixture.restart(mortal(ledger, at, before))
     rest()
-    worker = till.joins(job_id, new_key())
+    worker = chain_fixture.joins(job_id, new_key())
     rest()
-    till.earns(job_id, worker)
+    chain_fixture.earns(job_id, worker)
     rest()
-    till.clock.now += till.policy.settle_every_s
+    chain_fixture.clock.now += chain_fixture.policy.settle_every_s
     rest()
-    till.earns(job_id, worker)
-    till.set_job(job_id, state=JobState.FINISHED)
+    chain_fixture.earns(job_id, worker)
+    chain_fixture.set_job(job_id, state=JobState.FINISHED)
     rest()
     return job_id, worker, kills
 
 
 @pytest.mark.parametrize(("at", "before"), [(at, at % 2 == 0) for at in range(5, 140, 11)])
-def test_killed_at_a_question(till: Till, ledger: Ledger, new_key: NewKey, at: int, before: bool) -> None:
-    job_id, worker, kills = story(till, ledger, new_key, at, before)
+def test_killed_at_a_question(
+    chain_fixture: ChainFixture, ledger: Ledger, new_key: NewKey, at: int, before: bool
+) -> None:
+    job_id, worker, kills = story(chain_fixture, ledger, new_key, at, before)
     assert kills == 1
-    check(till, job_id, worker, 2)
-    mined(claims.redeem(ledger, till.key, *till.voucher(job_id, worker)))
-    till.settle_down()
-    job = till.job(job_id)
+    check(chain_fixture, job_id, worker, 2)
+    mined(claims.redeem(ledger, chain_fixture.key, *chain_fixture.voucher(job_id, worker)))
+    chain_fixture.settle_down()
+    job = chain_fixture.job(job_id)
     assert ledger.balance(worker) == 2 * PRICE
     assert job.deposited == BUDGET
     assert job.deposited - job.refunded == ledger.job(job.chain_job or 0).reserved
-    assert len(till.all(Transaction, Transaction.kind == "open")) == 1
+    assert len(chain_fixture.all(Transaction, Transaction.kind == "open")) == 1

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from chain_fixture import ChainFixture, busy, check
 from onchain import DEPLOYER, NewKey
-from till import Till, busy, check
 
 from gradmarket.contracts.deployment import deploy
 from gradmarket.contracts.ledger import Ledger
@@ -13,8 +13,8 @@ from gradmarket.contracts.local import LocalChain
 from gradmarket.contracts.rpc import request
 from gradmarket.market.terms import Amount, BatchState
 from gradmarket.requester.chain import reconcile
-from gradmarket.requester.chain.desk import TransactionState
-from gradmarket.requester.store.tables import Batch, Earned, Event, Transaction
+from gradmarket.requester.chain.chain_context import TransactionState
+from gradmarket.requester.store.tables import Batch, Earned, JobEvent, Transaction
 
 
 @pytest.fixture
@@ -40,147 +40,149 @@ def go_back(ledger: Ledger, to: str) -> None:
     assert request(ledger.web3, "evm_revert", to) is True
 
 
-def test_anvil_restarted_with_its_state(kept: Path, till_on: Callable[[Ledger], Till], new_key: NewKey) -> None:
-    till = till_on(on_kept(kept))
-    job_id, worker = busy(till, new_key)
+def test_anvil_restarted_with_its_state(kept: Path, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey) -> None:
+    chain_fixture = till_on(on_kept(kept))
+    job_id, worker = busy(chain_fixture, new_key)
     LocalChain.open(kept).stop()
-    assert not till.office.step()
-    assert "not answer" in till.office.trouble
-    again = Ledger(LocalChain.open(kept).connect(), till.ledger.deployment)
-    till.restart(again)
-    check(till, job_id, worker, 7)
+    assert not chain_fixture.chain_worker.step()
+    assert "not answer" in chain_fixture.chain_worker.trouble
+    again = Ledger(LocalChain.open(kept).connect(), chain_fixture.ledger.deployment)
+    chain_fixture.restart(again)
+    check(chain_fixture, job_id, worker, 7)
 
 
 def test_a_new_chain_stops_the_work_and_says_why(
-    own_ledger: Ledger, till_on: Callable[[Ledger], Till], new_key: NewKey
+    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
-    till = till_on(own_ledger)
-    job_id, worker = busy(till, new_key)
+    chain_fixture = till_on(own_ledger)
+    job_id, worker = busy(chain_fixture, new_key)
     anew = LocalChain.start(None)
     try:
         web3 = anew.connect()
         other = deploy(web3, DEPLOYER)
         assert other.contract == own_ledger.deployment.contract
-        till.restart(Ledger(web3, own_ledger.deployment))
+        chain_fixture.restart(Ledger(web3, own_ledger.deployment))
         for _ in range(3):
-            assert not till.office.step()
-        assert "instead of" in till.office.trouble
-        assert [event.body["reason"] for event in till.all(Event, Event.kind == "foreign_chain")] == [
-            till.office.trouble
+            assert not chain_fixture.chain_worker.step()
+        assert "instead of" in chain_fixture.chain_worker.trouble
+        assert [event.body["reason"] for event in chain_fixture.all(JobEvent, JobEvent.kind == "foreign_chain")] == [
+            chain_fixture.chain_worker.trouble
         ]
-        assert Ledger(web3, other).nonce(till.desk.sender) == 0
+        assert Ledger(web3, other).nonce(chain_fixture.chain.sender) == 0
     finally:
         anew.stop()
-    till.restart(own_ledger)
-    check(till, job_id, worker, 7)
-    assert till.office.trouble == ""
+    chain_fixture.restart(own_ledger)
+    check(chain_fixture, job_id, worker, 7)
+    assert chain_fixture.chain_worker.trouble == ""
 
 
 def test_a_chain_swapped_between_two_steps_is_noticed(
-    own_ledger: Ledger, till_on: Callable[[Ledger], Till], new_key: NewKey
+    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
-    till = till_on(own_ledger)
-    busy(till, new_key)
-    before = len(till.all(Transaction))
+    chain_fixture = till_on(own_ledger)
+    busy(chain_fixture, new_key)
+    before = len(chain_fixture.all(Transaction))
     request(own_ledger.web3, "anvil_reset")
     again = deploy(own_ledger.web3, DEPLOYER)
     assert again.contract == own_ledger.deployment.contract
-    assert not till.office.step()
-    assert "instance" in till.office.trouble or "genesis" in till.office.trouble
-    assert len(till.all(Transaction)) == before
+    assert not chain_fixture.chain_worker.step()
+    assert "instance" in chain_fixture.chain_worker.trouble or "genesis" in chain_fixture.chain_worker.trouble
+    assert len(chain_fixture.all(Transaction)) == before
 
 
 def test_what_the_chain_forgot_is_sent_again_byte_by_byte(
-    own_ledger: Ledger, till_on: Callable[[Ledger], Till], new_key: NewKey
+    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
-    till = till_on(own_ledger)
-    job_id, worker = busy(till, new_key)
+    chain_fixture = till_on(own_ledger)
+    job_id, worker = busy(chain_fixture, new_key)
     saved = snapshot(own_ledger)
-    till.settle_down()
-    (row,) = till.all(Transaction, Transaction.kind == "settle")
+    chain_fixture.settle_down()
+    (row,) = chain_fixture.all(Transaction, Transaction.kind == "settle")
     go_back(own_ledger, saved)
-    assert own_ledger.job(till.job(job_id).chain_job or 0).batches == 0
-    check(till, job_id, worker, 7)
-    (again,) = till.all(Transaction, Transaction.kind == "settle")
+    assert own_ledger.job(chain_fixture.job(job_id).chain_job or 0).batches == 0
+    check(chain_fixture, job_id, worker, 7)
+    (again,) = chain_fixture.all(Transaction, Transaction.kind == "settle")
     assert (again.hash, again.state) == (row.hash, TransactionState.MINED)
 
 
 def test_the_chain_forgets_the_whole_job(
-    own_ledger: Ledger, till_on: Callable[[Ledger], Till], new_key: NewKey
+    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
-    till = till_on(own_ledger)
-    assert till.desk.grant is not None
-    till.desk.grant(Amount(10**6))
+    chain_fixture = till_on(own_ledger)
+    assert chain_fixture.chain.grant is not None
+    chain_fixture.chain.grant(Amount(10**6))
     saved = snapshot(own_ledger)
-    job_id, worker = busy(till, new_key)
-    till.settle_down()
-    chain_job = till.job(job_id).chain_job
+    job_id, worker = busy(chain_fixture, new_key)
+    chain_fixture.settle_down()
+    chain_job = chain_fixture.job(job_id).chain_job
     go_back(own_ledger, saved)
-    till.restart()
-    check(till, job_id, worker, 7)
-    assert till.job(job_id).chain_job == chain_job
+    chain_fixture.restart()
+    check(chain_fixture, job_id, worker, 7)
+    assert chain_fixture.job(job_id).chain_job == chain_job
 
 
 def test_a_batch_is_settled_only_when_it_is_deep_enough(
-    own_ledger: Ledger, till_on: Callable[[Ledger], Till], new_key: NewKey
+    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
-    till = till_on(own_ledger)
-    job_id, worker = busy(till, new_key)
-    till.with_policy(confirmations=3)
-    till.settle_down()
-    assert [batch.state for batch in till.all(Batch)] == [BatchState.SENT]
+    chain_fixture = till_on(own_ledger)
+    job_id, worker = busy(chain_fixture, new_key)
+    chain_fixture.with_policy(confirmations=3)
+    chain_fixture.settle_down()
+    assert [batch.state for batch in chain_fixture.all(Batch)] == [BatchState.SENT]
     request(own_ledger.web3, "anvil_mine", "0x2")
-    check(till, job_id, worker, 7)
+    check(chain_fixture, job_id, worker, 7)
 
 
 def test_an_unconfirmed_batch_that_a_re_org_drops_is_sent_again(
-    own_ledger: Ledger, till_on: Callable[[Ledger], Till], new_key: NewKey
+    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
-    till = till_on(own_ledger)
-    job_id, worker = busy(till, new_key)
-    till.with_policy(confirmations=3)
+    chain_fixture = till_on(own_ledger)
+    job_id, worker = busy(chain_fixture, new_key)
+    chain_fixture.with_policy(confirmations=3)
     saved = snapshot(own_ledger)
-    till.settle_down()
+    chain_fixture.settle_down()
     go_back(own_ledger, saved)
-    till.clock.now += till.policy.resend_after_s
-    till.settle_down()
+    chain_fixture.clock.now += chain_fixture.policy.resend_after_s
+    chain_fixture.settle_down()
     request(own_ledger.web3, "anvil_mine", "0x2")
-    check(till, job_id, worker, 7)
+    check(chain_fixture, job_id, worker, 7)
 
 
-def test_a_restored_database_finds_its_batches_and_its_job_on_the_chain(till: Till, new_key: NewKey) -> None:
-    job_id, worker = busy(till, new_key)
-    chain_job, backup = till.job(job_id).chain_job, till.backup()
-    till.settle_down()
-    till.restore(backup)
-    assert till.all(Batch) == []
-    check(till, job_id, worker, 7)
-    assert till.job(job_id).chain_job == chain_job
-    assert len(till.all(Batch)) == 1
+def test_a_restored_database_finds_its_batches_and_its_job_on_the_chain(
+    chain_fixture: ChainFixture, new_key: NewKey
+) -> None:
+    job_id, worker = busy(chain_fixture, new_key)
+    chain_job, backup = chain_fixture.job(job_id).chain_job, chain_fixture.backup()
+    chain_fixture.settle_down()
+    chain_fixture.restore(backup)
+    assert chain_fixture.all(Batch) == []
+    check(chain_fixture, job_id, worker, 7)
+    assert chain_fixture.job(job_id).chain_job == chain_job
+    assert len(chain_fixture.all(Batch)) == 1
 
 
-def test_a_database_restored_from_before_the_opening_does_not_deposit_twice(till: Till) -> None:
-    job_id = till.new_job()
-    backup = till.backup()
-    till.settle_down()
-    chain_job, jobs = till.job(job_id).chain_job, _job_count(till)
-    till.restore(backup)
-    till.settle_down()
-    assert (till.job(job_id).chain_job, _job_count(till)) == (chain_job, jobs)
+def test_a_database_restored_from_before_the_opening_does_not_deposit_twice(chain_fixture: ChainFixture) -> None:
+    job_id = chain_fixture.new_job()
+    backup = chain_fixture.backup()
+    chain_fixture.settle_down()
+    chain_job, jobs = chain_fixture.job(job_id).chain_job, _job_count(chain_fixture)
+    chain_fixture.restore(backup)
+    chain_fixture.settle_down()
+    assert (chain_fixture.job(job_id).chain_job, _job_count(chain_fixture)) == (chain_job, jobs)
 
 
-def test_differences_are_told(till: Till, new_key: NewKey) -> None:
-    job_id, worker = busy(till, new_key)
-    till.settle_down()
-    assert reconcile.differences(till.desk, job_id) == []
-    till.set_job(job_id, deposited=1)
-    with till.desk.begin() as session:
-        session.get_one(Earned, till.all(Earned)[0].id).units += 1
+def test_differences_are_told(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+    job_id, worker = busy(chain_fixture, new_key)
+    chain_fixture.settle_down()
+    assert reconcile.differences(chain_fixture.chain, job_id) == []
+    chain_fixture.set_job(job_id, deposited=1)
+    with chain_fixture.chain.begin() as session:
+        session.get_one(Earned, chain_fixture.all(Earned)[0].id).units += 1
         session.get_one(Batch, 1).state = BatchState.SETTLED
-    found = " ".join(reconcile.differences(till.desk, job_id))
+    found = " ".join(reconcile.differences(chain_fixture.chain, job_id))
     for word in ("deposited", "root of batch 0", f"settled for {worker}"):
         assert word in found
 
 
-def _job_count(till: Till) -> int:
-    return int(till.ledger.market.functions.jobCount().call())
+def _job_count(chain_fixture: ChainFixture) -> int:
+    return int(chain_fixture.ledger.market.functions.jobCount().call())

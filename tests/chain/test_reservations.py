@@ -1,27 +1,27 @@
 """Who gets how much set aside: the rule, and the rule on a real contract."""
 
+from chain_fixture import CLASS, PRICE, ChainFixture
 from hypothesis import given
 from hypothesis import strategies as st
 from onchain import NewKey
 from sqlalchemy import select
-from till import CLASS, PRICE, Till
 from web3 import Web3
 
 from gradmarket.contracts import claims
 from gradmarket.contracts.local import fund_gas
 from gradmarket.contracts.transactions import mined
 from gradmarket.market.rules import newcomers
-from gradmarket.market.rules.payment import Standing
+from gradmarket.market.rules.payment import AccountStanding
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, AuditState, JobState, Units
 from gradmarket.requester.chain.reservations import Need, headroom, plan
-from gradmarket.requester.store.tables import Account, Event, Job, Transaction, Worker
+from gradmarket.requester.store.tables import Account, Job, JobEvent, Transaction, Worker
 
 AHEAD = 20
 
 
 def need(number: int, reserved: int = 0, earned: int = 0, in_flight: int = 0) -> Need:
-    standing = Standing(Units(reserved), Units(earned), Units(in_flight))
+    standing = AccountStanding(Units(reserved), Units(earned), Units(in_flight))
     return Need(Address(f"0x{number:040x}"), standing)
 
 
@@ -98,158 +98,166 @@ def test_what_lies_with_who_never_earned_is_a_round_s_cost_or_a_quarter(cost: in
 # --- on the chain ----------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_that_asks_gets_cover_and_an_earner_more(till: Till, new_key: NewKey) -> None:
-    job_id = till.running_job()
-    worker = till.joins(job_id, new_key())
-    till.settle_down()
-    assert till.account(job_id, worker).reserved == PRICE
-    till.earns(job_id, worker)
-    till.settle_down()
-    chain = till.ledger.account(till.job(job_id).chain_job or 0, worker)
-    assert till.account(job_id, worker).reserved == chain.reserved == 5 * PRICE
+def test_a_worker_that_asks_gets_cover_and_an_earner_more(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+    job_id = chain_fixture.running_job()
+    worker = chain_fixture.joins(job_id, new_key())
+    chain_fixture.settle_down()
+    assert chain_fixture.account(job_id, worker).reserved == PRICE
+    chain_fixture.earns(job_id, worker)
+    chain_fixture.settle_down()
+    chain = chain_fixture.ledger.account(chain_fixture.job(job_id).chain_job or 0, worker)
+    assert chain_fixture.account(job_id, worker).reserved == chain.reserved == 5 * PRICE
 
 
-def test_a_thousand_that_ask_get_what_a_round_needs_and_no_account_beyond(till: Till, new_key: NewKey) -> None:
+def test_a_thousand_that_ask_get_what_a_round_needs_and_no_account_beyond(
+    chain_fixture: ChainFixture, new_key: NewKey
+) -> None:
     """Nor a transaction: one reservation is made for all three of them."""
-    job_id = till.running_job()
-    with till.desk.begin() as session:
+    job_id = chain_fixture.running_job()
+    with chain_fixture.chain.begin() as session:
         session.get_one(Job, job_id).determinism_class = CLASS
-        now = till.clock()
+        now = chain_fixture.clock()
         for number in range(1000):
             name = Web3.to_checksum_address(f"0x{number + 1:040x}")
             asks = {"asking_until": now + 45, "capacity": 1, "determinism_class": CLASS}
             session.add(Worker(address=name, payout=name, operator=name, seen_at=now, joined_at=now, **asks))
-    till.settle_down()
-    accounts = till.all_accounts(job_id)
+    chain_fixture.settle_down()
+    accounts = chain_fixture.all_accounts(job_id)
     assert [account.reserved for account in accounts] == [PRICE] * 3
-    assert len(till.all(Transaction, Transaction.kind == "reserve")) == 1
-    till.settle_down()
-    assert len(till.all_accounts(job_id)) == 3, "they hold a place each, and nobody else is needed"
+    assert len(chain_fixture.all(Transaction, Transaction.kind == "reserve")) == 1
+    chain_fixture.settle_down()
+    assert len(chain_fixture.all_accounts(job_id)) == 3, "they hold a place each, and nobody else is needed"
 
 
-def test_who_stalls_makes_place_for_others_until_a_quarter_lies_with_them(till: Till, new_key: NewKey) -> None:
-    job_id = till.running_job(budget=40 * PRICE)
+def test_who_stalls_makes_place_for_others_until_a_quarter_lies_with_them(
+    chain_fixture: ChainFixture, new_key: NewKey
+) -> None:
+    job_id = chain_fixture.running_job(budget=40 * PRICE)
     for _ in range(30):
-        till.joins(job_id, new_key())
+        chain_fixture.joins(job_id, new_key())
     for _ in range(20):
-        till.settle_down()
-        with till.desk.begin() as session:
+        chain_fixture.settle_down()
+        with chain_fixture.chain.begin() as session:
             for account in session.scalars(select(Account).where(Account.reserved > 0)):
-                session.get_one(Worker, account.worker).rests_until = till.clock() + 10**6
-    chain = till.ledger.job(till.job(job_id).chain_job or 0)
+                session.get_one(Worker, account.worker).rests_until = chain_fixture.clock() + 10**6
+    chain = chain_fixture.ledger.job(chain_fixture.job(job_id).chain_job or 0)
     assert chain.reserved == 10 * PRICE
-    known = till.joins(job_id, new_key())
-    with till.desk.begin() as session:
-        session.get_one(Worker, known).accepted_at = till.clock()
-    till.settle_down()
-    assert till.account(job_id, known).reserved == PRICE, "who delivered before has money of its own"
+    known = chain_fixture.joins(job_id, new_key())
+    with chain_fixture.chain.begin() as session:
+        session.get_one(Worker, known).accepted_at = chain_fixture.clock()
+    chain_fixture.settle_down()
+    assert chain_fixture.account(job_id, known).reserved == PRICE, "who delivered before has money of its own"
 
 
-def test_the_books_follow_the_chain_not_the_wish(till: Till, new_key: NewKey) -> None:
-    job_id = till.running_job()
-    worker = till.joins(job_id, new_key())
-    till.office.step()
-    rows = till.all(Transaction, Transaction.kind == "reserve")
+def test_the_books_follow_the_chain_not_the_wish(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+    job_id = chain_fixture.running_job()
+    worker = chain_fixture.joins(job_id, new_key())
+    chain_fixture.chain_worker.step()
+    rows = chain_fixture.all(Transaction, Transaction.kind == "reserve")
     assert len(rows) == 1
     if rows[0].state != "mined":
-        assert till.account(job_id, worker).reserved == 0
-    till.settle_down()
-    assert till.account(job_id, worker).reserved == PRICE
+        assert chain_fixture.account(job_id, worker).reserved == 0
+    chain_fixture.settle_down()
+    assert chain_fixture.account(job_id, worker).reserved == PRICE
 
 
-def test_who_leaves_or_is_gone_or_is_in_another_job_gets_nothing(till: Till, new_key: NewKey) -> None:
-    job_id = till.running_job()
-    leaving, gone, other = [till.joins(job_id, new_key()) for _ in range(3)]
-    till.clock.now += 46
+def test_who_leaves_or_is_gone_or_is_in_another_job_gets_nothing(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+    job_id = chain_fixture.running_job()
+    leaving, gone, other = [chain_fixture.joins(job_id, new_key()) for _ in range(3)]
+    chain_fixture.clock.now += 46
     for worker in (leaving, other):
-        till.asks(worker)
-    with till.desk.begin() as session:
+        chain_fixture.asks(worker)
+    with chain_fixture.chain.begin() as session:
         session.get_one(Worker, leaving).capacity = 0
         session.get_one(Worker, other).jobs = ["00000000000000bb"]
-    till.joins(job_id, new_key())
-    till.settle_down()
-    assert till.account(job_id, leaving).reserved == till.account(job_id, gone).reserved == 0
-    chain_job = till.job(job_id).chain_job or 0
-    assert till.ledger.account(chain_job, other).reserved == 0
-    assert till.ledger.job(chain_job).reserved == PRICE
+    chain_fixture.joins(job_id, new_key())
+    chain_fixture.settle_down()
+    assert chain_fixture.account(job_id, leaving).reserved == chain_fixture.account(job_id, gone).reserved == 0
+    chain_job = chain_fixture.job(job_id).chain_job or 0
+    assert chain_fixture.ledger.account(chain_job, other).reserved == 0
+    assert chain_fixture.ledger.job(chain_job).reserved == PRICE
 
 
-def test_nothing_is_reserved_for_who_asks_for_other_jobs_alone(till: Till, new_key: NewKey) -> None:
+def test_nothing_is_reserved_for_who_asks_for_other_jobs_alone(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     """It had an account here before it said so."""
-    job_id, other = till.running_job(), till.running_job()
-    picky, any_job = till.joins(job_id, new_key()), till.joins(job_id, new_key())
-    till.joins(other, new_key())
-    with till.desk.begin() as session:
+    job_id, other = chain_fixture.running_job(), chain_fixture.running_job()
+    picky, any_job = chain_fixture.joins(job_id, new_key()), chain_fixture.joins(job_id, new_key())
+    chain_fixture.joins(other, new_key())
+    with chain_fixture.chain.begin() as session:
         session.get_one(Worker, picky).jobs = [other]
         session.get_one(Worker, any_job).jobs = [other, job_id]
-    till.settle_down()
-    assert [till.account(job_id, worker).reserved for worker in (picky, any_job)] == [0, PRICE]
+    chain_fixture.settle_down()
+    assert [chain_fixture.account(job_id, worker).reserved for worker in (picky, any_job)] == [0, PRICE]
 
 
-def test_nothing_is_reserved_for_a_class_that_cannot_share_the_job_s_tasks(till: Till, new_key: NewKey) -> None:
+def test_nothing_is_reserved_for_a_class_that_cannot_share_the_job_s_tasks(
+    chain_fixture: ChainFixture, new_key: NewKey
+) -> None:
     """It would lie there to the job's end, and the last task would have no money."""
-    job_id = till.running_job()
-    own, alien = till.joins(job_id, new_key()), till.joins(job_id, new_key())
-    till.set_job(job_id, determinism_class="cpu")
-    with till.desk.begin() as session:
+    job_id = chain_fixture.running_job()
+    own, alien = chain_fixture.joins(job_id, new_key()), chain_fixture.joins(job_id, new_key())
+    chain_fixture.set_job(job_id, determinism_class="cpu")
+    with chain_fixture.chain.begin() as session:
         session.get_one(Worker, own).determinism_class = "cpu"
         session.get_one(Worker, alien).determinism_class = "gpu"
-    till.settle_down()
-    assert [till.account(job_id, worker).reserved for worker in (own, alien)] == [PRICE, 0]
+    chain_fixture.settle_down()
+    assert [chain_fixture.account(job_id, worker).reserved for worker in (own, alien)] == [PRICE, 0]
 
 
-def test_a_paused_or_ended_job_reserves_nothing(till: Till, new_key: NewKey) -> None:
-    job_id = till.running_job()
-    till.set_job(job_id, state=JobState.PAUSED)
-    worker = till.joins(job_id, new_key())
-    till.settle_down()
-    assert till.account(job_id, worker).reserved == 0
+def test_a_paused_or_ended_job_reserves_nothing(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+    job_id = chain_fixture.running_job()
+    chain_fixture.set_job(job_id, state=JobState.PAUSED)
+    worker = chain_fixture.joins(job_id, new_key())
+    chain_fixture.settle_down()
+    assert chain_fixture.account(job_id, worker).reserved == 0
 
 
-def test_who_is_vindicated_after_a_job_s_end_is_covered_before_the_rest_comes_back(till: Till, new_key: NewKey) -> None:
-    job_id = till.running_job()
-    worker = till.joins(job_id, new_key())
-    till.earns(job_id, worker)
-    till.audits(job_id, AuditState.DUE)
-    till.settle_down()
-    chain_job = till.job(job_id).chain_job or 0
-    till.set_job(job_id, state=JobState.FINISHED, ended_at=till.clock())
-    till.settle_down()
-    kept = till.ledger.free(chain_job)
+def test_who_is_vindicated_after_a_job_s_end_is_covered_before_the_rest_comes_back(
+    chain_fixture: ChainFixture, new_key: NewKey
+) -> None:
+    job_id = chain_fixture.running_job()
+    worker = chain_fixture.joins(job_id, new_key())
+    chain_fixture.earns(job_id, worker)
+    chain_fixture.audits(job_id, AuditState.DUE)
+    chain_fixture.settle_down()
+    chain_job = chain_fixture.job(job_id).chain_job or 0
+    chain_fixture.set_job(job_id, state=JobState.FINISHED, ended_at=chain_fixture.clock())
+    chain_fixture.settle_down()
+    kept = chain_fixture.ledger.free(chain_job)
     assert kept > 0
-    till.earns(job_id, worker, 29)  # more than the 4 that were reserved ahead
-    till.audits(job_id, AuditState.FAILED)
-    till.settle_down()
-    assert till.ledger.account(chain_job, worker).reserved == 30 * PRICE
-    assert till.ledger.account(chain_job, worker).credited == 30 * PRICE
-    assert till.ledger.free(chain_job) == 0
+    chain_fixture.earns(job_id, worker, 29)  # more than the 4 that were reserved ahead
+    chain_fixture.audits(job_id, AuditState.FAILED)
+    chain_fixture.settle_down()
+    assert chain_fixture.ledger.account(chain_job, worker).reserved == 30 * PRICE
+    assert chain_fixture.ledger.account(chain_job, worker).credited == 30 * PRICE
+    assert chain_fixture.ledger.free(chain_job) == 0
 
 
-def test_low_money_is_told_once_and_before_it_is_gone(till: Till, new_key: NewKey) -> None:
-    job_id = till.running_job(budget=6 * PRICE)
-    workers = [till.joins(job_id, new_key()) for _ in range(5)]
-    with till.desk.begin() as session:
+def test_low_money_is_told_once_and_before_it_is_gone(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+    job_id = chain_fixture.running_job(budget=6 * PRICE)
+    workers = [chain_fixture.joins(job_id, new_key()) for _ in range(5)]
+    with chain_fixture.chain.begin() as session:
         for known in workers[:2]:
-            session.get_one(Worker, known).accepted_at = till.clock()
-    till.settle_down()
-    assert till.all(Event, Event.kind == "low_balance") == []
+            session.get_one(Worker, known).accepted_at = chain_fixture.clock()
+    chain_fixture.settle_down()
+    assert chain_fixture.all(JobEvent, JobEvent.kind == "low_balance") == []
     for worker in workers:
-        till.earns(job_id, worker)
-    till.settle_down()
-    (event,) = till.all(Event, Event.kind == "low_balance")
+        chain_fixture.earns(job_id, worker)
+    chain_fixture.settle_down()
+    (event,) = chain_fixture.all(JobEvent, JobEvent.kind == "low_balance")
     assert event.body["free"] == PRICE
-    assert till.ledger.job(till.job(job_id).chain_job or 0).reserved == 6 * PRICE
+    assert chain_fixture.ledger.job(chain_fixture.job(job_id).chain_job or 0).reserved == 6 * PRICE
 
 
-def test_a_release_is_seen_and_not_reserved_anew_for_who_leaves(till: Till, new_key: NewKey) -> None:
-    job_id, key = till.running_job(), new_key()
-    worker = till.joins(job_id, key)
-    till.settle_down()
-    with till.desk.begin() as session:
+def test_a_release_is_seen_and_not_reserved_anew_for_who_leaves(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+    job_id, key = chain_fixture.running_job(), new_key()
+    worker = chain_fixture.joins(job_id, key)
+    chain_fixture.settle_down()
+    with chain_fixture.chain.begin() as session:
         session.get_one(Worker, worker).capacity = 0
-    fund_gas(till.ledger.web3, worker, 10**18)
-    mined(claims.release(till.ledger, key, till.job(job_id).chain_job or 0, Units(0)))
-    till.settle_down()
-    assert till.account(job_id, worker).reserved == 0
-    assert till.ledger.free(till.job(job_id).chain_job or 0) == till.job(job_id).budget
+    fund_gas(chain_fixture.ledger.web3, worker, 10**18)
+    mined(claims.release(chain_fixture.ledger, key, chain_fixture.job(job_id).chain_job or 0, Units(0)))
+    chain_fixture.settle_down()
+    assert chain_fixture.account(job_id, worker).reserved == 0
+    assert chain_fixture.ledger.free(chain_fixture.job(job_id).chain_job or 0) == chain_fixture.job(job_id).budget
     assert address_of(key) == worker

@@ -1,8 +1,8 @@
 """Stakes as the service knows them: by the chain alone, and only as far as the job's own validators may slash them."""
 
+from chain_fixture import ChainFixture
 from eth_keys.datatypes import PrivateKey
 from onchain import HOUR, NewKey, with_money
-from till import Till
 
 from gradmarket.contracts import calls, stakes
 from gradmarket.contracts.transactions import execute, mined
@@ -15,56 +15,60 @@ TERMS = {"validators": ["0x" + "11" * 20, "0x" + "22" * 20], "threshold": 2, "bo
 STAKE, AT_RISK = 1_000, 300
 
 
-def slashing_job(till: Till) -> str:
-    job_id = till.new_job(audit={"probability": 0.5}, stake=TERMS)
-    till.settle_down()
+def slashing_job(chain_fixture: ChainFixture) -> str:
+    job_id = chain_fixture.new_job(audit={"probability": 0.5}, stake=TERMS)
+    chain_fixture.settle_down()
     return job_id
 
 
-def send(till: Till, key: PrivateKey, *sent: calls.Call) -> None:
+def send(chain_fixture: ChainFixture, key: PrivateKey, *sent: calls.Call) -> None:
     for call in sent:
-        mined(execute(till.ledger.web3, key, call))
+        mined(execute(chain_fixture.ledger.web3, key, call))
 
 
-def joins_with_stake(till: Till, job_id: str, key: PrivateKey, quorum: Hash | None = None) -> Address:
+def joins_with_stake(chain_fixture: ChainFixture, job_id: str, key: PrivateKey, quorum: Hash | None = None) -> Address:
     """The worker asks for work, and has AT_RISK of its STAKE at risk in the job."""
-    market, chain_job = till.desk.market, till.job(job_id).chain_job or 0
+    market, chain_job = chain_fixture.chain.market, chain_fixture.job(job_id).chain_job or 0
     named = quorum or escrow.quorum(Stakes.model_validate(TERMS))
-    send(till, with_money(till.ledger, key), calls.stake(market, Amount(STAKE)))
-    send(till, key, calls.join_job(market, chain_job, Amount(AT_RISK), named))
-    return till.joins(job_id, key)
+    send(chain_fixture, with_money(chain_fixture.ledger, key), calls.stake(market, Amount(STAKE)))
+    send(chain_fixture, key, calls.join_job(market, chain_job, Amount(AT_RISK), named))
+    return chain_fixture.joins(job_id, key)
 
 
-def test_a_job_is_opened_with_its_slash_terms(till: Till) -> None:
-    opened = till.ledger.job(till.job(slashing_job(till)).chain_job or 0)
-    least = till.ledger.min_window()
+def test_a_job_is_opened_with_its_slash_terms(chain_fixture: ChainFixture) -> None:
+    opened = chain_fixture.ledger.job(chain_fixture.job(slashing_job(chain_fixture)).chain_job or 0)
+    least = chain_fixture.ledger.min_window()
     assert (opened.bond, opened.slash_window) == (5, HOUR)
     assert min(opened.contest_window, opened.decision_window) >= max(least, 86_400)
 
 
-def test_a_stake_counts_from_the_chains_word_until_its_worker_leaves(till: Till, new_key: NewKey) -> None:
-    job_id, key = slashing_job(till), new_key()
-    worker = joins_with_stake(till, job_id, key)
-    till.settle_down()
-    assert till.account(job_id, worker).at_risk == AT_RISK
-    send(till, key, calls.leave_job(till.desk.market, till.job(job_id).chain_job or 0))
-    till.settle_down()
-    assert till.account(job_id, worker).at_risk == 0
-    assert stakes.exposure(till.ledger, till.job(job_id).chain_job or 0, worker).at_risk == AT_RISK
+def test_a_stake_counts_from_the_chains_word_until_its_worker_leaves(
+    chain_fixture: ChainFixture, new_key: NewKey
+) -> None:
+    job_id, key = slashing_job(chain_fixture), new_key()
+    worker = joins_with_stake(chain_fixture, job_id, key)
+    chain_fixture.settle_down()
+    assert chain_fixture.account(job_id, worker).at_risk == AT_RISK
+    send(chain_fixture, key, calls.leave_job(chain_fixture.chain.market, chain_fixture.job(job_id).chain_job or 0))
+    chain_fixture.settle_down()
+    assert chain_fixture.account(job_id, worker).at_risk == 0
+    assert stakes.exposure(chain_fixture.ledger, chain_fixture.job(job_id).chain_job or 0, worker).at_risk == AT_RISK
 
 
-def test_a_stake_that_is_put_down_while_it_works_is_seen(till: Till, new_key: NewKey) -> None:
-    job_id, key = slashing_job(till), new_key()
-    worker = till.joins(job_id, key)
-    till.settle_down()
-    assert till.account(job_id, worker).at_risk == 0
-    joins_with_stake(till, job_id, key)
-    till.settle_down()
-    assert till.account(job_id, worker).at_risk == AT_RISK
+def test_a_stake_that_is_put_down_while_it_works_is_seen(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+    job_id, key = slashing_job(chain_fixture), new_key()
+    worker = chain_fixture.joins(job_id, key)
+    chain_fixture.settle_down()
+    assert chain_fixture.account(job_id, worker).at_risk == 0
+    joins_with_stake(chain_fixture, job_id, key)
+    chain_fixture.settle_down()
+    assert chain_fixture.account(job_id, worker).at_risk == AT_RISK
 
 
-def test_a_stake_that_the_workers_friends_would_judge_counts_for_nothing(till: Till, new_key: NewKey) -> None:
-    job_id, friend = slashing_job(till), address_of(new_key())
-    worker = joins_with_stake(till, job_id, new_key(), calls.quorum_of([friend], 1))
-    till.settle_down()
-    assert till.account(job_id, worker).at_risk == 0
+def test_a_stake_that_the_workers_friends_would_judge_counts_for_nothing(
+    chain_fixture: ChainFixture, new_key: NewKey
+) -> None:
+    job_id, friend = slashing_job(chain_fixture), address_of(new_key())
+    worker = joins_with_stake(chain_fixture, job_id, new_key(), calls.quorum_of([friend], 1))
+    chain_fixture.settle_down()
+    assert chain_fixture.account(job_id, worker).at_risk == 0

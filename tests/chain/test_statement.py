@@ -3,90 +3,90 @@
 from collections.abc import Callable
 
 import pytest
+from chain_fixture import BUDGET, PRICE, ChainFixture, busy
 from onchain import ETHER, NewKey
-from till import BUDGET, PRICE, Till, busy
 
 from gradmarket.contracts import claims
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import fund_gas
 from gradmarket.contracts.rpc import request
 from gradmarket.contracts.transactions import mined
-from gradmarket.market.rules.bookkeeping import Kind, Move, balances
+from gradmarket.market.rules.bookkeeping import EntryKind, LedgerEntry, balances
 from gradmarket.market.terms import JobState, Units
 from gradmarket.requester.chain import statement
 from gradmarket.requester.store.tables import Earned
 
 
-def told(till: Till, job_id: str) -> tuple[list[Move], list[str]]:
-    with till.desk.reading() as session:
-        promised = statement.promises(session, till.job(job_id))
-    found = statement.figures(till.ledger, promised)
-    moves = statement.moves(till.ledger, promised, found.block.number if found.block else None, found)
+def told(chain_fixture: ChainFixture, job_id: str) -> tuple[list[LedgerEntry], list[str]]:
+    with chain_fixture.chain.reading() as session:
+        promised = statement.promises(session, chain_fixture.job(job_id))
+    found = statement.figures(chain_fixture.ledger, promised)
+    moves = statement.moves(chain_fixture.ledger, promised, found.block.number if found.block else None, found)
     return moves, statement.compare(moves, found)
 
 
-def units(moves: list[Move], kind: Kind) -> int:
+def units(moves: list[LedgerEntry], kind: EntryKind) -> int:
     return sum(move.units for move in moves if move.kind is kind)
 
 
-def test_before_the_deposit_nothing_was_moved(till: Till) -> None:
-    assert told(till, till.new_job()) == ([], [])
+def test_before_the_deposit_nothing_was_moved(chain_fixture: ChainFixture) -> None:
+    assert told(chain_fixture, chain_fixture.new_job()) == ([], [])
 
 
-def test_from_the_deposit_to_the_last_release_it_adds_up(till: Till, new_key: NewKey) -> None:
-    job_id, key = till.running_job(), new_key()
-    worker = till.joins(job_id, key)
-    till.settle_down()
-    till.earns(job_id, worker, 3)
-    moves, differ = told(till, job_id)
+def test_from_the_deposit_to_the_last_release_it_adds_up(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+    job_id, key = chain_fixture.running_job(), new_key()
+    worker = chain_fixture.joins(job_id, key)
+    chain_fixture.settle_down()
+    chain_fixture.earns(job_id, worker, 3)
+    moves, differ = told(chain_fixture, job_id)
     assert differ == []
-    assert (units(moves, Kind.EARNED), units(moves, Kind.SETTLED)) == (3 * PRICE, 0)
-    till.clock.now += till.policy.settle_every_s
-    till.settle_down()
-    till.set_job(job_id, state=JobState.FINISHED)
-    till.settle_down()
-    fund_gas(till.ledger.web3, worker, ETHER)
-    mined(claims.redeem(till.ledger, key, *till.voucher(job_id, worker)))
-    mined(claims.release(till.ledger, key, till.job(job_id).chain_job or 0, Units(0)))
-    till.settle_down()
-    moves, differ = told(till, job_id)
+    assert (units(moves, EntryKind.EARNED), units(moves, EntryKind.SETTLED)) == (3 * PRICE, 0)
+    chain_fixture.clock.now += chain_fixture.policy.settle_every_s
+    chain_fixture.settle_down()
+    chain_fixture.set_job(job_id, state=JobState.FINISHED)
+    chain_fixture.settle_down()
+    fund_gas(chain_fixture.ledger.web3, worker, ETHER)
+    mined(claims.redeem(chain_fixture.ledger, key, *chain_fixture.voucher(job_id, worker)))
+    mined(claims.release(chain_fixture.ledger, key, chain_fixture.job(job_id).chain_job or 0, Units(0)))
+    chain_fixture.settle_down()
+    moves, differ = told(chain_fixture, job_id)
     assert differ == []
-    assert units(moves, Kind.DEPOSIT) == BUDGET
-    assert units(moves, Kind.SETTLED) == units(moves, Kind.REDEEMED) == 3 * PRICE
-    assert units(moves, Kind.REFUND) == BUDGET - 3 * PRICE
+    assert units(moves, EntryKind.DEPOSIT) == BUDGET
+    assert units(moves, EntryKind.SETTLED) == units(moves, EntryKind.REDEEMED) == 3 * PRICE
+    assert units(moves, EntryKind.REFUND) == BUDGET - 3 * PRICE
     left = {name: sum_ for name, sum_ in balances(moves).items() if sum_}
     assert left.keys() == {"gradients", "requester", "promised", f"settled:{worker}"}
-    settled = next(move for move in moves if move.kind is Kind.SETTLED)
+    settled = next(move for move in moves if move.kind is EntryKind.SETTLED)
     assert (settled.cause.batch, settled.cause.tx is None, settled.cause.block is None) == (0, False, False)
 
 
 def test_what_lapses_at_the_end_of_all_claims_is_an_entry(
-    own_ledger: Ledger, till_on: Callable[[Ledger], Till], new_key: NewKey
+    own_ledger: Ledger, till_on: Callable[[Ledger], ChainFixture], new_key: NewKey
 ) -> None:
-    till = till_on(own_ledger)
-    job_id, worker = busy(till, new_key)
-    till.settle_down()
-    till.set_job(job_id, state=JobState.FINISHED)
-    till.settle_down()
-    job = till.job(job_id)
+    chain_fixture = till_on(own_ledger)
+    job_id, worker = busy(chain_fixture, new_key)
+    chain_fixture.settle_down()
+    chain_fixture.set_job(job_id, state=JobState.FINISHED)
+    chain_fixture.settle_down()
+    job = chain_fixture.job(job_id)
     request(own_ledger.web3, "evm_setNextBlockTimestamp", (job.claim_until or 0) + 1)
     request(own_ledger.web3, "evm_mine")
-    till.clock.now = float(job.claim_until or 0) + 2
-    till.settle_down()
-    moves, differ = told(till, job_id)
+    chain_fixture.clock.now = float(job.claim_until or 0) + 2
+    chain_fixture.settle_down()
+    moves, differ = told(chain_fixture, job_id)
     assert differ == []
-    assert units(moves, Kind.LAPSED) > 0
+    assert units(moves, EntryKind.LAPSED) > 0
     assert balances(moves)[f"reserved:{worker}"] == 7 * PRICE
 
 
 @pytest.mark.parametrize("change", ["forgotten", "invented"])
-def test_books_that_differ_are_told(till: Till, new_key: NewKey, change: str) -> None:
-    job_id, _ = busy(till, new_key)
-    till.settle_down()
-    with till.desk.begin() as session:
+def test_books_that_differ_are_told(chain_fixture: ChainFixture, new_key: NewKey, change: str) -> None:
+    job_id, _ = busy(chain_fixture, new_key)
+    chain_fixture.settle_down()
+    with chain_fixture.chain.begin() as session:
         for row in session.query(Earned).filter_by(job_id=job_id):
             row.units = PRICE // 2 if change == "forgotten" else row.units
     if change == "invented":
-        till.restart(Ledger(till.ledger.web3, till.ledger.deployment))
-        till.set_job(job_id, chain_job=1 if till.job(job_id).chain_job != 1 else 2)
-    assert told(till, job_id)[1]
+        chain_fixture.restart(Ledger(chain_fixture.ledger.web3, chain_fixture.ledger.deployment))
+        chain_fixture.set_job(job_id, chain_job=1 if chain_fixture.job(job_id).chain_job != 1 else 2)
+    assert told(chain_fixture, job_id)[1]

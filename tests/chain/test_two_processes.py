@@ -6,63 +6,63 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from chain_fixture import ChainFixture, busy, check
 from databases import Postgres
 from onchain import NewKey
-from till import Till, busy, check
 
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.requester.chain import duty, reconcile
-from gradmarket.requester.chain.office import Office
+from gradmarket.requester.chain import leader_lease, reconcile
+from gradmarket.requester.chain.chain_worker import ChainWorker
 from gradmarket.requester.store.tables import Batch, Transaction
 
 
 @pytest.fixture
-def till(postgres: Postgres, tmp_path: Path, ledger: Ledger, new_key: NewKey) -> Iterator[Till]:
+def chain_fixture(postgres: Postgres, tmp_path: Path, ledger: Ledger, new_key: NewKey) -> Iterator[ChainFixture]:
     made: list[str] = []
 
     def database(_folder: Path) -> str:
         made.append(postgres.new())
         return made[-1]
 
-    shared = Till(tmp_path, ledger, new_key, database=database)
+    shared = ChainFixture(tmp_path, ledger, new_key, database=database)
     yield shared
     shared.close()
     for url in made:
         postgres.drop(url)
 
 
-def test_all_at_once_settle_once(till: Till, new_key: NewKey) -> None:
-    job_id, worker = busy(till, new_key)
-    offices = [till.office, till.another(), till.another()]
+def test_all_at_once_settle_once(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+    job_id, worker = busy(chain_fixture, new_key)
+    offices = [chain_fixture.chain_worker, chain_fixture.another(), chain_fixture.another()]
     start = threading.Barrier(len(offices))
 
-    def work(office: Office) -> int:
+    def work(chain_worker: ChainWorker) -> int:
         start.wait(10)
         steps = 0
         for _ in range(20):
-            steps += office.step()
-            office.leave()
+            steps += chain_worker.step()
+            chain_worker.leave()
         return steps
 
     with ThreadPoolExecutor(len(offices)) as pool:
         steps = list(pool.map(work, offices))
     assert sum(steps) > 0
-    assert [office.trouble for office in offices] == ["", "", ""]
-    check(till, job_id, worker, 7)
-    assert len(till.all(Batch)) == len(till.all(Transaction, Transaction.kind == "settle"))
-    assert {row.state for row in till.all(Transaction)} == {"mined"}
-    assert reconcile.differences(till.desk, job_id) == []
+    assert [chain_worker.trouble for chain_worker in offices] == ["", "", ""]
+    check(chain_fixture, job_id, worker, 7)
+    assert len(chain_fixture.all(Batch)) == len(chain_fixture.all(Transaction, Transaction.kind == "settle"))
+    assert {row.state for row in chain_fixture.all(Transaction)} == {"mined"}
+    assert reconcile.differences(chain_fixture.chain, job_id) == []
 
 
-def test_who_has_not_the_duty_touches_nothing(till: Till, new_key: NewKey) -> None:
-    job_id, worker = busy(till, new_key)
-    before = len(till.all(Transaction))
-    other = till.another()
-    assert duty.hold(till.desk)
+def test_who_has_not_the_duty_touches_nothing(chain_fixture: ChainFixture, new_key: NewKey) -> None:
+    job_id, worker = busy(chain_fixture, new_key)
+    before = len(chain_fixture.all(Transaction))
+    other = chain_fixture.another()
+    assert leader_lease.hold(chain_fixture.chain)
     assert not other.step()
-    assert len(till.all(Transaction)) == before
-    till.clock.now += till.policy.duty_s + 1
+    assert len(chain_fixture.all(Transaction)) == before
+    chain_fixture.clock.now += chain_fixture.policy.duty_s + 1
     assert other.step(), "who holds it has not been heard of for too long"
-    assert not duty.hold(till.desk)
+    assert not leader_lease.hold(chain_fixture.chain)
     other.leave()
-    check(till, job_id, worker, 7)
+    check(chain_fixture, job_id, worker, 7)

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from gradmarket.client import Json
 from gradmarket.demo.containers import engine as engines
-from gradmarket.demo.containers.hired import Hired
-from gradmarket.demo.containers.house import House
-from gradmarket.demo.containers.play import play
+from gradmarket.demo.containers.compose_project import ComposeProject
+from gradmarket.demo.containers.container_run import play
+from gradmarket.demo.containers.worker_containers import WorkerContainers
 from gradmarket.demo.spec import PRICE
 
 Report = dict[str, Any]
@@ -25,24 +25,24 @@ class Misfortunes:
         self.happened: list[str] = []
         self.project = ""
 
-    def __call__(self, job: Json, house: House, hired: list[Hired]) -> None:
-        self.project = house.name
+    def __call__(self, job: Json, compose_project: ComposeProject, worker_containers: list[WorkerContainers]) -> None:
+        self.project = compose_project.name
         if self.waiting and job["accepted"] >= self.waiting[0][0]:
             _, happen = self.waiting.pop(0)
             self.happened.append(happen.__name__)
-            happen(house, hired)
+            happen(compose_project, worker_containers)
 
-    def worker_killed(self, _house: House, hired: list[Hired]) -> None:
+    def worker_killed(self, _compose_project: ComposeProject, worker_containers: list[WorkerContainers]) -> None:
         """An honest one, at work: it holds a lease at nearly every moment. It comes back to what it had on disk."""
-        hired[0].kill()
-        assert not hired[0].running
-        hired[0].start_again()
+        worker_containers[0].kill()
+        assert not worker_containers[0].running
+        worker_containers[0].start_again()
 
-    def door_restarted(self, house: House, _hired: list[Hired]) -> None:
-        house.restart("requester-1")
+    def door_restarted(self, compose_project: ComposeProject, _worker_containers: list[WorkerContainers]) -> None:
+        compose_project.restart("requester-1")
 
-    def database_restarted(self, house: House, _hired: list[Hired]) -> None:
-        house.restart("postgres")
+    def database_restarted(self, compose_project: ComposeProject, _worker_containers: list[WorkerContainers]) -> None:
+        compose_project.restart("postgres")
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from replay import Replay
 from gradmarket.contracts import calls
 from gradmarket.contracts.calls import Call
 from gradmarket.contracts.deployment import MIN_WINDOW_S
-from gradmarket.contracts.packing import Group
+from gradmarket.contracts.packing import PackedGroup
 from gradmarket.contracts.proofs import batch_root
 from gradmarket.market.messages import Payout, Release, Voucher
 from gradmarket.market.signing import Domain, Struct, address_of, digest, sign
@@ -122,7 +122,7 @@ class Play(Moves):
     @rule(by=requesters, job=jobs, given_=rows, packed=st.booleans(), in_order=mostly)
     def settle(self, by: str, job: int, given_: list[tuple[str, int]], packed: bool, in_order: bool) -> None:
         batch = self.books.jobs[job].batches + (not in_order) if job in self.books.jobs else 0
-        groups = [Group(WHO[worker], Units(price), (Hash(keccak(text=worker)),)) for worker, price in given_]
+        groups = [PackedGroup(WHO[worker], Units(price), (Hash(keccak(text=worker)),)) for worker, price in given_]
         rooted = calls.settle_rooted(self.market, job, batch, batch_root(groups), groups)
         call = calls.settle_packed(self.market, job, batch, groups) if packed else rooted
         self.move(by, call, self.books.settle, WHO[by], job, batch, [(each.worker, each.price) for each in groups])

@@ -9,7 +9,7 @@ from gradmarket.contracts import calls, events
 from gradmarket.contracts.deployment import market_at, token_at
 from gradmarket.contracts.errors import ContractRefused
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.packing import MAX_COUNT, Group, group, pack_groups, pack_reservations
+from gradmarket.contracts.packing import MAX_COUNT, PackedGroup, group, pack_groups, pack_reservations
 from gradmarket.contracts.proofs import batch_root
 from gradmarket.contracts.transactions import estimate
 from gradmarket.market.errors import Refused
@@ -46,7 +46,7 @@ def test_calls_are_encoded_as_web3_does(ledger: Ledger) -> None:
             market, 1, [(ALICE, Units(6))]
         ),
         ("settlePacked", (1, 2, bytes.fromhex("1a" * 20) + b"\0\0\0\0\0\x05" + b"\0\x01" + DIGEST)): (
-            calls.settle_packed(market, 1, 2, [Group(ALICE, Units(5), (DIGEST,))])
+            calls.settle_packed(market, 1, 2, [PackedGroup(ALICE, Units(5), (DIGEST,))])
         ),
     }
     contract = market_at(ledger.web3, market)
@@ -79,23 +79,23 @@ def test_the_root_and_the_events_are_the_contract_s(open_job: OpenJob, count: in
     )
     job.send(calls.settle_packed(job.market, job.id, 0, groups))
     assert job.ledger.batch_root(job.id, 0) == batch_root(groups)
-    seen = [Group(Address(each.worker.lower()), each.price, each.digests)
+    seen = [PackedGroup(Address(each.worker.lower()), each.price, each.digests)
             for each in events.settled_groups(job.ledger, job.id, 0)]  # fmt: skip
     assert seen == groups
     assert events.settled_groups(job.ledger, job.id, 1) == []
 
 
 def test_another_digest_has_another_root() -> None:
-    one, other = (Group(ALICE, Units(1), (DIGEST, Hash(bytes([last]) * 32))) for last in (1, 2))
+    one, other = (PackedGroup(ALICE, Units(1), (DIGEST, Hash(bytes([last]) * 32))) for last in (1, 2))
     assert batch_root([one]) != batch_root([other])
 
 
 def test_what_does_not_fit_is_refused() -> None:
     bad = [
-        Group(ALICE, Units(2**48), (DIGEST,)),
-        Group(ALICE, Units(1), ()),
-        Group(ALICE, Units(1), (Hash(b"short"),)),
-        Group(ALICE, Units(1), (DIGEST,) * (MAX_COUNT + 1)),
+        PackedGroup(ALICE, Units(2**48), (DIGEST,)),
+        PackedGroup(ALICE, Units(1), ()),
+        PackedGroup(ALICE, Units(1), (Hash(b"short"),)),
+        PackedGroup(ALICE, Units(1), (DIGEST,) * (MAX_COUNT + 1)),
     ]
     for each in bad:
         with pytest.raises(Refused):
@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 def test_packed_rows_cut_short_are_refused_by_the_contract(open_job: OpenJob) -> None:
     job = open_job()
-    whole = calls.settle_packed(job.market, job.id, 0, [Group(ALICE, Units(5), (DIGEST, DIGEST))])
+    whole = calls.settle_packed(job.market, job.id, 0, [PackedGroup(ALICE, Units(5), (DIGEST, DIGEST))])
     length = (28 + 64).to_bytes(32, "big")
     cut = calls.Call(whole.to, whole.data.replace(length, (28 + 63).to_bytes(32, "big")))
     with pytest.raises(ContractRefused, match="Malformed"):

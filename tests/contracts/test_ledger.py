@@ -8,7 +8,7 @@ from gradmarket.contracts import calls, claims, events
 from gradmarket.contracts.errors import ContractRefused
 from gradmarket.contracts.ledger import AccountOnChain, Ledger
 from gradmarket.contracts.local import fund_gas
-from gradmarket.contracts.packing import Group
+from gradmarket.contracts.packing import PackedGroup
 from gradmarket.contracts.transactions import mined
 from gradmarket.market.messages import Release, Voucher
 from gradmarket.market.signing import address_of, digest, sign
@@ -24,7 +24,7 @@ def worker(ledger: Ledger, new_key: NewKey) -> PrivateKey:
 
 def settle(job: OpenedJob, worker: PrivateKey, batch: int, count: int, price: int = 1) -> None:
     digests = tuple(Hash(bytes([batch, number]) * 16) for number in range(count))
-    job.send(calls.settle_packed(job.market, job.id, batch, [Group(address_of(worker), Units(price), digests)]))
+    job.send(calls.settle_packed(job.market, job.id, batch, [PackedGroup(address_of(worker), Units(price), digests)]))
 
 
 def test_an_opened_job_is_what_was_asked(open_job: OpenJob) -> None:
@@ -167,7 +167,7 @@ def test_the_requester_cannot_take_or_give_twice_what_is_reserved(open_job: Open
 
 def test_nobody_else_settles_or_withdraws(open_job: OpenJob, worker: PrivateKey) -> None:
     job = open_job()
-    batch = calls.settle_packed(job.market, job.id, 0, [Group(address_of(worker), Units(1), (Hash(bytes(32)),))])
+    batch = calls.settle_packed(job.market, job.id, 0, [PackedGroup(address_of(worker), Units(1), (Hash(bytes(32)),))])
     with pytest.raises(ContractRefused, match="NotSender"):
         job.send(batch, worker)
     with pytest.raises(ContractRefused, match="NotRequester"):

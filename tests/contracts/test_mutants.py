@@ -1,7 +1,7 @@
 """The faults that mutation testing puts into the contract, and the score it gives."""
 
 from gradmarket.contracts.mutants import Mutant, mutants_of, sample
-from gradmarket.contracts.mutation import Fate, name, report, sources
+from gradmarket.contracts.mutation import MutantFate, name, report, sources
 
 SOURCE = """\
 import {A} from "./A.sol";
@@ -52,7 +52,12 @@ def test_the_seed_decides_the_sample() -> None:
 
 def test_the_score_leaves_out_what_is_explained_or_does_not_compile() -> None:
     killed, lost, harmless, broken = (Mutant("src/f.sol", line, "a", f"b{line}") for line in range(4))
-    fates = [(killed, Fate.KILLED), (lost, Fate.SURVIVED), (harmless, Fate.SURVIVED), (broken, Fate.INVALID)]
+    fates = [
+        (killed, MutantFate.KILLED),
+        (lost, MutantFate.SURVIVED),
+        (harmless, MutantFate.SURVIVED),
+        (broken, MutantFate.INVALID),
+    ]
     found = report(fates, {name(harmless): "changes nothing"})
     assert found["value"] == 0.5
     assert found["raw"] == round(1 / 3, 4)

@@ -7,7 +7,7 @@ from onchain import OpenJob
 
 from gradmarket.contracts import calls
 from gradmarket.contracts.errors import ContractRefused
-from gradmarket.contracts.packing import Group, group
+from gradmarket.contracts.packing import PackedGroup, group
 from gradmarket.contracts.proofs import batch_root, prove, proves
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.signing import checksum
@@ -19,7 +19,7 @@ hashes = st.binary(min_size=32, max_size=32).map(Hash)
 records = st.tuples(st.sampled_from([ALICE, BOB]), st.integers(0, 9).map(Units), hashes)
 
 
-def batch(count: int) -> list[Group]:
+def batch(count: int) -> list[PackedGroup]:
     return group((ALICE if at % 3 else BOB, Units(at % 2 + 1), Hash(bytes([at]) * 32)) for at in range(count))
 
 

@@ -10,7 +10,7 @@ from gradmarket.contracts import calls, events, stakes
 from gradmarket.contracts.errors import ContractRefused
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.rpc import request
-from gradmarket.contracts.stakes import Exposure, Stage, Staker
+from gradmarket.contracts.stakes import CaseStage, Exposure, Staker
 from gradmarket.contracts.transactions import Receipt, execute, mined
 from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import address_of, digest, sign
@@ -83,7 +83,7 @@ def court(own_ledger: Ledger, new_key: NewKey) -> Court:
 def test_uncontested_is_slashed_and_burnt(court: Court) -> None:
     court.accuse()
     found = stakes.case(court.ledger, court.case)
-    assert (found.stage, found.amount, found.bond) == (Stage.OPEN, 100, BOND * UNIT)
+    assert (found.stage, found.amount, found.bond) == (CaseStage.OPEN, 100, BOND * UNIT)
     with pytest.raises(ContractRefused, match="TooEarly"):
         court.send(DEPLOYER, calls.close_case(court.market, court.case))
     court.pass_by(61)
@@ -108,7 +108,7 @@ def test_they_acquit_and_the_accuser_loses_its_bond(court: Court) -> None:
     court.decide(False, (1, 2))
     assert court.staker() == Staker(Amount(STAKE), Amount(AT_RISK))
     assert stakes.to_burn(court.ledger) == BOND * UNIT
-    assert stakes.case(court.ledger, court.case).stage == Stage.CLOSED
+    assert stakes.case(court.ledger, court.case).stage == CaseStage.CLOSED
 
 
 @pytest.mark.parametrize("by", [(0,), (0, 0), (2, 0)], ids=["too few", "one twice", "out of order"])

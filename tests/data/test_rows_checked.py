@@ -19,7 +19,7 @@ from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Range
 from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.dataset import check_rows
-from gradmarket.requester.modelling import Modelling
+from gradmarket.requester.model_runner import ModelRunner
 
 DIGEST = "blake3:" + "3" * 64
 SPEC = JobSpec.model_validate(
@@ -46,13 +46,13 @@ def dataset(bad: int | None = None, **also: np.ndarray) -> dict[str, np.ndarray]
 
 
 @pytest.fixture(scope="module")
-def modelling() -> Iterator[Modelling]:
-    made = Modelling()
+def modelling() -> Iterator[ModelRunner]:
+    made = ModelRunner()
     yield made
     made.close()
 
 
-def check(modelling: Modelling, folder: Path, packed: Packed, manifest: Manifest | None = None) -> None:
+def check(modelling: ModelRunner, folder: Path, packed: Packed, manifest: Manifest | None = None) -> None:
     blobs = DiskBlobs(folder / "blobs")
     for data in packed.files.values():
         blobs.put(data)
@@ -60,7 +60,7 @@ def check(modelling: Modelling, folder: Path, packed: Packed, manifest: Manifest
 
 
 @pytest.mark.parametrize("kind", formats.names())
-def test_a_label_that_the_model_does_not_take_is_named(modelling: Modelling, tmp_path: Path, kind: str) -> None:
+def test_a_label_that_the_model_does_not_take_is_named(modelling: ModelRunner, tmp_path: Path, kind: str) -> None:
     check(modelling, tmp_path, pack(dataset(), Cut(rows=10, format=kind)))
     with pytest.raises(JobRefused, match=r"partitions\.train-\d: row \d of y has 7; the model takes 0 to 3") as refused:
         check(modelling, tmp_path, pack(dataset(7), Cut(rows=10, format=kind)))
@@ -75,7 +75,7 @@ def test_a_label_that_the_model_does_not_take_is_named(modelling: Modelling, tmp
     ],
 )
 def test_arrays_unlike_the_manifest_are_named(
-    modelling: Modelling, tmp_path: Path, lie: dict[str, object], why: str
+    modelling: ModelRunner, tmp_path: Path, lie: dict[str, object], why: str
 ) -> None:
     packed = pack(dataset(), Cut(rows=10))
     inputs = packed.manifest.inputs | {"y": packed.manifest.inputs["y"].model_copy(update=lie)}
@@ -83,7 +83,7 @@ def test_arrays_unlike_the_manifest_are_named(
         check(modelling, tmp_path, packed, packed.manifest.model_copy(update={"inputs": inputs}))
 
 
-def test_rows_unlike_the_manifest_are_named(modelling: Modelling, tmp_path: Path) -> None:
+def test_rows_unlike_the_manifest_are_named(modelling: ModelRunner, tmp_path: Path) -> None:
     packed = pack(dataset(), Cut(rows=10))
     first, second = packed.manifest.partitions
     fewer = packed.manifest.model_copy(update={"partitions": (first.model_copy(update={"rows": 9}), second)})
@@ -91,13 +91,13 @@ def test_rows_unlike_the_manifest_are_named(modelling: Modelling, tmp_path: Path
         check(modelling, tmp_path, packed, fewer)
 
 
-def test_what_was_in_order_is_not_read_again(modelling: Modelling, tmp_path: Path) -> None:
+def test_what_was_in_order_is_not_read_again(modelling: ModelRunner, tmp_path: Path) -> None:
     packed = pack(dataset(), Cut(rows=7))
     check(modelling, tmp_path, packed)
     check_rows(DiskBlobs(tmp_path / "empty"), modelling, SPEC, packed.manifest, LABELS)
 
 
-def test_what_lies_elsewhere_is_left_to_who_reads_it(modelling: Modelling, tmp_path: Path) -> None:
+def test_what_lies_elsewhere_is_left_to_who_reads_it(modelling: ModelRunner, tmp_path: Path) -> None:
     packed = pack(dataset(7), Cut(rows=10, base_url="https://example.org/data"))
     check(modelling, tmp_path, packed)
 

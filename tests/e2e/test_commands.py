@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from gradmarket.cli import COMMANDS, app
 from gradmarket.demo import service
-from gradmarket.demo.children import Children
+from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
 
 JOB: dict[str, Any] = {
@@ -29,7 +29,7 @@ Run = Callable[..., Result]
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("service")
-    children = Children(folder / "logs")
+    children = DemoProcesses(folder / "logs")
     try:
         yield service.start(children, folder / "data")
     finally:

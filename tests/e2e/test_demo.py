@@ -13,7 +13,7 @@ import pytest
 from processes_left import left_in
 from rich.console import Console
 
-from gradmarket.demo.play import play
+from gradmarket.demo.demo_run import play
 from gradmarket.demo.spec import PRICE
 
 LIMIT_S = 240

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gradmarket.demo.cheat import noise, sign_flip
-from gradmarket.demo.outcome import Escrow, Outcome, Pay, check
+from gradmarket.demo.demo_outcome import DemoOutcome, Escrow, Pay, check
 from gradmarket.demo.spec import JOB, PRICE
 from gradmarket.market.job import JobSpec
 
@@ -20,7 +20,7 @@ def pay(behaviour: str, accepted: int, **changed: Any) -> Pay:
     return Pay(address="0x1", payout="0x2", behaviour=behaviour, **facts)
 
 
-def outcome(*workers: Pay, **escrow: int) -> Outcome:
+def outcome(*workers: Pay, **escrow: int) -> DemoOutcome:
     sums = {"deposited": 10 * PRICE, "paid": 4 * PRICE, "refunded": 6 * PRICE, "left": 0} | escrow
     job = {
         "state": "finished",
@@ -29,10 +29,10 @@ def outcome(*workers: Pay, **escrow: int) -> Outcome:
         "costs": {"refunded": str(6 * PRICE), "earned": str(4 * PRICE)},
     }
     cast = list(workers) or [pay("honest", 3), pay("honest", 1), pay("noise", 0), pay("sign_flip", 0)]
-    return Outcome(job, {}, cast, Escrow(**sums), served=DIGEST, last_round=DIGEST)
+    return DemoOutcome(job, {}, cast, Escrow(**sums), served=DIGEST, last_round=DIGEST)
 
 
-def failing(found: Outcome) -> list[str]:
+def failing(found: DemoOutcome) -> list[str]:
     return [name for name, held in check(found).items() if not held]
 
 
@@ -61,7 +61,7 @@ FALSE = {
 
 
 @pytest.mark.parametrize(("name", "found"), [(name, found) for name, cases in FALSE.items() for found in cases])
-def test_a_false_figure_is_seen(name: str, found: Outcome) -> None:
+def test_a_false_figure_is_seen(name: str, found: DemoOutcome) -> None:
     assert any(failed.startswith(name) for failed in failing(found))
 
 

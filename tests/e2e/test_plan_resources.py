@@ -10,10 +10,10 @@ from handmade import encoded, linear, node, value, with_nodes
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
-from gradmarket.client import Market
+from gradmarket.client import RequesterClient
 from gradmarket.commands.resources import CARDS, smallest_card
 from gradmarket.demo import service
-from gradmarket.demo.children import Children
+from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
 from gradmarket.market.data.manifest import Column, Manifest, Partition
 from gradmarket.market.job import canonical
@@ -59,7 +59,7 @@ def test_a_ready_model_is_made_and_measured_here(tmp_path: Path) -> None:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Service]:
-    children = Children(tmp_path / "logs")
+    children = DemoProcesses(tmp_path / "logs")
     try:
         yield service.start(children, tmp_path / "data")
     finally:
@@ -68,7 +68,7 @@ def served(tmp_path: Path) -> Iterator[Service]:
 
 
 def test_an_uploaded_document_is_taken_from_the_service(served: Service, tmp_path: Path) -> None:
-    with Market(served.place.url, served.place.token) as there:
+    with RequesterClient(served.place.url, served.place.token) as there:
         document = there.upload(encoded(linear()))
         summing = there.upload(encoded(with_nodes(node("cumsum.default", [value(1), 1, None], 3))))
         partition = Partition(name="a", link="https://data/a", digest=document, bytes=10**9, rows=64)  # type: ignore[arg-type]

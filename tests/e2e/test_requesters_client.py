@@ -13,12 +13,12 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.client import Market
-from gradmarket.events import Event, read
+from gradmarket.client import RequesterClient
+from gradmarket.endpoint import Endpoint, find
+from gradmarket.events import ServerSentEvent, read
 from gradmarket.market.errors import NotFound
-from gradmarket.money import Token
-from gradmarket.place import Place, find
-from gradmarket.problems import Damaged, Problem, Unreachable
+from gradmarket.money import TokenUnit
+from gradmarket.problems import Damaged, ServiceProblem, ServiceUnreachable
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -64,7 +64,7 @@ def etag(body: bytes) -> str:
 
 
 def test_honest_parameters_arrive(tmp_path: Path) -> None:
-    with stranger(sends(b"parameters", ETag=etag(b"parameters"))) as url, Market(url) as market:
+    with stranger(sends(b"parameters", ETag=etag(b"parameters"))) as url, RequesterClient(url) as market:
         assert market.download("1", tmp_path / "p") == etag(b"parameters").strip('"')
     assert (tmp_path / "p").read_bytes() == b"parameters"
 
@@ -72,21 +72,21 @@ def test_honest_parameters_arrive(tmp_path: Path) -> None:
 @pytest.mark.parametrize("headers", [{"ETag": etag(b"others")}, {}])
 def test_damaged_parameters_leave_no_file_and_keep_the_old_one(tmp_path: Path, headers: dict[str, str]) -> None:
     (tmp_path / "p").write_bytes(b"old")
-    with stranger(sends(b"parameters", **headers)) as url, Market(url) as market, pytest.raises(Damaged):
+    with stranger(sends(b"parameters", **headers)) as url, RequesterClient(url) as market, pytest.raises(Damaged):
         market.download("1", tmp_path / "p")
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
 
 
 def test_a_download_that_breaks_off_leaves_no_file(tmp_path: Path) -> None:
     torn = sends(b"half", **{"Content-Length": "8", "ETag": etag(b"half")})
-    with stranger(torn) as url, Market(url) as market, pytest.raises(Unreachable):
+    with stranger(torn) as url, RequesterClient(url) as market, pytest.raises(ServiceUnreachable):
         market.download("1", tmp_path / "p")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_problem_keeps_its_fields() -> None:
     body = json.dumps({"title": "Bad", "detail": "no", "errors": [{"field": "price", "detail": "less"}]}).encode()
-    with stranger(sends(body, 422)) as url, Market(url) as market, pytest.raises(Problem) as raised:
+    with stranger(sends(body, 422)) as url, RequesterClient(url) as market, pytest.raises(ServiceProblem) as raised:
         market.submit({})
     assert (raised.value.status, raised.value.detail) == (422, "no")
     assert [(field.name, field.detail) for field in raised.value.fields] == [("price", "less")]
@@ -94,7 +94,7 @@ def test_a_problem_keeps_its_fields() -> None:
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b""])
 def test_an_error_that_is_no_problem_document_is_told_all_the_same(body: bytes) -> None:
-    with stranger(sends(body, 502)) as url, Market(url) as market, pytest.raises(Problem) as raised:
+    with stranger(sends(body, 502)) as url, RequesterClient(url) as market, pytest.raises(ServiceProblem) as raised:
         market.chain()
     assert raised.value.status == 502
 
@@ -107,7 +107,7 @@ def test_a_post_is_asked_again_under_its_own_key_and_another_one_under_another()
         if len(keys) != 1:
             sends(b"{}")(request)
 
-    with stranger(deaf_once) as url, Market(url) as market:
+    with stranger(deaf_once) as url, RequesterClient(url) as market:
         market.steer("1", "pause")
         market.steer("1", "pause")
     assert keys[0] is not None
@@ -120,7 +120,7 @@ def test_lists_are_read_to_their_end() -> None:
     def page(request: BaseHTTPRequestHandler) -> None:
         sends(json.dumps(pages[request.path]).encode())(request)
 
-    with stranger(page) as url, Market(url) as market:
+    with stranger(page) as url, RequesterClient(url) as market:
         assert list(market.jobs()) == [1, 2, 3]
 
 
@@ -137,7 +137,7 @@ def test_watching_goes_on_after_the_last_event_that_came() -> None:
             ended.wait(0.5)
 
     ended = threading.Event()
-    with stranger(one_at_a_time) as url, Market(url) as market:
+    with stranger(one_at_a_time) as url, RequesterClient(url) as market:
         told = list(market.watch("1", silence_s=0.1))
     assert after == ["0", "1", "2"]
     assert [event and event.id for event in told] == [1, None, 2, None, 3]
@@ -146,14 +146,14 @@ def test_watching_goes_on_after_the_last_event_that_came() -> None:
 @given(
     st.lists(
         st.builds(
-            Event,
+            ServerSentEvent,
             st.integers(1, 10**9),
             st.from_regex(r"[a-z_]{1,9}", fullmatch=True),
             st.fixed_dictionaries({"a": st.text()}),
         )
     )
 )
-def test_events_come_back_as_they_were_sent(events: list[Event]) -> None:
+def test_events_come_back_as_they_were_sent(events: list[ServerSentEvent]) -> None:
     lines = [": ping", ""]
     for event in events:
         lines += [f"id: {event.id}", f"event: {event.kind}", f"data: {json.dumps(event.body)}", "", ": ping", ""]
@@ -175,21 +175,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_service_of_this_machine_is_found_with_its_token(folder: Path) -> None:
-    assert find(data=folder) == Place("http://here:1", "secret")
+    assert find(data=folder) == Endpoint("http://here:1", "secret")
     assert find("http://here:1/", data=folder).token == "secret"
 
 
 def test_the_folders_token_goes_to_no_other_address(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert find("http://elsewhere", data=folder) == Place("http://elsewhere", None)
+    assert find("http://elsewhere", data=folder) == Endpoint("http://elsewhere", None)
     monkeypatch.setenv("GRADMARKET_URL", "http://elsewhere")
-    assert find(data=folder) == Place("http://elsewhere", None)
+    assert find(data=folder) == Endpoint("http://elsewhere", None)
 
 
 def test_an_option_comes_before_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADMARKET_URL", "http://elsewhere")
     monkeypatch.setenv("GRADMARKET_TOKEN", "theirs")
-    assert find(data=folder) == Place("http://elsewhere", "theirs")
-    assert find("http://third", "mine", folder) == Place("http://third", "mine")
+    assert find(data=folder) == Endpoint("http://elsewhere", "theirs")
+    assert find("http://third", "mine", folder) == Endpoint("http://third", "mine")
 
 
 def test_no_service_is_said_with_the_fix(folder: Path) -> None:
@@ -200,7 +200,7 @@ def test_no_service_is_said_with_the_fix(folder: Path) -> None:
 
 @given(st.integers(0, 10**30), st.integers(0, 18))
 def test_an_amount_in_words_is_the_amount(amount: int, decimals: int) -> None:
-    said, symbol = Token("GRAD", decimals).text(str(amount)).split(" ")
+    said, symbol = TokenUnit("GRAD", decimals).text(str(amount)).split(" ")
     whole, _, fraction = said.partition(".")
     assert int(whole + fraction.ljust(decimals, "0")) == amount
     assert symbol == "GRAD"

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gradmarket.market.gradient.payload import Entry, Layout
+from gradmarket.market.gradient.payload import Layout, LayoutEntry
 
-LOSS = Entry("loss", (), "loss")
+LOSS = LayoutEntry("loss", (), "loss")
 SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)
 SEEDS = st.binary(min_size=32, max_size=32)
 EVERY_FLOAT = st.integers(0, 2**32 - 1).map(lambda bits: struct.unpack("<f", struct.pack("<I", bits))[0])
@@ -18,9 +18,12 @@ EVERY_FLOAT = st.integers(0, 2**32 - 1).map(lambda bits: struct.unpack("<f", str
 @st.composite
 def layouts(draw: st.DrawFn) -> Layout:
     gradients = [
-        Entry(f"layer{index}", shape, "gradient") for index, shape in enumerate(draw(st.lists(SHAPES, max_size=4)))
+        LayoutEntry(f"layer{index}", shape, "gradient")
+        for index, shape in enumerate(draw(st.lists(SHAPES, max_size=4)))
     ]
-    buffers = [Entry(f"mean{index}", shape, "buffer") for index, shape in enumerate(draw(st.lists(SHAPES, max_size=3)))]
+    buffers = [
+        LayoutEntry(f"mean{index}", shape, "buffer") for index, shape in enumerate(draw(st.lists(SHAPES, max_size=3)))
+    ]
     return Layout((LOSS, *gradients, *buffers))
 
 

@@ -11,16 +11,16 @@ from gradmarket.market.rules.bookkeeping import (
     REQUESTER,
     AccountFigures,
     Cause,
+    EntryKind,
     JobFigures,
-    Kind,
-    Move,
+    LedgerEntry,
     balances,
     differences,
 )
 from gradmarket.market.terms import Address, Units
 
 WORKERS = tuple(Address(f"0x{number:040x}") for number in range(1, 4))
-ONCHAIN = frozenset(Kind) - {Kind.EARNED, Kind.VOUCHERED}
+ONCHAIN = frozenset(EntryKind) - {EntryKind.EARNED, EntryKind.VOUCHERED}
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Contract:
     vouchered: dict[Address, int] = field(default_factory=lambda: dict.fromkeys(WORKERS, 0))
     withdrawn: dict[Address, int] = field(default_factory=lambda: dict.fromkeys(WORKERS, 0))
     earned: dict[Address, int] = field(default_factory=lambda: dict.fromkeys(WORKERS, 0))
-    moves: list[Move] = field(default_factory=list)
+    moves: list[LedgerEntry] = field(default_factory=list)
 
     def credited(self, who: Address) -> int:
         return min(max(self.settled[who], self.vouchered[who]), self.reserved[who])
@@ -42,47 +42,47 @@ class Contract:
     def free(self) -> int:
         return self.deposited - sum(self.reserved.values())
 
-    def play(self, kind: Kind, who: Address, units: int) -> None:
+    def play(self, kind: EntryKind, who: Address, units: int) -> None:
         """The move, with as many of `units` as the contract allows."""
         worker: Address | None = who
         match kind:
-            case Kind.DEPOSIT:
+            case EntryKind.DEPOSIT:
                 self.deposited, worker = self.deposited + units, None
-            case Kind.RESERVATION:
+            case EntryKind.RESERVATION:
                 units = min(units, self.free)
                 self.reserved[who] += units
-            case Kind.EARNED:
+            case EntryKind.EARNED:
                 units = min(units, self.reserved[who] - self.earned[who])
                 self.earned[who] += units
-            case Kind.SETTLED:
+            case EntryKind.SETTLED:
                 units = min(units, self.earned[who] - self.settled[who])
                 self.settled[who] += units
-            case Kind.VOUCHERED:
+            case EntryKind.VOUCHERED:
                 units = min(units, self.earned[who] - self.vouchered[who])
                 self.vouchered[who] += units
-            case Kind.REDEEMED:
+            case EntryKind.REDEEMED:
                 units = self.credited(who) - self.withdrawn[who]
                 self.withdrawn[who] += units
-            case Kind.RELEASED:
+            case EntryKind.RELEASED:
                 units = min(units, self.reserved[who] - max(self.earned[who], self.credited(who)))
                 self.reserved[who] -= units
-            case Kind.REFUND:
+            case EntryKind.REFUND:
                 units, worker = min(units, self.free), None
                 self.deposited -= units
-            case Kind.LAPSED:
+            case EntryKind.LAPSED:
                 return
-        self.moves.append(Move(kind, Units(units), worker, Cause()))
+        self.moves.append(LedgerEntry(kind, Units(units), worker, Cause()))
 
     def end(self) -> None:
         """After claimUntil the requester takes all that nobody was credited with."""
         kept = {who: self.credited(who) for who in WORKERS}
         for who in WORKERS:
-            self.moves.append(Move(Kind.LAPSED, Units(self.reserved[who] - kept[who]), who, Cause()))
+            self.moves.append(LedgerEntry(EntryKind.LAPSED, Units(self.reserved[who] - kept[who]), who, Cause()))
         left = self.deposited - sum(kept.values())
-        self.moves.append(Move(Kind.REFUND, Units(left), None, Cause()))
+        self.moves.append(LedgerEntry(EntryKind.REFUND, Units(left), None, Cause()))
         self.deposited, self.reserved = self.deposited - left, kept
 
-    def differences(self, moves: list[Move] | None = None) -> list[str]:
+    def differences(self, moves: list[LedgerEntry] | None = None) -> list[str]:
         job = JobFigures(Units(self.deposited), Units(sum(self.reserved.values())))
         accounts = {
             who: AccountFigures(
@@ -96,7 +96,7 @@ class Contract:
 @st.composite
 def histories(draw: st.DrawFn) -> Contract:
     contract = Contract()
-    steps = st.tuples(st.sampled_from(list(Kind)), st.sampled_from(WORKERS), st.integers(0, 1000))
+    steps = st.tuples(st.sampled_from(list(EntryKind)), st.sampled_from(WORKERS), st.integers(0, 1000))
     for kind, who, units in draw(st.lists(steps, max_size=40)):
         contract.play(kind, who, units)
     if draw(st.booleans()):
@@ -128,17 +128,17 @@ def test_a_move_that_is_left_out_doubled_or_changed_shows(contract: Contract, da
 
 def test_pay_beyond_what_was_earned_is_named() -> None:
     contract = Contract()
-    for kind in (Kind.DEPOSIT, Kind.RESERVATION, Kind.EARNED, Kind.VOUCHERED, Kind.REDEEMED):
+    for kind in (EntryKind.DEPOSIT, EntryKind.RESERVATION, EntryKind.EARNED, EntryKind.VOUCHERED, EntryKind.REDEEMED):
         contract.play(kind, WORKERS[0], 10)
     assert contract.differences() == []
-    unearned = [move for move in contract.moves if move.kind is not Kind.EARNED]
+    unearned = [move for move in contract.moves if move.kind is not EntryKind.EARNED]
     assert contract.differences(unearned) == [
         f"vouchered for {WORKERS[0]}: 10, of 0 earned",
         f"redeemed for {WORKERS[0]}: 10, of 0 earned",
     ]
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_every_kind_has_two_accounts(kind: Kind) -> None:
-    move = Move(kind, Units(1), WORKERS[0], Cause())
+@pytest.mark.parametrize("kind", EntryKind)
+def test_every_kind_has_two_accounts(kind: EntryKind) -> None:
+    move = LedgerEntry(kind, Units(1), WORKERS[0], Cause())
     assert move.debit != move.credit

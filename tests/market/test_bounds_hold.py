@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.bound import admit, bound, exactly
-from gradmarket.market.model.document.calls import Operator
+from gradmarket.market.model.document.calls import OperatorCall
 from gradmarket.market.model.document.formulas import STAND_INS, by_formula
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.meter import Limits
@@ -173,7 +173,7 @@ def _shapes(document: Document, call: Call) -> list[Any]:
     made = {entry.name: torch.empty(entry.shape, device="meta") for entry in document.of("param")}
     data = {name: torch.empty(shape, device="meta") for name, (shape, _) in document.batch(3).items()}
 
-    def watch(_operator: Operator, _arguments: Sequence[Any], results: Sequence[Any]) -> None:
+    def watch(_operator: OperatorCall, _arguments: Sequence[Any], results: Sequence[Any]) -> None:
         found.extend(getattr(result, "shape", result) for result in results)
 
     Program(document).run(made, data, bytes(32), watch, call)

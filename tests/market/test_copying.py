@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradmarket.market.rules.copying import Answer, alike, coincide, copied, to_audit
+from gradmarket.market.rules.copying import AcceptedAnswer, alike, coincide, copied, to_audit
 from gradmarket.market.terms import Digest
 
 
@@ -13,22 +13,22 @@ def honest(round: int, index: int) -> Digest:
     return Digest(f"blake3:{round:032x}{index:032x}")
 
 
-def at(place: int, root: Digest, right: bool | None = None, attempt: int = 0) -> Answer:
-    return Answer(f"{place}-{attempt}", place // 3, place % 3, root, right)
+def at(place: int, root: Digest, right: bool | None = None, attempt: int = 0) -> AcceptedAnswer:
+    return AcceptedAnswer(f"{place}-{attempt}", place // 3, place % 3, root, right)
 
 
 def right(place: int) -> Digest:
     return honest(place // 3, place % 3)
 
 
-def played(order: list[tuple[int, int]]) -> tuple[list[Answer], set[str]]:
+def played(order: list[tuple[int, int]]) -> tuple[list[AcceptedAnswer], set[str]]:
     """Answers as they are at the end, and the tasks convicted; audits are as the rule says, and tell the truth.
 
     order: what is accepted one after another, (place, the place whose honest answer is given).
     """
-    book: dict[str, Answer] = {}
+    book: dict[str, AcceptedAnswer] = {}
 
-    def audit(answer: Answer) -> None:
+    def audit(answer: AcceptedAnswer) -> None:
         found = replace(answer, right=answer.root == honest(answer.round, answer.index))
         book[answer.task] = found
         for other in to_audit(found, book.values()):

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.gradient import payload
-from gradmarket.market.gradient.payload import Entry, Layout
+from gradmarket.market.gradient.payload import Layout, LayoutEntry
 from gradmarket.market.rules.drift import (
     Contribution,
-    Lean,
+    Drift,
     after_round,
     comparable,
     differences,
@@ -28,7 +28,9 @@ SIGMA = 1.0
 """The length of an honest answer's error."""
 
 
-LAYOUT = Layout((Entry("loss", (), "loss"), Entry("w", (SIZE,), "gradient"), Entry("m", (2,), "buffer")))
+LAYOUT = Layout(
+    (LayoutEntry("loss", (), "loss"), LayoutEntry("w", (SIZE,), "gradient"), LayoutEntry("m", (2,), "buffer"))
+)
 
 
 def sketched(gradient: np.ndarray, loss: float = 0.0) -> np.ndarray:
@@ -48,7 +50,7 @@ class Market:
         self.random = np.random.default_rng(seed)
         direction = self.random.standard_normal(SIZE)
         self.bias = bias * direction / np.linalg.norm(direction)
-        self.noise, self.leans, self.pushed = noise, dict[str, Lean](), np.zeros(SIZE)
+        self.noise, self.leans, self.pushed = noise, dict[str, Drift](), np.zeros(SIZE)
 
     def error(self, length: float) -> np.ndarray:
         return length * self.random.standard_normal(SIZE) / math.sqrt(SIZE)
@@ -114,7 +116,7 @@ def test_a_smaller_lean_takes_longer_as_the_formula_says() -> None:
 
 
 def test_a_change_of_direction_is_forgiven_as_noise_is() -> None:
-    lean = Lean(np.zeros(2))
+    lean = Drift(np.zeros(2))
     for step in range(100):
         lean = lean.after(np.array([(-1.0) ** step, 0.0]))
     assert lean.ratio == 0.0
@@ -156,7 +158,7 @@ def test_without_others_to_compare_with_nothing_is_said() -> None:
 @given(st.lists(st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=3), min_size=1, max_size=30))
 def test_a_lean_is_at_most_the_square_root_of_its_rounds(steps: list[list[float]]) -> None:
     """Cauchy and Schwarz: so nobody is over the limit before round limit^2, whatever happens."""
-    lean = Lean(np.zeros(3))
+    lean = Drift(np.zeros(3))
     for step in steps:
         lean = lean.after(np.array(step))
     assert lean.ratio <= math.sqrt(lean.rounds) * (1 + 1e-9)

@@ -10,10 +10,10 @@ from gradmarket.market.rules.faults import (
     LEAST,
     MANY,
     NOBODY,
-    Claim,
-    Fault,
+    FaultClaim,
     FaultKind,
     Left,
+    StepFault,
     described,
     printed,
     sentence,
@@ -25,9 +25,9 @@ from gradmarket.market.terms import Address
 PAYOUT = ("payout",)
 
 
-def claim(number: int, place: str = "node 3", known: bool = False, payout: int | None = None) -> Claim:
+def claim(number: int, place: str = "node 3", known: bool = False, payout: int | None = None) -> FaultClaim:
     paid = Address(f"0x{payout or number:040x}")
-    return Claim(Party(Address(f"0x{number:040x}"), paid, paid, None), (place,), known)
+    return FaultClaim(Party(Address(f"0x{number:040x}"), paid, paid, None), (place,), known)
 
 
 def test_one_party_pauses_nothing_however_many_wallets_it_has() -> None:
@@ -84,22 +84,22 @@ def test_more_claims_never_make_it_less_the_jobs(numbers: list[int], quorum: int
 
 @given(st.text(max_size=600))
 def test_what_is_printed_is_taken_and_moves_no_cursor(text: str) -> None:
-    fault = Fault(kind=FaultKind.CRASHED, message=printed(text, 300))
+    fault = StepFault(kind=FaultKind.CRASHED, message=printed(text, 300))
     assert fault.message.isprintable()
 
 
 @pytest.mark.parametrize("text", ["a\x1b[2J", "line\nline", "\u202eright to left", "\x00", "x" * 301])
 def test_what_writes_to_a_terminal_is_refused(text: str) -> None:
     with pytest.raises(ValidationError):
-        Fault(kind=FaultKind.CRASHED, message=text)
+        StepFault(kind=FaultKind.CRASHED, message=text)
 
 
 @pytest.mark.parametrize("kind", FaultKind)
 def test_every_kind_says_what_failed_and_what_to_do(kind: FaultKind) -> None:
-    fault = Fault(
+    fault = StepFault(
         kind=kind, node="node 3 (nll_loss.default)", partition="train", input="y", row=17, message="Too many."
     )
     said = sentence(fault, 3, 0, 4)
     for part in ("3 separate workers", "task 0 of round 4", "node 3 (nll_loss.default)", "partition train", "row 17"):
         assert part in said
-    assert described(Fault(kind=kind))
+    assert described(StepFault(kind=kind))

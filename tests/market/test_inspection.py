@@ -16,12 +16,19 @@ from gradmarket.market.gradient.arrays import CHUNK
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND, Diverged, Divergence, Usable, inspect, sections
 from gradmarket.market.gradient.norm import norm, square_sums
-from gradmarket.market.gradient.payload import Entry, Layout, decode, encode
+from gradmarket.market.gradient.payload import Layout, LayoutEntry, decode, encode
 
 FP32 = codec("fp32")
 SIGNALLING = np.uint32(0x7F800001).view(np.float32)
 """A NaN that raises the processor's invalid flag wherever it is computed with."""
-LAYOUT = Layout((LOSS, Entry("a", (5, 4), "gradient"), Entry("b", (7,), "gradient"), Entry("mean", (6,), "buffer")))
+LAYOUT = Layout(
+    (
+        LOSS,
+        LayoutEntry("a", (5, 4), "gradient"),
+        LayoutEntry("b", (7,), "gradient"),
+        LayoutEntry("mean", (6,), "buffer"),
+    )
+)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,13 +16,18 @@ from gradmarket.market.gradient.aggregators import aggregator
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND
-from gradmarket.market.gradient.merge import Answer, Model, Move, Recipe, apply, begin, merge
 from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.gradient.payload import Entry, Layout, encode
+from gradmarket.market.gradient.payload import Layout, LayoutEntry, encode
+from gradmarket.market.gradient.round_merge import MergedAnswer, ModelState, OptimizerStep, Recipe, apply, begin, merge
 
 MEAN, FP32, SGD, ADAMW = aggregator("mean"), codec("fp32"), optimizer("sgd"), optimizer("adamw")
 LAYOUT = Layout(
-    (LOSS, Entry("weight", (5, 4), "gradient"), Entry("bias", (7,), "gradient"), Entry("mean", (6,), "buffer"))
+    (
+        LOSS,
+        LayoutEntry("weight", (5, 4), "gradient"),
+        LayoutEntry("bias", (7,), "gradient"),
+        LayoutEntry("mean", (6,), "buffer"),
+    )
 )
 
 
@@ -37,11 +42,11 @@ def recipe(layout: Layout = LAYOUT, addends: int = 8, codec_name: str = "fp32") 
     return Recipe(layout, codec(codec_name), MEAN, MEAN.Settings(), 100.0, addends)
 
 
-def answer(tensors: dict[str, Vector], layout: Layout = LAYOUT, codec_name: str = "fp32") -> Answer:
-    return Answer(encode(layout, tensors, codec(codec_name), b"task"), b"task")
+def answer(tensors: dict[str, Vector], layout: Layout = LAYOUT, codec_name: str = "fp32") -> MergedAnswer:
+    return MergedAnswer(encode(layout, tensors, codec(codec_name), b"task"), b"task")
 
 
-def answers(count: int, layout: Layout = LAYOUT, codec_name: str = "fp32") -> list[Answer]:
+def answers(count: int, layout: Layout = LAYOUT, codec_name: str = "fp32") -> list[MergedAnswer]:
     return [answer(tensors_of(layout, seed), layout, codec_name) for seed in range(count)]
 
 
@@ -106,7 +111,7 @@ def test_a_cut_off_answer_is_refused() -> None:
 
 def test_memory_is_a_model_and_shards_however_many_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(payload, "SHARD_ELEMENTS", 2**15)
-    layout = Layout((LOSS, Entry("weight", (2**20,), "gradient")))
+    layout = Layout((LOSS, LayoutEntry("weight", (2**20,), "gradient")))
     many = answers(2, layout) * 8
     tracemalloc.start()
     merge(recipe(layout, 16), many)
@@ -125,14 +130,16 @@ MODEL = {
 }
 
 
-def after(move: Move, counters: tuple[str, ...] = ("batches",), lr: float = 0.5) -> tuple[Model, dict[str, Vector]]:
+def after(
+    move: OptimizerStep, counters: tuple[str, ...] = ("batches",), lr: float = 0.5
+) -> tuple[ModelState, dict[str, Vector]]:
     merged = merge(recipe(), answers(3))
     return apply(LAYOUT, begin(LAYOUT, MODEL, move), merged, move, lr, counters), merged
 
 
 def test_parameters_move_buffers_follow_counters_count_and_the_rest_stays() -> None:
     before = everything(MODEL)
-    model, merged = after(Move(SGD, SGD.Settings()))
+    model, merged = after(OptimizerStep(SGD, SGD.Settings()))
     assert set(model.tensors) == set(MODEL)
     assert bits(model.tensors["weight"]) == bits(MODEL["weight"] - merged["weight"] * np.float32(0.5))
     assert bits(model.tensors["mean"]) == bits(merged["mean"])
@@ -144,15 +151,15 @@ def test_parameters_move_buffers_follow_counters_count_and_the_rest_stays() -> N
 
 
 def test_the_clip_is_before_the_optimizer_and_not_on_buffers() -> None:
-    model, merged = after(Move(SGD, SGD.Settings(), clip=0.25), lr=1.0)
+    model, merged = after(OptimizerStep(SGD, SGD.Settings(), clip=0.25), lr=1.0)
     moved = [MODEL[name] - model.tensors[name] for name in ("weight", "bias")]
     assert np.sqrt(sum(np.square(change).sum() for change in moved)) == pytest.approx(0.25, rel=1e-5)
     assert bits(model.tensors["mean"]) == bits(merged["mean"])
 
 
 def test_a_run_is_a_function_of_the_accepted_answers() -> None:
-    def run(order: int) -> Model:
-        move = Move(ADAMW, ADAMW.Settings(), clip=1.0)
+    def run(order: int) -> ModelState:
+        move = OptimizerStep(ADAMW, ADAMW.Settings(), clip=1.0)
         model = begin(LAYOUT, MODEL, move)
         for _ in range(4):
             model = apply(LAYOUT, model, merge(recipe(), answers(5)[::order]), move, 0.01, ("batches",))
@@ -168,13 +175,13 @@ def test_a_run_is_a_function_of_the_accepted_answers() -> None:
 @pytest.mark.parametrize("counters", [("weight",), ("nothing",)])
 def test_only_integers_count(counters: tuple[str, ...]) -> None:
     with pytest.raises(PayloadRefused, match="no integer"):
-        after(Move(SGD, SGD.Settings()), counters)
+        after(OptimizerStep(SGD, SGD.Settings()), counters)
 
 
 @pytest.mark.parametrize("name", ["weight", "mean"])
 def test_a_model_unlike_the_layout_does_not_begin(name: str) -> None:
     for tensors in ({**MODEL, name: MODEL[name].astype(np.float64)}, {**MODEL, name: MODEL[name][:-1]}):
         with pytest.raises(PayloadRefused, match=f"no {name}"):
-            begin(LAYOUT, tensors, Move(SGD, SGD.Settings()))
+            begin(LAYOUT, tensors, OptimizerStep(SGD, SGD.Settings()))
     with pytest.raises(PayloadRefused, match=f"no {name}"):
-        begin(LAYOUT, {other: MODEL[other] for other in MODEL if other != name}, Move(SGD, SGD.Settings()))
+        begin(LAYOUT, {other: MODEL[other] for other in MODEL if other != name}, OptimizerStep(SGD, SGD.Settings()))

@@ -17,8 +17,8 @@ from gradmarket.market.gradient import payload
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merkle import root
 from gradmarket.market.gradient.payload import (
-    Entry,
     Layout,
+    LayoutEntry,
     decode,
     decode_tensors,
     encode,
@@ -31,7 +31,12 @@ from gradmarket.market.gradient.payload import (
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "payload.json").read_text())
 FP32, BF16 = codec("fp32"), codec("bf16")
 SMALL = Layout(
-    (LOSS, Entry("weight", (2, 3), "gradient"), Entry("bias", (3,), "gradient"), Entry("mean", (2,), "buffer"))
+    (
+        LOSS,
+        LayoutEntry("weight", (2, 3), "gradient"),
+        LayoutEntry("bias", (3,), "gradient"),
+        LayoutEntry("mean", (2,), "buffer"),
+    )
 )
 VALUES = {
     "loss": np.float32(2.5).reshape(()),
@@ -125,22 +130,22 @@ def test_other_tensors_are_refused(tensors: dict[str, np.ndarray]) -> None:
         encode(SMALL, tensors, FP32, b"")
 
 
-GRADIENT, BUFFER = Entry("g", (2,), "gradient"), Entry("b", (2,), "buffer")
+GRADIENT, BUFFER = LayoutEntry("g", (2,), "gradient"), LayoutEntry("b", (2,), "buffer")
 WRONG_LAYOUTS = {
     "empty": (),
     "no loss": (GRADIENT, BUFFER),
-    "two losses": (LOSS, Entry("loss2", (), "loss")),
+    "two losses": (LOSS, LayoutEntry("loss2", (), "loss")),
     "loss not first": (GRADIENT, LOSS),
     "buffer before gradient": (LOSS, BUFFER, GRADIENT),
-    "loss with a shape": (Entry("loss", (1,), "loss"),),
-    "one name twice": (LOSS, GRADIENT, Entry("g", (3,), "buffer")),
-    "a parameter called loss": (LOSS, Entry("loss", (3,), "gradient")),
-    "negative dimension": (LOSS, Entry("g", (-1, -4), "gradient")),
+    "loss with a shape": (LayoutEntry("loss", (1,), "loss"),),
+    "one name twice": (LOSS, GRADIENT, LayoutEntry("g", (3,), "buffer")),
+    "a parameter called loss": (LOSS, LayoutEntry("loss", (3,), "gradient")),
+    "negative dimension": (LOSS, LayoutEntry("g", (-1, -4), "gradient")),
 }
 
 
 @pytest.mark.parametrize("entries", WRONG_LAYOUTS.values(), ids=WRONG_LAYOUTS.keys())
-def test_other_layouts_are_refused(entries: tuple[Entry, ...]) -> None:
+def test_other_layouts_are_refused(entries: tuple[LayoutEntry, ...]) -> None:
     with pytest.raises(PayloadRefused):
         Layout(entries)
 
@@ -163,7 +168,7 @@ def test_bytes_are_little_endian_in_canonical_order() -> None:
 
 def test_a_mapped_file_of_real_shards_is_read_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(payload, "SHARD_ELEMENTS", 2**20)
-    layout = Layout((LOSS, Entry("weight", (1025, 1024), "gradient")))
+    layout = Layout((LOSS, LayoutEntry("weight", (1025, 1024), "gradient")))
     tensors = tensors_of(layout, 7)
     path = tmp_path / "blob"
     path.write_bytes(encode(layout, tensors, BF16, b""))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.rules import payment
-from gradmarket.market.rules.payment import Standing, top_up
+from gradmarket.market.rules.payment import AccountStanding, top_up
 from gradmarket.market.terms import Amount, Units
 
 
@@ -31,9 +31,9 @@ units = st.integers(0, 10**12).map(Units)
 def test_a_top_up_covers_what_is_ahead_and_stops_there(
     reserved: Units, earned: Units, in_flight: Units, price: int, ahead: int
 ) -> None:
-    standing = Standing(reserved, earned, in_flight)
+    standing = AccountStanding(reserved, earned, in_flight)
     added = top_up(standing, Units(price), ahead)
-    after = Standing(Units(reserved + added), earned, in_flight)
+    after = AccountStanding(Units(reserved + added), earned, in_flight)
     assert added >= 0
     if reserved >= earned + in_flight:
         assert after.uncommitted >= price, "a worker that is drawn next must find its money reserved"
@@ -41,6 +41,6 @@ def test_a_top_up_covers_what_is_ahead_and_stops_there(
 
 
 def test_an_idle_newcomer_locks_one_gradient_only() -> None:
-    assert top_up(Standing(Units(0), Units(0), Units(0)), Units(7), 20) == 7
-    assert top_up(Standing(Units(7), Units(0), Units(0)), Units(7), 20) == 0
-    assert top_up(Standing(Units(7), Units(7), Units(0)), Units(7), 20) == 28
+    assert top_up(AccountStanding(Units(0), Units(0), Units(0)), Units(7), 20) == 7
+    assert top_up(AccountStanding(Units(7), Units(0), Units(0)), Units(7), 20) == 0
+    assert top_up(AccountStanding(Units(7), Units(7), Units(0)), Units(7), 20) == 28

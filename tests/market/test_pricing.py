@@ -10,12 +10,12 @@ from pydantic import TypeAdapter, ValidationError
 from gradmarket.market import plugins
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.rules import pricing
-from gradmarket.market.rules.pricing import Past, Price, Work, controller, cost
+from gradmarket.market.rules.pricing import Past, Price, PricedWork, controller, cost
 from gradmarket.market.terms import Amount
 from gradmarket.simulation import prices
 
 UNIT = Amount(1000)
-WORK = Work(3 * 10**12, UNIT)
+WORK = PricedWork(3 * 10**12, UNIT)
 SPELT = {
     "fixed": {"name": "fixed", "amount": "7000"},
     "cost": {"name": "cost", "per_tflop": "2000", "ceiling": "9000"},
@@ -78,16 +78,16 @@ def test_what_is_no_price_is_refused_by_its_field(spelling: object, reason: str)
 @given(flops=st.integers(0, 10**18), per_tflop=st.integers(1, 10**24), unit=st.sampled_from([1, 10**9]))
 def test_the_measured_cost_is_rounded_up_by_less_than_a_unit(flops: int, per_tflop: int, unit: int) -> None:
     settings = cost.Settings(per_tflop=Amount(per_tflop), ceiling=Amount(10**60))
-    found = cost.price(settings, Work(flops, Amount(unit)), None)
+    found = cost.price(settings, PricedWork(flops, Amount(unit)), None)
     assert found * cost.TERA >= per_tflop * flops
     assert found == unit or (found - unit) * cost.TERA < per_tflop * flops
 
 
 def test_a_document_over_the_ceiling_is_refused() -> None:
     told = price(SPELT["cost"])
-    assert told.of(Work(45 * 10**11, UNIT), None) == told.most
+    assert told.of(PricedWork(45 * 10**11, UNIT), None) == told.most
     with pytest.raises(JobRefused, match="of 4600000000000 operations costs"):
-        told.of(Work(46 * 10**11, UNIT), None)
+        told.of(PricedWork(46 * 10**11, UNIT), None)
 
 
 @pytest.mark.parametrize(("milliseconds", "units"), [(0, 70), (250, 75), (500, 80), (750, 85), (1000, 90), (10**9, 90)])
@@ -104,7 +104,7 @@ def test_a_small_price_rises_too() -> None:
 def test_slow_rounds_lift_the_price_by_nine_eighths_each_at_most(start: int, times: list[int], target: int) -> None:
     """Whoever makes rounds slow, and however slow: (9/8)^s (p + 8) - 8 units after s slow rounds, and the ceiling."""
     settings = controller.Settings(floor=Amount(1), ceiling=Amount(2**47), start=Amount(start), target_ms=target)
-    work, now, slow = Work(1, Amount(1)), Amount(start), 0
+    work, now, slow = PricedWork(1, Amount(1)), Amount(start), 0
     for observed in times:
         now = controller.price(settings, work, Past(now, observed))
         slow += observed > target

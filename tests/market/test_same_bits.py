@@ -11,13 +11,19 @@ from numpy._core import _multiarray_umath as built
 from gradmarket.market.gradient.aggregators import aggregator
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import inspect
-from gradmarket.market.gradient.merge import Answer, Move, Recipe, apply, begin, merge
 from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.gradient.payload import Entry, Layout, decode, encode
+from gradmarket.market.gradient.payload import Layout, LayoutEntry, decode, encode
+from gradmarket.market.gradient.round_merge import MergedAnswer, OptimizerStep, Recipe, apply, begin, merge
 from gradmarket.market.gradient.schedules import rate
 
 PINNED = "71285ce724ae57eb6dac3aec07f933f9"
-LAYOUT = Layout((Entry("loss", (), "loss"), Entry("weight", (300, 333), "gradient"), Entry("mean", (50,), "buffer")))
+LAYOUT = Layout(
+    (
+        LayoutEntry("loss", (), "loss"),
+        LayoutEntry("weight", (300, 333), "gradient"),
+        LayoutEntry("mean", (50,), "buffer"),
+    )
+)
 MOVES = [
     ("nesterov", {"momentum": 0.9, "weight_decay": 0.01}),
     ("adamw", {}),
@@ -38,12 +44,12 @@ def digest() -> str:
     hasher = hashlib.blake2b(digest_size=16)
     for name, settings in MOVES:
         rule, mean, packer = optimizer(name), aggregator("mean"), codec("bf16")
-        move = Move(rule, rule.Settings(**settings), clip=0.7)
+        move = OptimizerStep(rule, rule.Settings(**settings), clip=0.7)
         recipe, model = Recipe(LAYOUT, packer, mean, mean.Settings(), 1e3, 4), begin(LAYOUT, values(99), move)
         for number in range(3):
             blobs = [encode(LAYOUT, values(number * 4 + index), packer, b"") for index in range(4)]
             verdicts = [inspect(LAYOUT, decode(LAYOUT, blob, packer, b""), 1e3) for blob in blobs]
-            merged = merge(recipe, [Answer(blob, b"") for blob in blobs])
+            merged = merge(recipe, [MergedAnswer(blob, b"") for blob in blobs])
             model = apply(LAYOUT, model, merged, move, rate("cosine", 0.1, number, 3))
             hasher.update(repr(verdicts).encode())
         for arrays in (model.tensors, model.memory):

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradmarket.market.gradient.probe import SHARE, probe
-from gradmarket.market.rules import loss_change
-from gradmarket.market.rules.loss_change import (
+from gradmarket.market.rules import loss_change_test
+from gradmarket.market.rules.loss_change_test import (
     ALPHA,
     BLIND,
     CLEARS,
@@ -19,7 +19,7 @@ from gradmarket.market.rules.loss_change import (
     LEAST,
     RUNS,
     Change,
-    Verdict,
+    ChangeVerdict,
     added,
     honest_share,
     verdict,
@@ -30,7 +30,7 @@ FINITE = st.floats(-1e6, 1e6)
 SHARES = st.sampled_from([0.6, 0.75, 0.9, 0.97])
 
 
-def played(passing: float, honest: float, audits: int, seed: int) -> Iterator[Verdict]:
+def played(passing: float, honest: float, audits: int, seed: int) -> Iterator[ChangeVerdict]:
     """The verdict after each of so many scores, of which this share passes; `honest` of the honest ones would."""
     total = 0.0
     for passes in np.random.default_rng(seed).random(audits) < passing:
@@ -38,9 +38,9 @@ def played(passing: float, honest: float, audits: int, seed: int) -> Iterator[Ve
         yield verdict(total)
 
 
-def first_test(passing: float, honest: float, seed: int) -> Verdict:
+def first_test(passing: float, honest: float, seed: int) -> ChangeVerdict:
     """How one whole test ends."""
-    return next(found for found in played(passing, honest, 2000, seed) if found != Verdict.OPEN)
+    return next(found for found in played(passing, honest, 2000, seed) if found != ChangeVerdict.OPEN)
 
 
 def test_a_score_passes_where_the_own_rows_lead_all_others() -> None:
@@ -59,10 +59,10 @@ def test_the_score_says_how_clearly_and_agrees_with_the_sign(own: float, others:
 
 
 def test_a_loss_that_is_not_finite_has_not_fallen() -> None:
-    change = loss_change.change([1.0, math.nan, math.inf, 1.0], [math.nan, 1.0, math.inf, 0.5])
+    change = loss_change_test.change([1.0, math.nan, math.inf, 1.0], [math.nan, 1.0, math.inf, 0.5])
     assert change == Change(-LARGEST, (-LARGEST, -LARGEST, 0.5))
     assert not change.passes
-    assert loss_change.change([1.0, math.nan, 1.0, 1.0], [0.5, 1.0, math.inf, 0.9]).passes
+    assert loss_change_test.change([1.0, math.nan, 1.0, 1.0], [0.5, 1.0, math.inf, 0.9]).passes
 
 
 @given(st.integers(0, 120), st.integers(0, 120))
@@ -120,17 +120,17 @@ def test_an_honest_test_convicts_no_more_often_than_is_promised(share: float) ->
 @pytest.mark.parametrize("share", [0.6, 0.75, 0.9])
 def test_who_knows_nothing_of_the_rows_is_rarely_cleared(share: float) -> None:
     ends = [first_test(BLIND, share, seed) for seed in range(1000)]
-    assert ends.count(Verdict.HONEST) / len(ends) < 0.02
-    assert ends.count(Verdict.CONVICTED) > 970
+    assert ends.count(ChangeVerdict.HONEST) / len(ends) < 0.02
+    assert ends.count(ChangeVerdict.CONVICTED) > 970
 
 
 @settings(max_examples=30, deadline=None)
 @given(SHARES, st.integers(0, 2**32))
 def test_the_noisy_honest_are_not_convicted_and_the_blind_soon_are(share: float, seed: int) -> None:
     bound = honest_share(round(100 * share), 100) or LEAST
-    assert Verdict.CONVICTED not in played(share, bound, 200, seed)
-    assert Verdict.CONVICTED in played(BLIND, bound, 400, seed)
-    assert first_test(0.0, bound, seed) == Verdict.CONVICTED
+    assert ChangeVerdict.CONVICTED not in played(share, bound, 200, seed)
+    assert ChangeVerdict.CONVICTED in played(BLIND, bound, 400, seed)
+    assert first_test(0.0, bound, seed) == ChangeVerdict.CONVICTED
 
 
 def test_a_sleeper_s_good_record_buys_it_a_few_lies_and_no_more() -> None:
@@ -139,7 +139,7 @@ def test_a_sleeper_s_good_record_buys_it_a_few_lies_and_no_more() -> None:
     for _ in range(1000):
         total = added(total, weight(True, honest))
     lies = 0
-    while verdict(total) != Verdict.CONVICTED:
+    while verdict(total) != ChangeVerdict.CONVICTED:
         total, lies = added(total, weight(False, honest)), lies + 1
     fresh = math.ceil(CONVICTS / weight(False, honest))
     assert lies <= fresh + math.ceil(-CLEARS / weight(False, honest))
@@ -147,8 +147,8 @@ def test_a_sleeper_s_good_record_buys_it_a_few_lies_and_no_more() -> None:
 
 def test_a_convicted_one_stays_so_until_its_scores_say_otherwise() -> None:
     total = added(CONVICTS, weight(False, 0.9))
-    assert verdict(total) == Verdict.CONVICTED
-    assert verdict(added(total, 0.0)) == Verdict.CONVICTED
+    assert verdict(total) == ChangeVerdict.CONVICTED
+    assert verdict(added(total, 0.0)) == ChangeVerdict.CONVICTED
 
 
 def test_the_probe_is_as_long_as_it_is_meant_to_be_whatever_the_gradient_s_length() -> None:

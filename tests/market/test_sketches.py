@@ -6,12 +6,14 @@ from numpy.typing import NDArray
 
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.payload import Entry, Layout, decode_tensors, encode
-from gradmarket.market.rules.sketch import WIDTH, sketch
-from gradmarket.market.rules.sketches import TENSORS, check, digest_of, of_payload, pack, unpack
+from gradmarket.market.gradient.payload import Layout, LayoutEntry, decode_tensors, encode
+from gradmarket.market.rules.projection import WIDTH, sketch
+from gradmarket.market.rules.sketch_packing import TENSORS, check, digest_of, of_payload, pack, unpack
 from gradmarket.market.terms import Hash
 
-LAYOUT = Layout((Entry("loss", (), "loss"), Entry("b.w", (30, 50), "gradient"), Entry("a", (7,), "buffer")))
+LAYOUT = Layout(
+    (LayoutEntry("loss", (), "loss"), LayoutEntry("b.w", (30, 50), "gradient"), LayoutEntry("a", (7,), "buffer"))
+)
 
 
 def normal(size: int, seed: int = 0) -> NDArray[np.float32]:
@@ -52,7 +54,7 @@ def test_what_is_signed_of_a_sketch_binds_its_names_numbers_and_class() -> None:
 
 
 def test_an_answer_of_too_many_tensors_for_a_reveal_is_refused() -> None:
-    entries = [Entry(f"p{number}", (1,), "gradient") for number in range(TENSORS)]
+    entries = [LayoutEntry(f"p{number}", (1,), "gradient") for number in range(TENSORS)]
     check(Layout((LAYOUT.entries[0], *entries[1:])))
     with pytest.raises(JobRefused, match="1025 tensors, and a sketch has 1024 at most"):
         check(Layout((LAYOUT.entries[0], *entries)))

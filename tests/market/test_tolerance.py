@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.rules import calibration, voting
 from gradmarket.market.rules.calibration import Observation, calibrate
+from gradmarket.market.rules.projection import Sketch, sketch
 from gradmarket.market.rules.replication import Plan
-from gradmarket.market.rules.sketch import Sketch, sketch
 from gradmarket.market.rules.verifiers import tolerance, verifier
-from gradmarket.market.rules.verifiers.tolerance import Ballot, deviations, groups
+from gradmarket.market.rules.verifiers.tolerance import SketchBallot, deviations, groups
 from gradmarket.market.terms import Hash, ReplicaId
 
 SEED = Hash(b"w" * 32)
@@ -32,8 +32,8 @@ def gradient(big: float = 0.0, small: float = 0.0, seed: int = 0) -> Sketch:
     return sketch({name: values.astype(np.float32) for name, values in honest.items()}, SEED)
 
 
-def ballots(*cast: Sketch | None, kind: str = "cpu") -> dict[ReplicaId, Ballot | None]:
-    return {ReplicaId(f"r{i}"): None if found is None else Ballot(kind, found) for i, found in enumerate(cast)}
+def ballots(*cast: Sketch | None, kind: str = "cpu") -> dict[ReplicaId, SketchBallot | None]:
+    return {ReplicaId(f"r{i}"): None if found is None else SketchBallot(kind, found) for i, found in enumerate(cast)}
 
 
 def sizes(*cast: Sketch | None) -> list[int]:
@@ -70,15 +70,18 @@ def test_two_that_stretch_the_middle_do_not_pull_a_lie_in() -> None:
 
 
 def test_a_pair_that_nobody_calibrated_agrees_only_where_nothing_differs() -> None:
-    cast = {ReplicaId("a"): Ballot("cpu", gradient()), ReplicaId("b"): Ballot("tpu", gradient(1e-7))}
+    cast = {ReplicaId("a"): SketchBallot("cpu", gradient()), ReplicaId("b"): SketchBallot("tpu", gradient(1e-7))}
     assert [len(group) for group in groups(cast, ALLOWED)] == [1, 1]
-    cast[ReplicaId("b")] = Ballot("tpu", gradient())
+    cast[ReplicaId("b")] = SketchBallot("tpu", gradient())
     assert [len(group) for group in groups(cast, ALLOWED)] == [2]
 
 
 def test_two_classes_have_their_own_threshold_whoever_is_named_first() -> None:
     for one, other in (("cpu", "gpu"), ("gpu", "cpu")):
-        cast = {ReplicaId("a"): Ballot(one, gradient()), ReplicaId("b"): Ballot(other, gradient(1.3e-3, 1.3e-3))}
+        cast = {
+            ReplicaId("a"): SketchBallot(one, gradient()),
+            ReplicaId("b"): SketchBallot(other, gradient(1.3e-3, 1.3e-3)),
+        }
         assert [len(group) for group in groups(cast, ALLOWED)] == [2]
     assert sizes(gradient(), gradient(1.6e-3, 1.6e-3)) == [1, 1]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gradmarket.market.errors import IllegalTransition, Refused
 from gradmarket.market.rules import auditing, exposure, replication, reputation
 from gradmarket.market.rules.replication import STRANGER, Lead, Plan, adaptive, audited, fixed
-from gradmarket.market.rules.reputation import NEWCOMER, Record, standing
+from gradmarket.market.rules.reputation import NEWCOMER, TrustRecord, standing
 from gradmarket.market.rules.secrets import anchor, leads_to, links, tagged
 from gradmarket.market.terms import Hash
 
@@ -22,7 +22,7 @@ RATES = st.floats(1e-4, 0.999)
 HISTORY = st.lists(st.tuples(st.sampled_from(["passed", "outvoted", "failed"]), st.floats(0, 1e7)), max_size=30)
 
 
-def lived(history: list[tuple[str, float]]) -> tuple[Record, int, float]:
+def lived(history: list[tuple[str, float]]) -> tuple[TrustRecord, int, float]:
     """(record, audits passed since the last failure, now) after these events, each some seconds after the other."""
     record, audits, now = NEWCOMER, 0, 0.0
     for event, pause in history:
@@ -67,7 +67,7 @@ def test_to_register_again_gains_nothing(history: list[tuple[str, float]]) -> No
 
 
 def test_half_of_the_evidence_is_left_after_a_half_life() -> None:
-    record = Record(100.0, 0.0)
+    record = TrustRecord(100.0, 0.0)
     later = reputation.now(record, reputation.HALF_LIFE_S)
     assert later.evidence == pytest.approx(50.0)
     with pytest.raises(IllegalTransition):

@@ -15,10 +15,10 @@ from benchmarks.trust.defences import DEFAULT, DEFENCES, VOTES, Crew, voted
 from benchmarks.trust.replay import Course, Replayed
 from benchmarks.trust.run import Run, Setting
 from benchmarks.trust.table import NO_ATTACK, Table, picture
-from gradmarket.market.gradient.payload import Entry, Layout
+from gradmarket.market.gradient.payload import Layout, LayoutEntry
 
 SETTING = Setting(start=4, tries=1)
-LAYOUT = Layout((Entry("loss", (), "loss"), Entry("weight", (64, 10), "gradient")))
+LAYOUT = Layout((LayoutEntry("loss", (), "loss"), LayoutEntry("weight", (64, 10), "gradient")))
 
 
 class Regression:

@@ -10,8 +10,8 @@ import pytest
 from pydantic import SecretStr
 
 from gradmarket.commands import checkup
-from gradmarket.commands.checkup import Finding
-from gradmarket.requester.settings import Settings
+from gradmarket.commands.checkup import CheckResult
+from gradmarket.requester.settings import RequesterSettings
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def data(tmp_path: Path) -> Path:
 
 def test_a_sound_folder_needs_no_fix(data: Path) -> None:
     settings = checkup.configured()
-    assert isinstance(settings, Settings)
+    assert isinstance(settings, RequesterSettings)
     found = [checkup.folder(data), checkup.keys(data), checkup.database(settings, data)]
     assert [finding.fix for finding in found] == ["", "", ""]
 
@@ -36,7 +36,7 @@ def test_a_folder_that_is_not_there_yet_is_no_fault(tmp_path: Path) -> None:
     path = tmp_path / "not" / "yet"
     assert checkup.folder(path).fix == ""
     assert checkup.keys(path).fix == ""
-    assert checkup.database(Settings(), path).fix == ""
+    assert checkup.database(RequesterSettings(), path).fix == ""
 
 
 def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
@@ -56,11 +56,11 @@ def test_a_key_that_others_may_read(data: Path) -> None:
 def test_a_broken_database(data: Path) -> None:
     path = data / "gradmarket.sqlite"
     path.write_bytes(b"\xff" * path.stat().st_size)
-    assert "gradmarket restore" in checkup.database(Settings(), data).fix
+    assert "gradmarket restore" in checkup.database(RequesterSettings(), data).fix
 
 
 def test_a_database_server_that_is_not_there(data: Path) -> None:
-    found = checkup.database(Settings(database="postgresql://me:word@127.0.0.1:9/nowhere"), data)
+    found = checkup.database(RequesterSettings(database="postgresql://me:word@127.0.0.1:9/nowhere"), data)
     assert "GRADMARKET_DATABASE" in found.fix
     assert "word" not in found.told
 
@@ -73,7 +73,7 @@ def test_a_full_disk(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_setting_out_of_its_bounds_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADMARKET_SETTLE_GRADIENTS", "0")
     found = checkup.configured()
-    assert isinstance(found, Finding)
+    assert isinstance(found, CheckResult)
     assert "GRADMARKET_SETTLE_GRADIENTS" in found.told
     assert found.fix
 
@@ -82,13 +82,15 @@ def test_a_broker_that_answers_and_one_that_does_not(monkeypatch: pytest.MonkeyP
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         (found,) = checkup.broker(
-            Settings.model_construct(stages="celery", broker=SecretStr(f"redis://127.0.0.1:{port}"))
+            RequesterSettings.model_construct(stages="celery", broker=SecretStr(f"redis://127.0.0.1:{port}"))
         )
         assert found.fix == ""
-    (found,) = checkup.broker(Settings.model_construct(stages="celery", broker=SecretStr("redis://:word@127.0.0.1:9")))
+    (found,) = checkup.broker(
+        RequesterSettings.model_construct(stages="celery", broker=SecretStr("redis://:word@127.0.0.1:9"))
+    )
     assert "start Redis" in found.fix
     assert "word" not in found.told
-    assert list(checkup.broker(Settings())) == []
+    assert list(checkup.broker(RequesterSettings())) == []
 
 
 def test_each_part_of_a_service_that_fails_has_its_own_line() -> None:

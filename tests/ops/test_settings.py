@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from gradmarket.cli import app
 from gradmarket.commands.settings import KINDS, page, rows
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -40,7 +40,7 @@ def test_what_is_left_empty_is_not_given(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("GRADMARKET_TOKEN", "")
     monkeypatch.setenv("GRADMARKET_SECRETS", str(tmp_path))
     (tmp_path / "gradmarket_token").write_text("of the file")
-    settings = Settings()
+    settings = RequesterSettings()
     assert settings.owner is None
     assert settings.token is not None
     assert settings.token.get_secret_value() == "of the file"

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from market_floor import Floor
+from market_fixture import MarketFixture
 
 from gradmarket.market import signing
 from gradmarket.market.messages import Voucher
@@ -16,34 +16,34 @@ from gradmarket.requester.store.tables import Account, Audit, Earned, Replica, T
 PAYS = (TaskState.ACCEPTED, TaskState.DIVERGED, TaskState.FINAL, TaskState.REVOKED)
 
 
-def check_books(floor: Floor) -> None:
-    earned = floor.all(Earned)
-    replicas: dict[str, Replica] = {replica.id: replica for replica in floor.all(Replica)}
+def check_books(market: MarketFixture) -> None:
+    earned = market.all(Earned)
+    replicas: dict[str, Replica] = {replica.id: replica for replica in market.all(Replica)}
     assert len({row.replica_id for row in earned}) == len(earned)
     paid = {replica.id for replica in replicas.values() if replica.state in lifecycle.PAID}
     assert paid == {row.replica_id for row in earned}
-    tasks: dict[str, Task] = {task.id: task for task in floor.all(Task)}
+    tasks: dict[str, Task] = {task.id: task for task in market.all(Task)}
     for row in earned:
-        _earned_by_a_majority(floor, row, tasks[row.task_id], list(replicas.values()))
-    _accounts_agree(floor, earned)
+        _earned_by_a_majority(market, row, tasks[row.task_id], list(replicas.values()))
+    _accounts_agree(market, earned)
 
 
-def _earned_by_a_majority(floor: Floor, row: Earned, task: Task, replicas: list[Replica]) -> None:
+def _earned_by_a_majority(market: MarketFixture, row: Earned, task: Task, replicas: list[Replica]) -> None:
     committed = [replica for replica in replicas if replica.task_id == task.id and replica.committed_at is not None]
     agreeing = [r for r in committed if _agreed(task, r)]
     plan = Plan(**task.plan)
     assert task.state in PAYS
     assert row.units == task.offer["price"]
     assert row.revoked <= (task.state == TaskState.REVOKED)
-    if vindicated(floor, row, task):
+    if vindicated(market, row, task):
         return
     assert (row.replica_id, row.digest) in {(r.id, hash_of(Digest(r.root or ""))) for r in agreeing}
     assert 2 * len(agreeing) > len(committed)
     assert len(agreeing) >= plan.quorum
     assert len(committed) <= plan.maximum
-    assert jobs.spec(floor.the_job()).may_check_so(plan)
+    assert jobs.spec(market.the_job()).may_check_so(plan)
     assert len({replica.payout for replica in agreeing}) == len(agreeing)
-    closed = {wave.number: wave.closed_at for wave in floor.all(Wave, Wave.task_id == task.id)}
+    closed = {wave.number: wave.closed_at for wave in market.all(Wave, Wave.task_id == task.id)}
     assert all((replica.committed_at or 0) <= closed[replica.wave] for replica in agreeing)
 
 
@@ -54,21 +54,21 @@ def _agreed(task: Task, replica: Replica) -> bool:
     return replica.root == task.root and replica.state != ReplicaState.REJECTED
 
 
-def vindicated(floor: Floor, row: Earned, task: Task) -> bool:
+def vindicated(market: MarketFixture, row: Earned, task: Task) -> bool:
     """Whether it was paid for what an audit found, against its own quorum."""
-    (replica,) = floor.all(Replica, Replica.id == row.replica_id)
-    found = [audit.root for audit in floor.all(Audit, Audit.task_id == task.id, Audit.state == AuditState.FAILED)]
+    (replica,) = market.all(Replica, Replica.id == row.replica_id)
+    found = [audit.root for audit in market.all(Audit, Audit.task_id == task.id, Audit.state == AuditState.FAILED)]
     return replica.root in found and replica.root != task.root and row.digest == bytes.fromhex(replica.root[7:])
 
 
-def _accounts_agree(floor: Floor, earned: list[Earned]) -> None:  # type: ignore[type-arg,unused-ignore]
+def _accounts_agree(market: MarketFixture, earned: list[Earned]) -> None:  # type: ignore[type-arg,unused-ignore]
     sums = Counter[str]()
     for row in earned:
         sums[row.worker] += row.units
-    for account in floor.all(Account):
+    for account in market.all(Account):
         assert account.earned == sums[account.worker]
         assert account.earned <= account.reserved
         if account.earned:
-            struct = Voucher(floor.the_job().chain_job or 0, Address(account.worker), Units(account.earned))
-            signer = signing.address_of(floor.signer)
-            signing.check(floor.context.domain, struct, account.voucher_signature or b"", signer)
+            struct = Voucher(market.the_job().chain_job or 0, Address(account.worker), Units(account.earned))
+            signer = signing.address_of(market.signer)
+            signing.check(market.context.domain, struct, account.voucher_signature or b"", signer)

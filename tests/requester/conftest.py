@@ -7,33 +7,33 @@ from typing import Any
 
 import pytest
 from databases import NewDatabase
-from market_floor import Floor, folder_for_floor
+from market_fixture import MarketFixture, folder_for_floor
 
 from gradmarket.contracts.ledger import Ledger
 
-NewFloor = Callable[..., Floor]
+NewFloor = Callable[..., MarketFixture]
 
 
 @pytest.fixture
 def new_floor(ledger: Ledger, new_database: NewDatabase) -> Iterator[NewFloor]:
     with ExitStack() as stack:
 
-        def make(**spec: Any) -> Floor:
+        def make(**spec: Any) -> MarketFixture:
             folder = stack.enter_context(folder_for_floor())
-            floor = Floor(Path(folder), ledger, new_database, **spec)
-            stack.callback(floor.close)
-            return floor
+            market = MarketFixture(Path(folder), ledger, new_database, **spec)
+            stack.callback(market.close)
+            return market
 
         yield make
 
 
 @pytest.fixture
-def leased(new_floor) -> Floor:  # type: ignore[no-untyped-def]
+def leased(new_floor) -> MarketFixture:  # type: ignore[no-untyped-def]
     """Three workers hold a lease on the only task."""
-    floor: Floor = new_floor()
+    market: MarketFixture = new_floor()
     for _ in range(3):
-        floor.worker()
-    floor.gather()
-    for worker in floor.workers:
+        market.worker()
+    market.gather()
+    for worker in market.workers:
         worker.computed(worker.newest())
-    return floor
+    return market

@@ -1,30 +1,35 @@
-"""The requester's auditor on the floor: it computes as an honest worker does, and may be told to err."""
+"""The requester's auditor on the market fixture: it computes as an honest worker does, and may be told to err."""
 
 from typing import Any
 
-from market_floor import CLASS, LAYOUT, Floor
+from market_fixture import CLASS, LAYOUT, MarketFixture
 from market_workers import HONEST, Behaviour, SimWorker, key_of
 
+from gradmarket.market.audit_wire import AuditAnswer, SketchAnswer
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merkle import root
-from gradmarket.market.rules import sketches
+from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Digest, JobState
 from gradmarket.market.wire import OfferFields
-from gradmarket.market.wire_audits import AuditAnswer, SketchAnswer
-from gradmarket.requester.stages import auditors, calibrating
-from gradmarket.requester.stages.auditors import Claimed
+from gradmarket.requester.exchange import auditor_claims
+from gradmarket.requester.exchange.auditor_claims import Claimed
+from gradmarket.requester.moves import calibrating
 from gradmarket.requester.store.tables import Audit
 
 
 class SimAuditor:
     def __init__(
-        self, floor: Floor, behaviour: Behaviour = HONEST, determinism_class: str = CLASS, name: str = "auditor"
+        self,
+        market: MarketFixture,
+        behaviour: Behaviour = HONEST,
+        determinism_class: str = CLASS,
+        name: str = "auditor",
     ) -> None:
-        self.floor, self.determinism_class, self.name = floor, determinism_class, name
-        self.computer = SimWorker(floor, key_of("auditor"), behaviour, determinism_class)
+        self.market, self.determinism_class, self.name = market, determinism_class, name
+        self.computer = SimWorker(market, key_of("auditor"), behaviour, determinism_class)
 
     def claim(self) -> Claimed | None:
-        return auditors.claim(self.floor.context, self.name, self.determinism_class)
+        return auditor_claims.claim(self.market.context, self.name, self.determinism_class)
 
     def find(self, claimed: Claimed) -> Digest:
         return root(self.computer.compute(OfferFields.model_validate(claimed.offer)))
@@ -32,10 +37,10 @@ class SimAuditor:
     def answer(self, claimed: Claimed, again: int = 0) -> bool:
         """Runs the task once, after so many runs; whether it is to do so again."""
         if claimed.calibrates:
-            return calibrating.answer(self.floor.context, claimed.task, self.sketched(claimed, again))
+            return calibrating.answer(self.market.context, claimed.task, self.sketched(claimed, again))
         found = {"root": self.find(claimed), "sketch": self.beside(claimed)}
         said = AuditAnswer(auditor=self.name, run=claimed.run + again, seconds=1.0, **found)
-        return auditors.answer(self.floor.context, claimed.task, said)
+        return auditor_claims.answer(self.market.context, claimed.task, said)
 
     def beside(self, claimed: Claimed) -> dict[str, bytes] | None:
         """The sketch of its answer, where the replicas were compared by theirs."""
@@ -43,7 +48,9 @@ class SimAuditor:
             return None
         offer = OfferFields.model_validate(claimed.offer)
         payload = self.computer.compute(offer)
-        return sketches.tell(sketches.of_payload(LAYOUT, payload, codec("fp32"), offer.seed, claimed.wave_seed))
+        return sketch_packing.tell(
+            sketch_packing.of_payload(LAYOUT, payload, codec("fp32"), offer.seed, claimed.wave_seed)
+        )
 
     def sketched(self, claimed: Claimed, again: int = 0, **changes: Any) -> SketchAnswer:
         """What it says of a task to calibrate with; `changes` are what somebody else would say instead."""
@@ -64,22 +71,22 @@ class SimAuditor:
             while self.answer(claimed, tried):
                 tried += 1
             runs += tried + 1
-            self.floor.drive()
+            self.market.drive()
         return runs
 
     def play(self, passes: int = 40) -> None:
         """The market goes on with this auditor at work, until the job is over or waits for people."""
         for _ in range(passes):
-            for worker in self.floor.workers:
+            for worker in self.market.workers:
                 worker.ask()  # what it holds may rest on parameters that were taken back: it hears so first
                 worker.turn()
-            self.floor.lapse(2.0)
+            self.market.lapse(2.0)
             self.work()
-            if self.floor.state() != JobState.RUNNING:
+            if self.market.state() != JobState.RUNNING:
                 break
-        for worker in self.floor.workers:
+        for worker in self.market.workers:
             worker.turn()
 
 
-def audits_of(floor: Floor) -> list[Audit]:
-    return sorted(floor.all(Audit), key=lambda audit: audit.task_id)
+def audits_of(market: MarketFixture) -> list[Audit]:
+    return sorted(market.all(Audit), key=lambda audit: audit.task_id)

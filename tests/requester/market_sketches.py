@@ -7,10 +7,10 @@ from eth_keys.datatypes import PrivateKey
 from gradmarket.market import signing
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import Layout
-from gradmarket.market.rules import secrets, sketches
+from gradmarket.market.rules import secrets, sketch_packing
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire import OfferFields, SketchMade, WaveOpened
+from gradmarket.market.wire import OfferFields, SketchRequest, WaveOpened
 
 
 def seed_of(wave: WaveOpened) -> Hash:
@@ -25,10 +25,10 @@ def sketched(
     offer: OfferFields,
     wave: WaveOpened,
     **changes: Any,
-) -> SketchMade:
+) -> SketchRequest:
     """Of the payload under the wave's seed; `changes` are what somebody else says instead, under his signature."""
-    made = sketches.of_payload(layout, payload, codec("fp32"), offer.seed, seed_of(wave))
-    said = SketchMade(**({"numbers": sketches.tell(made), "signature": bytes(65)} | changes))
+    made = sketch_packing.of_payload(layout, payload, codec("fp32"), offer.seed, seed_of(wave))
+    said = SketchRequest(**({"numbers": sketch_packing.tell(made), "signature": bytes(65)} | changes))
     if "signature" in changes:
         return said
     named = said.struct(signing.digest(domain, offer.struct()), signing.address_of(key), seed_of(wave))

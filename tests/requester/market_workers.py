@@ -21,26 +21,26 @@ from gradmarket.market.rules import lifecycle, secrets
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState
 from gradmarket.market.wire import (
     NO_ROOT,
-    CommitmentMade,
-    GivenUp,
+    CommitmentRequest,
     Lease,
+    LeaseReturn,
     OfferFields,
     PollAnswer,
     PollRequest,
-    Refusal,
+    RefusedItem,
     Reveal,
-    SketchMade,
-    UploadWanted,
-    VerdictTold,
-    VoucherTold,
+    SignedVerdict,
+    SignedVoucher,
+    SketchRequest,
+    UploadRequest,
     WaveOpened,
     digest_of,
     hash_of,
 )
-from gradmarket.requester.stages import deliver, exchange, news, wanted
+from gradmarket.requester.exchange import outbox, payload_upload, poll, upload_grant
 
 if TYPE_CHECKING:
-    from market_floor import Floor
+    from market_fixture import MarketFixture
 
 Answer = dict[str, Vector]
 
@@ -108,7 +108,7 @@ class Held:
     salt: Hash = NO_ROOT
     wave: WaveOpened | None = None
     wanted: bool = False
-    told: VerdictTold | None = None
+    told: SignedVerdict | None = None
 
     @property
     def root(self) -> Digest:
@@ -116,49 +116,49 @@ class Held:
 
 
 class SimWorker:
-    def __init__(self, floor: Floor, key: PrivateKey, behaviour: Behaviour, determinism_class: str) -> None:
-        self.floor, self.key, self.behaviour = floor, key, behaviour
+    def __init__(self, market: MarketFixture, key: PrivateKey, behaviour: Behaviour, determinism_class: str) -> None:
+        self.market, self.key, self.behaviour = market, key, behaviour
         self.determinism_class = determinism_class
         self.address = signing.address_of(key)
         self.held: dict[ReplicaId, Held] = {}
         self.acknowledged: dict[ReplicaId, ReplicaState] = {}
         """Told of, but never known: the answer that brought the lease was lost."""
-        self.voucher: VoucherTold | None = None
+        self.voucher: SignedVoucher | None = None
         self.waiting = ""
         self.capacity = 1
-        self.refusals: list[Refusal] = []
+        self.refusals: list[RefusedItem] = []
 
     # the steps of a turn, each of its own for tests that stop between them
 
     def turn(self) -> None:
         """One poll as a real worker's loop makes it, and the upload where one is wanted."""
         self.say(commitments=self.commitments(), reveals=self.reveals())
-        self.floor.drive()
+        self.market.drive()
         self.hear()
         for held in list(self.held.values()):
             if held.wanted and self.behaviour.uploads and held.state == ReplicaState.AGREE:
                 self.upload(held)
-                self.floor.drive()
+                self.market.drive()
 
     def say(
         self,
-        commitments: Sequence[CommitmentMade] = (),
+        commitments: Sequence[CommitmentRequest] = (),
         reveals: Sequence[Reveal] = (),
-        given_up: Sequence[GivenUp] = (),
+        given_up: Sequence[LeaseReturn] = (),
         **others: Any,
-    ) -> tuple[Refusal, ...]:
+    ) -> tuple[RefusedItem, ...]:
         """A poll by itself."""
-        (told,) = exchange.hear(self.floor.context, [self.poll(commitments, reveals, given_up, **others)])
+        (told,) = poll.hear(self.market.context, [self.poll(commitments, reveals, given_up, **others)])
         self.refusals.extend(told.refusals)
         return told.refusals
 
     def poll(
         self,
-        commitments: Sequence[CommitmentMade] = (),
+        commitments: Sequence[CommitmentRequest] = (),
         reveals: Sequence[Reveal] = (),
-        given_up: Sequence[GivenUp] = (),
+        given_up: Sequence[LeaseReturn] = (),
         **others: Any,
-    ) -> news.Poll:
+    ) -> outbox.Poll:
         """A poll's request, over the wire's JSON."""
         open_now = sum(not lifecycle.over(held.state) for held in self.held.values())
         fields = {"capacity": max(0, self.capacity - open_now), "determinism_class": self.determinism_class} | others
@@ -169,7 +169,7 @@ class SimWorker:
             known={replica: held.state for replica, held in self.held.items()} | self.acknowledged,
             **fields,
         )
-        return news.Poll(self.address, PollRequest.model_validate_json(self.request.model_dump_json()))
+        return outbox.Poll(self.address, PollRequest.model_validate_json(self.request.model_dump_json()))
 
     def hear(self) -> PollAnswer:
         """A poll's answer, checked as a worker checks it."""
@@ -189,32 +189,32 @@ class SimWorker:
 
     def tell(self) -> PollAnswer:
         """A poll's answer, over the wire's JSON, that never reaches the worker."""
-        told = news.last_answer(self.floor.context, news.Poll(self.address, self.request))
+        told = outbox.last_answer(self.market.context, outbox.Poll(self.address, self.request))
         return PollAnswer.model_validate_json(told.model_dump_json())
 
     def ask(self) -> None:
         self.say()
-        self.floor.drive()
+        self.market.drive()
         self.hear()
 
     def newest(self) -> Held:
         return list(self.held.values())[-1]
 
-    def commitments(self) -> list[CommitmentMade]:
+    def commitments(self) -> list[CommitmentRequest]:
         if not self.behaviour.commits:
             return []
         return [self.commitment(self.computed(held)) for held in self._in(ReplicaState.LEASED)]
 
-    def commitment(self, held: Held, **changes: Any) -> CommitmentMade:
+    def commitment(self, held: Held, **changes: Any) -> CommitmentRequest:
         """Sealed and signed; `changes` are what a cheater says instead."""
-        offer = signing.digest(self.floor.context.domain, held.lease.offer.struct())
+        offer = signing.digest(self.market.context.domain, held.lease.offer.struct())
         fields = {
             "replica": held.lease.replica,
             "fence": held.lease.fence,
             "sealed": secrets.seal(offer, self.address, held.salt, hash_of(held.root)),
         } | changes
-        unsigned = CommitmentMade(signature=bytes(65), **{k: v for k, v in fields.items() if k != "signature"})
-        digest = signing.digest(self.floor.context.domain, unsigned.struct(offer, self.address))
+        unsigned = CommitmentRequest(signature=bytes(65), **{k: v for k, v in fields.items() if k != "signature"})
+        digest = signing.digest(self.market.context.domain, unsigned.struct(offer, self.address))
         signature = fields.get("signature", signing.sign(self.key, digest))
         return unsigned.model_copy(update={"signature": signature})
 
@@ -227,18 +227,18 @@ class SimWorker:
         fields = {"replica": held.lease.replica, "fence": held.lease.fence, "salt": held.salt, "root": held.root}
         return Reveal(**(fields | {"sketch": self.sketch(held)} | changes))
 
-    def sketch(self, held: Held, **changes: Any) -> SketchMade | None:
+    def sketch(self, held: Held, **changes: Any) -> SketchRequest | None:
         """Where the job compares sketches; `changes` are what a cheater says instead."""
-        if held.lease.job not in self.floor.sketched or held.wave is None:
+        if held.lease.job not in self.market.sketched or held.wave is None:
             return None
         lied = self.behaviour.sketches(held.payload)
         own = {"determinism_class": self.determinism_class} | changes
         return sketched(
-            self.floor.context.domain, self.key, self.floor_layout, lied, held.lease.offer, held.wave, **own
+            self.market.context.domain, self.key, self.floor_layout, lied, held.lease.offer, held.wave, **own
         )
 
-    def give_up(self, held: Held, failed: bool = False) -> GivenUp:
-        return GivenUp(replica=held.lease.replica, fence=held.lease.fence, failed=failed, reason="declined")
+    def give_up(self, held: Held, failed: bool = False) -> LeaseReturn:
+        return LeaseReturn(replica=held.lease.replica, fence=held.lease.fence, failed=failed, reason="declined")
 
     def computed(self, held: Held) -> Held:
         if held.payload:
@@ -246,7 +246,7 @@ class SimWorker:
         return self._put(held, payload=self.compute(held.lease.offer), salt=keccak(text=held.lease.replica))
 
     def compute(self, offer: OfferFields) -> bytes:
-        blob = self.floor.context.blobs.read(digest_of(offer.parameters))
+        blob = self.market.context.blobs.read(digest_of(offer.parameters))
         answer = self.behaviour.spoil(honest_answer(tensors.unpack(blob), offer.seed), self.address)
         return self.encode(answer, offer.seed)
 
@@ -257,21 +257,21 @@ class SimWorker:
     def floor_layout(self) -> payload.Layout:
         return payload.Layout(
             (
-                payload.Entry("loss", (), "loss"),
-                payload.Entry("w", (4,), "gradient"),
-                payload.Entry("m", (2,), "buffer"),
+                payload.LayoutEntry("loss", (), "loss"),
+                payload.LayoutEntry("w", (4,), "gradient"),
+                payload.LayoutEntry("m", (2,), "buffer"),
             )
         )
 
     def upload(self, held: Held, data: bytes | None = None) -> None:
         """As the HTTP door takes it: what is wanted first, then the bytes with their root."""
-        context = self.floor.context
-        want = wants(self.floor, self, held.lease.replica, held.lease.fence)
+        context = self.market.context
+        want = wants(self.market, self, held.lease.replica, held.lease.fence)
         data = held.payload if data is None else data
         with context.blobs.receive() as incoming:
-            arrival = deliver.arriving(want, incoming)
+            arrival = payload_upload.arriving(want, incoming)
             arrival.take(data)
-            deliver.take(context, want, arrival)
+            payload_upload.take(context, want, arrival)
 
     # what it is told
 
@@ -283,10 +283,10 @@ class SimWorker:
         return self.held[held.lease.replica]
 
     def _check(self, struct: signing.Struct, signature: bytes) -> None:
-        signing.check(self.floor.context.domain, struct, signature, signing.address_of(self.floor.signer))
+        signing.check(self.market.context.domain, struct, signature, signing.address_of(self.market.signer))
 
     def _offer(self, held: Held) -> Hash:
-        return signing.digest(self.floor.context.domain, held.lease.offer.struct())
+        return signing.digest(self.market.context.domain, held.lease.offer.struct())
 
     def _leased(self, lease: Lease) -> None:
         self._check(lease.offer.struct(), lease.signature)
@@ -303,10 +303,10 @@ class SimWorker:
         self._check(wave.struct(offer, secrets.digest_of(wave.commitments)), wave.signature)
         self._put(held, wave=wave)
 
-    def _wanted(self, wanted: UploadWanted) -> None:
+    def _wanted(self, wanted: UploadRequest) -> None:
         self._put(self.held[wanted.replica], wanted=True)
 
-    def _judged(self, told: VerdictTold) -> None:
+    def _judged(self, told: SignedVerdict) -> None:
         held = self.held.get(told.replica)
         if held is None:
             self.acknowledged[told.replica] = told.state
@@ -315,19 +315,19 @@ class SimWorker:
             self._check(told.struct(self._offer(held), self.address), told.signature)
         self._put(held, state=told.state, told=told)
 
-    def _paid(self, voucher: VoucherTold) -> None:
+    def _paid(self, voucher: SignedVoucher) -> None:
         self._check(voucher.struct(self.address), voucher.signature)
         assert self.voucher is None or voucher.cumulative >= self.voucher.cumulative
         self.voucher = voucher
 
 
-def answered(floor: Floor, worker: SimWorker, said: PollRequest) -> PollAnswer:
+def answered(market: MarketFixture, worker: SimWorker, said: PollRequest) -> PollAnswer:
     """What a poll that has waited would be told."""
-    (told,) = news.answers(floor.context, [news.Poll(worker.address, said)])
+    (told,) = outbox.answers(market.context, [outbox.Poll(worker.address, said)])
     return told
 
 
-def wants(floor: Floor, worker: SimWorker, replica: ReplicaId, fence: int) -> wanted.Wanted:
+def wants(market: MarketFixture, worker: SimWorker, replica: ReplicaId, fence: int) -> upload_grant.UploadGrant:
     """Raises MarketError where nothing is wanted."""
-    (found,) = wanted.find(floor.context, [wanted.Claim(worker.address, replica, fence)])
-    return wanted.granted(found)
+    (found,) = upload_grant.find(market.context, [upload_grant.UploadClaim(worker.address, replica, fence)])
+    return upload_grant.granted(found)

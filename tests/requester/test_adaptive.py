@@ -7,54 +7,54 @@ import pytest
 from books import check_books
 from databases import SQLITE
 from market_auditor import SimAuditor
-from market_floor import CLASS, PRICE, Floor
+from market_fixture import CLASS, PRICE, MarketFixture
 from market_workers import SimWorker, scaled
 from sqlalchemy import update
 
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import AccusationState, JobState, TaskState
-from gradmarket.requester.api.audits import audits as audits_told
-from gradmarket.requester.api.payments import worker as worker_told
+from gradmarket.requester.api.audit_routes import audits as audits_told
+from gradmarket.requester.api.payment_routes import worker as worker_told
 from gradmarket.requester.api.rounds import evidence_of
-from gradmarket.requester.api.views.tasks import TaskEvidence
+from gradmarket.requester.api.views.task_views import TaskEvidence
 from gradmarket.requester.store import jobs, reputations
-from gradmarket.requester.store.tables import Account, Event, Job, Reputation
+from gradmarket.requester.store.tables import Account, Job, JobEvent, Reputation
 
-NewFloor = Callable[..., Floor]
+NewFloor = Callable[..., MarketFixture]
 JUDGES = {"validators": ["0x" + "11" * 20], "bond": "1"}
 VOTES, ALONE = (3, 2, 5), (1, 1, 1)
 PROVEN = 400
-"""Audits passed, enough for the floor."""
+"""Audits passed, enough for the market fixture."""
 
 
 def adaptive(**spec: Any) -> dict[str, Any]:
     return {"replication": {"name": "adaptive"}, "stake": JUDGES, "rounds": 1} | spec
 
 
-def stake(floor: Floor, worker: SimWorker, prices: int) -> None:
+def stake(market: MarketFixture, worker: SimWorker, prices: int) -> None:
     """As the chain's mirror writes it."""
-    with floor.context.begin() as session:
-        mine = update(Account).where(Account.worker == worker.address, Account.job_id == floor.job)
+    with market.context.begin() as session:
+        mine = update(Account).where(Account.worker == worker.address, Account.job_id == market.job)
         session.execute(mine.values(at_risk=prices * PRICE))
 
 
-def prove(floor: Floor, worker: SimWorker, audits: int = PROVEN) -> None:
+def prove(market: MarketFixture, worker: SimWorker, audits: int = PROVEN) -> None:
     """It has passed so many audits elsewhere."""
-    now = floor.clock()
-    with floor.context.begin() as session:
+    now = market.clock()
+    with market.context.begin() as session:
         record = {"determinism_class": CLASS, "evidence": float(audits), "at": now, "passed": audits, "failed": 0}
         session.add(Reputation(operator=worker.address, failed_at=None, **record))
 
 
-def trusted(floor: Floor, **behaviour: Any) -> SimWorker:
-    made = floor.worker(**behaviour)
-    stake(floor, made, 1000), prove(floor, made)
+def trusted(market: MarketFixture, **behaviour: Any) -> SimWorker:
+    made = market.worker(**behaviour)
+    stake(market, made, 1000), prove(market, made)
     return made
 
 
-def here(floor: Floor) -> None:
+def here(market: MarketFixture) -> None:
     """Everybody says its class, and asks for nothing."""
-    for worker in floor.workers:
+    for worker in market.workers:
         worker.say(capacity=0)
 
 
@@ -64,132 +64,132 @@ def shape(task: Any) -> tuple[int, int, int]:
 
 @SQLITE
 def test_newcomers_are_voted_on_and_audited_at_the_floor(new_floor: NewFloor) -> None:
-    floor = new_floor(**adaptive())
+    market = new_floor(**adaptive())
     for _ in range(3):
-        floor.worker()
-    SimAuditor(floor).play()
-    assert floor.state() == JobState.FINISHED
-    assert {shape(task) for task in floor.tasks()} == {VOTES}
-    assert {task.plan["audit"] for task in floor.tasks()} == {0.05}
-    assert len(floor.replicas()) == 3
-    check_books(floor)
+        market.worker()
+    SimAuditor(market).play()
+    assert market.state() == JobState.FINISHED
+    assert {shape(task) for task in market.tasks()} == {VOTES}
+    assert {task.plan["audit"] for task in market.tasks()} == {0.05}
+    assert len(market.replicas()) == 3
+    check_books(market)
 
 
 def test_who_is_proven_and_staked_works_alone(new_floor: NewFloor) -> None:
-    floor = new_floor(**adaptive(tasks_per_round=2, rounds=2))
-    workers = [trusted(floor) for _ in range(3)]
-    SimAuditor(floor).play()
-    assert floor.state() == JobState.FINISHED
-    assert {shape(task) for task in floor.tasks()} == {ALONE}
-    assert all(0.05 <= task.plan["audit"] <= 0.051 for task in floor.tasks())
-    assert len(floor.replicas()) == 4
-    assert sum(floor.earned().values()) == 4 * PRICE
-    assert set(floor.earned()) <= {worker.address for worker in workers}
-    check_books(floor)
+    market = new_floor(**adaptive(tasks_per_round=2, rounds=2))
+    workers = [trusted(market) for _ in range(3)]
+    SimAuditor(market).play()
+    assert market.state() == JobState.FINISHED
+    assert {shape(task) for task in market.tasks()} == {ALONE}
+    assert all(0.05 <= task.plan["audit"] <= 0.051 for task in market.tasks())
+    assert len(market.replicas()) == 4
+    assert sum(market.earned().values()) == 4 * PRICE
+    assert set(market.earned()) <= {worker.address for worker in workers}
+    check_books(market)
 
 
 @SQLITE
 def test_a_stake_without_a_record_is_audited_nearly_always_and_grows_one(new_floor: NewFloor) -> None:
-    floor = new_floor(**adaptive(tasks_per_round=2, rounds=3))
+    market = new_floor(**adaptive(tasks_per_round=2, rounds=3))
     for _ in range(3):
-        stake(floor, floor.worker(), 1000)
-    SimAuditor(floor).play()
-    assert floor.state() == JobState.FINISHED
-    rates = [task.plan["audit"] for task in floor.tasks()]
+        stake(market, market.worker(), 1000)
+    SimAuditor(market).play()
+    assert market.state() == JobState.FINISHED
+    rates = [task.plan["audit"] for task in market.tasks()]
     assert rates[0] == pytest.approx(0.98)
     assert min(rates) < 0.98
-    assert {shape(task) for task in floor.tasks()} == {ALONE}
+    assert {shape(task) for task in market.tasks()} == {ALONE}
 
 
 @SQLITE
 def test_a_record_without_a_stake_is_worth_no_task_of_ones_own(new_floor: NewFloor) -> None:
-    floor = new_floor(**adaptive())
+    market = new_floor(**adaptive())
     for _ in range(3):
-        prove(floor, floor.worker())
-    SimAuditor(floor).play()
-    assert {shape(task) for task in floor.tasks()} == {VOTES}
+        prove(market, market.worker())
+    SimAuditor(market).play()
+    assert {shape(task) for task in market.tasks()} == {VOTES}
 
 
 @SQLITE
 def test_the_sleepers_lie_is_found_taken_back_and_its_standing_gone(new_floor: NewFloor) -> None:
     """It was honest until it was trusted, and lies in all it is given from then on."""
-    floor = new_floor(**adaptive(tasks_per_round=3, rounds=2, replication={"name": "adaptive", "floor": 0.5}))
-    auditor, _ = SimAuditor(floor), [trusted(floor) for _ in range(2)]
-    sleeper = trusted(floor)
+    market = new_floor(**adaptive(tasks_per_round=3, rounds=2, replication={"name": "adaptive", "floor": 0.5}))
+    auditor, _ = SimAuditor(market), [trusted(market) for _ in range(2)]
+    sleeper = trusted(market)
     sleeper.behaviour = scaled(3.0)
     auditor.play(passes=40)
-    assert floor.state() == JobState.FINISHED
-    caught = min(event.at for event in floor.all(Event, Event.kind == "audit_failed"))
-    lies = {replica.task_id for replica in floor.replicas(sleeper)}
-    revoked = {task.id for task in floor.tasks() if task.state == TaskState.REVOKED}
+    assert market.state() == JobState.FINISHED
+    caught = min(event.at for event in market.all(JobEvent, JobEvent.kind == "audit_failed"))
+    lies = {replica.task_id for replica in market.replicas(sleeper)}
+    revoked = {task.id for task in market.tasks() if task.state == TaskState.REVOKED}
     assert revoked
     assert revoked <= lies
-    assert {worker for event in floor.events("audit_failed") for worker in event["workers"]} == {sleeper.address}
-    assert not [replica for replica in floor.replicas(sleeper) if replica.leased_at > caught]
-    with floor.reading() as session:
+    assert {worker for event in market.events("audit_failed") for worker in event["workers"]} == {sleeper.address}
+    assert not [replica for replica in market.replicas(sleeper) if replica.leased_at > caught]
+    with market.reading() as session:
         (record,) = reputations.of(session, sleeper.address)
-        assert (record.evidence, reputations.standing(record, floor.clock())) == (0.0, 0.0)
+        assert (record.evidence, reputations.standing(record, market.clock())) == (0.0, 0.0)
     assert revoked == lies
-    accused = [each for audit in audits_told(floor.context, floor.job, limit=100).items for each in audit.accusations]
+    accused = [each for audit in audits_told(market.context, market.job, limit=100).items for each in audit.accusations]
     assert {(each.worker, each.state) for each in accused} == {(sleeper.address, AccusationState.DUE)}
     assert len({each.case for each in accused}) == len(accused) == len(lies)
     clean = new_floor(tasks_per_round=3, rounds=2)
     for _ in range(3):
         clean.worker()
     clean.play()
-    assert floor.final_parameters() == clean.final_parameters()
-    check_books(floor)
+    assert market.final_parameters() == clean.final_parameters()
+    check_books(market)
 
 
 @SQLITE
 def test_who_gives_a_lease_back_hands_nobody_its_own_plan(new_floor: NewFloor) -> None:
     """A sibling that is proven takes the task and declines, so that the liar is drawn for it alone: it is not."""
-    floor = new_floor(**adaptive())
-    liars = [floor.worker(scaled(3.0)), floor.worker(scaled(3.0))]
-    sibling = trusted(floor)
-    here(floor)
-    floor.gather(sibling)
-    assert shape(floor.task()) == ALONE
+    market = new_floor(**adaptive())
+    liars = [market.worker(scaled(3.0)), market.worker(scaled(3.0))]
+    sibling = trusted(market)
+    here(market)
+    market.gather(sibling)
+    assert shape(market.task()) == ALONE
     sibling.say(given_up=[sibling.give_up(sibling.newest())])
-    floor.gather(*liars)
+    market.gather(*liars)
     assert all(not liar.held for liar in liars)
-    floor.worker()
-    floor.gather(*floor.workers)
-    assert shape(floor.task()) == VOTES
+    market.worker()
+    market.gather(*market.workers)
+    assert shape(market.task()) == VOTES
 
 
 @SQLITE
 def test_a_burst_raises_its_own_probability_and_ends_where_the_stake_does(new_floor: NewFloor) -> None:
-    floor = new_floor(**adaptive(tasks_per_round=4))
-    greedy, *_ = [floor.worker() for _ in range(3)]
-    prove(floor, greedy), stake(floor, greedy, 2)
+    market = new_floor(**adaptive(tasks_per_round=4))
+    greedy, *_ = [market.worker() for _ in range(3)]
+    prove(market, greedy), stake(market, greedy, 2)
     greedy.capacity = 4
-    here(floor)
-    floor.gather(greedy)
-    alone = [task for task in floor.tasks() if shape(task) == ALONE]
+    here(market)
+    market.gather(greedy)
+    alone = [task for task in market.tasks() if shape(task) == ALONE]
     assert sorted(task.plan["audit"] for task in alone) == [pytest.approx(1.0 - 0.05**0.5), 1.0]
     assert len(greedy.held) == 2
 
 
 @SQLITE
 def test_how_a_task_is_checked_is_told_when_it_is_over_and_proven_then(new_floor: NewFloor) -> None:
-    floor = new_floor(**adaptive())
-    worker, *_ = [trusted(floor) for _ in range(3)]
-    floor.gather()
-    assert told(floor).plan is None
-    SimAuditor(floor).play()
-    (task,) = floor.tasks()
-    plan = told(floor).plan
+    market = new_floor(**adaptive())
+    worker, *_ = [trusted(market) for _ in range(3)]
+    market.gather()
+    assert told(market).plan is None
+    SimAuditor(market).play()
+    (task,) = market.tasks()
+    plan = told(market).plan
     assert plan is not None
     assert plan.model_dump() == task.plan
-    with floor.reading() as session:
-        spec = jobs.spec(session.get_one(Job, floor.job))
+    with market.reading() as session:
+        spec = jobs.spec(session.get_one(Job, market.job))
     assert spec.may_check_so(Plan(**task.plan))
     assert not spec.may_check_so(Plan(1, 1, 1, 0.01))
     assert not spec.may_check_so(Plan(2, 1, 5, 0.05))
-    assert [stake.at_risk for stake in worker_told(floor.context, worker.address).stakes] == [str(1000 * PRICE)]
+    assert [stake.at_risk for stake in worker_told(market.context, worker.address).stakes] == [str(1000 * PRICE)]
 
 
-def told(floor: Floor) -> TaskEvidence:
-    with floor.reading() as session:
-        return evidence_of(session, floor.task())
+def told(market: MarketFixture) -> TaskEvidence:
+    with market.reading() as session:
+        return evidence_of(session, market.task())

@@ -10,7 +10,7 @@ from databases import NewDatabase
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from market_floor import Floor, folder_for_floor
+from market_fixture import MarketFixture, folder_for_floor
 from market_workers import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, Behaviour, SimWorker
 
 from gradmarket.contracts.ledger import Ledger
@@ -18,7 +18,7 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import JobState, ReplicaState, RoundState
 from gradmarket.market.wire import PollRequest
-from gradmarket.requester.stages import exchange, news
+from gradmarket.requester.exchange import outbox, poll
 
 SPEC: dict[str, Any] = {"rounds": 2, "tasks_per_round": 2}
 PATIENT = {"max_strikes": 10**6, "max_attempts": 10**6}
@@ -29,15 +29,15 @@ HONEST_WORKERS, CHEATERS = 4, 2
 WORKERS = st.integers(0, HONEST_WORKERS + CHEATERS - 1)
 
 
-def market(stack: ExitStack, ledger: Ledger, database: NewDatabase, honest: int, cheaters: int) -> Floor:
+def new_market(stack: ExitStack, ledger: Ledger, database: NewDatabase, honest: int, cheaters: int) -> MarketFixture:
     folder = stack.enter_context(folder_for_floor())
-    floor = Floor(Path(folder), ledger, database, settings=PATIENT, **SPEC)
-    stack.callback(floor.close)
+    market = MarketFixture(Path(folder), ledger, database, settings=PATIENT, **SPEC)
+    stack.callback(market.close)
     for _ in range(honest):
-        floor.worker(HONEST)
+        market.worker(HONEST)
     for _ in range(cheaters):
-        floor.worker(NOISE)
-    return floor
+        market.worker(NOISE)
+    return market
 
 
 class Market(RuleBasedStateMachine):
@@ -50,11 +50,11 @@ class Market(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.stack = ExitStack()
-        self.floor = market(self.stack, self.ledger, self.database, HONEST_WORKERS, CHEATERS)
+        self.market = new_market(self.stack, self.ledger, self.database, HONEST_WORKERS, CHEATERS)
         self.said: list[tuple[SimWorker, PollRequest]] = []
 
     def worker(self, index: int) -> SimWorker:
-        return self.floor.workers[index]
+        return self.market.workers[index]
 
     @rule(index=WORKERS)
     def turn(self, index: int) -> None:
@@ -77,14 +77,14 @@ class Market(RuleBasedStateMachine):
     def repeat_what_was_said(self, which: int) -> None:
         if self.said:
             worker, request = self.said[which % len(self.said)]
-            exchange.hear(self.floor.context, [news.Poll(worker.address, request)])
-            self.floor.drive()
+            poll.hear(self.market.context, [outbox.Poll(worker.address, request)])
+            self.market.drive()
 
     @rule(index=WORKERS)
     def lose_the_answer(self, index: int) -> None:
         worker = self.worker(index)
         worker.say(commitments=worker.commitments(), reveals=worker.reveals())
-        self.floor.drive()
+        self.market.drive()
 
     @rule(index=WORKERS)
     def decline(self, index: int) -> None:
@@ -92,7 +92,7 @@ class Market(RuleBasedStateMachine):
         for held in worker.held.values():
             if held.state == ReplicaState.LEASED:
                 worker.say(given_up=[worker.give_up(held)])
-        self.floor.drive()
+        self.market.drive()
 
     @rule(index=WORKERS, wrong=st.booleans())
     def upload_unasked(self, index: int, wrong: bool) -> None:
@@ -101,49 +101,49 @@ class Market(RuleBasedStateMachine):
             self._upload(worker, held.lease.replica, bytes(len(held.payload)) if wrong else held.payload)
 
     def _upload(self, worker: SimWorker, replica: Any, data: bytes) -> None:
-        earned = self.floor.earned()
+        earned = self.market.earned()
         try:
             worker.upload(worker.held[replica], data)
         except MarketError:
-            assert self.floor.earned() == earned
+            assert self.market.earned() == earned
 
     @rule(seconds=st.sampled_from([0.5, 4.0, 11.0, 21.0, 60.0]))
     def time_passes(self, seconds: float) -> None:
-        self.floor.lapse(seconds)
+        self.market.lapse(seconds)
 
     @rule()
     def crash(self) -> None:
-        self.floor.crash()
+        self.market.crash()
 
     @invariant()
     def books_are_right(self) -> None:
-        check_books(self.floor)
+        check_books(self.market)
 
     @invariant()
     def stages_rest(self) -> None:
-        self.floor.drive()
+        self.market.drive()
 
     def teardown(self) -> None:
         """Everybody comes back honest: the job ends, with the bits of the run that nobody disturbed."""
         with self.stack:
-            for worker in self.floor.workers:
+            for worker in self.market.workers:
                 worker.behaviour = HONEST
-            self.floor.play(passes=200)
-            assert self.floor.state() == JobState.FINISHED
-            assert [row.state for row in self.floor.rounds()] == [RoundState.CLOSED] * SPEC["rounds"]
-            assert self.floor.final_parameters() == self.undisturbed
+            self.market.play(passes=200)
+            assert self.market.state() == JobState.FINISHED
+            assert [row.state for row in self.market.rounds()] == [RoundState.CLOSED] * SPEC["rounds"]
+            assert self.market.final_parameters() == self.undisturbed
             for _ in range(8):
-                self.floor.lapse(21)
-                for worker in self.floor.workers:
+                self.market.lapse(21)
+                for worker in self.market.workers:
                     worker.turn()
-            assert all(lifecycle.over(ReplicaState(replica.state)) for replica in self.floor.replicas())
-            check_books(self.floor)
+            assert all(lifecycle.over(ReplicaState(replica.state)) for replica in self.market.replicas())
+            check_books(self.market)
 
 
 @pytest.mark.hypothesis
 def test_any_order(ledger: Ledger, new_database: NewDatabase, request: pytest.FixtureRequest) -> None:
     with ExitStack() as stack:
-        calm = market(stack, ledger, new_database, honest=3, cheaters=0)
+        calm = new_market(stack, ledger, new_database, honest=3, cheaters=0)
         calm.play()
         undisturbed = calm.final_parameters()
     chaos = type(

@@ -15,9 +15,9 @@ from gradmarket.market.gradient import codecs, payload
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import Diverged, Usable, inspect
 from gradmarket.market.gradient.merkle import root
-from gradmarket.market.gradient.payload import Entry, Layout, decode, encode
+from gradmarket.market.gradient.payload import Layout, LayoutEntry, decode, encode
 from gradmarket.requester.blobs.disk import DiskBlobs
-from gradmarket.requester.stages.arrival import Arrival
+from gradmarket.requester.exchange.incoming_upload import IncomingUpload
 
 SEED = bytes(32)
 WIDE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -34,7 +34,9 @@ def blobs(tmp_path: Path) -> DiskBlobs:
 
 
 def layout() -> Layout:
-    return Layout((Entry("loss", (), "loss"), Entry("w", (300,), "gradient"), Entry("m", (90,), "buffer")))
+    return Layout(
+        (LayoutEntry("loss", (), "loss"), LayoutEntry("w", (300,), "gradient"), LayoutEntry("m", (90,), "buffer"))
+    )
 
 
 def honest(name: str, scale: float) -> bytes:
@@ -54,7 +56,7 @@ def whole(name: str, data: bytes) -> Usable | Diverged | str:
 def arrived(blobs: DiskBlobs, name: str, data: bytes, cuts: list[int]) -> Usable | Diverged | str:
     edges = sorted({0, *(cut % len(data) for cut in cuts), len(data)})
     with blobs.receive() as incoming:
-        arrival = Arrival(incoming, layout(), codec(name), SEED, 100.0)
+        arrival = IncomingUpload(incoming, layout(), codec(name), SEED, 100.0)
         for start, stop in pairwise(edges):
             arrival.take(data[start:stop])
         assert arrival.root() == root(data)
@@ -85,6 +87,6 @@ def test_bytes_that_lie_there_already(blobs: DiskBlobs) -> None:
     data = honest("fp32", 1.0)
     with blobs.receive() as incoming:
         incoming.write(data)
-        arrival = Arrival(incoming, layout(), codec("fp32"), SEED, 100.0)
+        arrival = IncomingUpload(incoming, layout(), codec("fp32"), SEED, 100.0)
         arrival.take_written()
         assert (arrival.root(), arrival.found()) == (root(data), whole("fp32", data))

@@ -8,85 +8,86 @@ import pytest
 from books import check_books
 from databases import SQLITE
 from market_auditor import SimAuditor, audits_of
-from market_floor import CLASS, PRICE, Floor
+from market_fixture import CLASS, PRICE, MarketFixture
 from market_workers import NOISE, SimWorker, scaled
 from sqlalchemy import update
 
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.rules import auditing, secrets
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
-from gradmarket.requester.api.audits import audits as audits_told
+from gradmarket.requester.api.audit_routes import audits as audits_told
 from gradmarket.requester.api.rounds import evidence_of
 from gradmarket.requester.api.rounds import tasks as tasks_told
+from gradmarket.requester.moves import audit_draws
 from gradmarket.requester.stages import aggregate, audit
 from gradmarket.requester.store import progress, reputations
-from gradmarket.requester.store.tables import Earned, Event, Job, Reputation, Round, Task
+from gradmarket.requester.store.tables import Earned, Job, JobEvent, Reputation, Round, Task
 
 LIE = scaled(3.0)
 ANOTHER = "00000000000000bb"
-"""A job beside the floor's."""
-NewFloor = Callable[..., Floor]
+"""A job beside the market fixture's."""
+NewFloor = Callable[..., MarketFixture]
 
 
 def always(on_failure: str = "replay") -> dict[str, Any]:
     return {"probability": 1.0, "on_failure": on_failure}
 
 
-def betrayed(floor: Floor) -> tuple[list[SimWorker], SimWorker]:
+def betrayed(market: MarketFixture) -> tuple[list[SimWorker], SimWorker]:
     """Two that lie as one, and the honest worker that they outvote."""
-    return [floor.worker(LIE), floor.worker(LIE)], floor.worker()
+    return [market.worker(LIE), market.worker(LIE)], market.worker()
 
 
 def clean_parameters(new_floor: NewFloor, **spec: Any) -> str:
-    floor = new_floor(**spec)
+    market = new_floor(**spec)
     for _ in range(3):
-        floor.worker()
-    floor.play()
-    return floor.final_parameters()
+        market.worker()
+    market.play()
+    return market.final_parameters()
 
 
 @SQLITE
 def test_honest_work_passes_and_ends_with_the_same_bits(new_floor: NewFloor) -> None:
-    floor = new_floor(rounds=3, audit=always())
-    workers = [floor.worker() for _ in range(3)]
-    SimAuditor(floor).play()
-    assert floor.state() == JobState.FINISHED
-    assert floor.final_parameters() == clean_parameters(new_floor, rounds=3)
-    assert [audit.state for audit in audits_of(floor)] == [AuditState.PASSED] * 3
-    assert [task.state for task in floor.tasks()] == [TaskState.FINAL] * 3
-    assert not any(floor.context.blobs.has(Digest(task.payload or "")) for task in floor.tasks())
-    assert floor.earned() == {worker.address: 3 * PRICE for worker in workers}
-    assert {row.operator: (row.passed, row.failed) for row in floor.all(Reputation)} == {
+    market = new_floor(rounds=3, audit=always())
+    workers = [market.worker() for _ in range(3)]
+    SimAuditor(market).play()
+    assert market.state() == JobState.FINISHED
+    assert market.final_parameters() == clean_parameters(new_floor, rounds=3)
+    assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED] * 3
+    assert [task.state for task in market.tasks()] == [TaskState.FINAL] * 3
+    assert not any(market.context.blobs.has(Digest(task.payload or "")) for task in market.tasks())
+    assert market.earned() == {worker.address: 3 * PRICE for worker in workers}
+    assert {row.operator: (row.passed, row.failed) for row in market.all(Reputation)} == {
         worker.address: (3, 0) for worker in workers
     }
-    check_books(floor)
+    check_books(market)
 
 
 @SQLITE
 def test_without_an_auditor_a_job_goes_no_further_than_can_be_taken_back(new_floor: NewFloor) -> None:
-    floor = new_floor(rounds=5, audit=always())
+    market = new_floor(rounds=5, audit=always())
     for _ in range(3):
-        floor.worker()
-    floor.play(passes=30)
-    assert floor.state() == JobState.RUNNING
-    assert [row.state for row in floor.rounds()] == [RoundState.CLOSED] * 2
-    assert "an auditor of class cpu" in floor.why_waiting()
-    assert SimAuditor(floor, determinism_class="another").work() == 0
-    assert all(floor.context.blobs.has(Digest(task.payload or "")) for task in floor.tasks())
-    SimAuditor(floor).play()
-    assert floor.state() == JobState.FINISHED
+        market.worker()
+    market.play(passes=30)
+    assert market.state() == JobState.RUNNING
+    assert [row.state for row in market.rounds()] == [RoundState.CLOSED] * 2
+    assert "an auditor of class cpu" in market.why_waiting()
+    assert SimAuditor(market, determinism_class="another").work() == 0
+    assert all(market.context.blobs.has(Digest(task.payload or "")) for task in market.tasks())
+    SimAuditor(market).play()
+    assert market.state() == JobState.FINISHED
 
 
 @SQLITE
 def test_a_lie_is_revoked_in_an_open_round_and_who_was_outvoted_is_paid(new_floor: NewFloor) -> None:
-    floor = new_floor(tasks_per_round=2, audit=always())
-    liars, honest = betrayed(floor)
-    floor.until(lambda: any(task.state == TaskState.ACCEPTED for task in floor.tasks()))
-    assert floor.replica(honest).state == ReplicaState.REJECTED
-    auditor = SimAuditor(floor)
+    market = new_floor(tasks_per_round=2, audit=always())
+    liars, honest = betrayed(market)
+    market.until(lambda: any(task.state == TaskState.ACCEPTED for task in market.tasks()))
+    assert market.replica(honest).state == ReplicaState.REJECTED
+    auditor = SimAuditor(market)
     assert auditor.work() == 2
-    revoked = next(task for task in floor.tasks() if task.state == TaskState.REVOKED)
-    (event,) = floor.events("audit_failed")
+    revoked = next(task for task in market.tasks() if task.state == TaskState.REVOKED)
+    (event,) = market.events("audit_failed")
     assert event["lost"] == 2 * PRICE
     assert set(event["workers"]) == {liar.address for liar in liars}
     assert event["vindicated"] == [honest.address]
@@ -95,342 +96,344 @@ def test_a_lie_is_revoked_in_an_open_round_and_who_was_outvoted_is_paid(new_floo
     assert (told.state, told.price) == (ReplicaState.PAYABLE, PRICE)
     assert honest.voucher is not None
     assert honest.voucher.cumulative == PRICE
-    floor.worker(), floor.worker()
+    market.worker(), market.worker()
     auditor.play()
-    assert floor.state() == JobState.FINISHED
-    assert floor.final_parameters() == clean_parameters(new_floor, tasks_per_round=2)
-    check_books(floor)
+    assert market.state() == JobState.FINISHED
+    assert market.final_parameters() == clean_parameters(new_floor, tasks_per_round=2)
+    check_books(market)
 
 
 @SQLITE
 def test_who_opened_another_seal_is_not_vindicated_by_the_right_root(new_floor: NewFloor) -> None:
-    floor = new_floor(audit=always())
-    liars, forger = betrayed(floor)
-    floor.gather()
-    floor.commit()
-    floor.reveal(*liars)
+    market = new_floor(audit=always())
+    liars, forger = betrayed(market)
+    market.gather()
+    market.commit()
+    market.reveal(*liars)
     forger.hear()
     forger.say(reveals=[forger.revelation(forger.newest(), salt=Hash(bytes(32)))])
-    floor.until(lambda: audits_of(floor), *liars)
-    SimAuditor(floor).work()
-    (event,) = floor.events("audit_failed")
+    market.until(lambda: audits_of(market), *liars)
+    SimAuditor(market).work()
+    (event,) = market.events("audit_failed")
     assert event["vindicated"] == []
-    assert forger.address not in floor.earned()
-    assert floor.replicas(forger)[0].state == ReplicaState.REJECTED
+    assert forger.address not in market.earned()
+    assert market.replicas(forger)[0].state == ReplicaState.REJECTED
 
 
-def is_told(floor: Floor, root: str | None) -> bool:
+def is_told(market: MarketFixture, root: str | None) -> bool:
     """Whether anybody can read the root in a task's evidence, a list of tasks or of audits."""
-    with floor.reading() as session:
-        told = [evidence_of(session, task).model_dump_json() for task in floor.tasks()]
-    lists = (tasks_told(floor.context, floor.job, limit=100), audits_told(floor.context, floor.job, limit=100))
+    with market.reading() as session:
+        told = [evidence_of(session, task).model_dump_json() for task in market.tasks()]
+    lists = (tasks_told(market.context, market.job, limit=100), audits_told(market.context, market.job, limit=100))
     return any(root in text for text in (*told, *(list_.model_dump_json() for list_ in lists)) if root)
 
 
 @SQLITE
 def test_the_right_answer_is_nowhere_to_be_copied_while_its_task_is_done_again(new_floor: NewFloor) -> None:
-    floor = new_floor(tasks_per_round=2, audit=always())
-    _, honest = betrayed(floor)
-    floor.until(lambda: any(task.state == TaskState.ACCEPTED for task in floor.tasks()))
-    right = floor.replica(honest).root
-    assert not is_told(floor, right)
-    SimAuditor(floor).work()
-    assert floor.events("audit_failed")
-    assert not is_told(floor, right)
-    floor.cancel()
-    assert is_told(floor, right)
+    market = new_floor(tasks_per_round=2, audit=always())
+    _, honest = betrayed(market)
+    market.until(lambda: any(task.state == TaskState.ACCEPTED for task in market.tasks()))
+    right = market.replica(honest).root
+    assert not is_told(market, right)
+    SimAuditor(market).work()
+    assert market.events("audit_failed")
+    assert not is_told(market, right)
+    market.cancel()
+    assert is_told(market, right)
 
 
 @SQLITE
 def test_the_right_answer_of_a_merged_round_is_not_told_before_it_is_done_again(new_floor: NewFloor) -> None:
-    floor = new_floor(rounds=3, audit=always("replay"))
-    _, honest = merged_lies(floor)
-    right = floor.replicas(honest)[0].root
-    auditor = SimAuditor(floor)
-    assert not is_told(floor, right)
+    market = new_floor(rounds=3, audit=always("replay"))
+    _, honest = merged_lies(market)
+    right = market.replicas(honest)[0].root
+    auditor = SimAuditor(market)
+    assert not is_told(market, right)
     for claimed in (auditor.claim(), auditor.claim()):
         assert claimed is not None
         assert auditor.answer(claimed)
         assert not auditor.answer(claimed, again=1)
-        assert not is_told(floor, right)
-        floor.drive()
-        assert not is_told(floor, right)
-    assert [event["round"] for event in floor.events("rewound")] == [0]
+        assert not is_told(market, right)
+        market.drive()
+        assert not is_told(market, right)
+    assert [event["round"] for event in market.events("rewound")] == [0]
 
 
-def merged_lies(floor: Floor) -> tuple[list[SimWorker], SimWorker]:
+def merged_lies(market: MarketFixture) -> tuple[list[SimWorker], SimWorker]:
     """Two rounds that the liars won, merged, and no auditor yet; two more honest workers come."""
-    liars, honest = betrayed(floor)
-    floor.until(lambda: [row.state for row in floor.rounds()] == [RoundState.CLOSED] * 2)
-    floor.worker(), floor.worker()
+    liars, honest = betrayed(market)
+    market.until(lambda: [row.state for row in market.rounds()] == [RoundState.CLOSED] * 2)
+    market.worker(), market.worker()
     return liars, honest
 
 
 def test_merged_lies_are_taken_back_and_the_rounds_done_again(new_floor: NewFloor) -> None:
-    floor = new_floor(rounds=3, audit=always("replay"))
-    liars, honest = merged_lies(floor)
-    SimAuditor(floor).play()
-    assert floor.state() == JobState.FINISHED
-    assert floor.final_parameters() == clean_parameters(new_floor, rounds=3)
-    assert [(event["round"], event["again"]) for event in floor.events("rewound")] == [(0, [1])]
-    assert {liar.address: floor.earned()[liar.address] for liar in liars} == {liar.address: 2 * PRICE for liar in liars}
+    market = new_floor(rounds=3, audit=always("replay"))
+    liars, honest = merged_lies(market)
+    SimAuditor(market).play()
+    assert market.state() == JobState.FINISHED
+    assert market.final_parameters() == clean_parameters(new_floor, rounds=3)
+    assert [(event["round"], event["again"]) for event in market.events("rewound")] == [(0, [1])]
+    assert {liar.address: market.earned()[liar.address] for liar in liars} == {
+        liar.address: 2 * PRICE for liar in liars
+    }
     # of the second round nobody answered as the auditor did from the wrong parameters but the honest worker
-    assert floor.earned()[honest.address] == 5 * PRICE
-    assert {row.worker for row in floor.all(Earned, Earned.revoked)} == {liar.address for liar in liars}
-    assert sum(row.units for row in floor.all(Earned, Earned.revoked)) == 4 * PRICE
-    assert all(task.state in (TaskState.FINAL, TaskState.REVOKED) for task in floor.tasks())
-    assert [task.round for task in floor.tasks() if task.used] == [0, 1, 2]
-    check_books(floor)
+    assert market.earned()[honest.address] == 5 * PRICE
+    assert {row.worker for row in market.all(Earned, Earned.revoked)} == {liar.address for liar in liars}
+    assert sum(row.units for row in market.all(Earned, Earned.revoked)) == 4 * PRICE
+    assert all(task.state in (TaskState.FINAL, TaskState.REVOKED) for task in market.tasks())
+    assert [task.round for task in market.tasks() if task.used] == [0, 1, 2]
+    check_books(market)
 
 
 @SQLITE
 def test_a_job_may_go_on_with_what_was_merged(new_floor: NewFloor) -> None:
-    floor = new_floor(rounds=3, audit=always("go_on"))
-    liars, honest = merged_lies(floor)
-    spoiled = floor.final_parameters()
-    SimAuditor(floor).play()
-    assert floor.state() == JobState.FINISHED
-    assert floor.events("rewound") == []
-    assert floor.rounds()[1].updated == spoiled
-    assert floor.earned()[liars[0].address] == 2 * PRICE
-    assert floor.earned()[honest.address] == 3 * PRICE
-    check_books(floor)
+    market = new_floor(rounds=3, audit=always("go_on"))
+    liars, honest = merged_lies(market)
+    spoiled = market.final_parameters()
+    SimAuditor(market).play()
+    assert market.state() == JobState.FINISHED
+    assert market.events("rewound") == []
+    assert market.rounds()[1].updated == spoiled
+    assert market.earned()[liars[0].address] == 2 * PRICE
+    assert market.earned()[honest.address] == 3 * PRICE
+    check_books(market)
 
 
 @SQLITE
 def test_a_job_may_pause_until_its_requester_says_what_to_do(new_floor: NewFloor) -> None:
-    floor = new_floor(rounds=3, audit=always("pause"))
-    merged_lies(floor)
-    auditor = SimAuditor(floor)
+    market = new_floor(rounds=3, audit=always("pause"))
+    merged_lies(market)
+    auditor = SimAuditor(market)
     auditor.work()
-    assert floor.state() == JobState.PAUSED
-    assert "an audit found a wrong gradient in round" in floor.the_job().reason
-    floor.resume()
+    assert market.state() == JobState.PAUSED
+    assert "an audit found a wrong gradient in round" in market.the_job().reason
+    market.resume()
     auditor.play()
-    assert floor.state() == JobState.FINISHED
-    check_books(floor)
+    assert market.state() == JobState.FINISHED
+    check_books(market)
 
 
 @SQLITE
 def test_a_job_does_not_pause_for_a_gradient_that_was_never_merged(new_floor: NewFloor) -> None:
-    floor = new_floor(tasks_per_round=2, audit=always("pause"))
-    betrayed(floor)
-    floor.until(lambda: any(task.state == TaskState.ACCEPTED for task in floor.tasks()))
-    SimAuditor(floor).work()
-    assert floor.events("audit_failed")
-    assert floor.state() == JobState.RUNNING
-    assert floor.events("task_reissued")
+    market = new_floor(tasks_per_round=2, audit=always("pause"))
+    betrayed(market)
+    market.until(lambda: any(task.state == TaskState.ACCEPTED for task in market.tasks()))
+    SimAuditor(market).work()
+    assert market.events("audit_failed")
+    assert market.state() == JobState.RUNNING
+    assert market.events("task_reissued")
 
 
 @SQLITE
 def test_an_audit_waits_for_a_merge_under_way_though_its_job_is_paused(new_floor: NewFloor) -> None:
     """What is revoked is dropped, and the merge reads it."""
-    floor = new_floor(audit=always())
-    floor.stages = tuple(stage for stage in floor.stages if stage is not aggregate)
-    betrayed(floor)
-    floor.until(lambda: audits_of(floor))
-    with floor.context.begin() as session:
+    market = new_floor(audit=always())
+    market.stages = tuple(stage for stage in market.stages if stage is not aggregate)
+    betrayed(market)
+    market.until(lambda: audits_of(market))
+    with market.context.begin() as session:
         session.execute(update(Round).values(state=RoundState.MERGING))
         session.execute(update(Job).values(state=JobState.PAUSED))
-    auditor = SimAuditor(floor)
+    auditor = SimAuditor(market)
     claimed = auditor.claim()
     assert claimed is not None
     assert auditor.answer(claimed)
     assert not auditor.answer(claimed, again=1)
-    assert audit.run(floor.context, claimed.task) is not None
-    assert floor.task().state == TaskState.ACCEPTED
-    floor.cancel()
-    assert floor.task().state == TaskState.REVOKED
+    assert audit.run(market.context, claimed.task) is not None
+    assert market.task().state == TaskState.ACCEPTED
+    market.cancel()
+    assert market.task().state == TaskState.REVOKED
 
 
 @SQLITE
 def test_while_a_round_is_to_be_taken_back_who_committed_later_is_judged_and_paid(new_floor: NewFloor) -> None:
-    floor = new_floor(rounds=4, audit=always())
-    betrayed(floor)
-    floor.until(lambda: len(floor.rounds()) == 2)
-    floor.worker(), floor.worker()
-    floor.gather()
-    floor.commit()
-    committed = [replica for replica in floor.replicas() if replica.state == ReplicaState.COMMITTED]
+    market = new_floor(rounds=4, audit=always())
+    betrayed(market)
+    market.until(lambda: len(market.rounds()) == 2)
+    market.worker(), market.worker()
+    market.gather()
+    market.commit()
+    committed = [replica for replica in market.replicas() if replica.state == ReplicaState.COMMITTED]
     assert committed
-    SimAuditor(floor).work()
-    assert floor.events("audit_failed")
-    SimAuditor(floor).play()
-    states = {replica.id: replica.state for replica in floor.replicas()}
+    SimAuditor(market).work()
+    assert market.events("audit_failed")
+    SimAuditor(market).play()
+    states = {replica.id: replica.state for replica in market.replicas()}
     assert {states[replica.id] for replica in committed} <= {ReplicaState.PAYABLE, ReplicaState.REJECTED}
-    assert floor.state() == JobState.FINISHED
-    assert floor.final_parameters() == clean_parameters(new_floor, rounds=4)
-    check_books(floor)
+    assert market.state() == JobState.FINISHED
+    assert market.final_parameters() == clean_parameters(new_floor, rounds=4)
+    check_books(market)
 
 
-def why_no_lease(floor: Floor, worker: SimWorker) -> str:
-    with floor.reading() as session:
-        return progress.why_no_lease(session, worker.address, floor.clock())
+def why_no_lease(market: MarketFixture, worker: SimWorker) -> str:
+    with market.reading() as session:
+        return progress.why_no_lease(session, worker.address, market.clock())
 
 
 @SQLITE
 def test_who_failed_an_audit_gets_no_more_work_nor_does_its_operator(new_floor: NewFloor) -> None:
-    floor = new_floor(tasks_per_round=2, audit=always())
-    liars, _ = betrayed(floor)
-    floor.until(lambda: any(task.state == TaskState.ACCEPTED for task in floor.tasks()))
-    SimAuditor(floor).work()
-    sibling = floor.worker(payout=liars[0].address, consent=1)
-    assert "an audit of its work, or of its operator's work, failed" in why_no_lease(floor, sibling)
-    floor.worker(), floor.worker()
-    before = len(floor.replicas(liars[0]))
-    SimAuditor(floor).play()
-    assert floor.state() == JobState.FINISHED
-    assert floor.replicas(sibling) == []
-    assert len(floor.replicas(liars[0])) == before
-    for row in floor.all(Reputation, Reputation.failed > 0):
+    market = new_floor(tasks_per_round=2, audit=always())
+    liars, _ = betrayed(market)
+    market.until(lambda: any(task.state == TaskState.ACCEPTED for task in market.tasks()))
+    SimAuditor(market).work()
+    sibling = market.worker(payout=liars[0].address, consent=1)
+    assert "an audit of its work, or of its operator's work, failed" in why_no_lease(market, sibling)
+    market.worker(), market.worker()
+    before = len(market.replicas(liars[0]))
+    SimAuditor(market).play()
+    assert market.state() == JobState.FINISHED
+    assert market.replicas(sibling) == []
+    assert len(market.replicas(liars[0])) == before
+    for row in market.all(Reputation, Reputation.failed > 0):
         assert (row.evidence, row.operator in {liar.address for liar in liars}) == (0.0, True)
 
 
 @SQLITE
 def test_one_failed_audit_has_all_audited_that_its_operators_were_paid_for(new_floor: NewFloor) -> None:
-    floor = new_floor(tasks_per_round=16, audit={"probability": 0.5})
-    betrayed(floor)
-    for worker in floor.workers:
+    market = new_floor(tasks_per_round=16, audit={"probability": 0.5})
+    betrayed(market)
+    for worker in market.workers:
         worker.capacity = 16
-    floor.until(lambda: sum(task.state == TaskState.ACCEPTED for task in floor.tasks()) >= 15)
-    accepted = [task for task in floor.tasks() if task.state == TaskState.ACCEPTED]
-    drawn = audits_of(floor)
+    market.until(lambda: sum(task.state == TaskState.ACCEPTED for task in market.tasks()) >= 15)
+    accepted = [task for task in market.tasks() if task.state == TaskState.ACCEPTED]
+    drawn = audits_of(market)
     assert 0 < len(drawn) < len(accepted)
-    SimAuditor(floor).work()
-    assert {audit.task_id for audit in audits_of(floor)} >= {task.id for task in accepted}
-    assert {audit.rate for audit in audits_of(floor)} == {0.5, 1.0}
-    assert all(task.state == TaskState.REVOKED for task in floor.tasks() if task.id in {a.id for a in accepted})
+    SimAuditor(market).work()
+    assert {audit.task_id for audit in audits_of(market)} >= {task.id for task in accepted}
+    assert {audit.rate for audit in audits_of(market)} == {0.5, 1.0}
+    assert all(task.state == TaskState.REVOKED for task in market.tasks() if task.id in {a.id for a in accepted})
 
 
 def test_what_was_in_flight_when_its_worker_was_barred_is_audited_when_it_is_accepted(new_floor: NewFloor) -> None:
-    floor = new_floor(rounds=1, audit={"probability": 1e-9})
-    (liar, _), _ = betrayed(floor)
-    floor.gather()
-    with floor.context.begin() as session:
-        reputations.failed(session, [liar.address], CLASS, floor.clock())
-    floor.play()
-    (found,) = audits_of(floor)
-    assert (found.reason, found.rate) == (audit.REOPENED, 1.0)
-    SimAuditor(floor).work()
-    assert floor.tasks()[0].state == TaskState.REVOKED
+    market = new_floor(rounds=1, audit={"probability": 1e-9})
+    (liar, _), _ = betrayed(market)
+    market.gather()
+    with market.context.begin() as session:
+        reputations.failed(session, [liar.address], CLASS, market.clock())
+    market.play()
+    (found,) = audits_of(market)
+    assert (found.reason, found.rate) == (audit_draws.REOPENED, 1.0)
+    SimAuditor(market).work()
+    assert market.tasks()[0].state == TaskState.REVOKED
 
 
 @SQLITE
 def test_a_failed_audit_leaves_jobs_alone_that_asked_for_none(new_floor: NewFloor) -> None:
     """Nobody would ever run an audit there, and the job would wait for it for good."""
-    floor = new_floor(audit=always())
-    betrayed(floor)
-    floor.also(ANOTHER, 8, tasks_per_round=2)
-    floor.until(lambda: [t.job_id for t in floor.tasks(Task.state == TaskState.ACCEPTED)].count(ANOTHER) == 1)
-    floor.until(lambda: audits_of(floor))
-    SimAuditor(floor).work()
-    assert {audit.job_id for audit in audits_of(floor)} == {floor.job}
+    market = new_floor(audit=always())
+    betrayed(market)
+    market.also(ANOTHER, 8, tasks_per_round=2)
+    market.until(lambda: [t.job_id for t in market.tasks(Task.state == TaskState.ACCEPTED)].count(ANOTHER) == 1)
+    market.until(lambda: audits_of(market))
+    SimAuditor(market).work()
+    assert {audit.job_id for audit in audits_of(market)} == {market.job}
 
 
 def test_a_failed_audit_reopens_what_its_operators_did_in_other_audited_jobs(new_floor: NewFloor) -> None:
-    floor = new_floor(audit=always())
-    betrayed(floor)
-    floor.also(ANOTHER, 8, tasks_per_round=2, audit={"probability": 1e-9})
-    floor.until(lambda: [t.job_id for t in floor.tasks(Task.state == TaskState.ACCEPTED)].count(ANOTHER) == 1)
-    floor.until(lambda: audits_of(floor))
-    SimAuditor(floor).work()
-    assert {(audit.job_id, audit.rate) for audit in audits_of(floor)} == {(floor.job, 1.0), (ANOTHER, 1.0)}
-    assert {audit.state for audit in audits_of(floor)} == {AuditState.FAILED}
+    market = new_floor(audit=always())
+    betrayed(market)
+    market.also(ANOTHER, 8, tasks_per_round=2, audit={"probability": 1e-9})
+    market.until(lambda: [t.job_id for t in market.tasks(Task.state == TaskState.ACCEPTED)].count(ANOTHER) == 1)
+    market.until(lambda: audits_of(market))
+    SimAuditor(market).work()
+    assert {(audit.job_id, audit.rate) for audit in audits_of(market)} == {(market.job, 1.0), (ANOTHER, 1.0)}
+    assert {audit.state for audit in audits_of(market)} == {AuditState.FAILED}
 
 
-def told_kinds(floor: Floor) -> str:
-    return " ".join(event.kind for event in floor.all(Event))
+def told_kinds(market: MarketFixture) -> str:
+    return " ".join(event.kind for event in market.all(JobEvent))
 
 
 @SQLITE
 def test_an_auditor_that_errs_once_convicts_nobody(new_floor: NewFloor) -> None:
-    floor = new_floor(audit=always())
+    market = new_floor(audit=always())
     for _ in range(3):
-        floor.worker()
-    floor.until(lambda: audits_of(floor))
-    wrong, right = SimAuditor(floor, NOISE), SimAuditor(floor)
+        market.worker()
+    market.until(lambda: audits_of(market))
+    wrong, right = SimAuditor(market, NOISE), SimAuditor(market)
     claimed = wrong.claim()
     assert claimed is not None
     assert right.claim() is None
     assert wrong.answer(claimed)
-    assert "audit" not in told_kinds(floor), "nobody hears of an audit that is not over"
+    assert "audit" not in told_kinds(market), "nobody hears of an audit that is not over"
     assert not right.answer(claimed, again=1)
-    floor.drive()
-    (audit,) = audits_of(floor)
+    market.drive()
+    (audit,) = audits_of(market)
     assert (audit.state, audit.runs) == (AuditState.PASSED, 2)
-    assert [event["runs"] for event in floor.events("audit_passed")] == [2]
+    assert [event["runs"] for event in market.events("audit_passed")] == [2]
     assert not right.answer(claimed, again=1)
     with pytest.raises(Conflict):
         wrong.answer(claimed)
     with pytest.raises(NotFound):
         wrong.answer(replace(claimed, task="no such task"))
-    check_books(floor)
+    check_books(market)
 
 
 @SQLITE
 def test_an_answer_that_is_sent_again_is_one_run(new_floor: NewFloor) -> None:
     """Else a machine that erred once, on a network that lost an answer, would convict by itself."""
-    floor = new_floor(audit=always())
+    market = new_floor(audit=always())
     for _ in range(3):
-        floor.worker()
-    floor.until(lambda: audits_of(floor))
-    wrong = SimAuditor(floor, NOISE)
+        market.worker()
+    market.until(lambda: audits_of(market))
+    wrong = SimAuditor(market, NOISE)
     claimed = wrong.claim()
     assert claimed is not None
     assert wrong.answer(claimed)
     assert wrong.answer(claimed)
-    assert [audit.runs for audit in audits_of(floor)] == [1]
+    assert [audit.runs for audit in audits_of(market)] == [1]
     with pytest.raises(Conflict):
-        SimAuditor(floor).answer(claimed)
-    assert [audit.runs for audit in audits_of(floor)] == [1]
+        SimAuditor(market).answer(claimed)
+    assert [audit.runs for audit in audits_of(market)] == [1]
     assert not wrong.answer(claimed, again=1)
-    floor.drive()
-    assert [audit.state for audit in audits_of(floor)] == [AuditState.FAILED]
+    market.drive()
+    assert [audit.state for audit in audits_of(market)] == [AuditState.FAILED]
 
 
 @SQLITE
 def test_only_who_claimed_an_audit_last_answers_it(new_floor: NewFloor) -> None:
-    floor = new_floor(audit=always())
+    market = new_floor(audit=always())
     for _ in range(3):
-        floor.worker()
-    floor.until(lambda: audits_of(floor))
-    first, second = SimAuditor(floor, NOISE, name="first"), SimAuditor(floor, name="second")
+        market.worker()
+    market.until(lambda: audits_of(market))
+    first, second = SimAuditor(market, NOISE, name="first"), SimAuditor(market, name="second")
     claimed = first.claim()
     assert claimed is not None
-    for stranger in (second, SimAuditor(floor, name="who claimed nothing")):
+    for stranger in (second, SimAuditor(market, name="who claimed nothing")):
         with pytest.raises(Conflict):
             stranger.answer(claimed)
-    floor.lapse(21)
+    market.lapse(21)
     taken = second.claim()
     assert taken is not None
     with pytest.raises(Conflict):
         first.answer(claimed)
     assert not second.answer(taken)
-    floor.drive()
-    assert [(audit.state, audit.runs) for audit in audits_of(floor)] == [(AuditState.PASSED, 1)]
+    market.drive()
+    assert [(audit.state, audit.runs) for audit in audits_of(market)] == [(AuditState.PASSED, 1)]
 
 
 @SQLITE
 def test_an_audit_that_its_auditor_left_is_given_to_another(new_floor: NewFloor) -> None:
-    floor = new_floor(audit=always())
+    market = new_floor(audit=always())
     for _ in range(3):
-        floor.worker()
-    floor.until(lambda: audits_of(floor))
-    auditor = SimAuditor(floor)
+        market.worker()
+    market.until(lambda: audits_of(market))
+    auditor = SimAuditor(market)
     first = auditor.claim()
     assert auditor.claim() is None
-    floor.lapse(21)
+    market.lapse(21)
     assert auditor.claim() == first
 
 
 @SQLITE
 def test_the_draw_is_committed_to_in_the_offer_and_can_be_checked_by_any_worker(new_floor: NewFloor) -> None:
-    floor = new_floor(tasks_per_round=8, rounds=1, audit={"probability": 0.5})
+    market = new_floor(tasks_per_round=8, rounds=1, audit={"probability": 0.5})
     for _ in range(3):
-        floor.worker()
-    SimAuditor(floor).play()
-    audited = {audit.task_id for audit in audits_of(floor)}
-    for task in floor.tasks(Task.root.is_not(None)):
+        market.worker()
+    SimAuditor(market).play()
+    audited = {audit.task_id for audit in audits_of(market)}
+    for task in market.tasks(Task.root.is_not(None)):
         link = secrets.of_task(Hash(task.secret), 5)[-1]
         assert secrets.leads_to(link, 5, Hash(bytes.fromhex(task.offer["anchor"][2:])))
         root = Hash(bytes.fromhex((task.root or "")[7:]))
@@ -439,32 +442,32 @@ def test_the_draw_is_committed_to_in_the_offer_and_can_be_checked_by_any_worker(
 
 @SQLITE
 def test_one_replica_and_audits_alone_find_a_lone_liar(new_floor: NewFloor) -> None:
-    floor = new_floor(rounds=2, replication={"name": "audited", "audit": 1.0})
-    liar = floor.worker(LIE)
-    floor.until(lambda: floor.earned())
-    assert floor.earned() == {liar.address: PRICE}
-    floor.workers.remove(liar)  # it holds a lease on parameters that are taken back
-    honest = floor.worker()
-    SimAuditor(floor).play()
-    assert floor.state() == JobState.FINISHED
-    assert floor.earned()[honest.address] >= 2 * PRICE
-    assert {row.worker for row in floor.all(Earned, Earned.revoked)} == {liar.address}
+    market = new_floor(rounds=2, replication={"name": "audited", "audit": 1.0})
+    liar = market.worker(LIE)
+    market.until(lambda: market.earned())
+    assert market.earned() == {liar.address: PRICE}
+    market.workers.remove(liar)  # it holds a lease on parameters that are taken back
+    honest = market.worker()
+    SimAuditor(market).play()
+    assert market.state() == JobState.FINISHED
+    assert market.earned()[honest.address] >= 2 * PRICE
+    assert {row.worker for row in market.all(Earned, Earned.revoked)} == {liar.address}
     clean = new_floor(rounds=2, replication={"name": "audited", "audit": 1.0})
     clean.worker()
     SimAuditor(clean).play()
-    assert floor.final_parameters() == clean.final_parameters()
-    check_books(floor)
+    assert market.final_parameters() == clean.final_parameters()
+    check_books(market)
 
 
 @SQLITE
 def test_an_ended_job_is_still_audited_and_takes_nothing_back(new_floor: NewFloor) -> None:
-    floor = new_floor(rounds=3, audit=always())
-    liars, honest = betrayed(floor)
-    floor.until(lambda: floor.earned())
-    floor.cancel()
-    SimAuditor(floor).work()
-    assert floor.state() == JobState.CANCELLED
-    assert floor.earned()[honest.address] == PRICE
-    assert floor.events("rewound") == []
-    assert {row.operator for row in floor.all(Reputation, Reputation.failed > 0)} == {liar.address for liar in liars}
-    check_books(floor)
+    market = new_floor(rounds=3, audit=always())
+    liars, honest = betrayed(market)
+    market.until(lambda: market.earned())
+    market.cancel()
+    SimAuditor(market).work()
+    assert market.state() == JobState.CANCELLED
+    assert market.earned()[honest.address] == PRICE
+    assert market.events("rewound") == []
+    assert {row.operator for row in market.all(Reputation, Reputation.failed > 0)} == {liar.address for liar in liars}
+    check_books(market)

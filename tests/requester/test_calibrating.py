@@ -20,101 +20,102 @@ from market_calibrating import (
     to_calibrate,
     tolerant,
 )
-from market_floor import CLASS, Floor
+from market_fixture import CLASS, MarketFixture
 from market_workers import HONEST, scaled
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.rules.calibration import LEAST, MARGIN, RUNS
 from gradmarket.market.rules.verifiers.tolerance import pair
 from gradmarket.market.terms import AuditState, CalibrationState, Hash, JobState
-from gradmarket.requester.api.calibration import calibration as told
-from gradmarket.requester.stages import auditors, calibrating
-from gradmarket.requester.stages.auditors import Claimed
+from gradmarket.requester.api.calibration_routes import calibration as told
+from gradmarket.requester.exchange import auditor_claims
+from gradmarket.requester.exchange.auditor_claims import Claimed
+from gradmarket.requester.moves import calibrating
 from gradmarket.requester.store.tables import TrustedRun
 
 
 def test_what_two_classes_find_of_one_task_becomes_a_threshold_that_anybody_sees(new_floor: NewFloor) -> None:
-    floor = tolerant(new_floor, GPU, TPU)
-    known(floor, RUNS - 1)
-    audited(floor)
-    assert (auditor(floor).work(), auditor(floor, TPU, 3e-6).work()) == (1, 1)
-    found = pairs(floor)
+    market = tolerant(new_floor, GPU, TPU)
+    known(market, RUNS - 1)
+    audited(market)
+    assert (auditor(market).work(), auditor(market, TPU, 3e-6).work()) == (1, 1)
+    found = pairs(market)
     assert {classes: (row.state, row.runs) for classes, row in found.items()} == {
         (CLASS, GPU): (CalibrationState.CALIBRATED, RUNS),
         (CLASS, TPU): (CalibrationState.GATHERING, 1),
         (GPU, TPU): (CalibrationState.GATHERING, 1),
     }
-    (thresholds,) = allowed(floor).values()
+    (thresholds,) = allowed(market).values()
     largest = found[CLASS, GPU].largest
     assert thresholds == {name: max(LEAST, MARGIN * largest[name]) for name in NAMES}
     assert 5e-7 < largest["w"] < 2e-6
-    assert [event["classes"] for event in floor.events("calibrated")] == [[CLASS, GPU]]
-    line = told(floor.context, floor.job).pairs[0]
+    assert [event["classes"] for event in market.events("calibrated")] == [[CLASS, GPU]]
+    line = told(market.context, market.job).pairs[0]
     assert (line.classes, line.state, line.runs) == ((CLASS, GPU), CalibrationState.CALIBRATED, RUNS)
     assert line.confidence > 0.95
     assert {tensor.name: tensor.threshold for tensor in line.tensors} == thresholds
-    task, roots = floor.tasks()[0], {run.determinism_class: run.root for run in floor.all(TrustedRun)}
+    task, roots = market.tasks()[0], {run.determinism_class: run.root for run in market.all(TrustedRun)}
     assert line.tasks == []  # as long as an audit may have the task done again, nobody is told its answer
-    floor.cancel()
-    line = told(floor.context, floor.job).pairs[0]
+    market.cancel()
+    line = told(market.context, market.job).pairs[0]
     assert [(row.task, row.roots) for row in line.tasks] == [(task.id, (roots[CLASS], roots[GPU]))]
     assert roots[CLASS] == task.root != roots[GPU]
 
 
 @SQLITE
 def test_fewer_than_59_runs_allow_nothing(new_floor: NewFloor) -> None:
-    floor = tolerant(new_floor)
-    known(floor, RUNS - 2)
-    audited(floor)
-    auditor(floor).work()
-    assert pairs(floor)[CLASS, GPU].runs == RUNS - 1
-    assert allowed(floor) == {}
-    assert floor.events("calibrated") == []
+    market = tolerant(new_floor)
+    known(market, RUNS - 2)
+    audited(market)
+    auditor(market).work()
+    assert pairs(market)[CLASS, GPU].runs == RUNS - 1
+    assert allowed(market) == {}
+    assert market.events("calibrated") == []
 
 
 @SQLITE
 def test_a_task_is_to_calibrate_with_once_it_passed_one_auditor_at_a_time(new_floor: NewFloor) -> None:
-    floor = tolerant(new_floor)
-    floor.until(lambda: audits_of(floor))
-    gpu = auditor(floor)
+    market = tolerant(new_floor)
+    market.until(lambda: audits_of(market))
+    gpu = auditor(market)
     assert gpu.claim() is None
-    audited(floor)
-    first = to_calibrate(floor, gpu)
-    assert (first.task, first.run) == (floor.tasks()[0].id, 0)
+    audited(market)
+    first = to_calibrate(market, gpu)
+    assert (first.task, first.run) == (market.tasks()[0].id, 0)
     assert gpu.claim() is None
-    assert SimAuditor(floor).claim() is None
-    floor.clock.now += first.seconds + 1
-    assert to_calibrate(floor, auditor(floor)).task == first.task
+    assert SimAuditor(market).claim() is None
+    market.clock.now += first.seconds + 1
+    assert to_calibrate(market, auditor(market)).task == first.task
 
 
 @SQLITE
 def test_a_calibrated_pair_is_looked_at_further_where_workers_of_the_class_are_there(new_floor: NewFloor) -> None:
-    floor = tolerant(new_floor)
-    known(floor, RUNS)
-    audited(floor)
-    gpu = auditor(floor)
+    market = tolerant(new_floor)
+    known(market, RUNS)
+    audited(market)
+    gpu = auditor(market)
     assert gpu.claim() is None
-    present = floor.worker(determinism_class=GPU)
+    present = market.worker(determinism_class=GPU)
     present.capacity = 0
     present.ask()
-    assert to_calibrate(floor, gpu).task == floor.tasks()[0].id
+    assert to_calibrate(market, gpu).task == market.tasks()[0].id
 
 
 @SQLITE
 def test_a_lie_is_never_taken_for_trusted_nor_is_any_workers_sketch(new_floor: NewFloor) -> None:
     """The liars' payload was accepted, and an audit found another: neither says how far honest answers deviate."""
-    floor = tolerant(new_floor)
-    for worker in floor.workers[:2]:
+    market = tolerant(new_floor)
+    for worker in market.workers[:2]:
         worker.behaviour = scaled(1.0001)
-    floor.until(lambda: audits_of(floor))
-    SimAuditor(floor).work()
-    assert [audit.state for audit in audits_of(floor)] == [AuditState.FAILED]
-    assert auditor(floor).claim() is None
-    assert floor.all(TrustedRun) == []
-    floor.worker(), floor.worker()
-    audited(floor, 2)
-    auditor(floor).work()
-    assert {(run.determinism_class, run.auditor) for run in floor.all(TrustedRun)} == {
+    market.until(lambda: audits_of(market))
+    SimAuditor(market).work()
+    assert [audit.state for audit in audits_of(market)] == [AuditState.FAILED]
+    assert auditor(market).claim() is None
+    assert market.all(TrustedRun) == []
+    market.worker(), market.worker()
+    audited(market, 2)
+    auditor(market).work()
+    assert {(run.determinism_class, run.auditor) for run in market.all(TrustedRun)} == {
         (CLASS, "auditor"),
         (GPU, f"the {GPU}"),
     }
@@ -122,10 +123,10 @@ def test_a_lie_is_never_taken_for_trusted_nor_is_any_workers_sketch(new_floor: N
 
 @SQLITE
 def test_what_was_not_asked_for_is_refused(new_floor: NewFloor) -> None:
-    floor = tolerant(new_floor)
-    audited(floor)
-    gpu, context = auditor(floor), floor.context
-    claimed = to_calibrate(floor, gpu)
+    market = tolerant(new_floor)
+    audited(market)
+    gpu, context = auditor(market), market.context
+    claimed = to_calibrate(market, gpu)
     sketch = gpu.sketched(claimed).sketch
     fewer, other = dict(list(sketch.items())[1:]), sketch | {"x": sketch["w"]}
     for changes, error, why in (
@@ -139,154 +140,154 @@ def test_what_was_not_asked_for_is_refused(new_floor: NewFloor) -> None:
             calibrating.answer(context, claimed.task, gpu.sketched(claimed, **changes))
     with pytest.raises(NotFound):
         calibrating.answer(context, "no-such-task", gpu.sketched(claimed))
-    assert pairs(floor) == {}
+    assert pairs(market) == {}
 
 
 @SQLITE
 def test_the_same_answer_counts_once_and_another_is_a_conflict(new_floor: NewFloor) -> None:
-    floor = tolerant(new_floor)
-    audited(floor)
-    gpu = auditor(floor)
-    claimed = to_calibrate(floor, gpu)
+    market = tolerant(new_floor)
+    audited(market)
+    gpu = auditor(market)
+    claimed = to_calibrate(market, gpu)
     for _ in range(3):
         assert not gpu.answer(claimed)
-    assert pairs(floor)[CLASS, GPU].runs == 1
-    root, noise = audits_of(floor)[0].root, auditor(floor, deviation=1e-4).sketched(claimed).sketch
+    assert pairs(market)[CLASS, GPU].runs == 1
+    root, noise = audits_of(market)[0].root, auditor(market, deviation=1e-4).sketched(claimed).sketch
     for changes in ({"root": root}, {"sketch": noise}):
         with pytest.raises(Conflict):
-            calibrating.answer(floor.context, claimed.task, gpu.sketched(claimed, **changes))
-    before = floor.all(TrustedRun)
+            calibrating.answer(market.context, claimed.task, gpu.sketched(claimed, **changes))
+    before = market.all(TrustedRun)
     own = gpu.sketched(claimed, determinism_class=CLASS, root=root, auditor="auditor")
     with pytest.raises(Conflict):
-        calibrating.answer(floor.context, claimed.task, own)
-    assert [run.sketch for run in floor.all(TrustedRun)] == [run.sketch for run in before]
+        calibrating.answer(market.context, claimed.task, own)
+    assert [run.sketch for run in market.all(TrustedRun)] == [run.sketch for run in before]
 
 
 @SQLITE
 def test_a_pair_whose_noise_hides_lies_is_refused_and_told_and_asked_for_no_more(new_floor: NewFloor) -> None:
-    floor = tolerant(new_floor, GPU, tasks_per_round=2)
-    known(floor, RUNS + 1)
-    assert allowed(floor)
-    audited(floor, 2)
-    noisy = auditor(floor, deviation=6e-4)
-    claimed = to_calibrate(floor, noisy)
+    market = tolerant(new_floor, GPU, tasks_per_round=2)
+    known(market, RUNS + 1)
+    assert allowed(market)
+    audited(market, 2)
+    noisy = auditor(market, deviation=6e-4)
+    claimed = to_calibrate(market, noisy)
     assert noisy.answer(claimed)
-    assert allowed(floor)
+    assert allowed(market)
     assert not noisy.answer(claimed, again=1)
-    assert allowed(floor) == {}
-    (event,) = floor.events("calibration_refused")
+    assert allowed(market) == {}
+    (event,) = market.events("calibration_refused")
     assert event["classes"] == [CLASS, GPU]
     assert "over 5e-03" in event["reason"]
     assert noisy.claim() is None
-    assert told(floor.context, floor.job).pairs[0].reason == event["reason"]
+    assert told(market.context, market.job).pairs[0].reason == event["reason"]
 
 
 @SQLITE
 @pytest.mark.parametrize(
     "wrongly",
     [
-        lambda floor, claimed: auditor(floor, deviation=0.1).answer(claimed),
-        lambda floor, claimed: auditor(floor).answer(replace(claimed, wave_seed=Hash(bytes(32)))),
+        lambda market, claimed: auditor(market, deviation=0.1).answer(claimed),
+        lambda market, claimed: auditor(market).answer(replace(claimed, wave_seed=Hash(bytes(32)))),
     ],
     ids=["another answer", "under another seed"],
 )
 def test_an_auditor_that_errs_once_spoils_no_pair(
-    new_floor: NewFloor, wrongly: Callable[[Floor, Claimed], bool]
+    new_floor: NewFloor, wrongly: Callable[[MarketFixture, Claimed], bool]
 ) -> None:
-    floor = tolerant(new_floor, GPU)
-    known(floor, RUNS)
-    audited(floor)
-    claimed = to_calibrate(floor, auditor(floor))
-    assert wrongly(floor, claimed)
-    assert len(floor.events("calibration_unsure")) == 1
-    assert not auditor(floor).answer(claimed, again=1)
-    assert pairs(floor)[CLASS, GPU].state == CalibrationState.CALIBRATED
-    assert max(allowed(floor)[CLASS, GPU].values()) < 1e-4
+    market = tolerant(new_floor, GPU)
+    known(market, RUNS)
+    audited(market)
+    claimed = to_calibrate(market, auditor(market))
+    assert wrongly(market, claimed)
+    assert len(market.events("calibration_unsure")) == 1
+    assert not auditor(market).answer(claimed, again=1)
+    assert pairs(market)[CLASS, GPU].state == CalibrationState.CALIBRATED
+    assert max(allowed(market)[CLASS, GPU].values()) < 1e-4
 
 
 @SQLITE
 def test_a_threshold_grows_with_what_honest_machines_show_and_is_told(new_floor: NewFloor) -> None:
-    floor = tolerant(new_floor, GPU)
-    known(floor, RUNS)
-    before = allowed(floor)[CLASS, GPU]
-    audited(floor)
-    auditor(floor, deviation=1e-5).work()
-    after = allowed(floor)[CLASS, GPU]
+    market = tolerant(new_floor, GPU)
+    known(market, RUNS)
+    before = allowed(market)[CLASS, GPU]
+    audited(market)
+    auditor(market, deviation=1e-5).work()
+    after = allowed(market)[CLASS, GPU]
     assert after["w"] > before["w"]
-    assert floor.events("calibrated") == []
-    (event,) = floor.events("threshold_raised")
+    assert market.events("calibrated") == []
+    (event,) = market.events("threshold_raised")
     assert event["threshold"] == max(after.values())
 
 
 @SQLITE
 def test_jobs_alike_share_what_was_found_and_others_do_not(new_floor: NewFloor) -> None:
-    floor = tolerant(new_floor)
-    known(floor, RUNS)
+    market = tolerant(new_floor)
+    known(market, RUNS)
     for number, (spec, same) in enumerate(
         (({"seed": 8, "rounds": 7}, True), ({"uplink": {"codec": "bf16"}}, False), ({"precision": "bf16"}, False),
          ({"step": {"rows": 2}}, False))
     ):  # fmt: skip
         job = f"{number:016x}"
-        floor.also(job, 8 + number, **(TOLERANT | spec))
-        assert bool(allowed(floor, job)) == same
+        market.also(job, 8 + number, **(TOLERANT | spec))
+        assert bool(allowed(market, job)) == same
 
 
 @SQLITE
 def test_an_ended_job_still_calibrates_for_those_like_it_until_that_is_done(new_floor: NewFloor) -> None:
-    floor = tolerant(new_floor, tasks_per_round=2)
-    known(floor, RUNS - 1)
-    audited(floor, 2)
-    floor.cancel()
-    gpu = auditor(floor)
+    market = tolerant(new_floor, tasks_per_round=2)
+    known(market, RUNS - 1)
+    audited(market, 2)
+    market.cancel()
+    gpu = auditor(market)
     assert gpu.work() == 1
-    assert pairs(floor)[CLASS, GPU].state == CalibrationState.CALIBRATED
+    assert pairs(market)[CLASS, GPU].state == CalibrationState.CALIBRATED
 
 
 @SQLITE
 def test_no_task_is_asked_for_whose_parameters_are_gone(new_floor: NewFloor) -> None:
-    floor = tolerant(new_floor)
-    SimAuditor(floor).play()
-    assert floor.state() == JobState.FINISHED
-    sketched = {run.round: run.sketch is not None for run in floor.all(TrustedRun)}
+    market = tolerant(new_floor)
+    SimAuditor(market).play()
+    assert market.state() == JobState.FINISHED
+    sketched = {run.round: run.sketch is not None for run in market.all(TrustedRun)}
     assert sketched == {0: False, 1: True, 2: True}
-    gpu, asked = auditor(floor), set()
+    gpu, asked = auditor(market), set()
     while claimed := gpu.claim():
         asked.add(claimed.task)
         assert not gpu.answer(claimed)
-    assert asked == {task.id for task in floor.tasks() if task.round >= 1}
+    assert asked == {task.id for task in market.tasks() if task.round >= 1}
 
 
 @SQLITE
 def test_a_round_that_is_taken_back_leaves_nothing_to_calibrate_with(new_floor: NewFloor) -> None:
-    floor = tolerant(new_floor)
-    for worker in floor.workers:
+    market = tolerant(new_floor)
+    for worker in market.workers:
         worker.behaviour = scaled(3.0)
-    floor.until(lambda: audits_of(floor))
-    for worker in floor.workers:
+    market.until(lambda: audits_of(market))
+    for worker in market.workers:
         worker.behaviour = HONEST
-    floor.until(lambda: len(audits_of(floor)) == 2)
-    both = SimAuditor(floor)
+    market.until(lambda: len(audits_of(market)) == 2)
+    both = SimAuditor(market)
     first, second = both.claim(), both.claim()
     assert first is not None
     assert second is not None
     assert not both.answer(second)
-    floor.drive()
-    assert [run.round for run in floor.all(TrustedRun)] == [1]
+    market.drive()
+    assert [run.round for run in market.all(TrustedRun)] == [1]
     assert both.answer(first)
     assert not both.answer(first, again=1)
-    floor.drive()
-    assert floor.events("rewound")
-    assert auditor(floor).claim() is None
+    market.drive()
+    assert market.events("rewound")
+    assert auditor(market).claim() is None
 
 
 @SQLITE
 def test_a_job_that_compares_roots_keeps_no_sketches(new_floor: NewFloor) -> None:
-    floor = new_floor(audit={"probability": 1.0})
+    market = new_floor(audit={"probability": 1.0})
     for name in (CLASS, CLASS, CLASS, GPU):
-        floor.worker(determinism_class=name)
-    audited(floor)
-    assert [audit.state for audit in audits_of(floor)] == [AuditState.PASSED]
-    assert floor.all(TrustedRun) == []
-    assert auditors.claim(floor.context, "x", GPU) is None
-    assert told(floor.context, floor.job).family is None
+        market.worker(determinism_class=name)
+    audited(market)
+    assert [audit.state for audit in audits_of(market)] == [AuditState.PASSED]
+    assert market.all(TrustedRun) == []
+    assert auditor_claims.claim(market.context, "x", GPU) is None
+    assert told(market.context, market.job).family is None
     assert pair(GPU, CLASS) == (CLASS, GPU)

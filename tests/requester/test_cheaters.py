@@ -3,7 +3,7 @@
 from books import check_books
 from databases import SQLITE
 from eth_utils.crypto import keccak
-from market_floor import PRICE
+from market_fixture import PRICE
 from market_workers import HONEST, NOISE, SIGN_FLIP, Behaviour, filled, scaled
 
 from gradmarket.market.model import tensors
@@ -12,11 +12,11 @@ from gradmarket.market.terms import Digest, JobState, ReplicaState, TaskState
 
 
 def test_a_minority_cheater_is_rejected_with_evidence_and_paid_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(rounds=3)
-    cheater, *honest = floor.worker(SIGN_FLIP), floor.worker(), floor.worker()
-    floor.play()
-    assert floor.state() == JobState.FINISHED
-    assert floor.earned() == {worker.address: 3 * PRICE for worker in honest}
+    market = new_floor(rounds=3)
+    cheater, *honest = market.worker(SIGN_FLIP), market.worker(), market.worker()
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert market.earned() == {worker.address: 3 * PRICE for worker in honest}
     assert cheater.voucher is None
     for held in cheater.held.values():
         assert held.told is not None
@@ -25,23 +25,23 @@ def test_a_minority_cheater_is_rejected_with_evidence_and_paid_nothing(new_floor
         assert held.told.price == 0
         assert held.told.root not in (None, held.root)
         assert "2 of 3 committed to another root" in held.told.reason
-    check_books(floor)
+    check_books(market)
 
 
 @SQLITE
 def test_a_cheater_does_not_change_the_parameters(new_floor) -> None:  # type: ignore[no-untyped-def]
     clean, attacked = new_floor(rounds=3), new_floor(rounds=3)
-    for floor, third in ((clean, HONEST), (attacked, NOISE)):
-        floor.worker(third), floor.worker(), floor.worker()
-        floor.play()
+    for market, third in ((clean, HONEST), (attacked, NOISE)):
+        market.worker(third), market.worker(), market.worker()
+        market.play()
     assert attacked.final_parameters() == clean.final_parameters()
 
 
 @SQLITE
 def test_a_gradient_on_stale_parameters_has_another_root(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(rounds=2)
-    stale, *_ = floor.worker(), floor.worker(), floor.worker()
-    first = floor.rounds
+    market = new_floor(rounds=2)
+    stale, *_ = market.worker(), market.worker(), market.worker()
+    first = market.rounds
     compute = stale.compute
 
     def on_the_first_parameters(offer):  # type: ignore[no-untyped-def]
@@ -49,75 +49,75 @@ def test_a_gradient_on_stale_parameters_has_another_root(new_floor) -> None:  # 
         return compute(old)
 
     stale.compute = on_the_first_parameters
-    floor.play()
-    states = [replica.state for replica in floor.replicas(stale)]
+    market.play()
+    states = [replica.state for replica in market.replicas(stale)]
     assert states == [ReplicaState.PAYABLE, ReplicaState.REJECTED]
-    check_books(floor)
+    check_books(market)
 
 
 @SQLITE
 def test_two_colluders_of_three_hold_the_quorum(new_floor) -> None:  # type: ignore[no-untyped-def]
     """The limit of voting, told plainly: only separation and audits stand against a majority."""
-    floor = new_floor()
-    colluders = [floor.worker(scaled(3.0)), floor.worker(scaled(3.0))]
-    honest = floor.worker()
-    floor.play()
-    assert floor.earned() == {worker.address: PRICE for worker in colluders}
-    assert floor.replica(honest).state == ReplicaState.REJECTED
-    check_books(floor)
+    market = new_floor()
+    colluders = [market.worker(scaled(3.0)), market.worker(scaled(3.0))]
+    honest = market.worker()
+    market.play()
+    assert market.earned() == {worker.address: PRICE for worker in colluders}
+    assert market.replica(honest).state == ReplicaState.REJECTED
+    check_books(market)
 
 
 @SQLITE
 def test_sybils_of_one_payout_get_one_place_on_a_task(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(rounds=2)
-    first = floor.worker(scaled(3.0))
-    sybils = [first, floor.worker(scaled(3.0), payout=first.address), floor.worker(scaled(3.0), payout=first.address)]
-    honest = [floor.worker(), floor.worker()]
-    floor.play()
-    assert floor.state() == JobState.FINISHED
-    assert len({replica.worker for replica in floor.replicas()} & {sybil.address for sybil in sybils}) >= 1
-    for task in floor.tasks():
-        assert sum(r.task_id == task.id and r.payout == first.address for r in floor.replicas()) == 1
-    assert floor.earned() == {worker.address: 2 * PRICE for worker in honest}
+    market = new_floor(rounds=2)
+    first = market.worker(scaled(3.0))
+    sybils = [first, market.worker(scaled(3.0), payout=first.address), market.worker(scaled(3.0), payout=first.address)]
+    honest = [market.worker(), market.worker()]
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert len({replica.worker for replica in market.replicas()} & {sybil.address for sybil in sybils}) >= 1
+    for task in market.tasks():
+        assert sum(r.task_id == task.id and r.payout == first.address for r in market.replicas()) == 1
+    assert market.earned() == {worker.address: 2 * PRICE for worker in honest}
 
 
 @SQLITE
 def test_sybils_of_one_operator_where_the_job_separates_operators(new_floor) -> None:  # type: ignore[no-untyped-def]
     together, apart = new_floor(separation=["operator"]), new_floor(separation=[])
-    for floor in (together, apart):
-        first = floor.worker()
-        floor.worker(payout=first.address), floor.worker(payout=first.address)
-        floor.play(passes=5)
+    for market in (together, apart):
+        first = market.worker()
+        market.worker(payout=first.address), market.worker(payout=first.address)
+        market.play(passes=5)
     assert together.replicas() == []
     assert "needs 3 separate workers" in together.why_waiting()
     assert apart.state() == JobState.FINISHED
 
 
 def diverges(new_floor, behaviour: Behaviour, reason: str) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(rounds=1)
-    colluders = [floor.worker(behaviour) for _ in range(3)]
-    floor.play()
-    (task,) = floor.tasks()
+    market = new_floor(rounds=1)
+    colluders = [market.worker(behaviour) for _ in range(3)]
+    market.play()
+    (task,) = market.tasks()
     assert task.state == TaskState.DIVERGED
-    assert floor.state() == JobState.PAUSED
-    assert reason in floor.the_job().reason
-    assert reason in floor.why_waiting()
-    assert floor.earned() == {worker.address: PRICE for worker in colluders}
+    assert market.state() == JobState.PAUSED
+    assert reason in market.the_job().reason
+    assert reason in market.why_waiting()
+    assert market.earned() == {worker.address: PRICE for worker in colluders}
     for worker in colluders:
         worker.turn()
         told = worker.newest().told
         assert told is not None
         assert (told.state, told.price) == (ReplicaState.DIVERGED, PRICE)
         assert reason in told.reason
-    check_books(floor)
+    check_books(market)
     for worker in colluders:
         worker.behaviour = HONEST
-    floor.resume()
-    floor.play()
-    assert floor.state() == JobState.FINISHED
-    assert [task.state for task in floor.tasks()] == [TaskState.FINAL, TaskState.FINAL]
-    assert [task.used for task in floor.tasks()] == [False, True]
-    check_books(floor)
+    market.resume()
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert [task.state for task in market.tasks()] == [TaskState.FINAL, TaskState.FINAL]
+    assert [task.used for task in market.tasks()] == [False, True]
+    check_books(market)
 
 
 @SQLITE
@@ -137,22 +137,22 @@ def test_a_norm_over_the_bound_diverges(new_floor) -> None:  # type: ignore[no-u
 
 @SQLITE
 def test_a_lone_diverging_answer_is_only_outvoted(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor()
-    cheater, *_ = floor.worker(filled("w", float("nan"))), floor.worker(), floor.worker()
-    floor.play()
-    assert floor.state() == JobState.FINISHED
-    assert floor.replica(cheater).state == ReplicaState.REJECTED
+    market = new_floor()
+    cheater, *_ = market.worker(filled("w", float("nan"))), market.worker(), market.worker()
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert market.replica(cheater).state == ReplicaState.REJECTED
 
 
 @SQLITE
 def test_a_malformed_payload_that_a_quorum_agreed_on_is_rejected_and_the_task_tried_again(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor()
-    workers = [floor.worker() for _ in range(3)]
+    market = new_floor()
+    workers = [market.worker() for _ in range(3)]
     honestly = workers[0].compute
     for worker in workers:
         worker.compute = lambda offer: honestly(offer)[:-4]
-    floor.until(lambda: floor.tasks()[0].state == TaskState.FAILED)
-    assert floor.earned() == {}
+    market.until(lambda: market.tasks()[0].state == TaskState.FAILED)
+    assert market.earned() == {}
     for worker in workers:
         worker.turn()
         told = next(iter(worker.held.values())).told
@@ -163,85 +163,85 @@ def test_a_malformed_payload_that_a_quorum_agreed_on_is_rejected_and_the_task_tr
     for worker in workers:
         for replica, held in worker.held.items():
             worker.held[replica] = held if held.state != ReplicaState.LEASED else type(held)(held.lease)
-    floor.play()
-    assert floor.state() == JobState.FINISHED
-    first, second = floor.tasks()
+    market.play()
+    assert market.state() == JobState.FINISHED
+    first, second = market.tasks()
     assert (first.attempt, second.attempt) == (0, 1)
     assert first.offer_digest != second.offer_digest
-    assert floor.earned() == {worker.address: PRICE for worker in workers}
-    check_books(floor)
+    assert market.earned() == {worker.address: PRICE for worker in workers}
+    check_books(market)
 
 
 @SQLITE
 def test_a_tie_at_the_most_replicas_is_inconclusive_and_tried_again(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(replication={"name": "fixed", "replicas": 3, "max_replicas": 4}, settings={"max_attempts": 3})
+    market = new_floor(replication={"name": "fixed", "replicas": 3, "max_replicas": 4}, settings={"max_attempts": 3})
     for behaviour in (scaled(2.0), scaled(2.0), HONEST, HONEST):
-        floor.worker(behaviour).capacity = 1
-    floor.until(lambda: any(task.state == TaskState.FAILED for task in floor.tasks()) or floor.state() != "running")
-    failed = [task for task in floor.tasks() if task.state == TaskState.FAILED]
+        market.worker(behaviour).capacity = 1
+    market.until(lambda: any(task.state == TaskState.FAILED for task in market.tasks()) or market.state() != "running")
+    failed = [task for task in market.tasks() if task.state == TaskState.FAILED]
     for task in failed:
-        replicas = [replica for replica in floor.replicas() if replica.task_id == task.id]
+        replicas = [replica for replica in market.replicas() if replica.task_id == task.id]
         assert [replica.state for replica in replicas] == [ReplicaState.INCONCLUSIVE] * 4
-    check_books(floor)
+    check_books(market)
 
 
 @SQLITE
 def test_four_that_never_agree_pause_the_job_after_the_last_attempt(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(settings={"max_attempts": 3}, replication={"name": "fixed", "replicas": 3, "max_replicas": 3})
-    workers = [floor.worker(NOISE) for _ in range(3)]
-    floor.play()
-    assert floor.state() == JobState.PAUSED
-    assert "no quorum" in floor.the_job().reason
-    assert [task.state for task in floor.tasks()] == [TaskState.FAILED] * 3 + [TaskState.OPEN]
-    assert len({task.offer_digest for task in floor.tasks()}) == 4
-    assert len({task.offer["seed"] for task in floor.tasks()}) == 1
+    market = new_floor(settings={"max_attempts": 3}, replication={"name": "fixed", "replicas": 3, "max_replicas": 3})
+    workers = [market.worker(NOISE) for _ in range(3)]
+    market.play()
+    assert market.state() == JobState.PAUSED
+    assert "no quorum" in market.the_job().reason
+    assert [task.state for task in market.tasks()] == [TaskState.FAILED] * 3 + [TaskState.OPEN]
+    assert len({task.offer_digest for task in market.tasks()}) == 4
+    assert len({task.offer["seed"] for task in market.tasks()}) == 1
     for worker in workers:
         worker.turn()
         told = next(iter(worker.held.values())).told
         assert told is not None
         assert (told.state, told.outcome, told.root) == (ReplicaState.INCONCLUSIVE, 3, None)
         worker.behaviour = HONEST
-    floor.resume()
-    floor.play()
-    assert floor.state() == JobState.FINISHED
-    check_books(floor)
+    market.resume()
+    market.play()
+    assert market.state() == JobState.FINISHED
+    check_books(market)
 
 
 @SQLITE
 def test_accepted_payloads_are_kept_until_they_are_merged_and_then_dropped(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(tasks_per_round=2, rounds=1)
-    workers = [floor.worker() for _ in range(3)]
-    floor.until(lambda: any(task.payload for task in floor.tasks()), *workers)
-    (accepted,) = [task for task in floor.tasks() if task.payload]
-    assert floor.context.blobs.has(Digest(accepted.payload))
-    floor.play()
-    assert not floor.context.blobs.has(Digest(accepted.payload))
-    assert tensors.unpack(floor.context.blobs.read(Digest(floor.final_parameters())))["n"] == 1
+    market = new_floor(tasks_per_round=2, rounds=1)
+    workers = [market.worker() for _ in range(3)]
+    market.until(lambda: any(task.payload for task in market.tasks()), *workers)
+    (accepted,) = [task for task in market.tasks() if task.payload]
+    assert market.context.blobs.has(Digest(accepted.payload))
+    market.play()
+    assert not market.context.blobs.has(Digest(accepted.payload))
+    assert tensors.unpack(market.context.blobs.read(Digest(market.final_parameters())))["n"] == 1
 
 
 @SQLITE
 def test_a_root_without_its_payload_earns_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
     """Three that agree on a made-up root: nobody can bring its payload, so nobody is paid."""
-    floor = new_floor(settings={"max_attempts": 2})
-    workers = [floor.worker() for _ in range(3)]
+    market = new_floor(settings={"max_attempts": 2})
+    workers = [market.worker() for _ in range(3)]
     made_up = Digest("blake3:" + keccak(text="made up").hex())
-    floor.gather()
+    market.gather()
     for worker in workers:
         held = worker.computed(worker.newest())
-        offer = floor.task().offer_digest
+        offer = market.task().offer_digest
         worker.say(commitments=[worker.commitment(held, sealed=sealed(offer, worker.address, held.salt, made_up))])
-    floor.drive()
+    market.drive()
     for worker in workers:
         worker.hear()
         worker.say(reveals=[worker.revelation(worker.newest(), root=made_up)])
-    floor.drive()
-    assert floor.task().state == TaskState.UPLOADING
+    market.drive()
+    assert market.task().state == TaskState.UPLOADING
     for _ in range(3):
-        floor.lapse(11)
-    assert floor.tasks()[0].state == TaskState.FAILED
-    assert floor.earned() == {}
-    assert [floor.strikes(worker) for worker in workers] == [1, 1, 1]
-    check_books(floor)
+        market.lapse(11)
+    assert market.tasks()[0].state == TaskState.FAILED
+    assert market.earned() == {}
+    assert [market.strikes(worker) for worker in workers] == [1, 1, 1]
+    check_books(market)
 
 
 def sealed(offer: bytes, worker: str, salt: bytes, root: Digest) -> bytes:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from market_floor import Floor
+from market_fixture import MarketFixture
 from market_workers import answered
 from sqlalchemy import event, insert, text
 
@@ -20,47 +20,47 @@ pytestmark = pytest.mark.parametrize("new_database", ["postgresql"], indirect=Tr
 ONE_OF_TWO = {"tasks_per_round": 2, "replication": {"name": "fixed", "replicas": 2, "max_replicas": 2}}
 
 
-def half_committed(new_floor: Callable[..., Floor]) -> Floor:
+def half_committed(new_floor: Callable[..., MarketFixture]) -> MarketFixture:
     """Two tasks in whose waves one of two has committed, and whose deadlines are over; nobody drives the stages."""
-    floor = new_floor(**ONE_OF_TWO)
-    first, second = floor.worker(), floor.worker()
+    market = new_floor(**ONE_OF_TWO)
+    first, second = market.worker(), market.worker()
     first.capacity = second.capacity = 2
-    floor.gather()
-    floor.driven = True
+    market.gather()
+    market.driven = True
     first.say(commitments=first.commitments())
-    floor.clock.now += 60
-    return floor
+    market.clock.now += 60
+    return market
 
 
 @pytest.mark.parametrize("stage", [close, expire])
 def test_a_task_that_another_works_at_is_left_to_it_and_the_next_is_taken(new_floor, stage: Any) -> None:  # type: ignore
-    floor = half_committed(new_floor)
-    here, there = floor.context, floor.another()
-    first, second = floor.tasks()
+    market = half_committed(new_floor)
+    here, there = market.context, market.another()
+    first, second = market.tasks()
     with here.begin() as session, ThreadPoolExecutor(1) as pool:
         locked(session, Task, first.id)
-        assert pool.submit(stage.run, there, first.id).result(10) == floor.settings.sweep_s
+        assert pool.submit(stage.run, there, first.id).result(10) == market.settings.sweep_s
         assert pool.submit(stage.run, there, second.id).result(10) is None
     before = {task.id: task.state for task in (first, second)}
-    after = {task.id: task.state for task in floor.tasks()}
+    after = {task.id: task.state for task in market.tasks()}
     assert after[first.id] == before[first.id]
     if stage is close:
         assert after[second.id] == TaskState.REVEALING
     assert stage.run(there, first.id) is None
-    lapsed = {replica.task_id for replica in floor.replicas() if replica.state != ReplicaState.COMMITTED}
+    lapsed = {replica.task_id for replica in market.replicas() if replica.state != ReplicaState.COMMITTED}
     assert lapsed == {first.id, second.id}
 
 
 def test_two_stage_workers_close_all_waves_once(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = half_committed(new_floor)
-    contexts = [floor.context, floor.another()]
+    market = half_committed(new_floor)
+    contexts = [market.context, market.another()]
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda context: [close.run(context, task.id) for task in floor.tasks()], contexts))
-    assert {task.state for task in floor.tasks()} == {TaskState.REVEALING}
+        list(pool.map(lambda context: [close.run(context, task.id) for task in market.tasks()], contexts))
+    assert {task.state for task in market.tasks()} == {TaskState.REVEALING}
 
 
 @contextmanager
-def said(floor: Floor) -> Iterator[list[tuple[str, Any]]]:
+def said(market: MarketFixture) -> Iterator[list[tuple[str, Any]]]:
     """The queries that are asked meanwhile, with their values."""
     heard: list[tuple[str, Any]] = []
 
@@ -68,7 +68,7 @@ def said(floor: Floor) -> Iterator[list[tuple[str, Any]]]:
         if statement.lstrip().upper().startswith(("SELECT", "UPDATE")) and "pg_notify" not in statement:
             heard.append((statement, values))
 
-    engine = floor.context.sessions.kw["bind"]
+    engine = market.context.sessions.kw["bind"]
     event.listen(engine, "before_cursor_execute", hear)
     try:
         yield heard
@@ -76,9 +76,9 @@ def said(floor: Floor) -> Iterator[list[tuple[str, Any]]]:
         event.remove(engine, "before_cursor_execute", hear)
 
 
-def crowd(floor: Floor, rows: int) -> None:
+def crowd(market: MarketFixture, rows: int) -> None:
     """Many tasks that are over, and workers that have gone, each with a replica: what a long-lived market has."""
-    (task,), now = floor.tasks(), floor.clock()
+    (task,), now = market.tasks(), market.clock()
     columns = {column.key: getattr(task, column.key) for column in Task.__mapper__.columns}
     tasks = [
         columns | {"id": f"t{n}", "round": n + 1, "state": TaskState.FINAL, "offer_digest": b"%032d" % n}
@@ -86,40 +86,40 @@ def crowd(floor: Floor, rows: int) -> None:
     ]
     base = {"payout": "0x", "operator": "0x", "determinism_class": "old", "joined_at": 0.0, "seen_at": 0.0}
     workers = [base | {"address": f"w{n}", "jobs": [], "least_prices": {}} for n in range(rows)]
-    held = {"job_id": floor.job, "payout": "0x", "operator": "0x", "wave": 0, "fence": 1, "leased_at": now}
+    held = {"job_id": market.job, "payout": "0x", "operator": "0x", "wave": 0, "fence": 1, "leased_at": now}
     held |= {"state": ReplicaState.PAYABLE, "lease_until": now, "heard": True}
     replicas = [held | {"id": f"r{n}", "task_id": f"t{n}", "worker": f"w{n}"} for n in range(rows)]
-    with floor.context.begin() as session:
+    with market.context.begin() as session:
         session.execute(insert(Task), tasks)
         session.execute(insert(Worker), workers)
         session.execute(insert(Replica), replicas)
-    with floor.context.sessions.kw["bind"].connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+    with market.context.sessions.kw["bind"].connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("ANALYZE"))
 
 
 def test_no_hot_query_reads_all_tasks_replicas_or_workers(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
-    crowd(floor, 2000)
-    worker = floor.worker()
-    with said(floor) as queries:
+    market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
+    crowd(market, 2000)
+    worker = market.worker()
+    with said(market) as queries:
         worker.say()
         for stage in (assign, close, judge, expire):
-            with floor.reading() as session:
-                stage.ready(session, floor.clock())
-        floor.drive()
-        answered(floor, worker, worker.request)
+            with market.reading() as session:
+                stage.ready(session, market.clock())
+        market.drive()
+        answered(market, worker, worker.request)
         worker.hear()
         for _ in range(3):
             worker.turn()
     assert any("UPDATE accounts" in query for query, _ in queries), "a gradient was paid"
-    plans = {query: "\n".join(planned(floor, query, values)) for query, values in queries}
+    plans = {query: "\n".join(planned(market, query, values)) for query, values in queries}
     for query, plan in plans.items():
         for table in ("tasks", "replicas", "workers"):
             assert f"Seq Scan on {table}" not in plan, f"{query}\n{plan}"
 
 
-def planned(floor: Floor, query: str, values: Any) -> list[str]:
-    with floor.context.sessions.kw["bind"].connect() as connection:
+def planned(market: MarketFixture, query: str, values: Any) -> list[str]:
+    with market.context.sessions.kw["bind"].connect() as connection:
         cursor = connection.connection.cursor()
         cursor.execute(f"EXPLAIN {query}", values)
         return [row[0] for row in cursor.fetchall()]

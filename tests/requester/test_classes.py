@@ -5,16 +5,16 @@ from dataclasses import replace
 
 from databases import SQLITE
 from market_auditor import SimAuditor, audits_of
-from market_floor import CLASS, Floor
+from market_fixture import CLASS, MarketFixture
 from market_workers import scaled
 
 from gradmarket.market.rules import classes
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import Address, AuditState, JobState
-from gradmarket.requester.stages.audit import UNPROVEN
+from gradmarket.requester.moves.audit_draws import UNPROVEN
 
-NewFloor = Callable[..., Floor]
+NewFloor = Callable[..., MarketFixture]
 ALONE = {"replication": {"name": "audited", "audit": 1e-9}, "norm_bound": 1e6}
 
 
@@ -29,49 +29,49 @@ def test_only_what_one_replica_decides_is_audited_for_certain() -> None:
 
 
 def test_three_operators_prove_a_class_and_audits_are_drawn_from_then_on(new_floor: NewFloor) -> None:
-    floor = new_floor(tasks_per_round=3, rounds=2, **ALONE)
-    workers = [floor.worker() for _ in range(3)]
-    floor.gather()
-    assert floor.the_job().proven_class is None
-    SimAuditor(floor).play()
-    assert floor.state() == JobState.FINISHED
-    assert floor.the_job().proven_class == CLASS
-    (told,) = floor.events("class_proven")
+    market = new_floor(tasks_per_round=3, rounds=2, **ALONE)
+    workers = [market.worker() for _ in range(3)]
+    market.gather()
+    assert market.the_job().proven_class is None
+    SimAuditor(market).play()
+    assert market.state() == JobState.FINISHED
+    assert market.the_job().proven_class == CLASS
+    (told,) = market.events("class_proven")
     assert told["operators"] == sorted(worker.address for worker in workers)
-    assert {(audit.reason, audit.rate, audit.state) for audit in audits_of(floor)} == {
+    assert {(audit.reason, audit.rate, audit.state) for audit in audits_of(market)} == {
         (UNPROVEN, 1.0, AuditState.PASSED)
     }
-    assert 3 <= len(audits_of(floor)) < len(floor.tasks())
+    assert 3 <= len(audits_of(market)) < len(market.tasks())
 
 
 @SQLITE
 def test_three_workers_of_one_operator_prove_nothing(new_floor: NewFloor) -> None:
-    floor = new_floor(tasks_per_round=3, separation=["network"], **ALONE)
-    first = floor.worker()
-    floor.worker(payout=first.address), floor.worker(payout=first.address)
-    SimAuditor(floor).play()
-    assert floor.state() == JobState.FINISHED
-    assert floor.the_job().proven_class is None
-    assert len(audits_of(floor)) == len(floor.tasks()) == 3
+    market = new_floor(tasks_per_round=3, separation=["network"], **ALONE)
+    first = market.worker()
+    market.worker(payout=first.address), market.worker(payout=first.address)
+    SimAuditor(market).play()
+    assert market.state() == JobState.FINISHED
+    assert market.the_job().proven_class is None
+    assert len(audits_of(market)) == len(market.tasks()) == 3
 
 
 @SQLITE
 def test_a_false_claim_is_found_in_its_first_task(new_floor: NewFloor) -> None:
     """Whose kernels differ answers otherwise than the class does, and is audited once in a billion tasks by chance."""
-    floor = new_floor(tasks_per_round=2, **ALONE)
-    other, honest = floor.worker(scaled(1.0001)), floor.worker()
-    floor.until(lambda: floor.earned().get(other.address))
-    SimAuditor(floor).play()
-    assert floor.state() == JobState.FINISHED
-    assert [event["workers"] for event in floor.events("audit_failed")] == [[other.address]]
-    assert floor.earned()[honest.address] > 0
+    market = new_floor(tasks_per_round=2, **ALONE)
+    other, honest = market.worker(scaled(1.0001)), market.worker()
+    market.until(lambda: market.earned().get(other.address))
+    SimAuditor(market).play()
+    assert market.state() == JobState.FINISHED
+    assert [event["workers"] for event in market.events("audit_failed")] == [[other.address]]
+    assert market.earned()[honest.address] > 0
 
 
 @SQLITE
 def test_where_replicas_vote_nothing_more_is_audited(new_floor: NewFloor) -> None:
-    floor = new_floor(rounds=1, audit={"probability": 1e-9})
+    market = new_floor(rounds=1, audit={"probability": 1e-9})
     for _ in range(3):
-        floor.worker()
-    floor.play()
-    assert floor.state() == JobState.FINISHED
-    assert audits_of(floor) == []
+        market.worker()
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert audits_of(market) == []

@@ -8,21 +8,21 @@ import pytest
 from databases import SQLITE
 from fastapi.testclient import TestClient
 from market_auditor import SimAuditor
-from market_floor import CLASS, PRICE, Floor
+from market_fixture import CLASS, PRICE, MarketFixture
 from market_workers import HONEST, SimWorker, key_of, scaled
 
 from gradmarket.market.gradient.merkle import root
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.market.wire import OfferFields
 from gradmarket.requester.app import create_app
-from gradmarket.requester.chain import outbox
-from gradmarket.requester.chain.desk import Policy
+from gradmarket.requester.chain import settlement_batches
+from gradmarket.requester.chain.chain_context import ChainPolicy
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.tables import Task
 
-NewFloor = Callable[..., Floor]
+NewFloor = Callable[..., MarketFixture]
 pytestmark = SQLITE
-AT_ONCE = Policy(settle_every_s=0.0, settle_gradients=1)
+AT_ONCE = ChainPolicy(settle_every_s=0.0, settle_gradients=1)
 LIE = scaled(-1.0)
 LOOPBACK = ("127.0.0.1", 50_000)
 """An address without limits."""
@@ -32,11 +32,11 @@ OPEN = (TaskState.OPEN, TaskState.COMMITTING, TaskState.REVEALING, TaskState.UPL
 class Reader:
     """Reads every GET route as everybody, and remembers which task's honest root it saw first while what was open."""
 
-    def __init__(self, floor: Floor) -> None:
-        self.floor = floor
-        self.app = create_app(floor.context, nullcontext)
-        self.computer = SimWorker(floor, key_of("reader"), HONEST, CLASS)
-        nobody = TestClient(self.app, base_url=floor.context.public_url, client=LOOPBACK)
+    def __init__(self, market: MarketFixture) -> None:
+        self.market = market
+        self.app = create_app(market.context, nullcontext)
+        self.computer = SimWorker(market, key_of("reader"), HONEST, CLASS)
+        nobody = TestClient(self.app, base_url=market.context.public_url, client=LOOPBACK)
         self.clients = [nobody, self._client("admin"), self._client("worker")]
         self.seen: dict[str, frozenset[str]] = {}
         """Root -> the ids of the tasks that had been judged when it was first seen."""
@@ -44,11 +44,11 @@ class Reader:
         self._last: object = None
 
     def _client(self, role: str) -> TestClient:
-        client = TestClient(self.app, base_url=self.floor.context.public_url, client=LOOPBACK)
-        with self.floor.context.begin() as session:
+        client = TestClient(self.app, base_url=self.market.context.public_url, client=LOOPBACK)
+        with self.market.context.begin() as session:
             address = self.computer.address
-            identities.sign_in(session, address, address, None, self.floor.clock())
-            token = identities.issue(session, role, address, None, self.floor.clock())
+            identities.sign_in(session, address, address, None, self.market.clock())
+            token = identities.issue(session, role, address, None, self.market.clock())
         client.headers["Authorization"] = f"Bearer {token}"
         return client
 
@@ -60,8 +60,8 @@ class Reader:
         return self._roots[task.id]
 
     def look(self) -> None:
-        tasks = self.floor.tasks()
-        state = [(task.id, task.state, task.wave) for task in tasks], [each.state for each in self.floor.replicas()]
+        tasks = self.market.tasks()
+        state = [(task.id, task.state, task.wave) for task in tasks], [each.state for each in self.market.replicas()]
         if state == self._last:
             return
         self._last = state
@@ -76,7 +76,7 @@ class Reader:
             if "get" not in methods:
                 continue
             for task in tasks if "{task_id}" in path else [None]:
-                place = path.replace("{job_id}", self.floor.job).replace("{task_id}", task.id if task else "")
+                place = path.replace("{job_id}", self.market.job).replace("{task_id}", task.id if task else "")
                 place = place.replace("{address}", self.computer.address).replace("{digest}", "blake3:" + "0" * 64)
                 for client in self.clients:
                     answer = client.get(place, params={"follow": "false"} if place.endswith("events") else None)
@@ -85,20 +85,20 @@ class Reader:
 
     def _batch(self) -> Iterator[bytes]:
         """What settlement would put on-chain now."""
-        with self.floor.reading() as session:
-            job = self.floor.the_job()
-            draft = outbox._due(session, job, AT_ONCE, self.floor.clock())
+        with self.market.reading() as session:
+            job = self.market.the_job()
+            draft = settlement_batches._due(session, job, AT_ONCE, self.market.clock())
             yield from (row.digest for row in draft.rows) if draft is not None else ()
 
     def played(self, done: Callable[[], object], *workers: SimWorker) -> None:
         for _ in range(60):
             if done():
                 return
-            for worker in workers or self.floor.workers:
+            for worker in workers or self.market.workers:
                 worker.turn()
                 self.look()
-            self.floor.clock.now += 1.0
-            self.floor.drive()
+            self.market.clock.now += 1.0
+            self.market.drive()
             self.look()
         raise AssertionError("it never came")
 
@@ -106,24 +106,24 @@ class Reader:
         """Tasks that could still be answered when their answer was told."""
         return {
             task.id
-            for task in self.floor.tasks()
+            for task in self.market.tasks()
             if (seen := self.seen.get(self.root(task))) is not None and task.id not in seen
         }
 
 
-def over(floor: Floor) -> Callable[[], bool]:
-    return lambda: floor.state() != JobState.RUNNING
+def over(market: MarketFixture) -> Callable[[], bool]:
+    return lambda: market.state() != JobState.RUNNING
 
 
-def outvoted(new_floor: NewFloor, **spec: Any) -> Floor:
+def outvoted(new_floor: NewFloor, **spec: Any) -> MarketFixture:
     """Two liars who outvote an honest worker, in a job whose every task is audited."""
-    floor = new_floor(audit={"probability": 1.0}, **spec)
-    floor.worker(LIE), floor.worker(LIE), floor.worker()
-    return floor
+    market = new_floor(audit={"probability": 1.0}, **spec)
+    market.worker(LIE), market.worker(LIE), market.worker()
+    return market
 
 
-def judged(floor: Floor, state: TaskState) -> Callable[[], bool]:
-    return lambda: floor.tasks()[0].state == state
+def judged(market: MarketFixture, state: TaskState) -> Callable[[], bool]:
+    return lambda: market.tasks()[0].state == state
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -131,57 +131,57 @@ def test_a_task_done_again_after_a_failed_audit_has_an_answer_that_nobody_was_to
     new_floor: NewFloor, rounds: int
 ) -> None:
     """The round is open where it is the only task of three, merged and taken back where it is the only one."""
-    floor = outvoted(new_floor, rounds=rounds, tasks_per_round=4 - rounds)
-    reader = Reader(floor)
-    reader.played(judged(floor, TaskState.ACCEPTED))
-    others = [floor.worker(), floor.worker(), floor.worker()]
-    SimAuditor(floor).work()
-    assert TaskState.REVOKED in {task.state for task in floor.tasks()}
-    honest = floor.workers[2]
-    assert floor.replicas(honest)[0].state == ReplicaState.PAYABLE
-    assert floor.earned()[honest.address] == PRICE  # vindicated
+    market = outvoted(new_floor, rounds=rounds, tasks_per_round=4 - rounds)
+    reader = Reader(market)
+    reader.played(judged(market, TaskState.ACCEPTED))
+    others = [market.worker(), market.worker(), market.worker()]
+    SimAuditor(market).work()
+    assert TaskState.REVOKED in {task.state for task in market.tasks()}
+    honest = market.workers[2]
+    assert market.replicas(honest)[0].state == ReplicaState.PAYABLE
+    assert market.earned()[honest.address] == PRICE  # vindicated
     reader.look()
-    while not over(floor)():
+    while not over(market)():
         for worker in [honest, *others]:
             worker.turn()
             reader.look()
-        floor.clock.now += 1.0
-        SimAuditor(floor).work()
-        floor.drive()
+        market.clock.now += 1.0
+        SimAuditor(market).work()
+        market.drive()
         reader.look()
-    assert floor.state() == JobState.FINISHED
-    assert max(task.attempt for task in floor.tasks()) == 1
+    assert market.state() == JobState.FINISHED
+    assert max(task.attempt for task in market.tasks()) == 1
     assert reader.copied() == set()
-    told = {reader.root(task) for task in floor.tasks() if task.state == TaskState.FINAL}
+    told = {reader.root(task) for task in market.tasks() if task.state == TaskState.FINAL}
     assert told <= reader.seen.keys()  # and at the end everybody may look
 
 
 def test_what_diverged_and_is_asked_for_again_was_told_to_nobody(new_floor: NewFloor) -> None:
-    floor = new_floor(norm_bound=1e-6)
+    market = new_floor(norm_bound=1e-6)
     for _ in range(3):
-        floor.worker()
-    reader = Reader(floor)
-    reader.played(over(floor))
-    assert floor.state() == JobState.PAUSED
-    floor.resume()
+        market.worker()
+    reader = Reader(market)
+    reader.played(over(market))
+    assert market.state() == JobState.PAUSED
+    market.resume()
     reader.look()
-    assert [task.state for task in floor.tasks()] == [TaskState.FINAL, TaskState.OPEN]
+    assert [task.state for task in market.tasks()] == [TaskState.FINAL, TaskState.OPEN]
     assert reader.copied() == set()
 
 
-def revealed(new_floor: NewFloor) -> tuple[Floor, SimWorker]:
+def revealed(new_floor: NewFloor) -> tuple[MarketFixture, SimWorker]:
     """A task whose payload is asked for, and who was outvoted on it."""
-    floor = new_floor()
-    floor.worker(), floor.worker()
-    liar = floor.worker(LIE)
-    floor.gather()
-    for worker in floor.workers:
+    market = new_floor()
+    market.worker(), market.worker()
+    liar = market.worker(LIE)
+    market.gather()
+    for worker in market.workers:
         worker.computed(worker.newest())
-    floor.commit()
-    floor.reveal()
-    assert floor.tasks()[0].state == TaskState.UPLOADING
-    assert floor.replicas(liar)[0].state == ReplicaState.REJECTED
-    return floor, liar
+    market.commit()
+    market.reveal()
+    assert market.tasks()[0].state == TaskState.UPLOADING
+    assert market.replicas(liar)[0].state == ReplicaState.REJECTED
+    return market, liar
 
 
 def told(worker: SimWorker) -> list[tuple[ReplicaState, str | None]]:
@@ -190,16 +190,16 @@ def told(worker: SimWorker) -> list[tuple[ReplicaState, str | None]]:
 
 
 def test_who_was_outvoted_hears_of_it_once_the_payload_is_here(new_floor: NewFloor) -> None:
-    floor, liar = revealed(new_floor)
+    market, liar = revealed(new_floor)
     assert told(liar) == []
-    floor.until(judged(floor, TaskState.FINAL), *floor.workers[:2])
-    assert told(liar) == [(ReplicaState.REJECTED, floor.tasks()[0].root)]
+    market.until(judged(market, TaskState.FINAL), *market.workers[:2])
+    assert told(liar) == [(ReplicaState.REJECTED, market.tasks()[0].root)]
 
 
 def test_who_was_outvoted_by_withholders_never_hears_the_next_attempts_root(new_floor: NewFloor) -> None:
-    floor, liar = revealed(new_floor)
+    market, liar = revealed(new_floor)
     for _ in range(2):
-        floor.lapse(11)
-    first, second = floor.tasks()
+        market.lapse(11)
+    first, second = market.tasks()
     assert (first.state, second.attempt) == (TaskState.FAILED, 1)
     assert told(liar) == [(ReplicaState.INCONCLUSIVE, None)]

@@ -12,7 +12,8 @@ from gradmarket.data.pack import Cut, digest_of, pack
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState
 from gradmarket.requester.blobs.disk import DiskBlobs
-from gradmarket.requester.stages import forget, publish
+from gradmarket.requester.moves import blob_cleanup
+from gradmarket.requester.stages import publish
 from gradmarket.requester.store.tables import Job
 
 NEW = "00000000000000cc"
@@ -31,9 +32,9 @@ class Shared(DiskBlobs):
         return digest
 
 
-def draft(floor: Any) -> None:
+def draft(market: Any) -> None:
     """A job of a linear regression, as it is when it was just posted."""
-    blobs = floor.context.blobs
+    blobs = market.context.blobs
     rows = {"x": np.ones((8, 3), np.float32), "y": np.ones((8, 1), np.float32)}
     packed = pack(rows, Cut(rows=8))
     for data in (*packed.files.values(), packed.body):
@@ -42,16 +43,16 @@ def draft(floor: Any) -> None:
         "document": blobs.put(encoded(linear())),
         "parameters": blobs.put(tensors.pack({"w": np.ones((1, 3), "f4")})),
     }
-    spec = floor._spec(model=model, data={"manifest": packed.digest}, step={"rows": 4})
+    spec = market._spec(model=model, data={"manifest": packed.digest}, step={"rows": 4})
     ended = {"reason": "", "unit": "1", "price": 10, "budget": 10**9, "token": "requester", "secret": bytes(32)}
-    with floor.context.begin() as session:
+    with market.context.begin() as session:
         session.add(Job(id=NEW, state=JobState.DRAFT, spec=spec, created_at=0.0, compute_seconds=0.0, **ended))
 
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_job_names_no_blob_that_another_has_dropped(new_floor: Callable[..., Any], times: int) -> None:
-    floor = new_floor()
-    draft(floor)
+    market = new_floor()
+    draft(market)
     dropped: list[Digest] = []
     memory = digest_of(tensors.pack({}))
 
@@ -59,17 +60,17 @@ def test_a_job_names_no_blob_that_another_has_dropped(new_floor: Callable[..., A
         """The old round of another job had an equal optimizer's memory."""
         if digest == memory and dropped.count(digest) < times:
             dropped.append(digest)
-            forget.drop(floor.context, digest, lambda _session: False)
+            blob_cleanup.drop(market.context, digest, lambda _session: False)
 
-    there = replace(floor.context, blobs=Shared(floor.folder / "blobs", merge_elsewhere))
+    there = replace(market.context, blobs=Shared(market.folder / "blobs", merge_elsewhere))
     for _ in range(times):
         assert publish.run(there, NEW) is not None, "a blob is gone: it is published again"
-        assert floor.all(Job, Job.id == NEW)[0].state == JobState.DRAFT
+        assert market.all(Job, Job.id == NEW)[0].state == JobState.DRAFT
     assert publish.run(there, NEW) is None
-    (job,) = floor.all(Job, Job.id == NEW)
+    (job,) = market.all(Job, Job.id == NEW)
     assert job.state == JobState.AWAITING_FUNDS
-    with floor.reading() as session:
+    with market.reading() as session:
         row = session.get_one(Job, NEW)
         named = [row.publication["parameters"], row.publication["manifest"], row.facts["memory"]]
-    assert all(floor.context.blobs.has(Digest(digest)) for digest in named)
-    floor.context.modelling.close()
+    assert all(market.context.blobs.has(Digest(digest)) for digest in named)
+    market.context.modelling.close()

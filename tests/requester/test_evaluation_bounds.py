@@ -25,9 +25,9 @@ def large(width: int, times: int) -> Raw:
     return with_nodes(square, *chain)
 
 
-def drafted(floor: Any, evaluation: Raw) -> None:
+def drafted(market: Any, evaluation: Raw) -> None:
     """A job of a linear regression whose eight rows are half held out."""
-    blobs = floor.context.blobs
+    blobs = market.context.blobs
     packed = pack({"x": np.ones((8, 3), np.float32), "y": np.ones((8, 1), np.float32)}, Cut(rows=4, held_out=0.5))
     for data in (*packed.files.values(), packed.body):
         blobs.put(data)
@@ -37,9 +37,9 @@ def drafted(floor: Any, evaluation: Raw) -> None:
         "parameters": blobs.put(tensors.pack({"w": np.ones((1, 3), "f4")})),
     }
     data = {"manifest": packed.digest}
-    spec = floor._spec(model=model, data=data, step={"rows": 4}, evaluation={"partition": "test"})
+    spec = market._spec(model=model, data=data, step={"rows": 4}, evaluation={"partition": "test"})
     ended = {"reason": "", "unit": "1", "price": 10, "budget": 10**9, "token": "requester", "secret": bytes(32)}
-    with floor.context.begin() as session:
+    with market.context.begin() as session:
         session.add(Job(id=NEW, state=JobState.DRAFT, spec=spec, created_at=0.0, compute_seconds=0.0, **ended))
 
 
@@ -50,38 +50,38 @@ def drafted(floor: Any, evaluation: Raw) -> None:
 def test_an_evaluation_of_gigabytes_or_minutes_is_refused_before_any_money(
     new_floor: Callable[..., Any], evaluation: Raw, why: str
 ) -> None:
-    floor = new_floor()
-    drafted(floor, evaluation)
-    publish.run(floor.context, NEW)
-    (job,) = floor.all(Job, Job.id == NEW)
+    market = new_floor()
+    drafted(market, evaluation)
+    publish.run(market.context, NEW)
+    (job,) = market.all(Job, Job.id == NEW)
     assert job.state == JobState.FAILED
     assert why in job.reason
-    floor.context.modelling.close()
+    market.context.modelling.close()
 
 
 def test_an_honest_evaluation_is_let_by(new_floor: Callable[..., Any]) -> None:
-    floor = new_floor()
-    drafted(floor, linear())
-    publish.run(floor.context, NEW)
-    assert floor.all(Job, Job.id == NEW)[0].state == JobState.AWAITING_FUNDS
-    floor.context.modelling.close()
+    market = new_floor()
+    drafted(market, linear())
+    publish.run(market.context, NEW)
+    assert market.all(Job, Job.id == NEW)[0].state == JobState.AWAITING_FUNDS
+    market.context.modelling.close()
 
 
 def test_a_round_that_cannot_be_evaluated_closes_and_its_job_pauses(new_floor: Callable[..., Any]) -> None:
     """The parameters are not what the evaluation reads: nobody's gradient is lost, and no sweep tries for ever."""
-    floor = new_floor(**ALONE, evaluation={"partition": "test"})
-    floor.stages = tuple(stage for stage in floor.stages if stage is not aggregate)
-    drafted(floor, linear())
-    publish.run(floor.context, NEW)
-    floor.worker()
-    floor.until(lambda: floor.task().payload)
-    with floor.context.begin() as session:
+    market = new_floor(**ALONE, evaluation={"partition": "test"})
+    market.stages = tuple(stage for stage in market.stages if stage is not aggregate)
+    drafted(market, linear())
+    publish.run(market.context, NEW)
+    market.worker()
+    market.until(lambda: market.task().payload)
+    with market.context.begin() as session:
         model = {name: session.get_one(Job, NEW).publication[name] for name in ("evaluation", "manifest")}
-        job = session.get_one(Job, floor.job)
+        job = session.get_one(Job, market.job)
         job.publication = {**job.publication, **model}
-    assert run_once(floor.context, aggregate, floor.job) is None
-    assert floor.rounds()[0].state == RoundState.CLOSED
-    assert floor.state() == JobState.PAUSED
-    assert "round 0 cannot be evaluated: " in floor.the_job().reason
-    assert "w is float32[4], not float32[1, 3]" in floor.the_job().reason
-    floor.context.modelling.close()
+    assert run_once(market.context, aggregate, market.job) is None
+    assert market.rounds()[0].state == RoundState.CLOSED
+    assert market.state() == JobState.PAUSED
+    assert "round 0 cannot be evaluated: " in market.the_job().reason
+    assert "w is float32[4], not float32[1, 3]" in market.the_job().reason
+    market.context.modelling.close()

@@ -5,99 +5,99 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from books import check_books
-from market_floor import PRICE, Floor
+from market_fixture import PRICE, MarketFixture
 from market_workers import SimWorker, wants
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.gradient.merkle import root
 from gradmarket.market.terms import ReplicaState, TaskState
-from gradmarket.requester.stages import deliver, exchange
-from gradmarket.requester.stages.deliver import Delivery
+from gradmarket.requester.exchange import payload_upload, poll
+from gradmarket.requester.exchange.payload_upload import Delivery
 from gradmarket.requester.store.tables import Earned, Wave
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 
 
-def commit_together(floor: Floor) -> None:
-    told = exchange.hear(floor.context, [worker.poll(worker.commitments()) for worker in floor.workers])
+def commit_together(market: MarketFixture) -> None:
+    told = poll.hear(market.context, [worker.poll(worker.commitments()) for worker in market.workers])
     assert [answer.refusals for answer in told] == [(), (), ()]
-    for worker in floor.workers:
+    for worker in market.workers:
         worker.hear()
 
 
-def test_all_commit_and_all_reveal_at_once(leased: Floor) -> None:
+def test_all_commit_and_all_reveal_at_once(leased: MarketFixture) -> None:
     commit_together(leased)
     assert (leased.task().state, len(leased.all(Wave))) == (TaskState.REVEALING, 1)
-    told = exchange.hear(leased.context, [worker.poll(reveals=worker.reveals()) for worker in leased.workers])
+    told = poll.hear(leased.context, [worker.poll(reveals=worker.reveals()) for worker in leased.workers])
     assert leased.task().state == TaskState.UPLOADING
     assert sum(len(answer.uploads) for answer in told) == 1
     assert [len(answer.verdicts) for answer in told] == [1, 1, 1]
 
 
-def test_one_that_is_refused_leaves_the_others(leased: Floor) -> None:
+def test_one_that_is_refused_leaves_the_others(leased: MarketFixture) -> None:
     honest, forger, late = leased.workers
     forged = forger.commitment(forger.newest(), signature=bytes(65))
     stale = late.commitment(late.newest(), fence=late.newest().lease.fence + 1)
     polls = [honest.poll(honest.commitments()), forger.poll([forged]), late.poll([stale])]
-    codes = [[refusal.code for refusal in answer.refusals] for answer in exchange.hear(leased.context, polls)]
+    codes = [[refusal.code for refusal in answer.refusals] for answer in poll.hear(leased.context, polls)]
     assert codes == [[], ["refused"], ["too_late"]]
     states = [leased.replica(worker).state for worker in leased.workers]
     assert states == [ReplicaState.COMMITTED, ReplicaState.LEASED, ReplicaState.LEASED]
 
 
-def test_the_same_worker_twice_says_it_once(leased: Floor) -> None:
+def test_the_same_worker_twice_says_it_once(leased: MarketFixture) -> None:
     worker = leased.workers[0]
     made = worker.commitments()
-    first, second = exchange.hear(leased.context, [worker.poll(made), worker.poll(made)])
+    first, second = poll.hear(leased.context, [worker.poll(made), worker.poll(made)])
     assert (first.refusals, second.refusals) == ((), ())
     assert leased.replica(worker).state == ReplicaState.COMMITTED
 
 
-def test_a_reveal_beside_the_commitment_that_it_opens_comes_too_early(leased: Floor) -> None:
+def test_a_reveal_beside_the_commitment_that_it_opens_comes_too_early(leased: MarketFixture) -> None:
     worker = leased.workers[0]
     held = worker.newest()
     both = worker.poll(worker.commitments(), [worker.revelation(held)])
     others = [other.poll(other.commitments()) for other in leased.workers[1:]]
-    told, *_ = exchange.hear(leased.context, [both, *others])
+    told, *_ = poll.hear(leased.context, [both, *others])
     assert [refusal.code for refusal in told.refusals] == ["too_early"]
     assert leased.replica(worker).state == ReplicaState.COMMITTED
 
 
 @pytest.fixture
-def bringing(new_floor) -> Floor:  # type: ignore[no-untyped-def]
+def bringing(new_floor) -> MarketFixture:  # type: ignore[no-untyped-def]
     """Two workers are asked for a payload each; that of the first is malformed."""
-    floor: Floor = new_floor(**ALONE, tasks_per_round=2)
-    spoiler, _honest = floor.worker(), floor.worker()
+    market: MarketFixture = new_floor(**ALONE, tasks_per_round=2)
+    spoiler, _honest = market.worker(), market.worker()
     honestly = spoiler.compute
     spoiler.compute = lambda offer: honestly(offer)[:-4]  # type: ignore[method-assign]
-    floor.gather()
-    floor.commit()
-    floor.reveal()
-    for worker in floor.workers:
+    market.gather()
+    market.commit()
+    market.reveal()
+    for worker in market.workers:
         worker.hear()
-    assert {task.state for task in floor.tasks()} == {TaskState.UPLOADING}
-    return floor
+    assert {task.state for task in market.tasks()} == {TaskState.UPLOADING}
+    return market
 
 
 @contextmanager
-def brought(floor: Floor, workers: Sequence[SimWorker]) -> Iterator[list[Delivery]]:
+def brought(market: MarketFixture, workers: Sequence[SimWorker]) -> Iterator[list[Delivery]]:
     with ExitStack() as stack:
-        yield [_brought(floor, worker, stack) for worker in workers]
+        yield [_brought(market, worker, stack) for worker in workers]
 
 
-def _brought(floor: Floor, worker: SimWorker, stack: ExitStack) -> Delivery:
+def _brought(market: MarketFixture, worker: SimWorker, stack: ExitStack) -> Delivery:
     held = worker.newest()
-    want = wants(floor, worker, held.lease.replica, held.lease.fence)
+    want = wants(market, worker, held.lease.replica, held.lease.fence)
     assert want.root == root(held.payload)
-    arrival = deliver.arriving(want, stack.enter_context(floor.context.blobs.receive()))
+    arrival = payload_upload.arriving(want, stack.enter_context(market.context.blobs.receive()))
     arrival.take(held.payload)
-    return deliver.look(floor.context, want, arrival)
+    return payload_upload.look(market.context, want, arrival)
 
 
-def test_payloads_are_booked_together_and_a_bad_one_is_its_own_affair(bringing: Floor) -> None:
+def test_payloads_are_booked_together_and_a_bad_one_is_its_own_affair(bringing: MarketFixture) -> None:
     _spoiler, honest = bringing.workers
     with brought(bringing, bringing.workers) as deliveries:
-        refused, paid = deliver.book(bringing.context, deliveries)
+        refused, paid = payload_upload.book(bringing.context, deliveries)
     assert not isinstance(refused, NotFound)
     assert not isinstance(paid, NotFound)
     assert (refused.verdict.state, paid.verdict.state) == (ReplicaState.REJECTED, ReplicaState.PAYABLE)
@@ -107,10 +107,10 @@ def test_payloads_are_booked_together_and_a_bad_one_is_its_own_affair(bringing: 
     check_books(bringing)
 
 
-def test_a_payload_that_comes_twice_at_once_is_paid_once(bringing: Floor) -> None:
+def test_a_payload_that_comes_twice_at_once_is_paid_once(bringing: MarketFixture) -> None:
     _spoiler, honest = bringing.workers
     with brought(bringing, [honest, honest]) as deliveries:
-        first, second = deliver.book(bringing.context, deliveries)
+        first, second = payload_upload.book(bringing.context, deliveries)
     assert first == second
     assert len(bringing.all(Earned)) == 1
     check_books(bringing)

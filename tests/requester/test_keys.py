@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from gradmarket.market.errors import Refused
 from gradmarket.requester import keys
 from gradmarket.requester.keys import Lock
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 
 PLAIN, BARE = Lock(None, plain=True), Lock(None, plain=False)
 LOCKED = Lock("correct horse", plain=False)
@@ -43,11 +43,11 @@ def test_a_plain_key_goes_under_the_passphrase_and_opens_with_it_alone(tmp_path:
 
 def test_the_passphrase_comes_from_a_setting_or_a_file(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("from the file\n")
-    assert keys.lock(Settings(data=tmp_path, passphrase_file=tmp_path / "secret"), local=False) == Lock(
+    assert keys.lock(RequesterSettings(data=tmp_path, passphrase_file=tmp_path / "secret"), local=False) == Lock(
         "from the file", plain=False
     )
-    both = Settings(data=tmp_path, passphrase=SecretStr("given"), passphrase_file=tmp_path / "secret")
+    both = RequesterSettings(data=tmp_path, passphrase=SecretStr("given"), passphrase_file=tmp_path / "secret")
     assert keys.lock(both, local=True) == Lock("given", plain=True)
-    assert keys.lock(Settings(data=tmp_path, plain_keys=True), local=False) == PLAIN
+    assert keys.lock(RequesterSettings(data=tmp_path, plain_keys=True), local=False) == PLAIN
     with pytest.raises(Refused, match="cannot be read"):
-        keys.lock(Settings(data=tmp_path, passphrase_file=tmp_path / "absent"), local=False)
+        keys.lock(RequesterSettings(data=tmp_path, passphrase_file=tmp_path / "absent"), local=False)

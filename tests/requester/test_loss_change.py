@@ -8,25 +8,26 @@ import pytest
 from books import check_books
 from databases import SQLITE
 from market_auditor import SimAuditor, audits_of
-from market_floor import PRICE, Floor
+from market_fixture import PRICE, MarketFixture
 from market_scorer import Scorer
 from market_workers import HONEST, NOISE, SIGN_FLIP, Behaviour, SimWorker
 from pydantic import ValidationError
 
+from gradmarket.market.audit_wire import AuditAnswer, LossFall
 from gradmarket.market.data.manifest import Column, Manifest, Partition
 from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules.loss_change import BLIND, CONVICTS, LARGEST, RUNS, Verdict
+from gradmarket.market.rules.loss_change_test import BLIND, CONVICTS, LARGEST, RUNS, ChangeVerdict
 from gradmarket.market.terms import AuditState, Digest, JobState, RoundState, TaskState
-from gradmarket.market.wire_audits import AuditAnswer, ChangeTold
 from gradmarket.requester import dataset
-from gradmarket.requester.api.audits import audits as audits_told
-from gradmarket.requester.api.views.trust import ScoreView
-from gradmarket.requester.modelling import Modelling
-from gradmarket.requester.stages import audit, auditors
+from gradmarket.requester.api.audit_routes import audits as audits_told
+from gradmarket.requester.api.views.trust_views import ScoreView
+from gradmarket.requester.exchange import auditor_claims
+from gradmarket.requester.model_runner import ModelRunner
+from gradmarket.requester.moves import audit_draws
 from gradmarket.requester.store.tables import Reputation, Score
 
-NewFloor = Callable[..., Floor]
+NewFloor = Callable[..., MarketFixture]
 
 
 def scored(probability: float = 1.0, on_failure: str = "replay", **more: Any) -> dict[str, Any]:
@@ -37,73 +38,73 @@ def scored(probability: float = 1.0, on_failure: str = "replay", **more: Any) ->
     } | more
 
 
-def hired(floor: Floor, *behaviours: Behaviour) -> list[SimWorker]:
-    workers = [floor.worker(behaviour) for behaviour in behaviours]
+def hired(market: MarketFixture, *behaviours: Behaviour) -> list[SimWorker]:
+    workers = [market.worker(behaviour) for behaviour in behaviours]
     for worker in workers:
         worker.capacity = 10
     return workers
 
 
-def scores_of(floor: Floor, worker: SimWorker) -> list[ScoreView]:
+def scores_of(market: MarketFixture, worker: SimWorker) -> list[ScoreView]:
     """As the list of audits tells them, in the order that they were judged in."""
-    found = [view.score for view in audits_told(floor.context, floor.job, limit=1000).items]
+    found = [view.score for view in audits_told(market.context, market.job, limit=1000).items]
     theirs = [score for score in found if score is not None and score.operator == worker.address]
     return sorted(theirs, key=lambda score: score.number)
 
 
 @SQLITE
 def test_the_noisy_honest_are_cleared_audited_as_the_job_says_and_never_convicted(new_floor: NewFloor) -> None:
-    floor = new_floor(rounds=4, tasks_per_round=20, **scored(0.5))
-    workers = hired(floor, HONEST, HONEST)
-    Scorer(floor, passing=0.9, seed=5).play()
-    assert floor.state() == JobState.FINISHED
-    assert sum(floor.earned().values()) == 80 * PRICE
-    assert all(task.state == TaskState.FINAL for task in floor.tasks())
-    drawn = audits_of(floor)
+    market = new_floor(rounds=4, tasks_per_round=20, **scored(0.5))
+    workers = hired(market, HONEST, HONEST)
+    Scorer(market, passing=0.9, seed=5).play()
+    assert market.state() == JobState.FINISHED
+    assert sum(market.earned().values()) == 80 * PRICE
+    assert all(task.state == TaskState.FINAL for task in market.tasks())
+    drawn = audits_of(market)
     assert {found.state for found in drawn} == {AuditState.PASSED}
     assert RUNS < len(drawn) < 80
-    assert {(found.reason, found.rate) for found in drawn} == {(audit.UNCLEARED, 1.0), (audit.DRAWN, 0.5)}
-    assert not floor.events("scores_convicted")
-    assert {event["operator"] for event in floor.events("scores_honest")} == {worker.address for worker in workers}
-    assert floor.all(Reputation) == [], "a score is no proof of honesty"
-    assert floor.the_job().proven_class is None
-    check_books(floor)
+    assert {(found.reason, found.rate) for found in drawn} == {(audit_draws.UNCLEARED, 1.0), (audit_draws.DRAWN, 0.5)}
+    assert not market.events("scores_convicted")
+    assert {event["operator"] for event in market.events("scores_honest")} == {worker.address for worker in workers}
+    assert market.all(Reputation) == [], "a score is no proof of honesty"
+    assert market.the_job().proven_class is None
+    check_books(market)
 
 
 @SQLITE
 def test_who_does_not_compute_from_its_rows_is_convicted_and_its_rounds_done_again(new_floor: NewFloor) -> None:
-    floor = new_floor(rounds=2, tasks_per_round=40, **scored())
-    liar, *honest = hired(floor, NOISE, HONEST)
-    floor.until(lambda: len([row for row in floor.rounds() if row.state == RoundState.CLOSED]) == 2)
-    auditor = Scorer(floor, passing=1.0, seed=1)
+    market = new_floor(rounds=2, tasks_per_round=40, **scored())
+    liar, *honest = hired(market, NOISE, HONEST)
+    market.until(lambda: len([row for row in market.rounds() if row.state == RoundState.CLOSED]) == 2)
+    auditor = Scorer(market, passing=1.0, seed=1)
     auditor.work()
-    scores = scores_of(floor, liar)
-    at = next(place for place, score in enumerate(scores) if score.verdict == Verdict.CONVICTED)
-    (first, *_) = floor.events("audit_failed")
+    scores = scores_of(market, liar)
+    at = next(place for place, score in enumerate(scores) if score.verdict == ChangeVerdict.CONVICTED)
+    (first, *_) = market.events("audit_failed")
     assert first["workers"] == [liar.address]
     assert first["lost"] == PRICE
     assert scores[at].total >= scores[at].convicts == CONVICTS
     auditor.play(passes=100)
-    assert floor.state() == JobState.FINISHED
-    assert [event["round"] for event in floor.events("rewound")]
-    assert floor.earned()[liar.address] > at * PRICE, "until then its tasks passed, and what was promised is kept"
-    revoked = [task for task in floor.tasks() if task.state == TaskState.REVOKED]
+    assert market.state() == JobState.FINISHED
+    assert [event["round"] for event in market.events("rewound")]
+    assert market.earned()[liar.address] > at * PRICE, "until then its tasks passed, and what was promised is kept"
+    revoked = [task for task in market.tasks() if task.state == TaskState.REVOKED]
     assert {task.reason for task in revoked} == {"the scores of its operator convict it"}
-    assert [row.operator for row in floor.all(Reputation)] == [liar.address]
-    assert not any(score.verdict == Verdict.CONVICTED for worker in honest for score in scores_of(floor, worker))
-    again = {task.id for task in floor.tasks() if task.attempt > 0}
-    assert {replica.worker for replica in floor.replicas() if replica.task_id in again} == {honest[0].address}
-    check_books(floor)
+    assert [row.operator for row in market.all(Reputation)] == [liar.address]
+    assert not any(score.verdict == ChangeVerdict.CONVICTED for worker in honest for score in scores_of(market, worker))
+    again = {task.id for task in market.tasks() if task.attempt > 0}
+    assert {replica.worker for replica in market.replicas() if replica.task_id in again} == {honest[0].address}
+    check_books(market)
 
 
 def test_what_convicts_can_be_added_up_by_anybody_and_a_job_may_pause(new_floor: NewFloor) -> None:
-    floor = new_floor(rounds=2, tasks_per_round=RUNS + 12, **scored(on_failure="pause"))
-    (liar,) = hired(floor, SIGN_FLIP)
-    floor.until(lambda: floor.rounds()[0].state == RoundState.CLOSED)
-    Scorer(floor, passing=1.0).work()
-    assert floor.state() == JobState.PAUSED
-    assert "an audit found a wrong gradient in round 0" in floor.the_job().reason
-    total, scores = 0.0, scores_of(floor, liar)
+    market = new_floor(rounds=2, tasks_per_round=RUNS + 12, **scored(on_failure="pause"))
+    (liar,) = hired(market, SIGN_FLIP)
+    market.until(lambda: market.rounds()[0].state == RoundState.CLOSED)
+    Scorer(market, passing=1.0).work()
+    assert market.state() == JobState.PAUSED
+    assert "an audit found a wrong gradient in round 0" in market.the_job().reason
+    total, scores = 0.0, scores_of(market, liar)
     for score in scores:
         assert score.accepted.passes == (score.accepted.own > max(score.accepted.others)) == (score.accepted.score > 0)
         if score.honest is not None:
@@ -117,74 +118,74 @@ def test_what_convicts_can_be_added_up_by_anybody_and_a_job_may_pause(new_floor:
 
 @SQLITE
 def test_a_machine_of_any_class_audits_and_any_may_work(new_floor: NewFloor) -> None:
-    floor = new_floor(rounds=2, tasks_per_round=4, **scored())
-    workers = [floor.worker(determinism_class=name) for name in ("a", "b", "c")]
-    floor.until(lambda: len(floor.rounds()) == 2)
-    assert {replica.worker for replica in floor.replicas()} == {worker.address for worker in workers}
-    assert len({task.determinism_class for task in floor.tasks()}) > 1
-    auditor = Scorer(floor, determinism_class="none of them")
+    market = new_floor(rounds=2, tasks_per_round=4, **scored())
+    workers = [market.worker(determinism_class=name) for name in ("a", "b", "c")]
+    market.until(lambda: len(market.rounds()) == 2)
+    assert {replica.worker for replica in market.replicas()} == {worker.address for worker in workers}
+    assert len({task.determinism_class for task in market.tasks()}) > 1
+    auditor = Scorer(market, determinism_class="none of them")
     auditor.play()
-    assert floor.state() == JobState.FINISHED
-    assert len(audits_of(floor)) == 8
+    assert market.state() == JobState.FINISHED
+    assert len(audits_of(market)) == 8
 
 
 @SQLITE
 def test_made_up_classes_leave_no_other_class_out(new_floor: NewFloor) -> None:
     """A class is but a name there: however many names strangers sign in with, the honest ones' count as before."""
-    floor = new_floor(tasks_per_round=2, **scored())
+    market = new_floor(tasks_per_round=2, **scored())
     for number in range(130):
-        floor.worker(determinism_class=f"a{number % 65}", reserved=0).ask()
-    honest = [floor.worker(determinism_class=name) for name in ("x", "y")]
-    floor.until(lambda: all(floor.earned().get(worker.address) for worker in honest), *honest)
+        market.worker(determinism_class=f"a{number % 65}", reserved=0).ask()
+    honest = [market.worker(determinism_class=name) for name in ("x", "y")]
+    market.until(lambda: all(market.earned().get(worker.address) for worker in honest), *honest)
 
 
 @SQLITE
 def test_an_auditor_that_is_missing_is_asked_for_by_no_class(new_floor: NewFloor) -> None:
-    floor = new_floor(rounds=5, **scored())
-    floor.worker()
-    floor.play(passes=30)
-    assert "an auditor of any class" in floor.why_waiting()
+    market = new_floor(rounds=5, **scored())
+    market.worker()
+    market.play(passes=30)
+    assert "an auditor of any class" in market.why_waiting()
 
 
 @SQLITE
 def test_a_score_belongs_to_an_audit_that_asks_for_one(new_floor: NewFloor) -> None:
-    floor = new_floor(rounds=2, **scored())
-    floor.worker()
-    floor.until(lambda: audits_of(floor))
-    auditor = Scorer(floor)
+    market = new_floor(rounds=2, **scored())
+    market.worker()
+    market.until(lambda: audits_of(market))
+    auditor = Scorer(market)
     claimed = auditor.claim()
     assert claimed is not None
     with pytest.raises(Refused, match="a score is wanted"):
-        auditors.answer(floor.context, claimed.task, auditor.said(claimed).model_copy(update={"score": None}))
-    assert floor.all(Score) == []
+        auditor_claims.answer(market.context, claimed.task, auditor.said(claimed).model_copy(update={"score": None}))
+    assert market.all(Score) == []
     said = auditor.said(claimed)
-    assert not auditors.answer(floor.context, claimed.task, said)
-    assert not auditors.answer(floor.context, claimed.task, said), "the same again changes nothing"
-    (row,) = floor.all(Score)
-    assert (row.own, row.operator) == (said.score.accepted.own, floor.workers[0].address)
+    assert not auditor_claims.answer(market.context, claimed.task, said)
+    assert not auditor_claims.answer(market.context, claimed.task, said), "the same again changes nothing"
+    (row,) = market.all(Score)
+    assert (row.own, row.operator) == (said.score.accepted.own, market.workers[0].address)
 
 
 @SQLITE
 def test_an_audit_that_compares_roots_takes_no_score(new_floor: NewFloor) -> None:
-    floor = new_floor(audit={"probability": 1.0})
+    market = new_floor(audit={"probability": 1.0})
     for _ in range(3):
-        floor.worker()
-    floor.until(lambda: audits_of(floor))
-    plain = SimAuditor(floor)
+        market.worker()
+    market.until(lambda: audits_of(market))
+    plain = SimAuditor(market)
     claimed = plain.claim()
     assert claimed is not None
     assert claimed.score is None
-    change = ChangeTold(own=1.0, others=(0.0, 0.0, 0.0))
+    change = LossFall(own=1.0, others=(0.0, 0.0, 0.0))
     answer = {"auditor": plain.name, "run": 0, "root": plain.find(claimed)}
     answer["score"] = {"accepted": change, "trusted": change}
     with pytest.raises(Refused, match="no score was asked for"):
-        auditors.answer(floor.context, claimed.task, AuditAnswer.model_validate(answer))
+        auditor_claims.answer(market.context, claimed.task, AuditAnswer.model_validate(answer))
 
 
 @pytest.mark.parametrize("others", [(), (0.0,), (0.0,) * 4, (0.0, 0.0, math.nan), (0.0, 0.0, 10 * LARGEST)])
 def test_a_score_has_three_finite_others(others: tuple[float, ...]) -> None:
     with pytest.raises(ValidationError):
-        ChangeTold(own=0.0, others=others)
+        LossFall(own=0.0, others=others)
 
 
 STAKE = {"bond": "10", "validators": ["0x" + "1" * 40]}
@@ -215,14 +216,14 @@ def test_what_it_cannot_judge_by_is_refused(changes: dict[str, Any], said: str) 
 
 
 def test_a_partition_has_rows_to_hold_a_task_s_against(new_floor: NewFloor) -> None:
-    floor = new_floor()
+    market = new_floor()
     digest = Digest("blake3:" + "4" * 64)
     manifest = Manifest(
         inputs={"x": Column(dtype="float32")},
         partitions=(Partition(name="p", link="https://data.example/p", digest=digest, bytes=100, rows=31),),
     )
-    spec = JobSpec.model_validate(floor._spec(step={"rows": 8}, **scored()))
+    spec = JobSpec.model_validate(market._spec(step={"rows": 8}, **scored()))
     with pytest.raises(JobRefused, match=r"holds a task's rows against 3 times as many others"):
-        dataset.check(floor.context.blobs, Modelling(), spec, manifest)
+        dataset.check(market.context.blobs, ModelRunner(), spec, manifest)
     enough = manifest.model_copy(update={"partitions": (manifest.partitions[0].model_copy(update={"rows": 32}),)})
-    dataset.check(floor.context.blobs, Modelling(), spec, enough)
+    dataset.check(market.context.blobs, ModelRunner(), spec, enough)

@@ -6,67 +6,67 @@ from dataclasses import replace
 import pytest
 
 from gradmarket.market.terms import ReplicaState
-from gradmarket.requester.api import work
-from gradmarket.requester.bell import rung_within, worker_topic
-from gradmarket.requester.stages import news
+from gradmarket.requester.api import worker_routes
+from gradmarket.requester.exchange import outbox
+from gradmarket.requester.notifier import rung_within, worker_topic
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 
 
 @pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)  # PostgreSQL's bell wakes all as it connects
 def test_who_has_something_to_hear_is_rung_for_again_and_nobody_else(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(settings={"sweep_s": 0.01}, **ALONE)
-    drawn = floor.worker()
+    market = new_floor(settings={"sweep_s": 0.01}, **ALONE)
+    drawn = market.worker()
     drawn.ask()
-    idle = floor.worker()
+    idle = market.worker()
     idle.ask()
 
-    async def rung() -> tuple[bool, bool]:
-        bell = floor.context.bell
+    async def notified() -> tuple[bool, bool]:
+        notifier = market.context.notifier
         with (
-            bell.listen_async([worker_topic(drawn.address)]) as one,
-            bell.listen_async([worker_topic(idle.address)]) as two,
+            notifier.listen_async([worker_topic(drawn.address)]) as one,
+            notifier.listen_async([worker_topic(idle.address)]) as two,
         ):
-            looking = asyncio.create_task(work.look_out(floor.context))
+            looking = asyncio.create_task(worker_routes.look_out(market.context))
             try:
                 return await rung_within(one, 30), await rung_within(two, 0.2)
             finally:
                 looking.cancel()
 
-    assert asyncio.run(rung()) == (True, False)
+    assert asyncio.run(notified()) == (True, False)
 
 
 def test_who_has_heard_the_end_has_nothing_more_to_hear(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(**ALONE)
-    worker = floor.worker()
+    market = new_floor(**ALONE)
+    worker = market.worker()
     worker.ask()
-    assert news.addressed(floor.context) == [worker.address]
-    floor.play()
+    assert outbox.addressed(market.context) == [worker.address]
+    market.play()
     worker.say()
-    assert news.addressed(floor.context) == []
+    assert outbox.addressed(market.context) == []
 
 
 def test_who_was_killed_while_it_said_that_it_has_heard_is_told_again(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(**ALONE)
-    worker = floor.worker()
+    market = new_floor(**ALONE)
+    worker = market.worker()
     worker.turn()
     on_disk = dict(worker.held)
-    floor.play()
+    market.play()
     worker.say()
-    assert news.addressed(floor.context) == []
+    assert outbox.addressed(market.context) == []
     worker.held = on_disk
     assert [held.state for held in on_disk.values()] == [ReplicaState.LEASED]
     worker.ask()
     assert [held.state for held in worker.held.values()] == [ReplicaState.PAYABLE]
     worker.say()
-    assert news.addressed(floor.context) == []
+    assert outbox.addressed(market.context) == []
 
 
 def test_who_holds_a_replica_that_is_not_its_own_or_is_gone_is_told_so(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(**ALONE)
-    worker = floor.worker()
+    market = new_floor(**ALONE)
+    worker = market.worker()
     worker.ask()
-    other = floor.worker()
+    other = market.worker()
     (replica,) = worker.held
     other.held = {replica: worker.held[replica]}
     assert [(refusal.replica, refusal.code) for refusal in other.say()] == [(replica, "not_found")]

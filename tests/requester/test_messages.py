@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from books import check_books
 from eth_utils.crypto import keccak
-from market_floor import PRICE, Floor
+from market_fixture import PRICE, MarketFixture
 from market_workers import NOISE, WITHHOLDER, SimWorker, scaled, wants
 
 from gradmarket.market import signing
@@ -13,15 +13,15 @@ from gradmarket.market.errors import Conflict, MarketError, NotFound
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import payload_bytes
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
-from gradmarket.requester.stages import deliver
-from gradmarket.requester.stages.collect import TooLate
+from gradmarket.requester.exchange import payload_upload
+from gradmarket.requester.exchange.commitments import TooLate
 from gradmarket.requester.store.tables import Wave
 
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
 
 @pytest.fixture
-def uploading(leased: Floor) -> Floor:
+def uploading(leased: MarketFixture) -> MarketFixture:
     """All three have agreed and one is asked for the payload."""
     leased.commit()
     leased.reveal()
@@ -31,12 +31,12 @@ def uploading(leased: Floor) -> Floor:
     return leased
 
 
-def asked(floor: Floor) -> SimWorker:
-    return next(worker for worker in floor.workers if worker.newest().wanted)
+def asked(market: MarketFixture) -> SimWorker:
+    return next(worker for worker in market.workers if worker.newest().wanted)
 
 
-def others(floor: Floor) -> list[SimWorker]:
-    return [worker for worker in floor.workers if not worker.newest().wanted]
+def others(market: MarketFixture) -> list[SimWorker]:
+    return [worker for worker in market.workers if not worker.newest().wanted]
 
 
 def refused(worker: SimWorker, code: str, **items: object) -> str:
@@ -48,7 +48,7 @@ def refused(worker: SimWorker, code: str, **items: object) -> str:
 # commitments
 
 
-def test_a_commitment_again_is_no_error_and_another_one_is_a_conflict(leased: Floor) -> None:
+def test_a_commitment_again_is_no_error_and_another_one_is_a_conflict(leased: MarketFixture) -> None:
     worker = leased.workers[0]
     first = worker.commitment(worker.newest())
     assert worker.say(commitments=[first]) == ()
@@ -60,7 +60,7 @@ def test_a_commitment_again_is_no_error_and_another_one_is_a_conflict(leased: Fl
     assert (after.sealed, after.committed_at) == (before.sealed, before.committed_at)
 
 
-def test_one_refused_item_leaves_the_others_standing(leased: Floor) -> None:
+def test_one_refused_item_leaves_the_others_standing(leased: MarketFixture) -> None:
     first, second, _ = leased.workers
     stranger = first.commitment(first.newest(), replica=second.newest().lease.replica)
     (refusal,) = first.say(commitments=[stranger, first.commitment(first.newest())])
@@ -69,7 +69,7 @@ def test_one_refused_item_leaves_the_others_standing(leased: Floor) -> None:
     assert leased.replica(second).state == ReplicaState.LEASED
 
 
-def test_a_lease_is_over_the_instant_after_its_deadline(leased: Floor) -> None:
+def test_a_lease_is_over_the_instant_after_its_deadline(leased: MarketFixture) -> None:
     prompt, late, _ = leased.workers
     leased.clock.now = leased.replica(prompt).lease_until
     assert prompt.say(commitments=[prompt.commitment(prompt.newest())]) == ()
@@ -78,7 +78,7 @@ def test_a_lease_is_over_the_instant_after_its_deadline(leased: Floor) -> None:
     assert leased.replica(late).state == ReplicaState.LEASED
 
 
-def test_another_fence_is_refused(leased: Floor) -> None:
+def test_another_fence_is_refused(leased: MarketFixture) -> None:
     worker = leased.workers[0]
     held = worker.newest()
     refused(worker, "too_late", commitments=[worker.commitment(held, fence=held.lease.fence + 1)])
@@ -86,14 +86,14 @@ def test_another_fence_is_refused(leased: Floor) -> None:
     assert leased.replica(worker).state == ReplicaState.LEASED
 
 
-def test_a_replica_of_another_worker_is_not_found(leased: Floor) -> None:
+def test_a_replica_of_another_worker_is_not_found(leased: MarketFixture) -> None:
     thief, victim, _ = leased.workers
     refused(thief, "not_found", commitments=[victim.commitment(victim.newest())])
     refused(thief, "not_found", given_up=[victim.give_up(victim.newest())])
     assert leased.replica(victim).state == ReplicaState.LEASED
 
 
-def test_a_forged_signature_is_refused_and_the_right_one_is_then_taken(leased: Floor) -> None:
+def test_a_forged_signature_is_refused_and_the_right_one_is_then_taken(leased: MarketFixture) -> None:
     worker, other, _ = leased.workers
     good = worker.commitment(worker.newest())
     forged = other.commitment(replace(other.newest(), lease=worker.newest().lease)).signature
@@ -109,14 +109,14 @@ def malleable(signature: bytes) -> bytes:
     return signature[:32] + s.to_bytes(32, "big") + bytes([55 - signature[64]])
 
 
-def test_a_short_signature_does_not_come_through_the_door(leased: Floor) -> None:
+def test_a_short_signature_does_not_come_through_the_door(leased: MarketFixture) -> None:
     worker = leased.workers[0]
     short = worker.commitment(worker.newest()).model_copy(update={"signature": bytes(64)})
     with pytest.raises(ValueError, match="at least 65"):
         worker.say(commitments=[short])
 
 
-def test_a_signature_for_another_chain_is_refused(leased: Floor) -> None:
+def test_a_signature_for_another_chain_is_refused(leased: MarketFixture) -> None:
     worker = leased.workers[0]
     held, domain = worker.newest(), leased.context.domain
     good = worker.commitment(held)
@@ -129,7 +129,7 @@ def test_a_signature_for_another_chain_is_refused(leased: Floor) -> None:
 # copies
 
 
-def test_a_copied_seal_cannot_be_opened(leased: Floor) -> None:
+def test_a_copied_seal_cannot_be_opened(leased: MarketFixture) -> None:
     copier, victim, third = leased.workers
     seal = victim.commitment(victim.newest()).sealed
     copier.say(commitments=[copier.commitment(copier.newest(), sealed=seal)])
@@ -146,14 +146,14 @@ def test_a_copied_seal_cannot_be_opened(leased: Floor) -> None:
     check_books(leased)
 
 
-def test_the_copied_signature_of_another_is_refused(leased: Floor) -> None:
+def test_the_copied_signature_of_another_is_refused(leased: MarketFixture) -> None:
     copier, victim, _ = leased.workers
     signed = victim.commitment(victim.newest())
     copied = copier.commitment(copier.newest(), sealed=signed.sealed, signature=signed.signature)
     assert "signed by" in refused(copier, "refused", commitments=[copied])
 
 
-def test_who_learns_a_root_after_the_reveal_is_too_late(leased: Floor) -> None:
+def test_who_learns_a_root_after_the_reveal_is_too_late(leased: MarketFixture) -> None:
     copier, *honest = leased.workers
     leased.commit(*honest)
     leased.lapse(10)
@@ -168,7 +168,7 @@ def test_who_learns_a_root_after_the_reveal_is_too_late(leased: Floor) -> None:
     assert copier.newest().state == ReplicaState.TOO_LATE
 
 
-def test_a_root_may_not_be_changed_for_another_at_the_reveal(leased: Floor) -> None:
+def test_a_root_may_not_be_changed_for_another_at_the_reveal(leased: MarketFixture) -> None:
     turncoat, *honest = leased.workers
     turncoat.behaviour = NOISE
     own = turncoat._put(turncoat.newest(), payload=turncoat.compute(turncoat.newest().lease.offer))
@@ -180,42 +180,42 @@ def test_a_root_may_not_be_changed_for_another_at_the_reveal(leased: Floor) -> N
 
 
 def test_a_later_wave_has_a_secret_of_its_own_and_the_first_wave_takes_no_more(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor()
-    first = [floor.worker(scaled(2.0)), floor.worker(scaled(3.0))]
-    laggard = floor.worker()
-    floor.gather()
-    floor.commit(*first)
-    floor.lapse(10)
-    floor.reveal(*first)
-    assert floor.task().wave == 1
+    market = new_floor()
+    first = [market.worker(scaled(2.0)), market.worker(scaled(3.0))]
+    laggard = market.worker()
+    market.gather()
+    market.commit(*first)
+    market.lapse(10)
+    market.reveal(*first)
+    assert market.task().wave == 1
     refused(laggard, "too_late", commitments=[laggard.commitment(laggard.computed(laggard.newest()))])
-    assert floor.replica(laggard).state == ReplicaState.TOO_LATE
-    fresh = [floor.worker(), floor.worker(), floor.worker()]
-    floor.play(*(worker for worker in floor.workers if worker is not laggard))
-    assert floor.state() == JobState.FINISHED
+    assert market.replica(laggard).state == ReplicaState.TOO_LATE
+    fresh = [market.worker(), market.worker(), market.worker()]
+    market.play(*(worker for worker in market.workers if worker is not laggard))
+    assert market.state() == JobState.FINISHED
     secrets = {worker.newest().wave.secret for worker in (*first, *fresh) if worker.held and worker.newest().wave}
     assert len(secrets) > 1
-    assert secrets == {wave.secret for wave in floor.all(Wave)}
-    assert laggard.address not in floor.earned()
-    check_books(floor)
+    assert secrets == {wave.secret for wave in market.all(Wave)}
+    assert laggard.address not in market.earned()
+    check_books(market)
 
 
 # reveals
 
 
-def test_a_reveal_before_the_wave_is_closed_is_too_early(leased: Floor) -> None:
+def test_a_reveal_before_the_wave_is_closed_is_too_early(leased: MarketFixture) -> None:
     worker = leased.workers[0]
     worker.say(commitments=[worker.commitment(worker.newest())])
     refused(worker, "too_early", reveals=[worker.revelation(worker.newest())])
     assert leased.replica(worker).state == ReplicaState.COMMITTED
 
 
-def test_a_reveal_without_a_commitment_is_too_late(leased: Floor) -> None:
+def test_a_reveal_without_a_commitment_is_too_late(leased: MarketFixture) -> None:
     worker = leased.workers[0]
     refused(worker, "too_late", reveals=[worker.revelation(worker.newest())])
 
 
-def test_a_reveal_again_is_no_error_and_another_one_is_a_conflict(leased: Floor) -> None:
+def test_a_reveal_again_is_no_error_and_another_one_is_a_conflict(leased: MarketFixture) -> None:
     leased.commit()
     first, *rest = leased.workers
     first.hear()
@@ -229,7 +229,7 @@ def test_a_reveal_again_is_no_error_and_another_one_is_a_conflict(leased: Floor)
     assert leased.earned() == {worker.address: PRICE for worker in leased.workers}
 
 
-def test_a_reveal_that_does_not_open_is_kept_as_it_was_said(leased: Floor) -> None:
+def test_a_reveal_that_does_not_open_is_kept_as_it_was_said(leased: MarketFixture) -> None:
     leased.commit()
     worker = leased.workers[0]
     worker.hear()
@@ -244,7 +244,7 @@ def test_a_reveal_that_does_not_open_is_kept_as_it_was_said(leased: Floor) -> No
 # uploads
 
 
-def test_the_same_payload_again_changes_nothing_and_pays_once(uploading: Floor) -> None:
+def test_the_same_payload_again_changes_nothing_and_pays_once(uploading: MarketFixture) -> None:
     worker = asked(uploading)
     worker.upload(worker.newest())
     worker.upload(worker.newest())
@@ -258,7 +258,7 @@ def test_the_same_payload_again_changes_nothing_and_pays_once(uploading: Floor) 
     check_books(uploading)
 
 
-def test_a_payload_that_came_again_after_the_merge_is_not_kept(uploading: Floor) -> None:
+def test_a_payload_that_came_again_after_the_merge_is_not_kept(uploading: MarketFixture) -> None:
     worker = asked(uploading)
     worker.upload(worker.newest())
     uploading.drive()
@@ -268,7 +268,9 @@ def test_a_payload_that_came_again_after_the_merge_is_not_kept(uploading: Floor)
     assert not uploading.context.blobs.has(blob)
 
 
-def test_a_payload_unlike_its_commitment_is_a_conflict_and_the_honest_one_is_then_taken(uploading: Floor) -> None:
+def test_a_payload_unlike_its_commitment_is_a_conflict_and_the_honest_one_is_then_taken(
+    uploading: MarketFixture,
+) -> None:
     worker = asked(uploading)
     other = bytes(len(worker.newest().payload))
     with pytest.raises(Conflict, match="committed was"):
@@ -280,7 +282,7 @@ def test_a_payload_unlike_its_commitment_is_a_conflict_and_the_honest_one_is_the
     assert uploading.task().state == TaskState.ACCEPTED
 
 
-def test_only_the_worker_that_is_asked_may_upload(uploading: Floor) -> None:
+def test_only_the_worker_that_is_asked_may_upload(uploading: MarketFixture) -> None:
     for worker in others(uploading):
         assert not worker.newest().wanted
         with pytest.raises(Conflict, match="another replica was asked"):
@@ -288,14 +290,14 @@ def test_only_the_worker_that_is_asked_may_upload(uploading: Floor) -> None:
     assert uploading.earned() == {}
 
 
-def test_the_length_of_a_payload_is_known_before_it_is_read(uploading: Floor) -> None:
+def test_the_length_of_a_payload_is_known_before_it_is_read(uploading: MarketFixture) -> None:
     worker = asked(uploading)
     lease = worker.newest().lease
     want = wants(uploading, worker, lease.replica, lease.fence)
     assert want.length == payload_bytes(want.layout, codec("fp32")) == len(worker.newest().payload) == 4 * 7
 
 
-def test_who_was_not_asked_or_is_another_uploads_nothing(uploading: Floor) -> None:
+def test_who_was_not_asked_or_is_another_uploads_nothing(uploading: MarketFixture) -> None:
     worker, other = asked(uploading), others(uploading)[0]
     lease = worker.newest().lease
     with pytest.raises(NotFound):
@@ -305,23 +307,23 @@ def test_who_was_not_asked_or_is_another_uploads_nothing(uploading: Floor) -> No
 
 
 def test_a_payload_of_a_rejected_replica_is_refused(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor()
-    cheater, *_ = floor.worker(NOISE), floor.worker(WITHHOLDER), floor.worker(WITHHOLDER)
-    floor.until(lambda: floor.task().state == TaskState.UPLOADING)
+    market = new_floor()
+    cheater, *_ = market.worker(NOISE), market.worker(WITHHOLDER), market.worker(WITHHOLDER)
+    market.until(lambda: market.task().state == TaskState.UPLOADING)
     with pytest.raises(MarketError, match="rejected"):
         cheater.upload(cheater.newest())
 
 
-def test_who_comes_after_the_next_was_asked_is_told_so_and_pays_nobody_twice(uploading: Floor) -> None:
+def test_who_comes_after_the_next_was_asked_is_told_so_and_pays_nobody_twice(uploading: MarketFixture) -> None:
     late = asked(uploading)
     lease = late.newest().lease
     want = wants(uploading, late, lease.replica, lease.fence)
     uploading.lapse(11)
     with uploading.context.blobs.receive() as incoming:
-        arrival = deliver.arriving(want, incoming)
+        arrival = payload_upload.arriving(want, incoming)
         arrival.take(late.newest().payload)
         with pytest.raises(MarketError):
-            deliver.take(uploading.context, want, arrival)
+            payload_upload.take(uploading.context, want, arrival)
     late.behaviour = WITHHOLDER
     uploading.play()
     assert late.address not in uploading.earned()
@@ -332,7 +334,7 @@ def test_who_comes_after_the_next_was_asked_is_told_so_and_pays_nobody_twice(upl
 # what is told
 
 
-def test_what_the_worker_does_not_say_it_knows_is_told_again(uploading: Floor) -> None:
+def test_what_the_worker_does_not_say_it_knows_is_told_again(uploading: MarketFixture) -> None:
     worker = asked(uploading)
     worker.upload(worker.newest())
     for forgetful in uploading.workers:
@@ -343,7 +345,7 @@ def test_what_the_worker_does_not_say_it_knows_is_told_again(uploading: Floor) -
         assert [voucher.cumulative for voucher in answer.vouchers] == [PRICE]
 
 
-def test_what_was_heard_is_not_told_again(uploading: Floor) -> None:
+def test_what_was_heard_is_not_told_again(uploading: MarketFixture) -> None:
     worker = asked(uploading)
     worker.upload(worker.newest())
     worker.hear()
@@ -356,10 +358,10 @@ def test_what_was_heard_is_not_told_again(uploading: Floor) -> None:
 
 def test_a_poll_that_is_repeated_brings_no_second_lease(new_floor) -> None:  # type: ignore[no-untyped-def]
     """The answer was lost: the worker asks again for one lease, and knows of none."""
-    floor = new_floor(tasks_per_round=4)
-    workers = [floor.worker() for _ in range(3)]
+    market = new_floor(tasks_per_round=4)
+    workers = [market.worker() for _ in range(3)]
     for _ in range(3):
         for worker in workers:
             worker.say()
-            floor.drive()
-    assert {worker.address: len(floor.replicas(worker)) for worker in workers} == {w.address: 1 for w in workers}
+            market.drive()
+    assert {worker.address: len(market.replicas(worker)) for worker in workers} == {w.address: 1 for w in workers}

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from databases import SQLITE
 from market_auditor import SimAuditor
-from market_floor import Floor
+from market_fixture import MarketFixture
 from market_workers import SimWorker, scaled
 
 from gradmarket.market.errors import SignatureRefused
@@ -13,128 +13,128 @@ from gradmarket.market.terms import Address, TaskState
 from gradmarket.requester.store import identities, operators, reputations, scores
 from gradmarket.requester.store.tables import Reputation, Score, Worker
 
-NewFloor = Callable[..., Floor]
+NewFloor = Callable[..., MarketFixture]
 AUDITED = {"audit": {"probability": 1.0}}
 X = Address("0x" + "11" * 20)
 Y = Address("0x" + "22" * 20)
 
 
-def signs_in(floor: Floor, worker: SimWorker, payout: Address, consent: int | None = None) -> None:
-    with floor.context.begin() as session:
-        identities.sign_in(session, worker.address, payout, None, floor.clock(), consent)
+def signs_in(market: MarketFixture, worker: SimWorker, payout: Address, consent: int | None = None) -> None:
+    with market.context.begin() as session:
+        identities.sign_in(session, worker.address, payout, None, market.clock(), consent)
 
 
-def operator_of(floor: Floor, worker: SimWorker) -> str:
-    (row,) = floor.all(Worker, Worker.address == worker.address)
+def operator_of(market: MarketFixture, worker: SimWorker) -> str:
+    (row,) = market.all(Worker, Worker.address == worker.address)
     return str(row.operator)
 
 
-def barred(floor: Floor) -> set[str]:
-    return {row.operator for row in floor.all(Reputation, Reputation.failed_at.is_not(None))}
+def barred(market: MarketFixture) -> set[str]:
+    return {row.operator for row in market.all(Reputation, Reputation.failed_at.is_not(None))}
 
 
-def lied(floor: Floor, payout: Address | None, consent: int | None = None) -> list[SimWorker]:
+def lied(market: MarketFixture, payout: Address | None, consent: int | None = None) -> list[SimWorker]:
     """Two that agree on a lie, both paid to `payout`, and an auditor who finds it."""
-    liars = [floor.worker(scaled(3.0), payout=payout, consent=consent) for _ in range(2)]
-    floor.worker()
-    floor.until(lambda: any(task.state == TaskState.ACCEPTED for task in floor.tasks()))
-    SimAuditor(floor).work()
+    liars = [market.worker(scaled(3.0), payout=payout, consent=consent) for _ in range(2)]
+    market.worker()
+    market.until(lambda: any(task.state == TaskState.ACCEPTED for task in market.tasks()))
+    SimAuditor(market).work()
     return liars
 
 
 def test_a_liar_that_names_anothers_payout_bars_itself_alone(new_floor: NewFloor) -> None:
-    floor = new_floor(separation=[], **AUDITED)
-    victim = floor.worker()
+    market = new_floor(separation=[], **AUDITED)
+    victim = market.worker()
     victim.capacity = 0
-    liars = lied(floor, victim.address)
-    assert barred(floor) == {liar.address for liar in liars}
-    floor.worker(), floor.worker()
+    liars = lied(market, victim.address)
+    assert barred(market) == {liar.address for liar in liars}
+    market.worker(), market.worker()
     victim.capacity = 1
-    SimAuditor(floor).play()
-    assert floor.earned()[victim.address] > 0
+    SimAuditor(market).play()
+    assert market.earned()[victim.address] > 0
 
 
 def test_a_lie_bars_the_operator_that_vouched_and_the_wallet_wherever_it_goes(new_floor: NewFloor) -> None:
-    floor = new_floor(separation=[], **AUDITED)
-    first, second = liars = lied(floor, X, consent=1)
-    assert barred(floor) == {first.address, second.address, X}
-    signs_in(floor, first, Y, consent=1)
-    innocent = floor.worker(payout=Y, consent=1)
-    with floor.reading() as session:
+    market = new_floor(separation=[], **AUDITED)
+    first, second = liars = lied(market, X, consent=1)
+    assert barred(market) == {first.address, second.address, X}
+    signs_in(market, first, Y, consent=1)
+    innocent = market.worker(payout=Y, consent=1)
+    with market.reading() as session:
         rows = {row.address: row for row in session.query(Worker)}
-        told = [bool(operators_barred(floor, rows[each.address])) for each in (*liars, innocent)]
+        told = [bool(operators_barred(market, rows[each.address])) for each in (*liars, innocent)]
     assert told == [True, True, False]
-    assert Y not in barred(floor)
+    assert Y not in barred(market)
 
 
-def operators_barred(floor: Floor, row: Worker) -> set[str]:
-    with floor.reading() as session:
-        return reputations.barred_among(session, {row.address, row.operator}, floor.clock() - 1e6)
+def operators_barred(market: MarketFixture, row: Worker) -> set[str]:
+    with market.reading() as session:
+        return reputations.barred_among(session, {row.address, row.operator}, market.clock() - 1e6)
 
 
 @SQLITE
 def test_who_leaves_a_barred_operator_takes_the_bar_along(new_floor: NewFloor) -> None:
-    floor = new_floor(separation=[], **AUDITED)
-    sibling = floor.worker(payout=X, consent=1)
+    market = new_floor(separation=[], **AUDITED)
+    sibling = market.worker(payout=X, consent=1)
     sibling.capacity = 0
-    lied(floor, X, consent=1)
-    assert sibling.address not in barred(floor)
-    signs_in(floor, sibling, sibling.address)
-    assert operator_of(floor, sibling) == sibling.address
-    assert sibling.address in barred(floor)
-    (row,) = floor.all(Reputation, Reputation.operator == sibling.address)
+    lied(market, X, consent=1)
+    assert sibling.address not in barred(market)
+    signs_in(market, sibling, sibling.address)
+    assert operator_of(market, sibling) == sibling.address
+    assert sibling.address in barred(market)
+    (row,) = market.all(Reputation, Reputation.operator == sibling.address)
     assert (row.failed, row.evidence) == (0, 0.0), "it lied in no audit of its own"
 
 
 @SQLITE
 def test_what_is_found_right_is_the_operators_and_leaves_with_nobody(new_floor: NewFloor) -> None:
-    floor = new_floor(separation=[], **AUDITED)
-    worker = floor.worker(payout=X, consent=1)
-    floor.worker(), floor.worker()
-    SimAuditor(floor).play()
-    passed = {row.operator: row.passed for row in floor.all(Reputation)}
+    market = new_floor(separation=[], **AUDITED)
+    worker = market.worker(payout=X, consent=1)
+    market.worker(), market.worker()
+    SimAuditor(market).play()
+    passed = {row.operator: row.passed for row in market.all(Reputation)}
     assert passed[X] > 0
     assert worker.address not in passed
-    signs_in(floor, worker, X)
-    assert operator_of(floor, worker) == worker.address
-    with floor.reading() as session:
+    signs_in(market, worker, X)
+    assert operator_of(market, worker) == worker.address
+    with market.reading() as session:
         assert not reputations.of(session, worker.address)
 
 
 @SQLITE
 def test_a_consent_is_taken_back_and_only_a_newer_one_counts(new_floor: NewFloor) -> None:
-    floor = new_floor()
-    worker = floor.worker(payout=X, consent=5)
-    assert operator_of(floor, worker) == X
-    with floor.context.begin() as session:
+    market = new_floor()
+    worker = market.worker(payout=X, consent=5)
+    assert operator_of(market, worker) == X
+    with market.context.begin() as session:
         assert operators.usable(session, worker.address, X, 1)
         assert not operators.usable(session, worker.address, Y, 1)
-        operators.withdraw(session, worker.address, X, 5, floor.clock())
+        operators.withdraw(session, worker.address, X, 5, market.clock())
         assert not operators.usable(session, worker.address, X, 5)
-    assert operator_of(floor, worker) == worker.address
+    assert operator_of(market, worker) == worker.address
     for old in (1, 5):
         with pytest.raises(SignatureRefused, match="took this consent back: sign in without one"):
-            signs_in(floor, worker, X, old)
-    signs_in(floor, worker, X, 6)
-    assert operator_of(floor, worker) == X
+            signs_in(market, worker, X, old)
+    signs_in(market, worker, X, 6)
+    assert operator_of(market, worker) == X
 
 
 @SQLITE
 def test_a_sum_of_scores_goes_on_under_a_new_key(new_floor: NewFloor) -> None:
     """Who changes its operator in the middle of a test would begin a new one each time."""
-    floor = new_floor(tasks_per_round=2, replication={"name": "audited", "audit": 0.5})
-    worker, other = floor.worker(), floor.worker()
+    market = new_floor(tasks_per_round=2, replication={"name": "audited", "audit": 0.5})
+    worker, other = market.worker(), market.worker()
     other.capacity = 0
-    floor.until(lambda: all(task.uploader for task in floor.tasks()), worker)
-    with floor.context.begin() as session:
-        for number, task in enumerate(floor.tasks()):
+    market.until(lambda: all(task.uploader for task in market.tasks()), worker)
+    with market.context.begin() as session:
+        for number, task in enumerate(market.tasks()):
             score = {"own": 0.0, "others": [], "trusted_own": 0.0, "trusted_others": [], "honest": None}
             score |= {"number": number, "total": float(number)}
-            session.add(Score(task_id=task.id, job_id=floor.job, operator=(worker.address, X)[number], **score))
+            session.add(Score(task_id=task.id, job_id=market.job, operator=(worker.address, X)[number], **score))
         session.flush()
 
         def total(operator: Address, wallet: Address) -> float | None:
-            found = scores.latest(session, floor.job, operator, wallet)
+            found = scores.latest(session, market.job, operator, wallet)
             return found and found.total
 
         assert total(Y, worker.address) == 1.0, "of the newest under whatever key"

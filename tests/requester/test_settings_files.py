@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 
 
 @pytest.fixture
@@ -16,13 +16,13 @@ def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def token(settings: Settings) -> str | None:
+def token(settings: RequesterSettings) -> str | None:
     return settings.token.get_secret_value() if settings.token else None
 
 
 def test_a_secret_is_read_from_its_file(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADMARKET_SECRETS", str(secrets))
-    settings = Settings()
+    settings = RequesterSettings()
     assert token(settings) == "the token"
     assert settings.database_url == "postgresql://somebody:secret@there/gradmarket"
 
@@ -30,9 +30,9 @@ def test_a_secret_is_read_from_its_file(secrets: Path, monkeypatch: pytest.Monke
 def test_the_environment_goes_before_the_file(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADMARKET_SECRETS", str(secrets))
     monkeypatch.setenv("GRADMARKET_TOKEN", "another")
-    assert token(Settings()) == "another"
+    assert token(RequesterSettings()) == "another"
 
 
 def test_no_folder_is_read_that_is_not_named(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(secrets)
-    assert token(Settings()) is None
+    assert token(RequesterSettings()) is None

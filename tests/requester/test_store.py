@@ -13,11 +13,11 @@ from sqlalchemy.orm.exc import StaleDataError
 from gradmarket.market.errors import IllegalTransition
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester import engine
-from gradmarket.requester.engine import Engine
+from gradmarket.requester.engine import StageEngine
 from gradmarket.requester.stages import close, judge
-from gradmarket.requester.store import identities, money, schema
+from gradmarket.requester.store import earned_rows, identities, schema
 from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.session import begin, connect, reading, ring, sessions_of
+from gradmarket.requester.store.session import begin, connect, notify, reading, sessions_of
 from gradmarket.requester.store.tables import Earned, Job, Task
 from gradmarket.requester.store.transitions import move, move_now
 
@@ -34,95 +34,95 @@ def test_migrations_make_what_the_tables_say_and_take_it_back(new_database: NewD
 
 
 def test_a_row_that_somebody_else_moved_is_not_moved_again(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor()
-    with reading(floor.context.sessions) as stale:
+    market = new_floor()
+    with reading(market.context.sessions) as stale:
         seen = stale.scalars(select(Task)).one()
-    with begin(floor.context.sessions) as first:
+    with begin(market.context.sessions) as first:
         move(first.get_one(Task, seen.id), TaskState.COMMITTING)
-    with floor.context.sessions() as second:
+    with market.context.sessions() as second:
         second.add(seen)
         assert seen.state == TaskState.OPEN
         move(seen, TaskState.CANCELLED, reason="too late")
         with pytest.raises(StaleDataError):
             second.flush()
-    assert (floor.task().state, floor.task().reason) == (TaskState.COMMITTING, "")
+    assert (market.task().state, market.task().reason) == (TaskState.COMMITTING, "")
 
 
 def test_a_claim_that_somebody_else_made_is_not_made_again(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor()
-    with reading(floor.context.sessions) as stale:
+    market = new_floor()
+    with reading(market.context.sessions) as stale:
         seen = stale.scalars(select(Job)).one()
-    with begin(floor.context.sessions) as first:
+    with begin(market.context.sessions) as first:
         assert move_now(first, first.get_one(Job, seen.id), JobState.PAUSED)
-    with begin(floor.context.sessions) as second:
+    with begin(market.context.sessions) as second:
         second.add(seen)
         assert not move_now(second, seen, JobState.FINISHED, reason="too late")
-    assert [(job.state, job.reason) for job in floor.all(Job)] == [(JobState.PAUSED, "")]
+    assert [(job.state, job.reason) for job in market.all(Job)] == [(JobState.PAUSED, "")]
 
 
 def test_a_row_does_not_go_where_its_table_does_not_lead(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor()
-    with pytest.raises(IllegalTransition), floor.context.begin() as session:
+    market = new_floor()
+    with pytest.raises(IllegalTransition), market.context.begin() as session:
         move(session.scalars(select(Task)).one(), TaskState.FINAL)
-    assert floor.task().state == TaskState.OPEN
+    assert market.task().state == TaskState.OPEN
 
 
 def test_two_sessions_cannot_both_write(new_floor) -> None:  # type: ignore[no-untyped-def]
     """A hundred additions from two threads are a hundred: what is read under its lock does not grow stale."""
-    floor = new_floor()
+    market = new_floor()
 
     def add() -> None:
         for _ in range(50):
-            with floor.context.begin() as session:
-                locked(session, Job, floor.job).refunded += 1
+            with market.context.begin() as session:
+                locked(session, Job, market.job).refunded += 1
 
     threads = [threading.Thread(target=add) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert floor.the_job().refunded == 100
+    assert market.the_job().refunded == 100
 
 
 def test_reading_waits_for_no_writer(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor()
-    with floor.context.begin() as writing:
-        writing.get_one(Job, floor.job).reason = "not committed"
+    market = new_floor()
+    with market.context.begin() as writing:
+        writing.get_one(Job, market.job).reason = "not committed"
         writing.flush()
-        assert floor.the_job().reason == ""
-    assert floor.the_job().reason == "not committed"
+        assert market.the_job().reason == ""
+    assert market.the_job().reason == "not committed"
 
 
 def test_nobody_earns_twice_for_one_replica(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor()
-    worker = floor.worker()
-    floor.worker(), floor.worker()
-    floor.play()
-    (paid,) = floor.all(Earned, Earned.worker == worker.address)
-    task, replica = floor.task(), floor.replica(worker)
-    with pytest.raises(IntegrityError), floor.context.begin() as session:
-        money.earn(session, task, replica, paid.digest, floor.clock())
-    assert floor.account(worker).earned == paid.units
+    market = new_floor()
+    worker = market.worker()
+    market.worker(), market.worker()
+    market.play()
+    (paid,) = market.all(Earned, Earned.worker == worker.address)
+    task, replica = market.task(), market.replica(worker)
+    with pytest.raises(IntegrityError), market.context.begin() as session:
+        earned_rows.earn(session, task, replica, paid.digest, market.clock())
+    assert market.account(worker).earned == paid.units
 
 
-def _past_the_first_connection(rung: Event) -> None:
-    """A bell that connects to its database wakes everybody once."""
-    rung.wait(1)
-    rung.clear()
+def _past_the_first_connection(notified: Event) -> None:
+    """A notifier that connects to its database wakes everybody once."""
+    notified.wait(1)
+    notified.clear()
 
 
 def test_no_ring_before_the_commit(new_floor) -> None:  # type: ignore[no-untyped-def]
     context = new_floor().context
-    with context.bell.listen(["topic"]) as rung:
-        _past_the_first_connection(rung)
+    with context.notifier.listen(["topic"]) as notified:
+        _past_the_first_connection(notified)
         with context.begin() as session:
-            ring(session, "topic", "another")
-            assert not rung.is_set()
-        assert rung.is_set()
-        rung.clear()
+            notify(session, "topic", "another")
+            assert not notified.is_set()
+        assert notified.is_set()
+        notified.clear()
         with context.begin() as session:
-            ring(session, "another")
-        assert not rung.is_set()
+            notify(session, "another")
+        assert not notified.is_set()
 
 
 def test_no_ring_for_what_was_rolled_back(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -130,27 +130,27 @@ def test_no_ring_for_what_was_rolled_back(new_floor) -> None:  # type: ignore[no
 
     def change_its_mind() -> None:
         with context.begin() as session:
-            ring(session, "topic")
+            notify(session, "topic")
             raise KeyError("never mind")
 
-    with context.bell.listen(["topic"]) as rung:
-        _past_the_first_connection(rung)
+    with context.notifier.listen(["topic"]) as notified:
+        _past_the_first_connection(notified)
         with pytest.raises(KeyError):
             change_its_mind()
-        assert not rung.is_set()
+        assert not notified.is_set()
 
 
 def test_a_ring_between_looking_and_waiting_is_not_lost(new_floor) -> None:  # type: ignore[no-untyped-def]
     context = new_floor().context
-    with context.bell.listen(["topic"]) as rung:
-        rung.clear()
+    with context.notifier.listen(["topic"]) as notified:
+        notified.clear()
         with context.begin() as session:
-            ring(session, "topic")
-        assert rung.wait(0)
+            notify(session, "topic")
+        assert notified.wait(0)
 
 
 def test_a_stage_that_fails_on_one_row_is_logged_and_tried_again(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor()
+    market = new_floor()
 
     class Failing:
         TOPIC = "failing"
@@ -163,35 +163,35 @@ def test_a_stage_that_fails_on_one_row_is_logged_and_tried_again(new_floor) -> N
                 raise ValueError("a bad row")
             return None
 
-    assert engine.sweep_once(floor.context, Failing()) == (floor.settings.sweep_s, True)
+    assert engine.sweep_once(market.context, Failing()) == (market.settings.sweep_s, True)
 
 
 def test_a_stage_that_finds_its_row_already_moved_changes_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor()
+    market = new_floor()
     for _ in range(3):
-        floor.worker()
-    floor.play()
-    task = floor.task()
+        market.worker()
+    market.play()
+    task = market.task()
     for stage in (close, judge):
-        stage.run(floor.context, task.id)
-    assert floor.task().state == task.state == TaskState.FINAL
+        stage.run(market.context, task.id)
+    assert market.task().state == task.state == TaskState.FINAL
 
 
 def test_the_engine_runs_a_job_in_its_threads(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(rounds=3, settings={"sweep_s": 0.05})
+    market = new_floor(rounds=3, settings={"sweep_s": 0.05})
     for _ in range(3):
-        floor.worker()
-    with Engine(floor.context, floor.stages):
-        floor.driven = True
+        market.worker()
+    with StageEngine(market.context, market.stages):
+        market.driven = True
         for _ in range(400):
-            for worker in floor.workers:
+            for worker in market.workers:
                 worker.turn()
-            if floor.state() == JobState.FINISHED:
+            if market.state() == JobState.FINISHED:
                 break
-            floor.clock.now += 0.05
+            market.clock.now += 0.05
             threading.Event().wait(0.005)
-    assert floor.state() == JobState.FINISHED
-    assert {replica.state for replica in floor.replicas()} <= {ReplicaState.PAYABLE, ReplicaState.TOO_LATE}
+    assert market.state() == JobState.FINISHED
+    assert {replica.state for replica in market.replicas()} <= {ReplicaState.PAYABLE, ReplicaState.TOO_LATE}
 
 
 def test_a_database_in_sql_ascii_holds_every_text(postgres: Postgres, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Strikes are a job's own and an operator's: what they cost, whom, and until when."""
 
-from market_floor import Floor
+from market_fixture import MarketFixture
 from market_workers import COMMIT_AND_STALL, IDLE, SimWorker
 from sqlalchemy import select
 
@@ -13,112 +13,112 @@ from gradmarket.requester.store.tables import Job, Replica, Worker
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 
 
-def declined(floor: Floor, worker: SimWorker) -> None:
-    floor.gather(worker)
+def declined(market: MarketFixture, worker: SimWorker) -> None:
+    market.gather(worker)
     worker.say(given_up=[worker.give_up(worker.newest())])
-    floor.drive()
+    market.drive()
 
 
-def leased_in(floor: Floor, job: str) -> set[str]:
-    return {replica.worker for replica in floor.all(Replica, Replica.job_id == job)}
+def leased_in(market: MarketFixture, job: str) -> set[str]:
+    return {replica.worker for replica in market.all(Replica, Replica.job_id == job)}
 
 
 def test_strikes_in_one_job_leave_every_other_job_open(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(settings={"max_strikes": 1}, **ALONE)
-    worker = floor.worker()
-    declined(floor, worker)
+    market = new_floor(settings={"max_strikes": 1}, **ALONE)
+    worker = market.worker()
+    declined(market, worker)
     worker.ask()
     assert "of this job unanswered" in worker.waiting
-    floor.also("00000000000000bb", 8, **ALONE)
-    floor.lapse(FIRST_REST_S + 1)
+    market.also("00000000000000bb", 8, **ALONE)
+    market.lapse(FIRST_REST_S + 1)
     worker.ask()
-    assert leased_in(floor, "00000000000000bb") == {worker.address}
+    assert leased_in(market, "00000000000000bb") == {worker.address}
 
 
 def test_a_suspended_worker_comes_back_by_itself(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(settings={"max_strikes": 1}, tasks_per_round=2, **ALONE)
-    worker = floor.worker()
-    declined(floor, worker)
+    market = new_floor(settings={"max_strikes": 1}, tasks_per_round=2, **ALONE)
+    worker = market.worker()
+    declined(market, worker)
     worker.ask()
-    assert len(floor.replicas(worker)) == 1
-    floor.lapse(HALF_LIFE_S + 1)
+    assert len(market.replicas(worker)) == 1
+    market.lapse(HALF_LIFE_S + 1)
     worker.ask()
-    assert len(floor.replicas(worker)) == 2
+    assert len(market.replicas(worker)) == 2
 
 
 def test_fresh_wallets_of_one_operator_have_its_strikes(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(settings={"max_strikes": 2}, tasks_per_round=4, **ALONE)
-    first = floor.worker()
-    second = floor.worker(payout=first.address, consent=1)
-    floor.gather()
+    market = new_floor(settings={"max_strikes": 2}, tasks_per_round=4, **ALONE)
+    first = market.worker()
+    second = market.worker(payout=first.address, consent=1)
+    market.gather()
     for worker in (first, second):
         worker.say(given_up=[worker.give_up(worker.newest())])
-    fresh, stranger = floor.worker(payout=first.address, consent=2), floor.worker()
-    floor.gather(fresh, stranger)
-    assert floor.replicas(fresh) == []
-    assert len(floor.replicas(stranger)) == 1
+    fresh, stranger = market.worker(payout=first.address, consent=2), market.worker()
+    market.gather(fresh, stranger)
+    assert market.replicas(fresh) == []
+    assert len(market.replicas(stranger)) == 1
 
 
 def test_who_names_anothers_payout_address_strikes_itself_alone(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(settings={"max_strikes": 1}, **ALONE)
-    victim = floor.worker()
-    liar = floor.worker(payout=victim.address)
-    declined(floor, liar)
-    assert (floor.strikes(liar), floor.strikes(victim)) == (1, 0)
+    market = new_floor(settings={"max_strikes": 1}, **ALONE)
+    victim = market.worker()
+    liar = market.worker(payout=victim.address)
+    declined(market, liar)
+    assert (market.strikes(liar), market.strikes(victim)) == (1, 0)
 
 
 def test_who_joins_an_operator_keeps_its_wallets_strikes(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(settings={"max_strikes": 1}, tasks_per_round=2, **ALONE)
-    worker, boss = floor.worker(), floor.worker()
-    floor.gather(worker)
+    market = new_floor(settings={"max_strikes": 1}, tasks_per_round=2, **ALONE)
+    worker, boss = market.worker(), market.worker()
+    market.gather(worker)
     worker.say(given_up=[worker.give_up(worker.newest())])
-    with floor.context.begin() as session:
-        identities.sign_in(session, worker.address, boss.address, None, floor.clock(), 1)
+    with market.context.begin() as session:
+        identities.sign_in(session, worker.address, boss.address, None, market.clock(), 1)
     worker.ask()
-    assert len(floor.replicas(worker)) == 1
+    assert len(market.replicas(worker)) == 1
     assert "comes back by itself" in worker.waiting
-    assert floor.strikes(boss) == 0
+    assert market.strikes(boss) == 0
 
 
 def test_answers_that_come_too_late_cost_strikes(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(rounds=4, settings={"max_strikes": 2})
-    staller, *_honest = floor.worker(IDLE), floor.worker(), floor.worker(), floor.worker()
-    floor.play()
-    assert floor.state() == JobState.FINISHED
-    assert {replica.state for replica in floor.replicas(staller)} <= {ReplicaState.TOO_LATE, ReplicaState.EXPIRED}
-    assert len(floor.replicas(staller)) <= 2
+    market = new_floor(rounds=4, settings={"max_strikes": 2})
+    staller, *_honest = market.worker(IDLE), market.worker(), market.worker(), market.worker()
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert {replica.state for replica in market.replicas(staller)} <= {ReplicaState.TOO_LATE, ReplicaState.EXPIRED}
+    assert len(market.replicas(staller)) <= 2
 
 
 def test_withheld_answers_in_three_jobs_suspend_in_every_job(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor(settings={"max_strikes": 1})
-    worker, other = floor.worker(), floor.worker()
+    market = new_floor(settings={"max_strikes": 1})
+    worker, other = market.worker(), market.worker()
     jobs = [f"00000000000000b{number}" for number in range(4)]
     for number, job in enumerate(jobs):
-        floor.also(job, 20 + number)
-    with floor.context.begin() as session:
+        market.also(job, 20 + number)
+    with market.context.begin() as session:
         operators = [session.get_one(Worker, worker.address).operator]
         for job in jobs[:2]:
-            strikes.strike(session, job, operators, floor.clock(), 1, withheld=True)
+            strikes.strike(session, job, operators, market.clock(), 1, withheld=True)
         for job in jobs[2:]:
-            strikes.strike(session, job, operators, floor.clock(), 1)
+            strikes.strike(session, job, operators, market.clock(), 1)
 
     def suspended() -> dict[str, bool]:
-        with floor.reading() as session:
+        with market.reading() as session:
             found = {}
-            for name in (floor.job, *jobs):
-                listed = set(session.scalars(strikes_query(name, floor.clock())))
+            for name in (market.job, *jobs):
+                listed = set(session.scalars(strikes_query(name, market.clock())))
                 row = session.get_one(Worker, worker.address)
-                assert bool(strikes.suspended_among(session, name, [row], floor.clock())) == (row.address in listed)
+                assert bool(strikes.suspended_among(session, name, [row], market.clock())) == (row.address in listed)
                 found[name] = row.address in listed
                 assert other.address not in listed
                 assert session.get_one(Job, name)
             return found
 
-    assert suspended() == {floor.job: False} | dict.fromkeys(jobs, True)
-    with floor.context.begin() as session:
-        strikes.strike(session, jobs[2], operators, floor.clock(), 1, withheld=True)
-    assert suspended()[floor.job], "withheld in three jobs: it is no job's fault"
-    floor.lapse(2 * HALF_LIFE_S)
+    assert suspended() == {market.job: False} | dict.fromkeys(jobs, True)
+    with market.context.begin() as session:
+        strikes.strike(session, jobs[2], operators, market.clock(), 1, withheld=True)
+    assert suspended()[market.job], "withheld in three jobs: it is no job's fault"
+    market.lapse(2 * HALF_LIFE_S)
     assert not any(suspended().values())
 
 
@@ -127,9 +127,9 @@ def strikes_query(job: str, now: float):  # type: ignore[no-untyped-def]
 
 
 def test_commit_and_stall_is_a_withheld_answer(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = new_floor()
-    staller, *_honest = floor.worker(COMMIT_AND_STALL), floor.worker(), floor.worker()
-    floor.play()
-    with floor.reading() as session:
+    market = new_floor()
+    staller, *_honest = market.worker(COMMIT_AND_STALL), market.worker(), market.worker()
+    market.play()
+    with market.reading() as session:
         (row,) = strikes.of(session, staller.address)
     assert row.withheld == row.weight == 1.0

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
-from market_floor import PRICE, Floor
+from market_fixture import PRICE, MarketFixture
 from market_workers import IDLE, NOISE
 from sqlalchemy import event, text
 
@@ -16,90 +16,90 @@ from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester import logs
 from gradmarket.requester.context import Context
 from gradmarket.requester.engine import run_once
-from gradmarket.requester.narration import narrate
+from gradmarket.requester.event_logging import narrate
 from gradmarket.requester.stages.stage import Stage
-from gradmarket.requester.store.events import tell
+from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.tables import Wave
 from gradmarket.requester.tallies import tallies
 
 Measured = dict[tuple[str, str], float]
 
 
-def measured(floor: Floor) -> Measured:
+def measured(market: MarketFixture) -> Measured:
     """(name, value of its only label or empty) -> value."""
-    with floor.reading() as session:
+    with market.reading() as session:
         return {
             (sample.name, next(iter(sample.labels.values()), "")): sample.value
-            for metric in tallies(session, floor.clock())
+            for metric in tallies(session, market.clock())
             for sample in metric.samples
         }
 
 
-def played(new_floor, **spec) -> Floor:  # type: ignore[no-untyped-def]
-    floor: Floor = new_floor(rounds=2, **spec)
-    floor.worker(NOISE), floor.worker(), floor.worker()
-    floor.play()
-    assert floor.state() == JobState.FINISHED
-    return floor
+def played(new_floor, **spec) -> MarketFixture:  # type: ignore[no-untyped-def]
+    market: MarketFixture = new_floor(rounds=2, **spec)
+    market.worker(NOISE), market.worker(), market.worker()
+    market.play()
+    assert market.state() == JobState.FINISHED
+    return market
 
 
 def test_the_tallies_are_what_the_rows_say(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = played(new_floor)
-    told = measured(floor)
-    assert told["gradmarket_leases_total", ""] == len(floor.replicas()) == 6
+    market = played(new_floor)
+    told = measured(market)
+    assert told["gradmarket_leases_total", ""] == len(market.replicas()) == 6
     assert told["gradmarket_verdicts_total", "accepted"] == 4
     assert told["gradmarket_verdicts_total", "rejected"] == 2
-    assert told["gradmarket_waves_total", ""] == len(floor.all(Wave)) == 2
-    assert told["gradmarket_earned_total", ""] == sum(floor.earned().values()) == 4 * PRICE
+    assert told["gradmarket_waves_total", ""] == len(market.all(Wave)) == 2
+    assert told["gradmarket_earned_total", ""] == sum(market.earned().values()) == 4 * PRICE
     assert told["gradmarket_settled_total", ""] == 0
     assert told["gradmarket_workers", ""] == 3
     assert told["gradmarket_jobs", "finished"] == 1
-    for state in {replica.state for replica in floor.replicas()}:
-        assert told["gradmarket_replicas", state] == len([r for r in floor.replicas() if r.state == state])
-    assert ("gradmarket_escrow_left", floor.job) not in told, "an ended job has no line of its own"
+    for state in {replica.state for replica in market.replicas()}:
+        assert told["gradmarket_replicas", state] == len([r for r in market.replicas() if r.state == state])
+    assert ("gradmarket_escrow_left", market.job) not in told, "an ended job has no line of its own"
 
 
 def test_a_restart_loses_no_count(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor = played(new_floor)
-    before = measured(floor)
-    floor.crash()
-    assert measured(floor) == before
+    market = played(new_floor)
+    before = measured(market)
+    market.crash()
+    assert measured(market) == before
 
 
 def test_escrow_left_falls_by_what_is_earned(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor: Floor = new_floor(rounds=3)
-    floor.worker(), floor.worker(), floor.worker()
-    before = measured(floor)["gradmarket_escrow_left", floor.job]
-    floor.until(lambda: floor.earned())
-    assert measured(floor)["gradmarket_escrow_left", floor.job] == before - sum(floor.earned().values())
+    market: MarketFixture = new_floor(rounds=3)
+    market.worker(), market.worker(), market.worker()
+    before = measured(market)["gradmarket_escrow_left", market.job]
+    market.until(lambda: market.earned())
+    assert measured(market)["gradmarket_escrow_left", market.job] == before - sum(market.earned().values())
 
 
 def test_a_stage_that_does_not_run_lags(new_floor) -> None:  # type: ignore[no-untyped-def]
-    floor: Floor = new_floor(rounds=1)
+    market: MarketFixture = new_floor(rounds=1)
     for behaviour in (IDLE, IDLE, IDLE):
-        floor.worker(behaviour)
-    floor.gather()
-    (task,) = floor.tasks()
+        market.worker(behaviour)
+    market.gather()
+    (task,) = market.tasks()
     assert task.state == TaskState.COMMITTING
-    assert measured(floor)["gradmarket_stage_lag_seconds", "expire"] == 0
-    until = max(replica.lease_until for replica in floor.replicas())
-    floor.clock.now = until + 30
-    assert measured(floor)["gradmarket_stage_lag_seconds", "expire"] == 30
-    floor.drive()
-    assert measured(floor)["gradmarket_stage_lag_seconds", "expire"] == 0
-    assert {replica.state for replica in floor.replicas()} == {ReplicaState.EXPIRED}
+    assert measured(market)["gradmarket_stage_lag_seconds", "expire"] == 0
+    until = max(replica.lease_until for replica in market.replicas())
+    market.clock.now = until + 30
+    assert measured(market)["gradmarket_stage_lag_seconds", "expire"] == 30
+    market.drive()
+    assert measured(market)["gradmarket_stage_lag_seconds", "expire"] == 0
+    assert {replica.state for replica in market.replicas()} == {ReplicaState.EXPIRED}
 
 
 def test_no_tally_reads_a_table_that_grows_but_by_an_index(new_floor) -> None:  # type: ignore[no-untyped-def]
     """Jobs, accounts and workers are few; the others grow with every task."""
-    floor = played(new_floor)
+    market = played(new_floor)
     asked: list[tuple[str, object]] = []
-    with floor.reading() as session:
+    with market.reading() as session:
         connection = session.connection()
         if connection.dialect.name != "sqlite":
             pytest.skip("a planner that knows the tables are small reads them whole")
         event.listen(connection, "before_cursor_execute", lambda *a: asked.append((a[2], a[3])))
-        list(tallies(session, floor.clock()))
+        list(tallies(session, market.clock()))
         plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", given).all() for sql, given in asked[:]]
     steps = [row[3] for plan in plans for row in plan]
     whole = [step for step in steps if step.startswith("SCAN ") and "INDEX" not in step]
@@ -137,57 +137,57 @@ def told() -> Iterator[Told]:
 
 
 def test_every_line_of_a_stage_has_its_ids_and_none_a_signature(new_floor, told: Told) -> None:  # type: ignore[no-untyped-def]
-    floor: Floor = new_floor(rounds=2)
-    narrate(floor.context.sessions)
+    market: MarketFixture = new_floor(rounds=2)
+    narrate(market.context.sessions)
 
-    floor.stages = tuple(Driven(stage) for stage in floor.stages)
-    workers = [floor.worker(NOISE), floor.worker(), floor.worker()]
-    floor.play()
+    market.stages = tuple(Driven(stage) for stage in market.stages)
+    workers = [market.worker(NOISE), market.worker(), market.worker()]
+    market.play()
     lines = told.lines()
     of_stages = [line for line in lines if "stage" in line]
     assert {line["stage"] for line in of_stages} >= {"plan", "assign", "aggregate"}
-    assert all(line["job"] == floor.job for line in of_stages)
+    assert all(line["job"] == market.job for line in of_stages)
     assert {line["replica"] for line in lines if line["event"] == "rejected"} == {
-        replica.id for replica in floor.replicas(workers[0])
+        replica.id for replica in market.replicas(workers[0])
     }
     whole = "\n".join(json.dumps(line) for line in lines)
-    secret = [row.signature for row in floor.replicas()] + [row.salt for row in floor.replicas()]
-    secret += [row.verdict_signature for row in floor.replicas()] + [floor.the_job().secret]
+    secret = [row.signature for row in market.replicas()] + [row.salt for row in market.replicas()]
+    secret += [row.verdict_signature for row in market.replicas()] + [market.the_job().secret]
     assert len([value for value in secret if value]) > 10
     assert [value for value in secret if value and value.hex() in whole] == []
 
 
 def test_what_is_rolled_back_is_not_told(new_floor, told: Told) -> None:  # type: ignore[no-untyped-def]
-    floor: Floor = new_floor(rounds=1)
-    narrate(floor.context.sessions)
-    with contextlib.suppress(ZeroDivisionError), floor.context.begin() as session:
-        tell(session, floor.job, "never", floor.clock())
+    market: MarketFixture = new_floor(rounds=1)
+    narrate(market.context.sessions)
+    with contextlib.suppress(ZeroDivisionError), market.context.begin() as session:
+        tell(session, market.job, "never", market.clock())
         raise ZeroDivisionError
-    with floor.context.begin() as session:
-        tell(session, floor.job, "indeed", floor.clock())
+    with market.context.begin() as session:
+        tell(session, market.job, "indeed", market.clock())
     assert [line["event"] for line in told.lines() if line["event"] in ("never", "indeed")] == ["indeed"]
 
 
 def test_a_stage_that_fails_is_told_counted_and_tried_again(new_floor, told: Told) -> None:  # type: ignore[no-untyped-def]
-    floor: Floor = new_floor(rounds=1)
+    market: MarketFixture = new_floor(rounds=1)
 
     class Broken:
         TOPIC = "broken"
 
         def ready(self, session: object, now: float) -> list[str]:
-            return [floor.job]
+            return [market.job]
 
         def run(self, context: object, row_id: str) -> float | None:
-            with floor.context.begin() as session:
+            with market.context.begin() as session:
                 session.execute(text("SELECT :signature FROM nowhere"), {"signature": "0x" + "ab" * 65})
             return None
 
-    assert run_once(floor.context, Broken(), floor.job) == floor.settings.sweep_s
+    assert run_once(market.context, Broken(), market.job) == market.settings.sweep_s
     (line,) = [line for line in told.lines() if line["event"] == "stage failed"]
-    assert (line["stage"], line["job"], line["level"]) == ("broken", floor.job, "error")
+    assert (line["stage"], line["job"], line["level"]) == ("broken", market.job, "error")
     assert "nowhere" in line["exception"]
     assert "abab" not in line["exception"]
-    told_now = floor.context.meters.registry.get_sample_value("gradmarket_stage_failures_total", {"stage": "broken"})
+    told_now = market.context.meters.registry.get_sample_value("gradmarket_stage_failures_total", {"stage": "broken"})
     assert told_now == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 from books import check_books
 from databases import SQLITE
 from market_auditor import SimAuditor, audits_of
-from market_floor import LAYOUT, PRICE, Floor
+from market_fixture import LAYOUT, PRICE, MarketFixture
 from market_workers import NOISE, WITHHOLDER, Answer, Behaviour, SimWorker, filled, scaled
 from pydantic import ValidationError
 from test_verdicts_replayed import changed, found, shown
@@ -17,12 +17,12 @@ from test_verdicts_replayed import changed, found, shown
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import decode_tensors, encode
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules.sketches import BYTES
+from gradmarket.market.rules.sketch_packing import BYTES
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
 from gradmarket.market.wire import Reveal
 from gradmarket.requester.store.tables import Earned, Reputation
 
-NewFloor = Callable[..., Floor]
+NewFloor = Callable[..., MarketFixture]
 CPU, GPU, TPU = "cpu", "gpu", "tpu"
 NEARBY = scaled(1 + 2e-7)
 """An honest machine of another class: its last bits are others."""
@@ -33,42 +33,42 @@ SPEC: dict[str, Any] = {
 }
 
 
-def mixed(new_floor: NewFloor, *classes: str, **changes: Any) -> Floor:
+def mixed(new_floor: NewFloor, *classes: str, **changes: Any) -> MarketFixture:
     """A floor whose job compares sketches, calibrated for these classes: the two of most tests where none is named."""
-    floor = new_floor(**(SPEC | changes))
-    floor.calibrate(*(classes or (CPU, GPU)))
-    return floor
+    market = new_floor(**(SPEC | changes))
+    market.calibrate(*(classes or (CPU, GPU)))
+    return market
 
 
-def gpu(floor: Floor, behaviour: Behaviour = NEARBY) -> SimWorker:
-    return floor.worker(behaviour, determinism_class=GPU)
+def gpu(market: MarketFixture, behaviour: Behaviour = NEARBY) -> SimWorker:
+    return market.worker(behaviour, determinism_class=GPU)
 
 
-def paid(floor: Floor, *workers: SimWorker, rounds: int = 1) -> bool:
-    return floor.earned() == {worker.address: rounds * PRICE for worker in workers}
+def paid(market: MarketFixture, *workers: SimWorker, rounds: int = 1) -> bool:
+    return market.earned() == {worker.address: rounds * PRICE for worker in workers}
 
 
-def states(floor: Floor, *workers: SimWorker) -> list[ReplicaState]:
-    return [ReplicaState(floor.replica(worker).state) for worker in workers]
+def states(market: MarketFixture, *workers: SimWorker) -> list[ReplicaState]:
+    return [ReplicaState(market.replica(worker).state) for worker in workers]
 
 
 def test_two_classes_agree_and_all_are_paid_for_one_payload(new_floor: NewFloor) -> None:
-    floor = mixed(new_floor, rounds=2)
-    one, two, other = floor.worker(), floor.worker(), gpu(floor)
-    floor.play()
-    assert floor.state() == JobState.FINISHED
-    assert paid(floor, one, two, other, rounds=2)
+    market = mixed(new_floor, rounds=2)
+    one, two, other = market.worker(), market.worker(), gpu(market)
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert paid(market, one, two, other, rounds=2)
     assert one.newest().root != other.newest().root
     for worker in (one, two, other):
         told = worker.newest().told
         assert worker.refusals == []
         assert told is not None
         assert told.root == worker.newest().root
-    for task in floor.tasks():
-        (canonical,) = [replica for replica in floor.replicas() if replica.id == task.uploader]
+    for task in market.tasks():
+        (canonical,) = [replica for replica in market.replicas() if replica.id == task.uploader]
         assert (task.root, task.determinism_class) == (canonical.root, canonical.determinism_class)
-    assert sum(held.wanted for worker in floor.workers for held in worker.held.values()) == 2
-    check_books(floor)
+    assert sum(held.wanted for worker in market.workers for held in worker.held.values()) == 2
+    check_books(market)
 
 
 def one_small_tensor(answer: Answer, _address: str) -> Answer:
@@ -88,39 +88,39 @@ LIES = {
 @SQLITE
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
 def test_a_lie_is_outvoted_by_two_classes_and_its_evidence_proves_it(new_floor: NewFloor, lie: Behaviour) -> None:
-    floor = mixed(new_floor)
-    liar, honest, other = floor.worker(lie), floor.worker(), gpu(floor)
-    floor.play()
-    assert floor.state() == JobState.FINISHED
-    assert paid(floor, honest, other)
+    market = mixed(new_floor)
+    liar, honest, other = market.worker(lie), market.worker(), gpu(market)
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert paid(market, honest, other)
     told = liar.newest().told
     assert told is not None
     assert told.state == ReplicaState.REJECTED
-    assert told.root == floor.task().root
+    assert told.root == market.task().root
     assert "further from theirs than is allowed" in told.reason
-    assert found(floor, shown(floor, floor.task())) == []
-    check_books(floor)
+    assert found(market, shown(market, market.task())) == []
+    check_books(market)
 
 
 @SQLITE
 def test_steps_that_are_each_allowed_are_no_quorum(new_floor: NewFloor) -> None:
     """Five, each just within the threshold of the next: three of them are near one, and it takes the majority."""
-    floor = mixed(new_floor, replication={"replicas": 5, "max_replicas": 5}, norm_bound=1e6)
+    market = mixed(new_floor, replication={"replicas": 5, "max_replicas": 5}, norm_bound=1e6)
     step = 1 + 0.8e-5
-    chain = [floor.worker(scaled(step**k), determinism_class=(CPU, GPU)[k % 2]) for k in range(5)]
-    floor.play(passes=6)
-    agreed = {worker.address for worker in chain if floor.replicas(worker)[0].state == ReplicaState.PAYABLE}
+    chain = [market.worker(scaled(step**k), determinism_class=(CPU, GPU)[k % 2]) for k in range(5)]
+    market.play(passes=6)
+    agreed = {worker.address for worker in chain if market.replicas(worker)[0].state == ReplicaState.PAYABLE}
     assert len(agreed) == 3
     assert agreed in [{worker.address for worker in chain[k : k + 3]} for k in range(3)]
 
 
 @SQLITE
 def test_two_answers_that_are_not_finite_agree_and_the_job_pauses(new_floor: NewFloor) -> None:
-    floor = mixed(new_floor, replication={"replicas": 2, "max_replicas": 2})
-    one, other = floor.worker(filled("w", np.nan)), gpu(floor, filled("w", np.nan))
-    floor.play(passes=6)
-    assert floor.state() == JobState.PAUSED
-    assert states(floor, one, other) == [ReplicaState.DIVERGED] * 2
+    market = mixed(new_floor, replication={"replicas": 2, "max_replicas": 2})
+    one, other = market.worker(filled("w", np.nan)), gpu(market, filled("w", np.nan))
+    market.play(passes=6)
+    assert market.state() == JobState.PAUSED
+    assert states(market, one, other) == [ReplicaState.DIVERGED] * 2
     assert all(worker.newest().told and worker.newest().told.root == worker.newest().root for worker in (one, other))
 
 
@@ -139,60 +139,60 @@ HONEST_SKETCH = replace(scaled(3.0), sketches=of_other_data)
 
 @SQLITE
 def test_a_sketch_of_other_data_is_found_at_the_upload_and_the_next_is_asked(new_floor: NewFloor) -> None:
-    floor = mixed(new_floor, rounds=50, replication={"replicas": 2, "max_replicas": 2})
-    forger, honest = floor.worker(HONEST_SKETCH), gpu(floor)
-    floor.until(lambda: judged(floor, forger, ReplicaState.REJECTED))
-    floor.cancel()
-    (replica,) = [each for each in floor.replicas(forger) if each.state == ReplicaState.REJECTED]
-    (task,) = [each for each in floor.tasks() if each.id == replica.task_id]
+    market = mixed(new_floor, rounds=50, replication={"replicas": 2, "max_replicas": 2})
+    forger, honest = market.worker(HONEST_SKETCH), gpu(market)
+    market.until(lambda: judged(market, forger, ReplicaState.REJECTED))
+    market.cancel()
+    (replica,) = [each for each in market.replicas(forger) if each.state == ReplicaState.REJECTED]
+    (task,) = [each for each in market.tasks() if each.id == replica.task_id]
     assert replica.reason == "its payload is not what its sketch was made of"
     assert task.root in {held.root for held in honest.held.values()}
-    assert floor.earned()[honest.address] == floor.earned().get(forger.address, 0) + PRICE
-    assert floor.strikes(forger) == 1
-    assert [fault.partition(": ")[2] for fault in found(floor, shown(floor, task))] == [
+    assert market.earned()[honest.address] == market.earned().get(forger.address, 0) + PRICE
+    assert market.strikes(forger) == 1
+    assert [fault.partition(": ")[2] for fault in found(market, shown(market, task))] == [
         "rejected, and its ballot is the quorum's: only its payload could show why"
     ]
-    check_books(floor)
+    check_books(market)
 
 
-def judged(floor: Floor, worker: SimWorker, state: ReplicaState) -> bool:
+def judged(market: MarketFixture, worker: SimWorker, state: ReplicaState) -> bool:
     """Whether a replica of the worker has come to this, and its task is accepted; whom a seed asks first is chance."""
-    mine = {replica.task_id for replica in floor.replicas(worker) if replica.state == state}
-    return any(task.id in mine and task.payload is not None for task in floor.tasks())
+    mine = {replica.task_id for replica in market.replicas(worker) if replica.state == state}
+    return any(task.id in mine and task.payload is not None for task in market.tasks())
 
 
 @SQLITE
 def test_where_nobody_brings_the_payload_of_its_ballot_the_task_is_tried_again(new_floor: NewFloor) -> None:
-    floor = mixed(new_floor, replication={"replicas": 2, "max_replicas": 2})
-    one, other = floor.worker(HONEST_SKETCH), gpu(floor, HONEST_SKETCH)
-    floor.until(lambda: len(floor.tasks()) > 1)
-    assert floor.tasks()[0].state == TaskState.FAILED
-    assert floor.tasks()[0].reason == "no agreeing worker brought the payload of its ballot"
-    assert floor.earned() == {}
-    assert (floor.strikes(one), floor.strikes(other)) == (1, 1)
+    market = mixed(new_floor, replication={"replicas": 2, "max_replicas": 2})
+    one, other = market.worker(HONEST_SKETCH), gpu(market, HONEST_SKETCH)
+    market.until(lambda: len(market.tasks()) > 1)
+    assert market.tasks()[0].state == TaskState.FAILED
+    assert market.tasks()[0].reason == "no agreeing worker brought the payload of its ballot"
+    assert market.earned() == {}
+    assert (market.strikes(one), market.strikes(other)) == (1, 1)
 
 
 @SQLITE
 def test_who_was_outvoted_has_a_proof_though_the_first_who_was_asked_withholds(new_floor: NewFloor) -> None:
     """Its verdict names the root of a ballot in the quorum, which is not the one that is merged."""
-    floor = mixed(new_floor, rounds=50)
-    liar, silent, honest = floor.worker(scaled(2.0)), floor.worker(WITHHOLDER), gpu(floor)
-    floor.until(lambda: judged(floor, silent, ReplicaState.WITHHELD), seconds=4.0)
-    floor.cancel()
-    (lazy,) = [replica for replica in floor.replicas(silent) if replica.state == ReplicaState.WITHHELD]
-    (task,) = [each for each in floor.tasks() if each.id == lazy.task_id]
-    (rejected,) = [replica for replica in floor.replicas(liar) if replica.task_id == task.id]
+    market = mixed(new_floor, rounds=50)
+    liar, silent, honest = market.worker(scaled(2.0)), market.worker(WITHHOLDER), gpu(market)
+    market.until(lambda: judged(market, silent, ReplicaState.WITHHELD), seconds=4.0)
+    market.cancel()
+    (lazy,) = [replica for replica in market.replicas(silent) if replica.state == ReplicaState.WITHHELD]
+    (task,) = [each for each in market.tasks() if each.id == lazy.task_id]
+    (rejected,) = [replica for replica in market.replicas(liar) if replica.task_id == task.id]
     assert (rejected.state, rejected.verdict_root) == (ReplicaState.REJECTED, lazy.root)
     assert task.root != lazy.root
     assert task.root in {held.root for held in honest.held.values()}
-    assert found(floor, shown(floor, task)) == []
-    check_books(floor)
+    assert found(market, shown(market, task)) == []
+    check_books(market)
 
 
-def said(floor: Floor, worker: SimWorker, change: Callable[[Reveal], Reveal]) -> str:
+def said(market: MarketFixture, worker: SimWorker, change: Callable[[Reveal], Reveal]) -> str:
     """What the market answers to another reveal than the worker's own."""
-    floor.gather()
-    floor.commit()
+    market.gather()
+    market.commit()
     worker.hear()
     (refusal,) = worker.say(reveals=[change(worker.revelation(worker.newest()))])
     return refusal.detail
@@ -224,34 +224,34 @@ REFUSED: dict[str, tuple[Callable[[Reveal], Reveal], str]] = {
 def test_a_reveal_without_its_own_sketch_is_refused_and_withheld(
     new_floor: NewFloor, change: Callable[[Reveal], Reveal], why: str
 ) -> None:
-    floor = mixed(new_floor)
-    cheater, honest, other = floor.worker(), floor.worker(), gpu(floor)
-    assert why in said(floor, cheater, change)
-    floor.until(lambda: floor.earned(), honest, other)
-    assert states(floor, cheater) == [ReplicaState.WITHHELD]
-    assert floor.strikes(cheater) == 1
-    assert paid(floor, honest, other)
+    market = mixed(new_floor)
+    cheater, honest, other = market.worker(), market.worker(), gpu(market)
+    assert why in said(market, cheater, change)
+    market.until(lambda: market.earned(), honest, other)
+    assert states(market, cheater) == [ReplicaState.WITHHELD]
+    assert market.strikes(cheater) == 1
+    assert paid(market, honest, other)
 
 
 @SQLITE
 def test_a_sketch_is_no_part_of_a_ballot_where_roots_are_compared(new_floor: NewFloor) -> None:
-    floor, elsewhere = new_floor(), mixed(new_floor)
-    worker, stranger = floor.worker(), elsewhere.worker()
-    floor.worker(), floor.worker(), elsewhere.worker(), gpu(elsewhere)
+    market, elsewhere = new_floor(), mixed(new_floor)
+    worker, stranger = market.worker(), elsewhere.worker()
+    market.worker(), market.worker(), elsewhere.worker(), gpu(elsewhere)
     elsewhere.gather()
     elsewhere.commit()
     stranger.hear()
     sketch = stranger.sketch(stranger.newest())
-    assert "reveal no sketch" in said(floor, worker, lambda reveal: reveal.model_copy(update={"sketch": sketch}))
+    assert "reveal no sketch" in said(market, worker, lambda reveal: reveal.model_copy(update={"sketch": sketch}))
 
 
 @SQLITE
 def test_the_same_reveal_again_changes_nothing_and_another_is_a_conflict(new_floor: NewFloor) -> None:
-    floor = mixed(new_floor)
-    worker = floor.worker()
-    floor.worker(), gpu(floor)
-    floor.gather()
-    floor.commit()
+    market = mixed(new_floor)
+    worker = market.worker()
+    market.worker(), gpu(market)
+    market.gather()
+    market.commit()
     worker.hear()
     reveal = worker.revelation(worker.newest())
     assert worker.say(reveals=[reveal, reveal]) == ()
@@ -265,119 +265,119 @@ def test_the_same_reveal_again_changes_nothing_and_another_is_a_conflict(new_flo
 
 @SQLITE
 def test_a_class_that_is_not_calibrated_is_not_mixed_in(new_floor: NewFloor) -> None:
-    floor = new_floor(**SPEC)
-    one, two, other = floor.worker(), floor.worker(), gpu(floor)
-    floor.play(passes=5)
-    assert floor.replicas() == []
-    assert "needs 3 separate workers of one determinism class, or of calibrated ones, has 2" in floor.why_waiting()
-    floor.calibrate(CPU, GPU)
-    floor.play()
-    assert paid(floor, one, two, other)
+    market = new_floor(**SPEC)
+    one, two, other = market.worker(), market.worker(), gpu(market)
+    market.play(passes=5)
+    assert market.replicas() == []
+    assert "needs 3 separate workers of one determinism class, or of calibrated ones, has 2" in market.why_waiting()
+    market.calibrate(CPU, GPU)
+    market.play()
+    assert paid(market, one, two, other)
 
 
 @SQLITE
 def test_every_pair_at_work_on_a_task_is_calibrated(new_floor: NewFloor) -> None:
     """The middle one is beside both others, which are not beside each other."""
-    floor = mixed(new_floor, CPU, GPU, rounds=1, tasks_per_round=3)
-    floor.calibrate(GPU, TPU)
-    floor.worker(), floor.worker()
-    gpu(floor), floor.worker(NEARBY, determinism_class=TPU), floor.worker(NEARBY, determinism_class=TPU)
-    floor.play()
-    assert floor.state() == JobState.FINISHED
-    for task in floor.tasks():
-        classes = {replica.determinism_class for replica in floor.replicas() if replica.task_id == task.id}
+    market = mixed(new_floor, CPU, GPU, rounds=1, tasks_per_round=3)
+    market.calibrate(GPU, TPU)
+    market.worker(), market.worker()
+    gpu(market), market.worker(NEARBY, determinism_class=TPU), market.worker(NEARBY, determinism_class=TPU)
+    market.play()
+    assert market.state() == JobState.FINISHED
+    for task in market.tasks():
+        classes = {replica.determinism_class for replica in market.replicas() if replica.task_id == task.id}
         assert not {CPU, TPU} <= classes
 
 
 @SQLITE
 def test_one_class_alone_needs_no_calibration(new_floor: NewFloor) -> None:
-    floor = new_floor(**SPEC)
-    workers = [floor.worker() for _ in range(3)]
-    floor.play()
-    assert paid(floor, *workers)
-    assert floor.task().allowed == []
+    market = new_floor(**SPEC)
+    workers = [market.worker() for _ in range(3)]
+    market.play()
+    assert paid(market, *workers)
+    assert market.task().allowed == []
 
 
 @SQLITE
 def test_a_task_without_a_quorum_has_no_further_wave(new_floor: NewFloor) -> None:
     """Two of three committed, and differ: who came next would know the seed that they sketched under."""
-    floor = mixed(new_floor)
-    liar, honest, idle = floor.worker(scaled(2.0)), gpu(floor), floor.worker(Behaviour(commits=False))
-    floor.gather()
-    floor.commit(liar, honest)
-    floor.lapse(11.0)
-    floor.reveal(liar, honest)
-    first, again = floor.tasks()
+    market = mixed(new_floor)
+    liar, honest, idle = market.worker(scaled(2.0)), gpu(market), market.worker(Behaviour(commits=False))
+    market.gather()
+    market.commit(liar, honest)
+    market.lapse(11.0)
+    market.reveal(liar, honest)
+    first, again = market.tasks()
     assert (first.state, first.wave, again.attempt) == (TaskState.FAILED, 0, 1)
-    assert floor.earned() == {}
-    assert idle.address not in {replica.worker for replica in floor.replicas() if replica.outcome}
+    assert market.earned() == {}
+    assert idle.address not in {replica.worker for replica in market.replicas() if replica.outcome}
 
 
 # audits
 
 
-def caught(floor: Floor) -> None:
+def caught(market: MarketFixture) -> None:
     """Auditors of both classes do what is due."""
-    SimAuditor(floor).work()
-    SimAuditor(floor, NEARBY, determinism_class=GPU).work()
+    SimAuditor(market).work()
+    SimAuditor(market, NEARBY, determinism_class=GPU).work()
 
 
-def until_audits(floor: Floor, seen: Callable[[], object]) -> None:
+def until_audits(market: MarketFixture, seen: Callable[[], object]) -> None:
     """The market goes on beside its auditors until that is seen; whose payload is audited is chance."""
     for _ in range(60):
         if seen():
             return
-        for worker in floor.workers:
+        for worker in market.workers:
             worker.ask()
             worker.turn()
-        floor.lapse(2.0)
-        caught(floor)
+        market.lapse(2.0)
+        caught(market)
     raise AssertionError("it was never seen")
 
 
 @SQLITE
 def test_an_audit_asks_for_the_class_of_the_payload_that_is_used(new_floor: NewFloor) -> None:
-    floor = mixed(new_floor, rounds=50, audit={"probability": 1.0})
-    one, two, other = floor.worker(), floor.worker(), gpu(floor)
-    until_audits(floor, lambda: len({audit.determinism_class for audit in audits_of(floor)}) == 2)
-    caught(floor)
-    assert {audit.state for audit in audits_of(floor)} == {AuditState.PASSED}
-    counted = {(row.operator, row.determinism_class): row.passed for row in floor.all(Reputation)}
+    market = mixed(new_floor, rounds=50, audit={"probability": 1.0})
+    one, two, other = market.worker(), market.worker(), gpu(market)
+    until_audits(market, lambda: len({audit.determinism_class for audit in audits_of(market)}) == 2)
+    caught(market)
+    assert {audit.state for audit in audits_of(market)} == {AuditState.PASSED}
+    counted = {(row.operator, row.determinism_class): row.passed for row in market.all(Reputation)}
     assert set(counted) == {(one.address, CPU), (two.address, CPU), (other.address, GPU)}
-    assert counted[one.address, CPU] + counted[other.address, GPU] == len(audits_of(floor))
+    assert counted[one.address, CPU] + counted[other.address, GPU] == len(audits_of(market))
 
 
 @SQLITE
 def test_colluders_of_two_classes_are_both_found_and_the_outvoted_one_is_paid(new_floor: NewFloor) -> None:
-    floor = mixed(new_floor, audit={"probability": 1.0})
-    liars = [floor.worker(scaled(2.0)), gpu(floor, scaled(2.0 + 4e-7))]
-    honest = floor.worker()
-    floor.until(lambda: audits_of(floor))
+    market = mixed(new_floor, audit={"probability": 1.0})
+    liars = [market.worker(scaled(2.0)), gpu(market, scaled(2.0 + 4e-7))]
+    honest = market.worker()
+    market.until(lambda: audits_of(market))
     assert liars[0].newest().root != liars[1].newest().root
-    caught(floor)
-    (event,) = floor.events("audit_failed")
+    caught(market)
+    (event,) = market.events("audit_failed")
     assert set(event["workers"]) == {liar.address for liar in liars}
     assert event["vindicated"] == [honest.address]
-    assert {row.operator for row in floor.all(Reputation, Reputation.failed > 0)} == {liar.address for liar in liars}
-    assert {row.worker for row in floor.all(Earned, Earned.revoked)} == {liar.address for liar in liars}
-    floor.cancel()
-    told = shown(floor, floor.tasks()[0])
-    assert found(floor, told) == []
-    assert any("no audit found its root" in fault for fault in found(floor, changed(told, "audit", value=None)))
-    check_books(floor)
+    assert {row.operator for row in market.all(Reputation, Reputation.failed > 0)} == {liar.address for liar in liars}
+    assert {row.worker for row in market.all(Earned, Earned.revoked)} == {liar.address for liar in liars}
+    market.cancel()
+    told = shown(market, market.tasks()[0])
+    assert found(market, told) == []
+    assert any("no audit found its root" in fault for fault in found(market, changed(told, "audit", value=None)))
+    check_books(market)
 
 
 @SQLITE
 def test_who_was_near_a_liar_and_right_in_its_own_class_loses_nothing(new_floor: NewFloor) -> None:
     """The lie is under the threshold: bits tell it in its own class, and the honest ones of the other stand."""
-    floor = mixed(new_floor, rounds=50, audit={"probability": 1.0})
-    sly, honest, third = floor.worker(scaled(1 + 3e-6)), gpu(floor), gpu(floor)
-    until_audits(floor, lambda: floor.events("audit_failed"))
-    (event,) = floor.events("audit_failed")
+    market = mixed(new_floor, rounds=50, audit={"probability": 1.0})
+    sly, honest, third = market.worker(scaled(1 + 3e-6)), gpu(market), gpu(market)
+    until_audits(market, lambda: market.events("audit_failed"))
+    (event,) = market.events("audit_failed")
     assert event["workers"] == [sly.address]
-    assert {row.operator for row in floor.all(Reputation, Reputation.failed > 0)} == {sly.address}
-    assert {row.worker for row in floor.all(Earned, Earned.revoked)} == {sly.address}
-    assert floor.earned()[honest.address] == floor.earned()[third.address] > 0
+    assert {row.operator for row in market.all(Reputation, Reputation.failed > 0)} == {sly.address}
+    assert {row.worker for row in market.all(Earned, Earned.revoked)} == {sly.address}
+    assert market.earned()[honest.address] == market.earned()[third.address] > 0
 
 
 # what is shown
@@ -385,11 +385,11 @@ def test_who_was_near_a_liar_and_right_in_its_own_class_loses_nothing(new_floor:
 
 @SQLITE
 def test_each_lie_in_the_evidence_of_a_vote_by_sketches_is_found(new_floor: NewFloor) -> None:
-    floor = mixed(new_floor)
-    liar, honest, other = floor.worker(scaled(1.01)), floor.worker(), gpu(floor)
-    floor.play()
-    told = shown(floor, floor.task())
-    assert found(floor, told) == []
+    market = mixed(new_floor)
+    liar, honest, other = market.worker(scaled(1.01)), market.worker(), gpu(market)
+    market.play()
+    told = shown(market, market.task())
+    assert found(market, told) == []
     place = {each["worker"]: n for n, each in enumerate(told["replicas"])}
     theirs = told["replicas"][place[honest.address]]["sketch"]
     wide, narrow = [{"classes": [CPU, GPU], "tau": dict.fromkeys(theirs, tau)} for tau in (0.5, 1e-9)]
@@ -402,17 +402,17 @@ def test_each_lie_in_the_evidence_of_a_vote_by_sketches_is_found(new_floor: NewF
         ("by its ballots", changed(told, "replicas", place[other.address], "sketch", value=None)),
     ]
     for words, lie in lies:
-        assert any(words in fault for fault in found(floor, lie)), words
+        assert any(words in fault for fault in found(market, lie)), words
 
 
 @SQLITE
 def test_a_job_that_shows_no_ballots_yet_shows_no_sketch(new_floor: NewFloor) -> None:
-    floor = mixed(new_floor, rounds=2)
-    floor.worker(), floor.worker(), gpu(floor)
-    floor.gather()
-    floor.commit()
-    floor.reveal()
-    told = shown(floor, floor.tasks()[0])
+    market = mixed(new_floor, rounds=2)
+    market.worker(), market.worker(), gpu(market)
+    market.gather()
+    market.commit()
+    market.reveal()
+    told = shown(market, market.tasks()[0])
     assert told["allowed"] is None
     assert {replica["sketch"] for replica in told["replicas"]} == {None}
     assert {replica["determinism_class"] for replica in told["replicas"]} == {None}

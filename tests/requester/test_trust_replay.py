@@ -7,63 +7,63 @@ from typing import Any
 import numpy as np
 import pytest
 from market_auditor import SimAuditor, audits_of
-from market_floor import DEADLINES, Floor, first_parameters
+from market_fixture import DEADLINES, MarketFixture, first_parameters
 from market_workers import Answer as Answered
 from market_workers import Behaviour, scaled
 
 from benchmarks.trust.defences import Crew
 from benchmarks.trust.replay import Replayed, Task
 from benchmarks.trust.run import Setting
-from gradmarket.market.gradient.merge import Answer
+from gradmarket.market.gradient.round_merge import MergedAnswer
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Address, Digest, JobState, TaskState
-from gradmarket.requester.stages.aftermath import IN_FLIGHT
-from gradmarket.requester.stages.audit import DRAWN, SUSPECT
-from gradmarket.requester.stages.auditors import Claimed
+from gradmarket.requester.exchange.auditor_claims import Claimed
+from gradmarket.requester.moves.audit_draws import DRAWN, SUSPECT
+from gradmarket.requester.stages.rollback import IN_FLIGHT
 from gradmarket.requester.store.tables import Reputation
 from gradmarket.requester.store.tables import Task as TaskRow
 
 ROUNDS, TASKS = 5, 3
 HUGE = 1e6
 """Times the honest gradient: over the job's norm bound."""
-NO_ANSWER = Answer(b"", b"")
+NO_ANSWER = MergedAnswer(b"", b"")
 RIGHT = Digest("blake3:" + "0" * 64)
-NewFloor = Callable[..., Floor]
+NewFloor = Callable[..., MarketFixture]
 
 
-def played(floor: Floor) -> None:
+def played(market: MarketFixture) -> None:
     """With an auditor that is as late as the service bears: it runs one audit whenever the job stands still.
 
     While the job is paused it runs those of what diverged, and no other.
     """
-    auditor = SimAuditor(floor)
-    while floor.state() != JobState.FINISHED:
-        floor.until(lambda: _stands_still(floor))
-        if floor.state() == JobState.PAUSED:
-            _lift(floor, auditor)
+    auditor = SimAuditor(market)
+    while market.state() != JobState.FINISHED:
+        market.until(lambda: _stands_still(market))
+        if market.state() == JobState.PAUSED:
+            _lift(market, auditor)
             continue
-        before = len(floor.tasks())
-        while floor.state() == JobState.RUNNING and len(floor.tasks()) == before and (claimed := auditor.claim()):
+        before = len(market.tasks())
+        while market.state() == JobState.RUNNING and len(market.tasks()) == before and (claimed := auditor.claim()):
             _answer(auditor, claimed)
-            floor.lapse(2.0)
+            market.lapse(2.0)
 
 
-def _stands_still(floor: Floor) -> bool:
+def _stands_still(market: MarketFixture) -> bool:
     """Nothing is given out while a job is paused, and what is out is answered."""
-    out = set(IN_FLIGHT) - ({TaskState.OPEN} if floor.state() == JobState.PAUSED else set())
-    return not any(task.state in out for task in floor.tasks())
+    out = set(IN_FLIGHT) - ({TaskState.OPEN} if market.state() == JobState.PAUSED else set())
+    return not any(task.state in out for task in market.tasks())
 
 
-def _lift(floor: Floor, auditor: SimAuditor) -> None:
+def _lift(market: MarketFixture, auditor: SimAuditor) -> None:
     """Whoever claimed what else is due never answers, and its time lapses."""
     claims = list(iter(auditor.claim, None))
-    floor.lapse(DEADLINES["lease_s"] + 1.0)
-    suspects = {audit.task_id for audit in audits_of(floor) if audit.reason == SUSPECT}
+    market.lapse(DEADLINES["lease_s"] + 1.0)
+    suspects = {audit.task_id for audit in audits_of(market) if audit.reason == SUSPECT}
     for claimed in claims:
         if claimed.task in suspects:
             _answer(auditor, claimed)
-    floor.drive()
-    assert floor.state() == JobState.RUNNING
+    market.drive()
+    assert market.state() == JobState.RUNNING
 
 
 def _answer(auditor: SimAuditor, claimed: Claimed) -> None:
@@ -75,19 +75,19 @@ def _answer(auditor: SimAuditor, claimed: Claimed) -> None:
 class Told(Replayed):
     """A run of which the service tells who agreed on what and which audits were drawn; nothing is computed."""
 
-    def __init__(self, floor: Floor, liars: set[str]) -> None:
+    def __init__(self, market: MarketFixture, liars: set[str]) -> None:
         self.setting = Setting(workers=TASKS, hostile=0)
-        self._plan = JobSpec.model_validate(floor.the_job().spec).plan()
+        self._plan = JobSpec.model_validate(market.the_job().spec).plan()
         self._seed = 0
         self.models = [None]  # type: ignore[list-item]
         self.made: dict[str, Task] = {}
         self.taken_back: list[int] = []
         self.crew = Crew(0, 0, None)  # type: ignore[arg-type]
-        due = {audit.task_id for audit in audits_of(floor) if audit.reason in (DRAWN, SUSPECT)}
-        diverged = floor.events("diverged")
-        paid = {event["task"]: frozenset(event["paid"]) for event in floor.events("accepted") + diverged}
+        due = {audit.task_id for audit in audits_of(market) if audit.reason in (DRAWN, SUSPECT)}
+        diverged = market.events("diverged")
+        paid = {event["task"]: frozenset(event["paid"]) for event in market.events("accepted") + diverged}
         self._waiting: dict[tuple[int, int], list[tuple[str, Task]]] = defaultdict(list)
-        for row in floor.tasks(TaskRow.id.in_(paid)):
+        for row in market.tasks(TaskRow.id.in_(paid)):
             root, place = Digest(row.root or ""), (row.round, row.index)
             right = RIGHT if paid[row.id] <= liars else root
             fate = row.id in due, any(event["task"] == row.id for event in diverged)
@@ -128,23 +128,23 @@ def test_the_same_rounds_are_taken_back_and_the_same_tasks_audited(
 ) -> None:
     """Each run of this test draws anew: the draws depend on the contract's address."""
     audit = {"probability": probability, "on_failure": "replay"}
-    floor = new_floor(rounds=ROUNDS, tasks_per_round=TASKS, audit=audit)
-    honest = {floor.worker().address for _ in range(3)}
-    liars = {floor.worker(lie).address for _ in range(3)}
-    for worker in floor.workers:
+    market = new_floor(rounds=ROUNDS, tasks_per_round=TASKS, audit=audit)
+    honest = {market.worker().address for _ in range(3)}
+    liars = {market.worker(lie).address for _ in range(3)}
+    for worker in market.workers:
         worker.capacity = TASKS
-    played(floor)
-    told = Told(floor, liars)
+    played(market)
+    told = Told(market, liars)
     told._train(ROUNDS, None)
-    diverged = {event["task"] for event in floor.events("diverged")}
+    diverged = {event["task"] for event in market.events("diverged")}
     assert told.taken_back or (lie, probability) != (USABLE, 0.9)
     assert diverged or lie != DIVERGING
-    assert told.taken_back == [event["round"] for event in floor.events("rewound")]
-    assert set(told.made) == {event["task"] for event in floor.events("accepted")} | diverged
-    assert {name for name, task in told.made.items() if task.audited} == {audit.task_id for audit in audits_of(floor)}
-    revoked = {task.id for task in floor.tasks() if task.state == TaskState.REVOKED}
+    assert told.taken_back == [event["round"] for event in market.events("rewound")]
+    assert set(told.made) == {event["task"] for event in market.events("accepted")} | diverged
+    assert {name for name, task in told.made.items() if task.audited} == {audit.task_id for audit in audits_of(market)}
+    revoked = {task.id for task in market.tasks() if task.state == TaskState.REVOKED}
     assert {name for name, task in told.made.items() if task.audited and task.root != task.right} == revoked
     assert diverged <= revoked, "colluders alone diverge"
     assert told._course.diverged == len(diverged)
-    assert told.crew.caught == {row.operator for row in floor.all(Reputation, Reputation.failed_at.is_not(None))}
+    assert told.crew.caught == {row.operator for row in market.all(Reputation, Reputation.failed_at.is_not(None))}
     assert not told.crew.caught & honest

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from databases import SQLITE
 from market_auditor import SimAuditor
-from market_floor import Floor
+from market_fixture import MarketFixture
 from market_workers import NOISE, SIGN_FLIP
 
 from gradmarket.market.job import Publication
@@ -14,24 +14,28 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import TaskState
 from gradmarket.requester.api.rounds import evidence_of
 from gradmarket.requester.store.tables import Job, Task
-from gradmarket.verdicts import Case, Evidence, faults
+from gradmarket.verdicts import ReplayedEvidence, VerdictCase, faults
 
-NewFloor = Callable[..., Floor]
+NewFloor = Callable[..., MarketFixture]
 Shown = dict[str, Any]
 NOTHING = "0x" + "00" * 32
 OTHER = "blake3:" + "0" * 64
 
 
-def shown(floor: Floor, task: Task) -> Shown:
+def shown(market: MarketFixture, task: Task) -> Shown:
     """As the API answers."""
-    with floor.reading() as session:
+    with market.reading() as session:
         return evidence_of(session, task).model_dump(mode="json")
 
 
-def found(floor: Floor, told: Shown) -> list[str]:
-    with floor.reading() as session:
-        publication = Publication.model_validate(session.get_one(Job, floor.job).publication)
-    return faults(Case(floor.context.domain, address_of(floor.signer), publication, Evidence.model_validate(told)))
+def found(market: MarketFixture, told: Shown) -> list[str]:
+    with market.reading() as session:
+        publication = Publication.model_validate(session.get_one(Job, market.job).publication)
+    return faults(
+        VerdictCase(
+            market.context.domain, address_of(market.signer), publication, ReplayedEvidence.model_validate(told)
+        )
+    )
 
 
 def changed(told: Shown, *path: Any, value: Any) -> Shown:
@@ -43,21 +47,21 @@ def changed(told: Shown, *path: Any, value: Any) -> Shown:
 
 
 @pytest.fixture
-def judged(new_floor: NewFloor) -> tuple[Floor, Task]:
+def judged(new_floor: NewFloor) -> tuple[MarketFixture, Task]:
     """A task that two decided against a third, and that no audit was drawn for."""
-    floor = new_floor(audit={"probability": 1e-9})
-    floor.worker(SIGN_FLIP), floor.worker(), floor.worker()
-    floor.play()
-    (task,) = floor.tasks()
+    market = new_floor(audit={"probability": 1e-9})
+    market.worker(SIGN_FLIP), market.worker(), market.worker()
+    market.play()
+    (task,) = market.tasks()
     assert task.state == TaskState.FINAL
-    return floor, task
+    return market, task
 
 
 @SQLITE
-def test_evidence_proves_its_verdicts_and_each_lie_in_it_is_found(judged: tuple[Floor, Task]) -> None:
-    floor, task = judged
-    told = shown(floor, task)
-    assert found(floor, told) == []
+def test_evidence_proves_its_verdicts_and_each_lie_in_it_is_found(judged: tuple[MarketFixture, Task]) -> None:
+    market, task = judged
+    told = shown(market, task)
+    assert found(market, told) == []
     outvoted = next(n for n, replica in enumerate(told["replicas"]) if replica["root"] != told["root"])
     winner = next(n for n, replica in enumerate(told["replicas"]) if replica["root"] == told["root"])
     wrong = told["replicas"][outvoted]["root"]
@@ -80,34 +84,34 @@ def test_evidence_proves_its_verdicts_and_each_lie_in_it_is_found(judged: tuple[
         ("the job promises another", changed(told, "plan", "audit", value=0.5)),
     ]
     for words, lie in lies:
-        assert any(words in fault for fault in found(floor, lie)), words
+        assert any(words in fault for fault in found(market, lie)), words
 
 
 @SQLITE
 def test_a_vindicated_worker_is_proven_right_by_the_audit(new_floor: NewFloor) -> None:
-    floor = new_floor(audit={"probability": 1.0}, rounds=1, tasks_per_round=2)
-    floor.worker(SIGN_FLIP), floor.worker(SIGN_FLIP), floor.worker()
-    floor.until(lambda: any(task.state == TaskState.ACCEPTED for task in floor.tasks()))
-    SimAuditor(floor).work()
-    task = next(task for task in floor.tasks() if task.state == TaskState.REVOKED)
-    assert found(floor, shown(floor, task)) == ["no ballot is shown yet: evidence opens when the task is decided"]
-    floor.cancel()
-    told = shown(floor, task)
-    assert found(floor, told) == []
+    market = new_floor(audit={"probability": 1.0}, rounds=1, tasks_per_round=2)
+    market.worker(SIGN_FLIP), market.worker(SIGN_FLIP), market.worker()
+    market.until(lambda: any(task.state == TaskState.ACCEPTED for task in market.tasks()))
+    SimAuditor(market).work()
+    task = next(task for task in market.tasks() if task.state == TaskState.REVOKED)
+    assert found(market, shown(market, task)) == ["no ballot is shown yet: evidence opens when the task is decided"]
+    market.cancel()
+    told = shown(market, task)
+    assert found(market, told) == []
     assert any(
-        "no audit found its root" in fault for fault in found(floor, changed(told, "audit", "root", value=OTHER))
+        "no audit found its root" in fault for fault in found(market, changed(told, "audit", "root", value=OTHER))
     )
-    assert any("no audit found its root" in fault for fault in found(floor, changed(told, "audit", value=None)))
+    assert any("no audit found its root" in fault for fault in found(market, changed(told, "audit", value=None)))
 
 
 @SQLITE
 def test_a_task_that_is_not_decided_shows_nothing_to_copy(new_floor: NewFloor) -> None:
-    floor = new_floor()
+    market = new_floor()
     for _ in range(3):
-        floor.worker(NOISE)
-    floor.gather()
-    floor.commit()
-    (task,) = floor.tasks()
-    told = shown(floor, task)
-    assert found(floor, told) == ["no ballot is shown yet: evidence opens when the task is decided"]
+        market.worker(NOISE)
+    market.gather()
+    market.commit()
+    (task,) = market.tasks()
+    told = shown(market, task)
+    assert found(market, told) == ["no ballot is shown yet: evidence opens when the task is decided"]
     assert told["audit_link"] is None

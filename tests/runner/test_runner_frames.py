@@ -48,9 +48,9 @@ def test_anything_else_is_broken(pipe: Pipe, data: bytes) -> None:
 
 def test_silence_is_late_and_so_is_a_reader_that_does_not_read(pipe: Pipe) -> None:
     os.set_blocking(pipe[1], False)
-    with pytest.raises(frames.Late):
+    with pytest.raises(frames.FrameTimeout):
         frames.receive(pipe[0], time.monotonic() + 0.01)
-    with pytest.raises(frames.Late):
+    with pytest.raises(frames.FrameTimeout):
         frames.send(pipe[1], {"long": "x" * 10**6}, time.monotonic() + 0.05)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gradmarket import Market
 from gradmarket.demo import service
-from gradmarket.demo.children import Children
+from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
 
 ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
@@ -16,7 +16,7 @@ ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("market")
-    children = Children(folder / "logs")
+    children = DemoProcesses(folder / "logs")
     try:
         made = service.start(children, folder / "data")
         children.start("worker", ["-m", "gradmarket", "worker", "run", "--market", made.place.url,

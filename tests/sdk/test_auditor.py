@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from gradmarket import Market
 from gradmarket.auditor import Done, Machine, opened, watch
 from gradmarket.cli import app
-from gradmarket.client import Market as Requester
-from gradmarket.commands import auditor as commands
+from gradmarket.client import RequesterClient as Requester
+from gradmarket.commands import auditor_command as commands
 from gradmarket.demo.service import Service
+from gradmarket.market.audit_wire import AuditAnswer
 from gradmarket.market.errors import MarketError, Refused
-from gradmarket.market.wire_audits import AuditAnswer
 
 PATIENCE_S = 120.0
 

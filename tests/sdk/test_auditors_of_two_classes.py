@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 from gradmarket import Job, Market
 from gradmarket.auditor import Auditor, Machine, opened
 from gradmarket.cli import app
-from gradmarket.client import Market as Requester
-from gradmarket.demo.children import Children
+from gradmarket.client import RequesterClient as Requester
+from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
 from gradmarket.market.rules.calibration import MOST, RUNS, Evidence
 from gradmarket.market.rules.verifiers.tolerance import pair
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store import calibrations
 from gradmarket.requester.store.session import begin, connect, sessions_of
 from gradmarket.requester.store.tables import Job as JobRow
@@ -42,7 +42,7 @@ def network() -> nn.Module:
 @pytest.fixture
 def another_worker(served: Service, tmp_path: Path) -> Iterator[None]:
     """Two vote."""
-    children = Children(tmp_path / "logs")
+    children = DemoProcesses(tmp_path / "logs")
     try:
         folder = ["--market", served.place.url, "--data", str(tmp_path / "worker")]
         children.start("another worker", ["-m", "gradmarket", "worker", "run", *folder])
@@ -56,7 +56,7 @@ def known(served: Service, job: Job, classes: tuple[str, str]) -> None:
     while job.state != "running":  # before it is published it has no family
         time.sleep(0.1)
     names = ("loss", "0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias")
-    engine = connect(Settings(data=served.data).database_url)
+    engine = connect(RequesterSettings(data=served.data).database_url)
     with begin(sessions_of(engine)) as session:
         family, now = calibrations.family_of(session.get_one(JobRow, job.id)), time.time()
         row = calibrations.held(session, family, classes, now)

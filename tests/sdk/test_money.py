@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import Refused
-from gradmarket.money import Token
+from gradmarket.money import TokenUnit
 
 
 @given(st.integers(0, 10**30), st.integers(0, 24))
 def test_what_is_told_of_an_amount_is_that_amount(amount: int, decimals: int) -> None:
-    token = Token("GRAD", decimals)
+    token = TokenUnit("GRAD", decimals)
     assert token.parse(token.text(amount)) == amount
 
 
@@ -19,4 +19,4 @@ def test_what_is_told_of_an_amount_is_that_amount(amount: int, decimals: int) ->
 )
 def test_what_is_no_amount_of_the_token_is_refused(text: str) -> None:
     with pytest.raises(Refused, match=r"like '0\.01 GRAD'"):
-        Token("GRAD", 2).parse(text)
+        TokenUnit("GRAD", 2).parse(text)

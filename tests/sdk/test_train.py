@@ -32,10 +32,10 @@ from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
 from gradmarket.market.job import canonical
 from gradmarket.market.model.document.schema import load as load_document
-from gradmarket.problems import Problem
+from gradmarket.problems import ServiceProblem
 from gradmarket.requester.dataset import check_inputs
-from gradmarket.sdk import market as door
-from gradmarket.sdk.job import JobEnded
+from gradmarket.sdk import market_handle as door
+from gradmarket.sdk.job_handle import JobEnded
 from gradmarket.sdk.model import load, published
 from gradmarket.sdk.rows import arrays_of
 
@@ -275,7 +275,7 @@ def test_what_is_wrong_is_said_before_anything_is_sent(market: Market) -> None:
     for module, dataset, fields, kind, why in cases:
         with pytest.raises(kind, match=why):
             market.train(module, nn.CrossEntropyLoss(), dataset, **{"rounds": 1, "price": 1, **fields})
-    with pytest.raises(Problem):
+    with pytest.raises(ServiceProblem):
         market.job("nothing")
     assert len(list(market.jobs())) == before
 

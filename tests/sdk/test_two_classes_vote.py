@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from gradmarket import Job, Market
 from gradmarket.cli import app
-from gradmarket.demo.children import Children
+from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
 from gradmarket.market.rules.calibration import RUNS, Evidence
 from gradmarket.market.rules.verifiers.tolerance import pair
-from gradmarket.requester.settings import Settings
+from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store import calibrations
 from gradmarket.requester.store.session import begin, connect, reading, sessions_of
 from gradmarket.requester.store.tables import Job as JobRow
@@ -30,7 +30,7 @@ NAMES = ("loss", "0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias
 @pytest.fixture
 def wide_worker(served: Service, tmp_path: Path) -> Iterator[Path]:
     """The folder of a second worker, with two threads."""
-    children, folder = Children(tmp_path / "logs"), tmp_path / "wide"
+    children, folder = DemoProcesses(tmp_path / "logs"), tmp_path / "wide"
     try:
         where = ["--market", served.place.url, "--data", str(folder)]
         children.start("wide worker", ["-m", "gradmarket", "worker", "run", *where], {"GRADMARKET_WORKER_THREADS": "2"})
@@ -61,7 +61,7 @@ def until_it_is(job: Job, state: str) -> None:
 
 def calibrate(served: Service, job: Job) -> set[str]:
     """As trusted runs of the two workers' classes leave it that were 10^-7 apart; the classes."""
-    engine, until = connect(Settings(data=served.data).database_url), time.monotonic() + PATIENCE_S
+    engine, until = connect(RequesterSettings(data=served.data).database_url), time.monotonic() + PATIENCE_S
     classes: set[str] = set()
     while len(classes) < 2 and time.monotonic() < until:
         time.sleep(0.2)

@@ -8,19 +8,19 @@ from functools import cache
 import pytest
 from pydantic import ValidationError
 
-from gradmarket.market.rules.collusion import Pool, odds
+from gradmarket.market.rules.collusion import ColludingPool, odds
 from gradmarket.market.rules.replication import Plan
 from gradmarket.simulation.checks import Boinc, Checks, checks
-from gradmarket.simulation.market import Operator
-from gradmarket.simulation.outcome import Outcome
 from gradmarket.simulation.play import Play
+from gradmarket.simulation.play_outcome import PlayOutcome
 from gradmarket.simulation.scenario import Scenario
+from gradmarket.simulation.simulated_market import SimulatedOperator
 
 PROVEN = 200.0
 
 
 @cache
-def played(kind: str, share: float, tasks: int, **more: float | str) -> Outcome:
+def played(kind: str, share: float, tasks: int, **more: float | str) -> PlayOutcome:
     scenario = Scenario.model_validate({"workers": 60, "tasks": tasks, "mix": {kind: share}, "seed": 4, **more})
     return Play(scenario).run()
 
@@ -43,7 +43,7 @@ def test_a_sleeper_gains_nothing_here_and_a_third_and_more_under_boinc_s_rule() 
 
 def one_sleeper(rule: Checks, stake: float) -> tuple[int, int, float]:
     """(accepted, wrong of them, gain) of a host that lies once it is trusted and is checked by honest ones alone."""
-    chance, sleeper = random.Random(8), Operator(stake, deque())
+    chance, sleeper = random.Random(8), SimulatedOperator(stake, deque())
     accepted = wrong = 0
     for second in range(20_000):
         hoped = rule.plan(sleeper, float(second), 1.0)
@@ -103,7 +103,7 @@ VOTES: dict[str, float | str] = {"stake": 0.0, "open_tasks": 10}
 
 def predicted() -> float:
     """Six of sixty that act as one, two places of three."""
-    return float(odds(Plan(3, 2, 5), Pool(Fraction(1, 10), 60)).wrong)
+    return float(odds(Plan(3, 2, 5), ColludingPool(Fraction(1, 10), 60)).wrong)
 
 
 def test_polling_ten_times_as_often_holds_no_more_quorums_than_a_tenth_of_the_market_does() -> None:

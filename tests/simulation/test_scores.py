@@ -7,7 +7,7 @@ import pytest
 from test_lies import CLASSES, HIDDEN, WIDTH, Matrix, drawn, gradient, one, other
 from test_lies import ROWS as DIVISOR
 
-from gradmarket.market.rules.loss_change import BLIND, OTHERS
+from gradmarket.market.rules.loss_change_test import BLIND, OTHERS
 from gradmarket.simulation.lies import Question
 from gradmarket.simulation.scores import AUDITS, HONEST, LIES, TRUSTED, Trial, lines, scores
 

@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from fake_market import FakeMarket, Row
 from fastapi import HTTPException
-from stranger import Row, Stranger
 
 from gradmarket.market.gradient.merkle import root as payload_root
 from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import Digest, ReplicaState
-from gradmarket.market.wire import PollAnswer, PollRequest, UploadAnswer, VerdictTold
+from gradmarket.market.wire import PollAnswer, PollRequest, SignedVerdict, UploadAnswer
 
 INVENTED: Final = Digest("blake3:" + "11" * 32)
 """A root that nobody has."""
@@ -23,7 +23,7 @@ REPLIES: Final = (404, 409, 410, 413, 500)
 
 
 @dataclass
-class Breaker(Stranger):
+class Breaker(FakeMarket):
     """Ends every promised replica as `end` says once its payload is here; `reply` is what it answers the upload."""
 
     end: ReplicaState | None = ReplicaState.INCONCLUSIVE
@@ -46,14 +46,16 @@ class Breaker(Stranger):
         self.uploaded(row)
         raise HTTPException(self.reply, "no")
 
-    def verdict(self, row: Row) -> VerdictTold:
+    def verdict(self, row: Row) -> SignedVerdict:
         if row.state is ReplicaState.AGREE or row.state is ReplicaState.PAYABLE:
             return super().verdict(row)
         if row.state is ReplicaState.REJECTED:
             return self.signed_verdict(row, row.state, Outcome.REJECTED, INVENTED, 0)
         if row.state is ReplicaState.INCONCLUSIVE:
             return self.signed_verdict(row, row.state, Outcome.INCONCLUSIVE, None, 0)
-        return VerdictTold(replica=row.id, state=row.state, outcome=None, root=None, price=0, reason="", signature=None)
+        return SignedVerdict(
+            replica=row.id, state=row.state, outcome=None, root=None, price=0, reason="", signature=None
+        )
 
     def answer(self, worker: str, said: PollRequest) -> PollAnswer:  # type: ignore[override]
         told = super().answer(worker, said)  # type: ignore[arg-type]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 from eth_keys.datatypes import PrivateKey
+from fake_market import FakeMarket, Server, app_of, some_rows
 from onchain import HOUR, NewKey, OpenedJob, with_money
-from stranger import Server, Stranger, app_of, some_rows
 
 from gradmarket.contracts import calls, events
 from gradmarket.contracts.ledger import Ledger
@@ -21,19 +21,19 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Digest, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.runner import Runner, RunnerSettings
-from gradmarket.worker.bench import Bench
+from gradmarket.worker.account_store import AccountStore
 from gradmarket.worker.cache import Cache
-from gradmarket.worker.chain import Sight, join
-from gradmarket.worker.client import Market
-from gradmarket.worker.desk import Desk
+from gradmarket.worker.chain_view import ChainView, join
+from gradmarket.worker.client import MarketClient
+from gradmarket.worker.executor import Executor
 from gradmarket.worker.fetch import Fetcher
-from gradmarket.worker.policy import Limits
-from gradmarket.worker.report import Journal
-from gradmarket.worker.settings import Settings
+from gradmarket.worker.journal import Journal
+from gradmarket.worker.policy import WorkLimits
+from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import Signals
 from gradmarket.worker.signin import Credentials
-from gradmarket.worker.vouchers import Book
 from gradmarket.worker.wallet import Wallet
+from gradmarket.worker.worker_context import WorkerContext
 
 ROWS = 32
 SPEC = {
@@ -104,39 +104,41 @@ def worker_key(new_key: NewKey) -> PrivateKey:
 
 
 @pytest.fixture
-def stranger(chain_job: OpenedJob, publication: Publication, blobs: dict[Digest, bytes]) -> Stranger:
-    return Stranger(chain_job, publication, blobs)
+def fake_market(chain_job: OpenedJob, publication: Publication, blobs: dict[Digest, bytes]) -> FakeMarket:
+    return FakeMarket(chain_job, publication, blobs)
 
 
-MakeDesk = Callable[..., Desk]
+MakeDesk = Callable[..., WorkerContext]
 
 
 @pytest.fixture
 def make_desk(
     anvil: LocalChain, runner: Runner, tmp_path: Path, worker_key: PrivateKey
-) -> Iterator[Callable[[Stranger], Desk]]:
+) -> Iterator[Callable[[FakeMarket], WorkerContext]]:
     """Serves a market and gives a worker's desk for it; money is reserved for the worker first."""
     opened: list[Server] = []
     fetchers: list[Fetcher] = []
 
-    def make(stranger: Stranger, reserved: int = 100, max_memory: int = 2**31) -> Desk:
-        server = Server(app_of(stranger, anvil.url)).__enter__()
+    def make(fake_market: FakeMarket, reserved: int = 100, max_memory: int = 2**31) -> WorkerContext:
+        server = Server(app_of(fake_market, anvil.url)).__enter__()
         opened.append(server)
         if reserved:
-            stranger.job.reserve((address_of(worker_key), reserved))
-        settings = Settings(market=server.url, data=tmp_path, wait_s=0.2)  # type: ignore[arg-type]
+            fake_market.job.reserve((address_of(worker_key), reserved))
+        settings = WorkerSettings(market=server.url, data=tmp_path, wait_s=0.2)  # type: ignore[arg-type]
         wallet = Wallet(worker_key, tmp_path / "wallet.key")
-        facts = stranger.facts(anvil.url)
-        market = Market(server.url, keep_trying=lambda seconds: seconds < 5)
+        facts = fake_market.facts(anvil.url)
+        market = MarketClient(server.url, keep_trying=lambda seconds: seconds < 5)
         market.identify(Credentials(wallet, wallet.address, facts.chain_id))
-        limits = Limits(frozenset(), Amount(1), 1, 1, 60.0, 1e12, max_memory)
+        limits = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, 1e12, max_memory)
         fetcher = Fetcher(Cache(tmp_path / "cache", 2**26), server.url, 2**24)
         fetchers.append(fetcher)
-        sight = Sight(join(anvil.url, facts), wallet.address)
-        bench = Bench(runner, fetcher, limits)
+        chain_view = ChainView(join(anvil.url, facts), wallet.address)
+        bench = Executor(runner, fetcher, limits)
         journal, signals = Journal(stream=(tmp_path / "journal").open("a")), Signals()
-        book = Book(tmp_path / "book.json")
-        return Desk(settings, limits, facts, wallet, market, sight, book, bench, journal, signals, "cpu")
+        account_store = AccountStore(tmp_path / "book.json")
+        return WorkerContext(
+            settings, limits, facts, wallet, market, chain_view, account_store, bench, journal, signals, "cpu"
+        )
 
     yield make
     for fetcher in fetchers:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradmarket.worker.ahead import Ahead
+from gradmarket.worker.prefetch import Prefetch
 from gradmarket.worker.problems import DownloadFailed
 
 
@@ -41,7 +41,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 def test_what_was_expected_is_there_and_loaded_once() -> None:
-    ahead, loads = Ahead[str](2), Loads()
+    ahead, loads = Prefetch[str](2), Loads()
     ahead.expect("a", loads("a"))
     ahead.expect("a", loads("a"))
     wait_until(lambda: "a" in loads.by)
@@ -50,14 +50,14 @@ def test_what_was_expected_is_there_and_loaded_once() -> None:
 
 
 def test_what_nobody_expected_is_loaded_where_it_is_asked_for() -> None:
-    ahead, loads = Ahead[str](2), Loads()
+    ahead, loads = Prefetch[str](2), Loads()
     assert ahead.take("a", loads("a")) == "A"
     assert ahead.take("a", loads("a")) == "A"
     assert loads.by == {"a": ["MainThread"]}
 
 
 def test_who_asks_for_what_is_being_loaded_waits_for_it() -> None:
-    ahead, loads = Ahead[str](2), Loads()
+    ahead, loads = Prefetch[str](2), Loads()
     loads.gate.clear()
     ahead.expect("a", loads("a"))
     wait_until(lambda: "a" in loads.by)
@@ -67,7 +67,7 @@ def test_who_asks_for_what_is_being_loaded_waits_for_it() -> None:
 
 
 def test_a_queue_before_it_is_not_waited_for() -> None:
-    ahead, loads = Ahead[str](4), Loads()
+    ahead, loads = Prefetch[str](4), Loads()
     loads.gate.clear()
     slow = Loads()
     ahead.expect("slow", loads("slow"))
@@ -79,7 +79,7 @@ def test_a_queue_before_it_is_not_waited_for() -> None:
 
 
 def test_what_failed_ahead_of_time_is_tried_again_when_it_is_asked_for() -> None:
-    ahead, loads = Ahead[str](2), Loads()
+    ahead, loads = Prefetch[str](2), Loads()
     loads.broken.add("a")
     ahead.expect("a", loads("a"))
     wait_until(lambda: not loads.broken)
@@ -93,7 +93,7 @@ def test_what_failed_ahead_of_time_is_tried_again_when_it_is_asked_for() -> None
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcdef")), max_size=30), st.integers(1, 4))
 def test_whatever_is_expected_what_is_taken_is_right(moves: list[tuple[bool, str]], kept: int) -> None:
-    ahead, loads = Ahead[str](kept), Loads()
+    ahead, loads = Prefetch[str](kept), Loads()
     for taking, name in moves:
         if taking:
             assert ahead.take(name, loads(name)) == name.upper()

@@ -19,14 +19,14 @@ from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.terms import Amount, Digest, Hash, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.runner import Runner
-from gradmarket.worker.bench import Bench
 from gradmarket.worker.cache import Cache
+from gradmarket.worker.executor import Executor
 from gradmarket.worker.fetch import Fetcher
-from gradmarket.worker.policy import Limits
+from gradmarket.worker.policy import WorkLimits
 
-LIMITS = Limits(frozenset(), Amount(1), 1, 1, 60.0, max_flops=1e7, max_memory=2**30)
+LIMITS = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, max_flops=1e7, max_memory=2**30)
 NOTHING = Hash(bytes(32))
-MakeBench = Callable[[Limits], Bench]
+MakeBench = Callable[[WorkLimits], Executor]
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def make_bench(tmp_path: Path, runner: Runner, blobs: dict[Digest, bytes], asked
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     origin = f"http://127.0.0.1:{server.server_port}"
     with closing(Fetcher(Cache(tmp_path / "cache", 2**26), origin, 2**24)) as fetcher:
-        yield lambda limits: Bench(runner, fetcher, limits)
+        yield lambda limits: Executor(runner, fetcher, limits)
     server.shutdown()
     server.server_close()
 

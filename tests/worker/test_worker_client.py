@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 from eth_keys.datatypes import PrivateKey
+from fake_market import Server
 from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
 from siwe import SiweMessage
-from stranger import Server
 
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, JobId
 from gradmarket.market.wire import PollAnswer, PollRequest, SignInNonce
 from gradmarket.worker import client
-from gradmarket.worker.client import Market
-from gradmarket.worker.problems import Problem, Unreachable, Untrusted
+from gradmarket.worker.client import MarketClient
+from gradmarket.worker.problems import MarketProblem, MarketUnreachable, Untrusted
 from gradmarket.worker.signin import Credentials, sign_in
 from gradmarket.worker.wallet import Wallet
 
@@ -72,47 +72,47 @@ def test_an_endless_answer_is_cut_off(serve: Serve, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("gradmarket.worker.client.MAX_ANSWER", 1000)
     app = FastAPI()
     app.get("/v1/chain")(lambda: Response(b" " * 1001, media_type="application/json"))
-    with pytest.raises(Problem, match="more than 1000 bytes"):
-        Market(serve(app)).facts()
+    with pytest.raises(MarketProblem, match="more than 1000 bytes"):
+        MarketClient(serve(app)).facts()
 
 
 @pytest.mark.parametrize("body", [b"{}", b"<html>", b"[1", b'{"chain_id": "one"}'])
 def test_an_answer_of_another_shape_is_a_problem(serve: Serve, body: bytes) -> None:
     app = FastAPI()
     app.get("/v1/chain")(lambda: Response(body, media_type="application/json"))
-    with pytest.raises(Problem, match="something else"):
-        Market(serve(app)).facts()
+    with pytest.raises(MarketProblem, match="something else"):
+        MarketClient(serve(app)).facts()
 
 
 def test_a_problem_tells_its_status_and_detail(serve: Serve) -> None:
     app = FastAPI()
     app.get("/v1/chain")(lambda: JSONResponse({"title": "No", "detail": "try tomorrow"}, 403))
-    with pytest.raises(Problem, match="403: try tomorrow") as found:
-        Market(serve(app)).facts()
+    with pytest.raises(MarketProblem, match="403: try tomorrow") as found:
+        MarketClient(serve(app)).facts()
     assert found.value.status == 403
 
 
 def test_a_redirect_is_not_followed(serve: Serve) -> None:
     app = FastAPI()
     app.get("/v1/chain")(lambda: Response(status_code=307, headers={"location": "http://127.0.0.1:1/"}))
-    with pytest.raises(Problem, match="307"):
-        Market(serve(app)).facts()
+    with pytest.raises(MarketProblem, match="307"):
+        MarketClient(serve(app)).facts()
 
 
 def test_a_busy_market_is_asked_again_with_growing_pauses(serve: Serve) -> None:
     answers, pauses = [503, 502, 429, 404], list[float]()
     app = FastAPI()
     app.get("/v1/chain")(lambda: JSONResponse({"detail": "soon"}, answers.pop(0)))
-    with pytest.raises(Problem, match="404"):
-        Market(serve(app), pause=pauses.append).facts()
+    with pytest.raises(MarketProblem, match="404"):
+        MarketClient(serve(app), pause=pauses.append).facts()
     assert len(pauses) == 3
     assert pauses[2] > pauses[0] / 2
 
 
 def test_a_market_that_is_gone_is_given_up_when_told_so() -> None:
     pauses = list[float]()
-    with pytest.raises(Unreachable):
-        Market("http://127.0.0.1:1", lambda _seconds: len(pauses) < 3, pauses.append).facts()
+    with pytest.raises(MarketUnreachable):
+        MarketClient("http://127.0.0.1:1", lambda _seconds: len(pauses) < 3, pauses.append).facts()
     assert len(pauses) == 3
 
 
@@ -125,9 +125,9 @@ def test_a_session_that_is_refused_twice_is_a_problem(serve: Serve) -> None:
     )
     app.post("/v1/work/poll")(lambda: JSONResponse({"detail": "sign in"}, 401))
     app.state.url = serve(app)
-    market = Market(app.state.url)
+    market = MarketClient(app.state.url)
     market.identify(replace(ME))
-    with pytest.raises(Problem, match="401"):
+    with pytest.raises(MarketProblem, match="401"):
         market.poll(PollRequest())
     assert len(asked) == 2
 
@@ -171,7 +171,7 @@ def test_who_cannot_wait_long_asks_for_shorter_waits_for_a_while(
     monkeypatch.setattr(client, "SHORTEST_WAIT_S", 0.05)
     cutting = Cutting(0.4, status)
     cutting.app.state.url = serve(cutting.app)
-    market = Market(cutting.app.state.url, keep_trying=lambda _seconds: False)
+    market = MarketClient(cutting.app.state.url, keep_trying=lambda _seconds: False)
     market.identify(ME)
     long = PollRequest(wait_s=600.0)
     assert market.poll(long).waiting == "nothing to do"
@@ -188,9 +188,9 @@ def test_who_cannot_wait_long_asks_for_shorter_waits_for_a_while(
 def test_a_poll_that_breaks_at_once_is_a_market_that_is_down(serve: Serve) -> None:
     cutting = Cutting(0.0, 504)
     cutting.app.state.url = serve(cutting.app)
-    market = Market(cutting.app.state.url, lambda _seconds: len(cutting.waits) < 3, lambda _seconds: None)
+    market = MarketClient(cutting.app.state.url, lambda _seconds: len(cutting.waits) < 3, lambda _seconds: None)
     market.identify(ME)
-    with pytest.raises(Unreachable):
+    with pytest.raises(MarketUnreachable):
         market.poll(PollRequest(wait_s=600.0))
     assert cutting.waits == [600.0] * 3
 
@@ -198,7 +198,7 @@ def test_a_poll_that_breaks_at_once_is_a_market_that_is_down(serve: Serve) -> No
 def test_the_worker_s_connections_are_kept_alive_too(serve: Serve) -> None:
     app = FastAPI()
     app.get("/v1/jobs/{job}")(lambda job: {"id": job, "state": "running"})
-    market = Market(serve(app))
+    market = MarketClient(serve(app))
     market.job(JobId("a"))
     (connection,) = market._http._transport._pool.connections  # type: ignore[attr-defined]
     ours = connection._connection._network_stream.get_extra_info("socket")

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from eth_keys.datatypes import PrivateKey
+from fake_market import other
 from onchain import NewKey
-from stranger import other
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Commitment, Offer
@@ -14,10 +14,10 @@ from gradmarket.market.rules import secrets
 from gradmarket.market.rules.secrets import digest_of, seal
 from gradmarket.market.signing import Domain, address_of, digest, sign
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
-from gradmarket.market.wire import Lease, OfferFields, SketchMade, VerdictTold, hash_of
-from gradmarket.worker.held import Held, prepare
-from gradmarket.worker.published import Ballot, Evidence, Thresholds, Wave, unproven
-from gradmarket.worker.records import Record
+from gradmarket.market.wire import Lease, OfferFields, SignedVerdict, SketchRequest, hash_of
+from gradmarket.worker.in_flight import InFlight, prepare
+from gradmarket.worker.published_evidence import PublishedBallot, PublishedEvidence, PublishedWave, Thresholds, unproven
+from gradmarket.worker.records import ReplicaRecord
 
 DOMAIN = Domain(1, Address("0x000000000000000000000000000000000000dEaD"), Hash(bytes(32)))
 TRUE = Digest("blake3:" + "22" * 32)
@@ -48,11 +48,11 @@ TOLERANT = JobSpec.model_validate(
 )
 
 
-def ballot(key: PrivateKey, root: Digest, number: int, salt: Hash = ZERO) -> Ballot:
+def ballot(key: PrivateKey, root: Digest, number: int, salt: Hash = ZERO) -> PublishedBallot:
     who = address_of(key)
     sealed = seal(NAME, who, salt, hash_of(root))
     signature = sign(key, digest(DOMAIN, Commitment(NAME, who, sealed)))
-    return Ballot(
+    return PublishedBallot(
         id=ReplicaId(f"r-{number}"),
         worker=who,
         wave=0,
@@ -63,17 +63,19 @@ def ballot(key: PrivateKey, root: Digest, number: int, salt: Hash = ZERO) -> Bal
     )
 
 
-def told(ballots: list[Ballot]) -> Evidence:
+def told(ballots: list[PublishedBallot]) -> PublishedEvidence:
     members = [(each.worker, Hash(each.sealed or b"")) for each in ballots]
-    return Evidence(offer_digest=NAME, waves=(Wave(number=0, commitments=digest_of(members)),), replicas=tuple(ballots))
+    return PublishedEvidence(
+        offer_digest=NAME, waves=(PublishedWave(number=0, commitments=digest_of(members)),), replicas=tuple(ballots)
+    )
 
 
 @pytest.fixture
-def rejected(new_key: NewKey) -> Record:
+def rejected(new_key: NewKey) -> ReplicaRecord:
     return rejection(new_key())
 
 
-def rejection(key: PrivateKey) -> Record:
+def rejection(key: PrivateKey) -> ReplicaRecord:
     """A worker's record of an answer that was rejected."""
     fields = OfferFields(**{name: getattr(OFFER, name) for name in OFFER.__slots__})
     lease = Lease(
@@ -85,9 +87,9 @@ def rejection(key: PrivateKey) -> Record:
         offer=fields,
         signature=bytes(65),
     )
-    held = Held(lease=lease, instance=ZERO, taken_at=0.0)
+    held = InFlight(lease=lease, instance=ZERO, taken_at=0.0)
     made = prepare(DOMAIN, held, b"mine", address_of(key), lambda message: sign(key, message), 0.1)
-    verdict = VerdictTold(
+    verdict = SignedVerdict(
         replica=ReplicaId("r-0"),
         state=ReplicaState.REJECTED,
         outcome=2,
@@ -96,7 +98,7 @@ def rejection(key: PrivateKey) -> Record:
         reason="",
         signature=bytes(65),
     )
-    return Record(
+    return ReplicaRecord(
         at=0,
         market="http://m",
         lease=lease,
@@ -108,33 +110,33 @@ def rejection(key: PrivateKey) -> Record:
     )
 
 
-def test_a_quorum_that_opens_what_it_committed_to_proves_it(rejected: Record, new_key: NewKey) -> None:
+def test_a_quorum_that_opens_what_it_committed_to_proves_it(rejected: ReplicaRecord, new_key: NewKey) -> None:
     loser = ballot(new_key(), Digest("blake3:" + "33" * 32), 2)
     evidence = told([ballot(new_key(), TRUE, 0), ballot(new_key(), TRUE, 1), loser])
     assert unproven(DOMAIN, rejected, evidence, JOB) == ""
 
 
-def hidden(found: Evidence) -> Evidence:
+def hidden(found: PublishedEvidence) -> PublishedEvidence:
     return other(found, replicas=found.replicas[:2])
 
 
-def no_majority(found: Evidence) -> Evidence:
+def no_majority(found: PublishedEvidence) -> PublishedEvidence:
     return told([found.replicas[0], found.replicas[2]])
 
 
-def twice_the_same(found: Evidence) -> Evidence:
+def twice_the_same(found: PublishedEvidence) -> PublishedEvidence:
     return told([found.replicas[0], found.replicas[0], found.replicas[2]])
 
 
-def unsigned(found: Evidence) -> Evidence:
+def unsigned(found: PublishedEvidence) -> PublishedEvidence:
     return told([other(found.replicas[0], commitment_signature=None), *found.replicas[1:]])
 
 
-def another_salt(found: Evidence) -> Evidence:
+def another_salt(found: PublishedEvidence) -> PublishedEvidence:
     return told([other(found.replicas[0], salt=Hash(bytes(31) + b"1")), *found.replicas[1:]])
 
 
-def another_offer(found: Evidence) -> Evidence:
+def another_offer(found: PublishedEvidence) -> PublishedEvidence:
     return other(found, offer_digest=ZERO)
 
 
@@ -150,7 +152,7 @@ def another_offer(found: Evidence) -> Evidence:
     ],
 )
 def test_evidence_that_proves_nothing_is_found_out(
-    rejected: Record, new_key: NewKey, change: Callable[[Evidence], Evidence], why: str
+    rejected: ReplicaRecord, new_key: NewKey, change: Callable[[PublishedEvidence], PublishedEvidence], why: str
 ) -> None:
     loser = ballot(new_key(), Digest("blake3:" + "33" * 32), 2)
     evidence = told([ballot(new_key(), TRUE, 0), ballot(new_key(), TRUE, 1), loser])
@@ -167,7 +169,7 @@ def numbers(factor: float) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def vote(new_key: NewKey) -> tuple[Record, Evidence, dict[Address, PrivateKey]]:
+def vote(new_key: NewKey) -> tuple[ReplicaRecord, PublishedEvidence, dict[Address, PrivateKey]]:
     """A worker's record of a rejection, what the market publishes of it, and everybody's keys."""
     keys = {address_of(key): key for key in (new_key(), new_key(), new_key())}
     own_key, *others = keys.values()
@@ -182,29 +184,29 @@ def vote(new_key: NewKey) -> tuple[Record, Evidence, dict[Address, PrivateKey]]:
     return record, other(evidence, replicas=shown, waves=waves, allowed=ALLOWED), keys
 
 
-def drawn(key: PrivateKey, of: Ballot, seed: Hash, determinism_class: str, factor: float) -> Ballot:
+def drawn(key: PrivateKey, of: PublishedBallot, seed: Hash, determinism_class: str, factor: float) -> PublishedBallot:
     """The ballot with a sketch that its worker signed."""
-    made = SketchMade(numbers=numbers(factor), determinism_class=determinism_class, signature=bytes(65))
+    made = SketchRequest(numbers=numbers(factor), determinism_class=determinism_class, signature=bytes(65))
     signature = sign(key, digest(DOMAIN, made.struct(NAME, of.worker, seed)))
     return other(of, sketch=made.numbers, determinism_class=determinism_class, sketch_signature=signature)
 
 
-Vote = tuple[Record, Evidence, dict[Address, PrivateKey]]
+Vote = tuple[ReplicaRecord, PublishedEvidence, dict[Address, PrivateKey]]
 
 
-def with_own(found: Evidence, **changes: object) -> Evidence:
+def with_own(found: PublishedEvidence, **changes: object) -> PublishedEvidence:
     own, *others = found.replicas
     return other(found, replicas=(other(own, **changes), *others))
 
 
-def near_them(found: Evidence, keys: dict[Address, PrivateKey]) -> Evidence:
+def near_them(found: PublishedEvidence, keys: dict[Address, PrivateKey]) -> PublishedEvidence:
     """It answered as the others did, and the market says that it did not."""
     own, *others = found.replicas
     seed = found.waves[0].seed
     return other(found, replicas=(drawn(keys[own.worker], own, Hash(seed or b""), "gpu", 1.00002), *others))
 
 
-SKETCH_LIES: list[tuple[Callable[[Evidence, dict[Address, PrivateKey]], Evidence], str]] = [
+SKETCH_LIES: list[tuple[Callable[[PublishedEvidence, dict[Address, PrivateKey]], PublishedEvidence], str]] = [
     (near_them, "the winners answered as this worker did"),
     (lambda found, _: with_own(found, sketch=None), "own sketch is not shown"),
     (lambda found, _: with_own(found, sketch=numbers(2.0)), "r-0: its sketch is not signed"),
@@ -232,7 +234,7 @@ def test_a_quorum_of_two_classes_proves_a_rejection(vote: Vote) -> None:
 
 @pytest.mark.parametrize(("change", "why"), SKETCH_LIES)
 def test_evidence_of_sketches_that_proves_nothing_is_found_out(
-    vote: Vote, change: Callable[[Evidence, dict[Address, PrivateKey]], Evidence], why: str
+    vote: Vote, change: Callable[[PublishedEvidence, dict[Address, PrivateKey]], PublishedEvidence], why: str
 ) -> None:
     record, evidence, keys = vote
     assert why in unproven(DOMAIN, record, change(evidence, keys), TOLERANT)

@@ -4,25 +4,27 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 import pytest
-from stranger import OTHER, Stranger
+from fake_market import OTHER, FakeMarket
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.terms import Digest, Hash, ReplicaId
 from gradmarket.market.wire import OfferFields
-from gradmarket.worker.examine import Shown, judged
-from gradmarket.worker.published import Ballot, Evidence
+from gradmarket.worker.examine import ExaminedCase, judged
+from gradmarket.worker.published_evidence import PublishedBallot, PublishedEvidence
 
 ANSWERED, FOUND, THIRD = (Digest("blake3:" + digit * 64) for digit in "123")
 
 
 @pytest.fixture
-def shown(stranger: Stranger) -> Shown:
-    offer, _ = stranger.offer(0)
-    evidence = Evidence(offer=OfferFields(**asdict(offer)), offer_digest=Hash(bytes(32)), waves=(), replicas=())
-    ballot = Ballot(id=ReplicaId("one"), worker=OTHER, wave=0, root=ANSWERED)
-    return Shown(stranger.publication, evidence, ballot, "task", FOUND)
+def shown(fake_market: FakeMarket) -> ExaminedCase:
+    offer, _ = fake_market.offer(0)
+    evidence = PublishedEvidence(
+        offer=OfferFields(**asdict(offer)), offer_digest=Hash(bytes(32)), waves=(), replicas=()
+    )
+    ballot = PublishedBallot(id=ReplicaId("one"), worker=OTHER, wave=0, root=ANSWERED)
+    return ExaminedCase(fake_market.publication, evidence, ballot, "task", FOUND)
 
 
 def comes_out(roots: Sequence[Digest]) -> tuple[list[Digest], object]:
@@ -38,13 +40,13 @@ def comes_out(roots: Sequence[Digest]) -> tuple[list[Digest], object]:
     ("roots", "guilty"),
     [([ANSWERED], False), ([FOUND, FOUND], True), ([FOUND, ANSWERED], False)],
 )
-def test_only_the_same_wrong_root_twice_is_guilt(shown: Shown, roots: list[Digest], guilty: bool) -> None:
+def test_only_the_same_wrong_root_twice_is_guilt(shown: ExaminedCase, roots: list[Digest], guilty: bool) -> None:
     left, recompute = comes_out(roots)
     assert judged(shown, recompute).guilty is guilty  # type: ignore[arg-type]
     assert left == []
 
 
 @pytest.mark.parametrize("roots", [[THIRD], [FOUND, THIRD]])
-def test_a_machine_that_finds_neither_rules_nothing(shown: Shown, roots: list[Digest]) -> None:
+def test_a_machine_that_finds_neither_rules_nothing(shown: ExaminedCase, roots: list[Digest]) -> None:
     with pytest.raises(Refused, match="cannot decide"):
         judged(shown, comes_out(roots)[1])  # type: ignore[arg-type]

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
+from fake_market import FakeMarket, other
 from onchain import DEPLOYER
-from stranger import Stranger, other
 
 from gradmarket.contracts import calls
 from gradmarket.contracts.deployment import TOKEN_SUPPLY, Deployment, genesis_of, market_at
@@ -13,7 +13,7 @@ from gradmarket.contracts.local import LocalChain
 from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire import ChainFacts
-from gradmarket.worker.chain import LONGEST_WINDOW_S, check_facts, join
+from gradmarket.worker.chain_view import LONGEST_WINDOW_S, check_facts, join
 from gradmarket.worker.problems import Untrusted
 
 
@@ -36,22 +36,22 @@ from gradmarket.worker.problems import Untrusted
     ],
 )
 def test_a_token_that_makes_no_sense_is_not_worked_for(
-    stranger: Stranger, anvil: LocalChain, changes: dict[str, Any]
+    fake_market: FakeMarket, anvil: LocalChain, changes: dict[str, Any]
 ) -> None:
-    honest = stranger.facts(anvil.url)
+    honest = fake_market.facts(anvil.url)
     check_facts(honest)
     with pytest.raises(Untrusted):
         check_facts(other(honest, **changes))
 
 
-def test_decimals_unlike_the_token_s_are_found(stranger: Stranger, anvil: LocalChain) -> None:
-    join(anvil.url, stranger.facts(anvil.url))
-    stranger.decimals = 6
+def test_decimals_unlike_the_token_s_are_found(fake_market: FakeMarket, anvil: LocalChain) -> None:
+    join(anvil.url, fake_market.facts(anvil.url))
+    fake_market.decimals = 6
     with pytest.raises(Untrusted, match="6 decimals, and the chain 18"):
-        join(anvil.url, stranger.facts(anvil.url))
+        join(anvil.url, fake_market.facts(anvil.url))
 
 
-def hostile(anvil: LocalChain, stranger: Stranger, least: int, symbol: str, decimals: int) -> ChainFacts:
+def hostile(anvil: LocalChain, fake_market: FakeMarket, least: int, symbol: str, decimals: int) -> ChainFacts:
     """Of the right code, with immutables and a token of its deployer's choice."""
     web3 = anvil.connect()
     token = _made(web3, calls.construct("GradToken", "Gradient", symbol, decimals, TOKEN_SUPPLY))
@@ -60,7 +60,7 @@ def hostile(anvil: LocalChain, stranger: Stranger, least: int, symbol: str, deci
     place = Deployment(web3.eth.chain_id, genesis_of(web3), contract, token, instance, 0)
     Ledger(web3, place).verify()
     told = {"contract": contract, "token": token, "instance": instance, "symbol": symbol, "decimals": decimals}
-    return other(stranger.facts(anvil.url), **told)  # type: ignore[no-any-return]
+    return other(fake_market.facts(anvil.url), **told)  # type: ignore[no-any-return]
 
 
 def _made(web3: Any, call: calls.Call) -> Address:
@@ -74,12 +74,12 @@ def _made(web3: Any, call: calls.Call) -> Address:
     [(LONGEST_WINDOW_S + 1, "GRAD", 18), (60, "GR\x1b[2JAD", 18), (60, "GRAD", 255)],
 )
 def test_a_hostile_deployment_of_the_right_code_is_not_worked_for(
-    stranger: Stranger, anvil: LocalChain, least: int, symbol: str, decimals: int
+    fake_market: FakeMarket, anvil: LocalChain, least: int, symbol: str, decimals: int
 ) -> None:
     with pytest.raises(Untrusted):
-        join(anvil.url, hostile(anvil, stranger, least, symbol, decimals))
+        join(anvil.url, hostile(anvil, fake_market, least, symbol, decimals))
 
 
-def test_an_honest_one_of_the_same_code_is(stranger: Stranger, anvil: LocalChain) -> None:
+def test_an_honest_one_of_the_same_code_is(fake_market: FakeMarket, anvil: LocalChain) -> None:
     """The twin."""
-    join(anvil.url, hostile(anvil, stranger, 60, "USDX", 6))
+    join(anvil.url, hostile(anvil, fake_market, 60, "USDX", 6))

@@ -9,9 +9,9 @@ from gradmarket.market.data.values import Outside
 from gradmarket.market.errors import DocumentRefused, MarketError, OutOfMemory, RunnerTimeout, TensorsRefused
 from gradmarket.market.rules.faults import FaultKind
 from gradmarket.market.wire import Lease
-from gradmarket.worker.desk import Desk
 from gradmarket.worker.faults import fault_of
 from gradmarket.worker.problems import DownloadRefused, PartitionUnfit
+from gradmarket.worker.worker_context import WorkerContext
 
 
 @dataclass
@@ -46,8 +46,8 @@ class Leased:
         return object()
 
 
-def told(error: Exception, desk: Looking | None = None) -> dict[str, Any]:
-    fault = fault_of(cast(Desk, desk or Looking()), cast(Lease, Leased()), error)
+def told(error: Exception, context: Looking | None = None) -> dict[str, Any]:
+    fault = fault_of(cast(WorkerContext, context or Looking()), cast(Lease, Leased()), error)
     return fault.model_dump(mode="json", exclude_defaults=True)
 
 

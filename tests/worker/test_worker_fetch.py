@@ -36,12 +36,12 @@ def named(data: bytes) -> Digest:
 class Site(BaseHTTPRequestHandler):
     """`pages`: path -> bytes, or another address to go to. `cut`: bytes after which an answer breaks off, once.
 
-    `stalls`: bytes after which it says nothing for a while, once; `delays`: seconds before an answer, once.
+    `sessions`: bytes after which it says nothing for a while, once; `delays`: seconds before an answer, once.
     """
 
     pages: ClassVar[dict[str, bytes | str]] = {}
     cut: ClassVar[list[int]] = []
-    stalls: ClassVar[list[int]] = []
+    sessions: ClassVar[list[int]] = []
     delays: ClassVar[list[float]] = []
     statuses: ClassVar[list[int]] = []
     headers_sent: ClassVar[dict[str, str]] = {}
@@ -76,8 +76,8 @@ class Site(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         end = start + self.cut.pop() if self.cut else len(page)
-        if self.stalls:
-            self.wfile.write(page[start : self.stalls.pop()])
+        if self.sessions:
+            self.wfile.write(page[start : self.sessions.pop()])
             self.wfile.flush()
             time.sleep(3)
             return
@@ -90,7 +90,7 @@ class Site(BaseHTTPRequestHandler):
 @pytest.fixture
 def origin() -> Iterator[str]:
     Site.pages, Site.cut, Site.statuses, Site.headers_sent, Site.seen = {}, [], [], {}, []
-    Site.stalls, Site.delays = [], []
+    Site.sessions, Site.delays = [], []
     server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -403,7 +403,7 @@ Fetcher(Cache(Path(sys.argv[1]), 10**6), sys.argv[2], limit=200_000).blob(sys.ar
 
 def test_a_worker_that_is_killed_half_way_goes_on_where_it_was(origin: str, tmp_path: Path) -> None:
     digest = serve()
-    Site.stalls.append(60_000)
+    Site.sessions.append(60_000)
     cache = Cache(tmp_path, 10**6)
     with subprocess.Popen([sys.executable, "-c", FETCH, str(tmp_path), origin, digest]) as killed:
         until = time.monotonic() + 30

@@ -14,11 +14,11 @@ from gradmarket.market.signing import Domain, address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Digest, Hash, JobId, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.worker.policy import (
-    Limits,
+    Guard,
     OnChain,
     Proposal,
-    Reason,
-    Standing,
+    RequesterStanding,
+    WorkLimits,
     judged_within,
     too_heavy,
     too_slow,
@@ -59,9 +59,9 @@ OFFER = Offer(
     wave_seconds=20,
     upload_seconds=30,
 )
-LIMITS = Limits(frozenset(), Amount(1), leases=2, unpaid=1, margin_s=60.0, max_flops=1e9, max_memory=10**6)
+LIMITS = WorkLimits(frozenset(), Amount(1), leases=2, unpaid=1, margin_s=60.0, max_flops=1e9, max_memory=10**6)
 CHAIN = OnChain(frozenset({address_of(KEY)}), OFFER.spec, Amount(10), Units(15), claim_until=10_000.0, now=1_000.0)
-STANDING = Standing(in_flight=0, outstanding=Units(10), unpaid=0)
+STANDING = RequesterStanding(in_flight=0, outstanding=Units(10), unpaid=0)
 
 
 def proposed(offer: Offer = OFFER, key: PrivateKey = KEY, job: str = PUBLISHED.job) -> Proposal:
@@ -75,18 +75,18 @@ def test_an_honest_offer_is_taken() -> None:
 @pytest.mark.parametrize(
     ("offer", "reason"),
     [
-        (replace(OFFER, spec=Hash(bytes(32))), Reason.OTHER_SPEC),
-        (replace(OFFER, round=3), Reason.NO_SUCH_TASK),
-        (replace(OFFER, task=3), Reason.NO_SUCH_TASK),
-        (replace(OFFER, seed=task_seed(8, 0, 2)), Reason.OTHER_SEED),
-        (replace(OFFER, seed=task_seed(9, 0, 1)), Reason.OTHER_SEED),
-        (replace(OFFER, parameters=Hash(bytes(32))), Reason.OTHER_PARAMETERS),
-        (replace(OFFER, price=Units(4)), Reason.UNDERPRICED),
-        (replace(OFFER, price=Units(6)), Reason.NOT_RESERVED),
-        (replace(OFFER, upload_seconds=2**40), Reason.CLAIMS_END),
+        (replace(OFFER, spec=Hash(bytes(32))), Guard.OTHER_SPEC),
+        (replace(OFFER, round=3), Guard.NO_SUCH_TASK),
+        (replace(OFFER, task=3), Guard.NO_SUCH_TASK),
+        (replace(OFFER, seed=task_seed(8, 0, 2)), Guard.OTHER_SEED),
+        (replace(OFFER, seed=task_seed(9, 0, 1)), Guard.OTHER_SEED),
+        (replace(OFFER, parameters=Hash(bytes(32))), Guard.OTHER_PARAMETERS),
+        (replace(OFFER, price=Units(4)), Guard.UNDERPRICED),
+        (replace(OFFER, price=Units(6)), Guard.NOT_RESERVED),
+        (replace(OFFER, upload_seconds=2**40), Guard.CLAIMS_END),
     ],
 )
-def test_a_signed_offer_that_breaks_a_rule_is_declined(offer: Offer, reason: Reason) -> None:
+def test_a_signed_offer_that_breaks_a_rule_is_declined(offer: Offer, reason: Guard) -> None:
     assert why_not(proposed(offer), CHAIN, STANDING, LIMITS) is reason
 
 
@@ -96,13 +96,13 @@ def test_later_rounds_start_from_parameters_that_no_publication_knows() -> None:
 
 
 def test_an_offer_in_anothers_name_is_declined() -> None:
-    assert why_not(proposed(key=THIEF), CHAIN, STANDING, LIMITS) is Reason.FOREIGN_SIGNER
+    assert why_not(proposed(key=THIEF), CHAIN, STANDING, LIMITS) is Guard.FOREIGN_SIGNER
 
 
 def test_an_offer_of_another_instance_is_declined() -> None:
     foreign = Domain(DOMAIN.chain_id, DOMAIN.contract, Hash(b"\x04" * 32))
     replayed = replace(proposed(), signature=sign(KEY, digest(foreign, OFFER)))
-    assert why_not(replayed, CHAIN, STANDING, LIMITS) is Reason.FOREIGN_SIGNER
+    assert why_not(replayed, CHAIN, STANDING, LIMITS) is Guard.FOREIGN_SIGNER
 
 
 def test_a_signer_that_was_added_to_the_job_counts() -> None:
@@ -111,39 +111,39 @@ def test_a_signer_that_was_added_to_the_job_counts() -> None:
 
 
 def test_a_publication_of_another_job_is_declined() -> None:
-    assert why_not(proposed(job="ffffffffffffffff"), CHAIN, STANDING, LIMITS) is Reason.OTHER_SPEC
+    assert why_not(proposed(job="ffffffffffffffff"), CHAIN, STANDING, LIMITS) is Guard.OTHER_SPEC
 
 
 @pytest.mark.parametrize(
     ("chain", "reason"),
     [
-        (replace(CHAIN, spec=Hash(bytes(32))), Reason.OTHER_SPEC_ON_CHAIN),
-        (replace(CHAIN, reserved=Units(14)), Reason.NOT_RESERVED),
-        (replace(CHAIN, now=10_000.0 - judged_within(proposed()) - 59.0), Reason.CLAIMS_END),
-        (replace(CHAIN, unit=Amount(9)), Reason.UNDERPRICED),
+        (replace(CHAIN, spec=Hash(bytes(32))), Guard.OTHER_SPEC_ON_CHAIN),
+        (replace(CHAIN, reserved=Units(14)), Guard.NOT_RESERVED),
+        (replace(CHAIN, now=10_000.0 - judged_within(proposed()) - 59.0), Guard.CLAIMS_END),
+        (replace(CHAIN, unit=Amount(9)), Guard.UNDERPRICED),
     ],
 )
-def test_a_chain_that_does_not_bear_the_offer_out_declines_it(chain: OnChain, reason: Reason) -> None:
+def test_a_chain_that_does_not_bear_the_offer_out_declines_it(chain: OnChain, reason: Guard) -> None:
     assert why_not(proposed(), chain, STANDING, LIMITS) is reason
 
 
 @pytest.mark.parametrize(
     ("standing", "reason"),
     [
-        (replace(STANDING, unpaid=1), Reason.UNPAID),
-        (replace(STANDING, in_flight=2), Reason.SEVERAL_CLAIMS),
-        (replace(STANDING, outstanding=Units(11)), Reason.NOT_RESERVED),
+        (replace(STANDING, unpaid=1), Guard.UNPAID),
+        (replace(STANDING, in_flight=2), Guard.SEVERAL_CLAIMS),
+        (replace(STANDING, outstanding=Units(11)), Guard.NOT_RESERVED),
     ],
 )
-def test_what_is_owed_and_in_flight_bounds_what_is_taken(standing: Standing, reason: Reason) -> None:
+def test_what_is_owed_and_in_flight_bounds_what_is_taken(standing: RequesterStanding, reason: Guard) -> None:
     assert why_not(proposed(), CHAIN, standing, LIMITS) is reason
 
 
 def test_its_owner_chooses_jobs_and_prices() -> None:
     chosen = replace(LIMITS, jobs=frozenset({JobId(PUBLISHED.job)}), min_price=Amount(50))
     assert why_not(proposed(), CHAIN, STANDING, chosen) is None
-    assert why_not(proposed(), CHAIN, STANDING, replace(chosen, jobs=frozenset({JobId("no")}))) is Reason.NOT_CHOSEN
-    assert why_not(proposed(), CHAIN, STANDING, replace(chosen, min_price=Amount(51))) is Reason.CHEAP
+    assert why_not(proposed(), CHAIN, STANDING, replace(chosen, jobs=frozenset({JobId("no")}))) is Guard.NOT_CHOSEN
+    assert why_not(proposed(), CHAIN, STANDING, replace(chosen, min_price=Amount(51))) is Guard.CHEAP
 
 
 def test_every_wave_that_the_job_allows_fits_before_the_claims_end() -> None:
@@ -153,10 +153,10 @@ def test_every_wave_that_the_job_allows_fits_before_the_claims_end() -> None:
 
 def test_a_step_is_bounded_by_what_the_owner_allows() -> None:
     assert too_heavy(1e9, 10**6, LIMITS) is None
-    assert too_heavy(1.1e9, 10**6, LIMITS) is Reason.TOO_MANY_FLOPS
-    assert too_heavy(1e9, 10**6 + 1, LIMITS) is Reason.TOO_MUCH_MEMORY
+    assert too_heavy(1.1e9, 10**6, LIMITS) is Guard.TOO_MANY_FLOPS
+    assert too_heavy(1e9, 10**6 + 1, LIMITS) is Guard.TOO_MUCH_MEMORY
     assert too_slow(3.0, 3.0) is None
-    assert too_slow(3.1, 3.0) is Reason.TOO_SLOW
+    assert too_slow(3.1, 3.0) is Guard.TOO_SLOW
 
 
 @given(st.lists(st.integers(1, 100), max_size=30), st.integers(0, 4000), st.integers(1, 100))

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from eth_keys.datatypes import PrivateKey
+from fake_market import FakeMarket, Row, Server, app_of
 from onchain import NewKey
-from stranger import Row, Server, Stranger, app_of
 
 from gradmarket.contracts.local import LocalChain
 from gradmarket.market.signing import address_of
@@ -57,15 +57,15 @@ def folder(tmp_path: Path, worker_key: PrivateKey) -> Path:
 
 
 @pytest.fixture
-def server(anvil: LocalChain, stranger: Stranger) -> Iterator[Server]:
-    with Server(app_of(stranger, anvil.url)) as serving:
+def server(anvil: LocalChain, fake_market: FakeMarket) -> Iterator[Server]:
+    with Server(app_of(fake_market, anvil.url)) as serving:
         yield serving
 
 
 @pytest.fixture
-def start(server: Server, stranger: Stranger, folder: Path, worker_key: PrivateKey) -> Iterator[Start]:
+def start(server: Server, fake_market: FakeMarket, folder: Path, worker_key: PrivateKey) -> Iterator[Start]:
     """Starts workers for the market; none outlives the test."""
-    stranger.job.reserve((address_of(worker_key), 100))
+    fake_market.job.reserve((address_of(worker_key), 100))
     started: list[subprocess.Popen[str]] = []
 
     def begin(*options: str) -> Process:
@@ -84,44 +84,44 @@ def start(server: Server, stranger: Stranger, folder: Path, worker_key: PrivateK
         popen.wait()
 
 
-def balance(stranger: Stranger, holder: Address) -> int:
-    return stranger.job.ledger.balance(holder)
+def balance(fake_market: FakeMarket, holder: Address) -> int:
+    return fake_market.job.ledger.balance(holder)
 
 
 def test_the_first_signal_finishes_redeems_releases_and_prints_the_sums(
-    stranger: Stranger, start: Start, worker_key: PrivateKey, new_key: NewKey
+    fake_market: FakeMarket, start: Start, worker_key: PrivateKey, new_key: NewKey
 ) -> None:
     payout = address_of(new_key())
     process = start("--payout", payout)
-    process.until(lambda: stranger.earned == 21)
+    process.until(lambda: fake_market.earned == 21)
     process.popen.send_signal(signal.SIGTERM)
     done = process.summary()
     assert process.popen.returncode == 0
     assert (done["accepted"], done["rejected"], done["earned"], done["redeemed"]) == (3, 0, "21", "21")
-    assert balance(stranger, payout) == 21
-    account = stranger.job.ledger.account(stranger.job.id, address_of(worker_key))
+    assert balance(fake_market, payout) == 21
+    account = fake_market.job.ledger.account(fake_market.job.id, address_of(worker_key))
     assert account.reserved == account.withdrawn == 21
-    assert stranger.left
+    assert fake_market.left
     estimate = next(event for event in process.events() if event["event"] in ("estimate", "leased"))
     assert estimate["event"] == "estimate", "the estimate is told before the first lease"
     assert int(estimate["hourly"]) > 0
 
 
-def test_a_signal_in_the_middle_of_a_task_still_sees_it_paid(stranger: Stranger, start: Start) -> None:
-    stranger.most = 50
+def test_a_signal_in_the_middle_of_a_task_still_sees_it_paid(fake_market: FakeMarket, start: Start) -> None:
+    fake_market.most = 50
     process = start()
-    process.until(lambda: stranger.committed >= 2)
+    process.until(lambda: fake_market.committed >= 2)
     process.popen.send_signal(signal.SIGINT)
     done = process.summary()
     assert done["finished"]
-    assert done["earned"] == done["redeemed"] == str(stranger.earned)
-    assert not [row for row in stranger.rows.values() if row.state in (ReplicaState.LEASED, ReplicaState.COMMITTED)]
+    assert done["earned"] == done["redeemed"] == str(fake_market.earned)
+    assert not [row for row in fake_market.rows.values() if row.state in (ReplicaState.LEASED, ReplicaState.COMMITTED)]
 
 
 def test_killed_at_any_moment_it_goes_on_where_it_was(
-    stranger: Stranger, start: Start, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opening, paying = stranger.wave, stranger.uploaded
+    opening, paying = fake_market.wave, fake_market.uploaded
     processes: list[Process] = []
 
     def wave(row: Row) -> WaveOpened:
@@ -136,33 +136,33 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(
         if row.number == 1 and len(processes) == 2:
             processes[1].popen.kill()
 
-    monkeypatch.setattr(stranger, "wave", wave)
-    monkeypatch.setattr(stranger, "uploaded", uploaded)
+    monkeypatch.setattr(fake_market, "wave", wave)
+    monkeypatch.setattr(fake_market, "uploaded", uploaded)
     for _ in range(2):
         processes.append(start())
         assert processes[-1].popen.wait(40) == -signal.SIGKILL
     processes.append(start())
-    processes[-1].until(lambda: stranger.earned == 21)
+    processes[-1].until(lambda: fake_market.earned == 21)
     processes[-1].popen.send_signal(signal.SIGTERM)
     assert processes[-1].summary()["finished"]
-    rows = list(stranger.rows.values())
+    rows = list(fake_market.rows.values())
     assert [row.uploads for row in rows] == [1, 1, 1]
-    assert stranger.job.ledger.account(stranger.job.id, rows[0].worker).withdrawn == 21
+    assert fake_market.job.ledger.account(fake_market.job.id, rows[0].worker).withdrawn == 21
 
 
 def test_the_second_signal_leaves_at_once_and_keeps_the_vouchers(
-    stranger: Stranger, start: Start, monkeypatch: pytest.MonkeyPatch, folder: Path, worker_key: PrivateKey
+    fake_market: FakeMarket, start: Start, monkeypatch: pytest.MonkeyPatch, folder: Path, worker_key: PrivateKey
 ) -> None:
     process = start()
-    process.until(lambda: stranger.earned >= 7)
+    process.until(lambda: fake_market.earned >= 7)
     monkeypatch.setattr(
-        stranger,
+        fake_market,
         "answer",
-        lambda worker, said: Stranger.answer(stranger, worker, said).model_copy(
+        lambda worker, said: FakeMarket.answer(fake_market, worker, said).model_copy(
             update={"waves": (), "verdicts": (), "uploads": ()}
         ),
     )
-    process.until(lambda: stranger.committed > stranger.earned // 7)
+    process.until(lambda: fake_market.committed > fake_market.earned // 7)
     process.popen.send_signal(signal.SIGTERM)
     process.until(lambda: process.events()[-1]["event"] == "leaving")
     started = time.monotonic()
@@ -175,20 +175,20 @@ def test_the_second_signal_leaves_at_once_and_keeps_the_vouchers(
         [sys.executable, "-c", COMMAND, "wallet", "redeem", "--data", str(folder)], capture_output=True, text=True
     )
     assert redeemed.returncode == 0, redeemed.stdout + redeemed.stderr
-    assert balance(stranger, address_of(worker_key)) == int(done["earned"]) > 0
+    assert balance(fake_market, address_of(worker_key)) == int(done["earned"]) > 0
 
 
 def test_a_job_that_ends_is_redeemed_and_released_without_a_signal(
-    stranger: Stranger, start: Start, worker_key: PrivateKey
+    fake_market: FakeMarket, start: Start, worker_key: PrivateKey
 ) -> None:
     process = start()
-    process.until(lambda: stranger.earned == 21)
-    stranger.state = "finished"
-    process.until(lambda: stranger.job.ledger.account(stranger.job.id, address_of(worker_key)).reserved == 21)
-    assert balance(stranger, address_of(worker_key)) == 21
+    process.until(lambda: fake_market.earned == 21)
+    fake_market.state = "finished"
+    process.until(lambda: fake_market.job.ledger.account(fake_market.job.id, address_of(worker_key)).reserved == 21)
+    assert balance(fake_market, address_of(worker_key)) == 21
 
 
-def test_two_workers_do_not_share_a_folder(stranger: Stranger, start: Start) -> None:
+def test_two_workers_do_not_share_a_folder(fake_market: FakeMarket, start: Start) -> None:
     first = start()
     first.until(lambda: len(first.events()) > 1)
     second = start()
@@ -197,32 +197,32 @@ def test_two_workers_do_not_share_a_folder(stranger: Stranger, start: Start) -> 
 
 
 def test_a_market_that_is_down_is_waited_for(
-    anvil: LocalChain, stranger: Stranger, start: Start, server: Server, worker_key: PrivateKey
+    anvil: LocalChain, fake_market: FakeMarket, start: Start, server: Server, worker_key: PrivateKey
 ) -> None:
-    stranger.most = 1
+    fake_market.most = 1
     process = start()
-    process.until(lambda: stranger.earned == 7)
+    process.until(lambda: fake_market.earned == 7)
     port = server.port
     server.__exit__()
     process.until(lambda: any(event["event"] == "unreachable" for event in process.events()))
-    stranger.most = 2
-    with Server(app_of(stranger, anvil.url), port):
-        process.until(lambda: stranger.earned == 14)
+    fake_market.most = 2
+    with Server(app_of(fake_market, anvil.url), port):
+        process.until(lambda: fake_market.earned == 14)
         process.popen.send_signal(signal.SIGTERM)
         assert process.summary()["earned"] == "14"
 
 
 def test_without_a_market_it_still_redeems_when_it_leaves(
-    stranger: Stranger, start: Start, server: Server, worker_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, start: Start, server: Server, worker_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opening = stranger.wave
-    monkeypatch.setattr(stranger, "wave", lambda row: opening(row) if row.number < 2 else gone(server, row))
+    opening = fake_market.wave
+    monkeypatch.setattr(fake_market, "wave", lambda row: opening(row) if row.number < 2 else gone(server, row))
     process = start()
     process.until(lambda: any(event["event"] == "unreachable" for event in process.events()))
     process.popen.send_signal(signal.SIGTERM)
     done = process.summary()
     assert (done["earned"], done["redeemed"], done["finished"]) == ("14", "14", True)
-    assert balance(stranger, address_of(worker_key)) == 14
+    assert balance(fake_market, address_of(worker_key)) == 14
 
 
 def gone(server: Server, row: Row) -> WaveOpened:

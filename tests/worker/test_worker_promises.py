@@ -12,75 +12,75 @@ import httpx
 import pytest
 from breakers import ENDINGS, REPLIES, Breaker
 from eth_keys.datatypes import PrivateKey
+from fake_market import OTHER, FakeMarket, Row, other
 from fastapi import HTTPException
-from stranger import OTHER, Row, Stranger, other
 from typer.testing import CliRunner
 
 from gradmarket.market.terms import ReplicaId, ReplicaState
-from gradmarket.market.wire import Reveal, Session, UploadAnswer, VerdictTold
-from gradmarket.worker import chains, durable, records, verify, wallet
+from gradmarket.market.wire import Reveal, Session, SignedVerdict, UploadAnswer
+from gradmarket.worker import durable, known_chains, records, self_check, wallet
 from gradmarket.worker.cli import app
-from gradmarket.worker.client import Market
-from gradmarket.worker.desk import Desk
-from gradmarket.worker.held import Shelf
+from gradmarket.worker.client import MarketClient
+from gradmarket.worker.in_flight import InFlightFolder
 from gradmarket.worker.loop import Loop
 from gradmarket.worker.outgoing import Payload
-from gradmarket.worker.problems import Problem, Unreachable
+from gradmarket.worker.problems import MarketProblem, MarketUnreachable
 from gradmarket.worker.signin import Credentials
 from gradmarket.worker.wallet import Wallet
+from gradmarket.worker.worker_context import WorkerContext
 
-MakeDesk = Callable[..., Desk]
+MakeDesk = Callable[..., WorkerContext]
 
 
-def breaker(honest: Stranger, **changes: Any) -> Breaker:
+def breaker(honest: FakeMarket, **changes: Any) -> Breaker:
     return Breaker(honest.job, honest.publication, honest.blobs, **changes)
 
 
-def shelf(desk: Desk) -> Shelf:
+def replica_files(context: WorkerContext) -> InFlightFolder:
     """As a worker that was just started finds it."""
-    return Shelf(desk.settings.data / "held" / "it")
+    return InFlightFolder(context.settings.data / "held" / "it")
 
 
-def work(desk: Desk, turns: int = 9) -> Loop:
-    loop = Loop(desk, shelf(desk))
-    vars(desk.signals)["pause"] = lambda _seconds: None
+def work(context: WorkerContext, turns: int = 9) -> Loop:
+    loop = Loop(context, replica_files(context))
+    vars(context.signals)["pause"] = lambda _seconds: None
     for _ in range(turns):
-        with suppress(Problem, Unreachable):
+        with suppress(MarketProblem, MarketUnreachable):
             loop.turn()
     return loop
 
 
-def grievances(desk: Desk) -> list[str]:
-    return [line.split()[0] for line in desk.book.dealings(desk.signer).grievances]
+def grievances(context: WorkerContext) -> list[str]:
+    return [line.split()[0] for line in context.account_store.dealings(context.signer).grievances]
 
 
-def journal(desk: Desk) -> str:
-    return (desk.settings.data / "journal").read_text()
+def journal(context: WorkerContext) -> str:
+    return (context.settings.data / "journal").read_text()
 
 
 KINDS = [(end, None) for end in ENDINGS] + [(end, reply) for end in (ENDINGS[1], None) for reply in REPLIES]
 
 
-def unpaid(desk: Desk, loop: Loop) -> int:
-    return desk.book.unpaid(desk.signer) + loop._shelf.handed_over()
+def unpaid(context: WorkerContext, loop: Loop) -> int:
+    return context.account_store.unpaid(context.signer) + loop._replica_files.handed_over()
 
 
 @pytest.mark.parametrize(("end", "reply"), KINDS)
 def test_whatever_follows_a_promise_the_worker_loses_one_payload(
-    stranger: Stranger, make_desk: MakeDesk, end: ReplicaState | None, reply: int | None
+    fake_market: FakeMarket, make_desk: MakeDesk, end: ReplicaState | None, reply: int | None
 ) -> None:
-    market = breaker(stranger, end=end, reply=reply)
-    desk = make_desk(market)
-    loop = work(desk)
+    market = breaker(fake_market, end=end, reply=reply)
+    context = make_desk(market)
+    loop = work(context)
     assert (len(market.rows), len(market.roots), market.earned) == (1, 1, 0)
-    assert unpaid(desk, loop) == 1
-    assert "Stopped: 1 gradients are not paid" in journal(desk)
+    assert unpaid(context, loop) == 1
+    assert "Stopped: 1 gradients are not paid" in journal(context)
     if end is None:
-        (held,) = shelf(desk).open()
+        (held,) = replica_files(context).open()
         assert (held.sent, held.promise is not None) == (True, True)
         return
-    assert grievances(desk) == ["broken_promise"]
-    (record,) = records.read(desk.settings.data, desk.domain, market.job.id)
+    assert grievances(context) == ["broken_promise"]
+    (record,) = records.read(context.settings.data, context.domain, market.job.id)
     assert (record.sent, record.unkept) == (True, True)
     assert record.promise is not None
     assert record.promise.signature is not None
@@ -88,7 +88,7 @@ def test_whatever_follows_a_promise_the_worker_loses_one_payload(
 
 @pytest.mark.parametrize("reply", REPLIES)
 def test_a_refusal_that_is_taken_back_is_no_breach(
-    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, reply: int
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, reply: int
 ) -> None:
     """The honest twin: it refused a first try, whatever for, and takes and pays the next one."""
     refused: list[str] = []
@@ -97,21 +97,21 @@ def test_a_refusal_that_is_taken_back_is_no_breach(
         if replica not in refused:
             refused.append(replica)
             raise HTTPException(reply, "not now")
-        return Stranger.take(stranger, replica, data)  # type: ignore[arg-type]
+        return FakeMarket.take(fake_market, replica, data)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(stranger, "take", take)
-    desk = make_desk(stranger)
-    loop = work(desk, turns=20)
-    assert (stranger.earned, len(refused)) == (21, 3)
-    assert (grievances(desk), unpaid(desk, loop)) == ([], 0)
+    monkeypatch.setattr(fake_market, "take", take)
+    context = make_desk(fake_market)
+    loop = work(context, turns=20)
+    assert (fake_market.earned, len(refused)) == (21, 3)
+    assert (grievances(context), unpaid(context, loop)) == ([], 0)
 
 
 @pytest.mark.parametrize("end", [end for end in ENDINGS if end is not ReplicaState.REJECTED])
 def test_an_end_without_a_promise_is_no_breach(
-    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, end: ReplicaState
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, end: ReplicaState
 ) -> None:
     """The honest twin: nobody agreed, or nobody waited for it; nothing was sent, and nothing is owed."""
-    market = breaker(stranger, end=end)
+    market = breaker(fake_market, end=end)
     reveal = market._reveal
 
     def ends(said: Reveal) -> None:
@@ -119,48 +119,50 @@ def test_an_end_without_a_promise_is_no_breach(
         market.rows[said.replica].state = end
 
     monkeypatch.setattr(market, "_reveal", ends)
-    desk = make_desk(market)
-    loop = work(desk, turns=20)
+    context = make_desk(market)
+    loop = work(context, turns=20)
     assert (len(market.rows), len(market.roots)) == (3, 0)
-    assert (grievances(desk), unpaid(desk, loop)) == ([], 0)
-    assert not any(record.unkept for record in records.read(desk.settings.data, desk.domain, market.job.id))
+    assert (grievances(context), unpaid(context, loop)) == ([], 0)
+    assert not any(record.unkept for record in records.read(context.settings.data, context.domain, market.job.id))
 
 
 @pytest.mark.parametrize("end", ENDINGS)
 def test_who_agreed_and_was_not_asked_is_owed_its_pay(
-    stranger: Stranger, make_desk: MakeDesk, end: ReplicaState
+    fake_market: FakeMarket, make_desk: MakeDesk, end: ReplicaState
 ) -> None:
-    market = breaker(stranger, end=end, asks=False)
-    desk = make_desk(market)
-    loop = work(desk)
-    assert (len(market.rows), len(market.roots), grievances(desk)) == (1, 0, ["broken_promise"])
-    assert unpaid(desk, loop) == 1
+    market = breaker(fake_market, end=end, asks=False)
+    context = make_desk(market)
+    loop = work(context)
+    assert (len(market.rows), len(market.roots), grievances(context)) == (1, 0, ["broken_promise"])
+    assert unpaid(context, loop) == 1
 
 
 def test_who_agreed_and_was_not_asked_is_paid_when_another_brings_the_payload(
-    stranger: Stranger, make_desk: MakeDesk
+    fake_market: FakeMarket, make_desk: MakeDesk
 ) -> None:
     """The honest twin."""
 
     class AnotherBrings(Breaker):
-        def verdict(self, row: Row) -> VerdictTold:
+        def verdict(self, row: Row) -> SignedVerdict:
             if row.state is ReplicaState.PAYABLE and not row.uploads:
                 row.uploads, self.earned = 1, self.earned + row.offer.price
-            return Stranger.verdict(self, row)
+            return FakeMarket.verdict(self, row)
 
-    market = AnotherBrings(stranger.job, stranger.publication, stranger.blobs, end=ReplicaState.PAYABLE, asks=False)
-    desk = make_desk(market)
-    loop = work(desk, turns=20)
-    assert (desk.book.accounts[0].vouchered, len(market.roots)) == (21, 0)
-    assert (grievances(desk), unpaid(desk, loop)) == ([], 0)
+    market = AnotherBrings(
+        fake_market.job, fake_market.publication, fake_market.blobs, end=ReplicaState.PAYABLE, asks=False
+    )
+    context = make_desk(market)
+    loop = work(context, turns=20)
+    assert (context.account_store.accounts[0].vouchered, len(market.roots)) == (21, 0)
+    assert (grievances(context), unpaid(context, loop)) == ([], 0)
 
 
 def test_who_could_not_be_reached_for_its_payload_accuses_nobody(
-    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked, and no connection came about: no byte has left, and its silence is its own."""
-    market = breaker(stranger, end=ReplicaState.WITHHELD)
-    desk = make_desk(market)
+    market = breaker(fake_market, end=ReplicaState.WITHHELD)
+    context = make_desk(market)
     send = httpx.Client.send
 
     def cut(client: httpx.Client, request: httpx.Request, **options: Any) -> httpx.Response:
@@ -171,31 +173,31 @@ def test_who_could_not_be_reached_for_its_payload_accuses_nobody(
         return send(client, request, **options)
 
     monkeypatch.setattr(httpx.Client, "send", cut)
-    monkeypatch.setattr(desk.market, "_keep_trying", lambda _seconds: False)
-    loop = work(desk, turns=20)
+    monkeypatch.setattr(context.market, "_keep_trying", lambda _seconds: False)
+    loop = work(context, turns=20)
     assert {row.state for row in market.rows.values()} == {ReplicaState.WITHHELD}
     assert len(market.rows) == 3
-    assert (grievances(desk), unpaid(desk, loop)) == ([], 0)
+    assert (grievances(context), unpaid(context, loop)) == ([], 0)
 
 
 def test_it_is_on_disk_that_bytes_left_before_any_of_them_is_there(
-    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen, synced, sync = [], [], os.fsync
-    take = stranger.take
+    take = fake_market.take
 
     def look(replica: ReplicaId, data: bytes) -> UploadAnswer:
-        seen.append([(held.sent, held.promise is not None) for held in shelf(desk).held.values()])
+        seen.append([(held.sent, held.promise is not None) for held in replica_files(context).held.values()])
         return take(replica, data)
 
     def note(descriptor: int) -> None:
         synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
         sync(descriptor)
 
-    desk = make_desk(stranger)
-    monkeypatch.setattr(stranger, "take", look)
+    context = make_desk(fake_market)
+    monkeypatch.setattr(fake_market, "take", look)
     monkeypatch.setattr(os, "fsync", note)
-    work(desk, turns=20)
+    work(context, turns=20)
     assert seen == [[(True, True)]] * 3
     assert len({path for path in synced if "/held/" in path and path.endswith(".new")}) == 3
 
@@ -204,100 +206,100 @@ def test_nothing_is_noted_of_a_payload_that_found_no_connection(tmp_path: Path) 
     (tmp_path / "payload").write_bytes(b"0123")
     left: list[str] = []
     payload = Payload(tmp_path / "payload", lambda: left.append("left"))
-    market = Market("http://127.0.0.1:9", keep_trying=lambda _seconds: False)
+    market = MarketClient("http://127.0.0.1:9", keep_trying=lambda _seconds: False)
     market._session = Session(token="t", address=OTHER, payout=OTHER, expires_at="")
     market._credentials = Credentials(Wallet(PrivateKey(b"\x01" * 32), tmp_path), OTHER, 1)
-    with pytest.raises(Unreachable):
+    with pytest.raises(MarketUnreachable):
         market.upload(ReplicaId("one"), 1, payload)
     assert left == []
 
 
-def test_who_is_started_anew_does_not_forget_what_it_handed_over(stranger: Stranger, make_desk: MakeDesk) -> None:
+def test_who_is_started_anew_does_not_forget_what_it_handed_over(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
     """The market says 500, and after the worker's restart that it knows of nothing."""
-    market = breaker(stranger, end=None, reply=500)
-    desk = make_desk(market)
-    work(desk)
+    market = breaker(fake_market, end=None, reply=500)
+    context = make_desk(market)
+    work(context)
     market.rows.clear()
-    loop = work(desk)
-    assert unpaid(desk, loop) == 1
+    loop = work(context)
+    assert unpaid(context, loop) == 1
     assert (market.rows, len(market.roots)) == ({}, 1)
 
 
 def test_a_promise_cannot_be_undone_by_an_earlier_state(
-    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Said to be leased again, and its commitment refused, a replica would be forgotten with its promise."""
-    market = breaker(stranger, end=None, reply=409)
-    desk = make_desk(market)
-    loop = work(desk)
+    market = breaker(fake_market, end=None, reply=409)
+    context = make_desk(market)
+    loop = work(context)
     (row,) = market.rows.values()
     told = other(market.verdict(row), state=ReplicaState.LEASED, outcome=None, signature=None)
-    assert not loop._judgements.verdict(told)
+    assert not loop._verdict_log.verdict(told)
     loop._refused(row.id, "conflict", "not yours")
-    assert [held.promised for held in loop._shelf.open()] == [True]
+    assert [held.promised for held in loop._replica_files.open()] == [True]
 
 
 def test_a_requester_that_went_away_in_the_middle_and_came_back_is_not_blamed(
-    stranger: Stranger, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of each payload's first try the answer is lost, once before and once after it was booked."""
     lost: list[ReplicaId] = []
-    take = stranger.take
+    take = fake_market.take
 
     def lose(replica: ReplicaId, data: bytes) -> UploadAnswer:
         if replica in lost:
-            row = stranger.rows[replica]
-            return take(replica, data) if row.state is ReplicaState.AGREE else stranger.told_again(row)
+            row = fake_market.rows[replica]
+            return take(replica, data) if row.state is ReplicaState.AGREE else fake_market.told_again(row)
         lost.append(replica)
         if len(lost) % 2:
             take(replica, data)
         raise HTTPException(503, "restarting")
 
-    monkeypatch.setattr(stranger, "take", lose)
-    desk = make_desk(stranger)
-    loop = work(desk, turns=20)
-    assert (stranger.earned, len(lost)) == (21, 3)
-    assert (grievances(desk), unpaid(desk, loop)) == ([], 0)
+    monkeypatch.setattr(fake_market, "take", lose)
+    context = make_desk(fake_market)
+    loop = work(context, turns=20)
+    assert (fake_market.earned, len(lost)) == (21, 3)
+    assert (grievances(context), unpaid(context, loop)) == ([], 0)
 
 
-def test_an_audit_that_revokes_later_breaks_no_promise(stranger: Stranger, make_desk: MakeDesk) -> None:
-    stranger.most = 1
-    desk = make_desk(stranger)
-    loop = work(desk)
-    (row,) = stranger.rows.values()
+def test_an_audit_that_revokes_later_breaks_no_promise(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
+    fake_market.most = 1
+    context = make_desk(fake_market)
+    loop = work(context)
+    (row,) = fake_market.rows.values()
     row.state, row.heard = ReplicaState.REJECTED, False
-    work(desk)
-    assert (desk.book.accounts[0].accepted, grievances(desk), unpaid(desk, loop)) == (1, [], 0)
+    work(context)
+    assert (context.account_store.accounts[0].accepted, grievances(context), unpaid(context, loop)) == (1, [], 0)
 
 
-def test_of_several_in_flight_one_payload_leaves(stranger: Stranger, make_desk: MakeDesk) -> None:
-    market = breaker(stranger, end=None, reply=500)
-    desk = make_desk(market)
-    desk.limits = replace(desk.limits, leases=3)
-    loop = work(desk, turns=15)
+def test_of_several_in_flight_one_payload_leaves(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
+    market = breaker(fake_market, end=None, reply=500)
+    context = make_desk(market)
+    context.limits = replace(context.limits, leases=3)
+    loop = work(context, turns=15)
     assert (len(market.rows), len(market.roots)) == (3, 1)
-    assert unpaid(desk, loop) == 1
+    assert unpaid(context, loop) == 1
 
 
-def test_who_allows_more_goes_on_until_so_many_are_unpaid(stranger: Stranger, make_desk: MakeDesk) -> None:
-    market = breaker(stranger)
-    desk = make_desk(market)
-    desk.limits = replace(desk.limits, unpaid=2)
-    work(desk, turns=20)
-    assert (len(market.roots), grievances(desk)) == (2, ["broken_promise"] * 2)
+def test_who_allows_more_goes_on_until_so_many_are_unpaid(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
+    market = breaker(fake_market)
+    context = make_desk(market)
+    context.limits = replace(context.limits, unpaid=2)
+    work(context, turns=20)
+    assert (len(market.roots), grievances(context)) == (2, ["broken_promise"] * 2)
 
 
 def test_the_signed_promise_is_kept_and_verify_shows_it(
-    stranger: Stranger, make_desk: MakeDesk, worker_key: PrivateKey, tmp_path: Path
+    fake_market: FakeMarket, make_desk: MakeDesk, worker_key: PrivateKey, tmp_path: Path
 ) -> None:
-    market = breaker(stranger)
-    desk = make_desk(market)
-    chains.keep(desk.settings.data, desk.facts)
-    durable.write(desk.settings.data / wallet.PLAIN, worker_key.to_bytes().hex().encode())
-    work(desk)
+    market = breaker(fake_market)
+    context = make_desk(market)
+    known_chains.keep(context.settings.data, context.facts)
+    durable.write(context.settings.data / wallet.PLAIN, worker_key.to_bytes().hex().encode())
+    work(context)
     done = CliRunner().invoke(app, ["wallet", "verify", "--data", str(tmp_path), "--json"])
     told = [json.loads(line) for line in done.stdout.splitlines()]
-    (record,) = records.read(desk.settings.data, desk.domain, market.job.id)
+    (record,) = records.read(context.settings.data, context.domain, market.job.id)
     assert record.promise is not None
     assert record.promise.signature is not None
     assert done.exit_code == 1
@@ -307,19 +309,23 @@ def test_the_signed_promise_is_kept_and_verify_shows_it(
 
 
 def test_verify_tells_of_a_payload_that_left_and_has_no_verdict(
-    stranger: Stranger, make_desk: MakeDesk, worker_key: PrivateKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fake_market: FakeMarket,
+    make_desk: MakeDesk,
+    worker_key: PrivateKey,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In good time it is in flight; long after its deadlines it is a promise that was not kept."""
-    market = breaker(stranger, end=None, reply=500)
-    desk = make_desk(market)
-    chains.keep(desk.settings.data, desk.facts)
-    durable.write(desk.settings.data / wallet.PLAIN, worker_key.to_bytes().hex().encode())
-    work(desk)
+    market = breaker(fake_market, end=None, reply=500)
+    context = make_desk(market)
+    known_chains.keep(context.settings.data, context.facts)
+    durable.write(context.settings.data / wallet.PLAIN, worker_key.to_bytes().hex().encode())
+    work(context)
     run = lambda: CliRunner().invoke(app, ["wallet", "verify", "--data", str(tmp_path), "--json"])  # noqa: E731
     first = run()
     assert first.exit_code == 0, first.output
     assert '"event": "handed_over"' in first.stdout
-    monkeypatch.setattr(verify, "OVERDUE_S", -1e9)
+    monkeypatch.setattr(self_check, "OVERDUE_S", -1e9)
     late = run()
     assert late.exit_code == 1
     assert '"fault": "broken_promise"' in late.stdout

@@ -13,9 +13,9 @@ from typing import Any
 import httpx
 import pytest
 from eth_keys.datatypes import PrivateKey
+from fake_market import FakeMarket, Row, Server, app_of, other
 from fastapi import FastAPI
 from onchain import HOUR, NewKey, OpenedJob, with_money
-from stranger import Row, Server, Stranger, app_of, other
 
 from gradmarket.contracts import calls, events
 from gradmarket.contracts.ledger import Ledger
@@ -25,18 +25,18 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount, Digest, Units
-from gradmarket.market.wire import ChainFacts, CommitmentMade, PollRequest, hash_of
+from gradmarket.market.wire import ChainFacts, CommitmentRequest, PollRequest, hash_of
 from gradmarket.runner import Runner
 from gradmarket.worker import discovery as discovery_of
-from gradmarket.worker import durable, stall, wallet
-from gradmarket.worker import round as rounds
+from gradmarket.worker import durable, market_session, wallet
 from gradmarket.worker import run as session
+from gradmarket.worker import scheduler as rounds
 from gradmarket.worker.addresses import PublicOnly
-from gradmarket.worker.client import Market
+from gradmarket.worker.client import MarketClient
 from gradmarket.worker.discovery import Discovery, agree
-from gradmarket.worker.problems import Unreachable, Untrusted
-from gradmarket.worker.report import Journal
-from gradmarket.worker.settings import Settings
+from gradmarket.worker.journal import Journal
+from gradmarket.worker.problems import MarketUnreachable, Untrusted
+from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import Signals
 
 
@@ -44,7 +44,7 @@ from gradmarket.worker.signals import Signals
 class Shop:
     """A stranger's market that announced its job on the chain."""
 
-    stranger: Stranger
+    fake_market: FakeMarket
     server: Server
     block: int
 
@@ -66,9 +66,9 @@ class Street:
         spec = JobSpec.model_validate({**self.publication.spec.model_dump(mode="json"), "price": str(price)})
         publication = self.publication.model_copy(update={"job": job, "spec": spec})
         requester, signer = with_money(self.ledger, self.new_key()), self.new_key()
-        stranger = Stranger(None, publication, self.blobs, price=Units(price))  # type: ignore[arg-type]
-        stranger.job = OpenedJob(0, self.ledger, requester, signer, hash_of(publication.digest), 0, 0)
-        server = Server(app_of(stranger, self.rpc)).__enter__()
+        fake_market = FakeMarket(None, publication, self.blobs, price=Units(price))  # type: ignore[arg-type]
+        fake_market.job = OpenedJob(0, self.ledger, requester, signer, hash_of(publication.digest), 0, 0)
+        server = Server(app_of(fake_market, self.rpc)).__enter__()
         expiry = self.ledger.block().time + HOUR
         asked = calls.OpenJob(
             Units(1000), Amount(1), expiry, expiry + HOUR, address_of(signer), hash_of(publication.digest),
@@ -77,10 +77,10 @@ class Street:
         call = calls.open_job(self.ledger.deployment.contract, replace(asked, **terms))
         receipt = mined(execute(self.ledger.web3, requester, call))
         (event,) = events.opened(self.ledger, receipt)
-        stranger.job = replace(stranger.job, id=event.job, expiry=expiry, claim_until=expiry + HOUR)
+        fake_market.job = replace(fake_market.job, id=event.job, expiry=expiry, claim_until=expiry + HOUR)
         if event.deposited:
-            stranger.job.reserve((address_of(self.worker), 200))
-        self.markets.append(Shop(stranger, server, receipt.block))
+            fake_market.job.reserve((address_of(self.worker), 200))
+        self.markets.append(Shop(fake_market, server, receipt.block))
         return self.markets[-1]
 
 
@@ -112,7 +112,7 @@ def working(tmp_path: Path, anvil: LocalChain, shared_child: None) -> Working:
 
     def work(enough: Callable[[list[dict[str, Any]]], bool], leave_s: float = 10, **given: Any) -> list[dict[str, Any]]:
         signals, said = Signals(), StringIO()
-        settings = Settings(data=tmp_path, wait_s=0.3, rpc=anvil.url, max_memory=2**31, leave_s=leave_s, **given)  # type: ignore[arg-type]
+        settings = WorkerSettings(data=tmp_path, wait_s=0.3, rpc=anvil.url, max_memory=2**31, leave_s=leave_s, **given)  # type: ignore[arg-type]
         worker = threading.Thread(target=session.run, args=(settings, None, Journal(True, said), signals))
         worker.start()
         end = time.monotonic() + 40
@@ -154,10 +154,10 @@ def test_a_payout_address_costs_no_gas_before_something_is_vouchered(
 ) -> None:
     """Anybody can announce a market: naming a payout wherever it joins would cost a worker more than it earns."""
     shop, me, cold = street.opens(5, "aaaaaaaaaaaaaaaa"), address_of(street.worker), address_of(new_key())
-    shop.stranger.most = 0
+    shop.fake_market.most = 0
     working(lambda said: any(line["event"] == "estimate" for line in said), market=shop.server.url, payout=cold)
     assert (street.ledger.nonce(me), street.ledger.payout_of(me)) == (0, me)
-    shop.stranger.most = 1
+    shop.fake_market.most = 1
     working(lambda _said: street.ledger.payout_of(me) == cold, market=shop.server.url, payout=cold, upkeep_s=0.05)
     assert street.ledger.balance(cold) == 5
 
@@ -168,7 +168,7 @@ def resting(lines: list[dict[str, Any]]) -> set[str]:
 
 def test_a_market_that_answers_nonsense_ends_nothing_at_the_others(street: Street, working: Working) -> None:
     broken, good = street.opens(9, "aaaaaaaaaaaaaaaa"), street.opens(3, "bbbbbbbbbbbbbbbb")
-    broken.stranger.broken = 10**9
+    broken.fake_market.broken = 10**9
     with Server(FastAPI()) as nothing_there:
         named = (broken.server.url, good.server.url)
         lines = working(lambda said: accepted(said) == 3, market=nothing_there.url, markets=named)
@@ -179,9 +179,9 @@ def test_a_market_that_answers_nonsense_ends_nothing_at_the_others(street: Stree
 def test_a_market_that_could_not_be_joined_leaves_nothing_open_and_is_joined_when_it_is_sound(
     street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Market] = []
+    made: list[MarketClient] = []
 
-    class Counted(Market):
+    class Counted(MarketClient):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
             made.append(self)
@@ -191,11 +191,11 @@ def test_a_market_that_could_not_be_joined_leaves_nothing_open_and_is_joined_whe
         return accepted(said) == 6
 
     open_now: list[int] = []
-    monkeypatch.setattr(rounds, "Market", Counted)
+    monkeypatch.setattr(rounds, "MarketClient", Counted)
     monkeypatch.setattr(rounds, "LOOK_S", 0.2)
     monkeypatch.setattr(rounds, "REST_S", 0.1)
     broken, good = street.opens(9, "aaaaaaaaaaaaaaaa"), street.opens(3, "bbbbbbbbbbbbbbbb")
-    broken.stranger.broken = 3
+    broken.fake_market.broken = 3
     assert accepted(working(done, market=broken.server.url, markets=(good.server.url,))) == 6
     assert len(made) == 5
     assert max(open_now) <= 3
@@ -205,8 +205,8 @@ def test_a_market_that_could_not_be_joined_leaves_nothing_open_and_is_joined_whe
 def test_a_market_that_never_opens_its_wave_keeps_no_other_one_from_paying(street: Street, working: Working) -> None:
     """Its replica holds one place of three; the others are worked, revealed, uploaded and paid meanwhile."""
     stuck, good = street.opens(9, "aaaaaaaaaaaaaaaa"), street.opens(3, "bbbbbbbbbbbbbbbb")
-    stuck.stranger.most = 1
-    stuck.stranger._commit = lambda _made: None  # type: ignore[method-assign]
+    stuck.fake_market.most = 1
+    stuck.fake_market._commit = lambda _made: None  # type: ignore[method-assign]
     lines = working(
         lambda said: accepted(said) == 3,
         leave_s=0.5,
@@ -215,16 +215,16 @@ def test_a_market_that_never_opens_its_wave_keeps_no_other_one_from_paying(stree
         leases=3,
     )
     assert [line["price"] for line in lines if line["event"] == "accepted"] == [3, 3, 3]
-    assert len(stuck.stranger.rows) == 1
+    assert len(stuck.fake_market.rows) == 1
 
 
 def test_a_market_whose_polls_fail_takes_no_time_of_the_others(
     street: Street, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stall, "PROBLEM_PAUSE_S", 60.0)
+    monkeypatch.setattr(market_session, "PROBLEM_PAUSE_S", 60.0)
     monkeypatch.setattr(rounds, "PROBLEM_PAUSE_S", 60.0)
     failing, good = street.opens(9, "aaaaaaaaaaaaaaaa"), street.opens(3, "bbbbbbbbbbbbbbbb")
-    failing.stranger.failing = True
+    failing.fake_market.failing = True
     lines = working(lambda said: accepted(said) == 3, market=failing.server.url, markets=(good.server.url,))
     assert accepted(lines) == 3
     assert "problem" in [line["event"] for line in lines]
@@ -235,14 +235,14 @@ def test_a_voucher_is_redeemed_in_good_time_though_its_only_market_is_silent(
 ) -> None:
     monkeypatch.setattr(rounds, "UPKEEP_S", 0.1)
     shop = street.opens(5, "aaaaaaaaaaaaaaaa")
-    shop.stranger.most = 1
-    paid, ledger, me = shop.stranger.uploaded, street.ledger, address_of(street.worker)
+    shop.fake_market.most = 1
+    paid, ledger, me = shop.fake_market.uploaded, street.ledger, address_of(street.worker)
 
     def uploaded(row: Row) -> None:
         paid(row)
         shop.server.stop()
 
-    shop.stranger.uploaded = uploaded  # type: ignore[method-assign]
+    shop.fake_market.uploaded = uploaded  # type: ignore[method-assign]
     soon = {"upkeep_s": 2, "redeem_before_s": 3 * HOUR, "leave_market_s": 0.1}
     seen: list[int] = []
 
@@ -256,10 +256,10 @@ def test_a_voucher_is_redeemed_in_good_time_though_its_only_market_is_silent(
 
 def test_at_leaving_too_each_market_has_its_turn(street: Street, working: Working) -> None:
     """The first closes its wave only when the other has paid, and that one only when it hears of the leaving."""
-    slow, good = street.opens(9, "aaaaaaaaaaaaaaaa").stranger, street.opens(3, "bbbbbbbbbbbbbbbb").stranger
+    slow, good = street.opens(9, "aaaaaaaaaaaaaaaa").fake_market, street.opens(3, "bbbbbbbbbbbbbbbb").fake_market
     hear, paid, close, close_slow = good.hear, good.uploaded, good._commit, slow._commit
-    early: list[CommitmentMade] = []
-    early_slow: list[CommitmentMade] = []
+    early: list[CommitmentRequest] = []
+    early_slow: list[CommitmentRequest] = []
 
     def heard(worker: Address, said: PollRequest) -> None:
         hear(worker, said)
@@ -288,8 +288,8 @@ def test_a_market_that_asks_to_sign_in_elsewhere_at_the_end_keeps_no_other_vouch
     false, good = street.opens(9, "aaaaaaaaaaaaaaaa"), street.opens(3, "bbbbbbbbbbbbbbbb")
 
     def earned(said: list[dict[str, Any]]) -> bool:
-        false.stranger.elsewhere = accepted(said) == 6
-        return false.stranger.elsewhere
+        false.fake_market.elsewhere = accepted(said) == 6
+        return false.fake_market.elsewhere
 
     lines = working(earned, market=false.server.url, markets=(good.server.url,))
     assert (lines[-1]["event"], lines[-1]["redeemed"]) == ("summary", "36")
@@ -299,14 +299,14 @@ def test_an_only_market_that_asks_to_sign_in_elsewhere_ends_the_work_and_what_it
     street: Street, anvil: LocalChain, tmp_path: Path, shared_child: None
 ) -> None:
     shop = street.opens(5, "aaaaaaaaaaaaaaaa")
-    paid = shop.stranger.uploaded
+    paid = shop.fake_market.uploaded
 
     def uploaded(row: Row) -> None:
         paid(row)
-        shop.stranger.elsewhere = True
+        shop.fake_market.elsewhere = True
 
-    shop.stranger.uploaded = uploaded  # type: ignore[method-assign]
-    settings = Settings(market=shop.server.url, data=tmp_path, rpc=anvil.url, wait_s=0.3)  # type: ignore[arg-type]
+    shop.fake_market.uploaded = uploaded  # type: ignore[method-assign]
+    settings = WorkerSettings(market=shop.server.url, data=tmp_path, rpc=anvil.url, wait_s=0.3)  # type: ignore[arg-type]
     with pytest.raises(Untrusted, match="elsewhere"):
         session.run(settings, None, Journal(True, StringIO()), Signals())
     assert street.ledger.balance(address_of(street.worker)) == 5
@@ -321,7 +321,7 @@ def test_an_announcement_that_had_no_place_yet_is_followed_when_there_is_one(
     true = street.opens(5, "bbbbbbbbbbbbbbbb")
     lines = working(lambda said: accepted(said) == 3, discover=True, since=false.block)
     assert accepted(lines) == 3
-    assert [line["chain_job"] for line in lines if line["event"] == "discovered"] == [true.stranger.job.id]
+    assert [line["chain_job"] for line in lines if line["event"] == "discovered"] == [true.fake_market.job.id]
 
 
 def test_where_more_markets_are_named_than_are_worked_for_at_once_none_is_discovered(
@@ -342,20 +342,20 @@ def test_markets_are_found_on_the_chain_alone_and_tried_again_where_they_are_sil
     monkeypatch.setattr(rounds, "LOOK_S", 0.5)
     monkeypatch.setattr(rounds, "GIVEN_UP_S", 0.0)
     market = street.opens(5, "aaaaaaaaaaaaaaaa")
-    market.stranger.down = 2
+    market.fake_market.down = 2
     lines = working(lambda said: accepted(said) == 3, discover=True, since=market.block)
     assert accepted(lines) == 3
-    assert [line["chain_job"] for line in lines if line["event"] == "discovered"] == [market.stranger.job.id]
+    assert [line["chain_job"] for line in lines if line["event"] == "discovered"] == [market.fake_market.job.id]
     assert any(line["event"] == "refused_market" for line in lines)
 
 
 def test_without_a_node_of_its_own_nothing_is_discovered(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="--rpc"):
-        session.run(Settings(data=tmp_path, discover=True), journal=Journal(stream=StringIO()))
+        session.run(WorkerSettings(data=tmp_path, discover=True), journal=Journal(stream=StringIO()))
 
 
 def said_by(street: Street, at: Shop) -> tuple[ChainFacts, list[Any]]:
-    there = Market(at.server.url)
+    there = MarketClient(at.server.url)
     try:
         return there.facts(), there.jobs()
     finally:
@@ -378,7 +378,7 @@ def test_a_market_that_is_not_what_its_job_announces_is_refused_by_name(
     )
     refused = [line["text"] for line in lines if line["event"] == "refused_market"]
     assert named in refused[0]
-    assert market.stranger.rows == {}
+    assert market.fake_market.rows == {}
 
 
 def test_another_contract_and_an_absent_job_are_named(street: Street) -> None:
@@ -419,6 +419,6 @@ def test_a_market_that_nobody_named_is_not_reached_in_the_own_network(street: St
     with pytest.raises(httpx.ConnectError, match="not a public address"):
         http.get("http://a-market.example/v1/chain")
     market = street.opens(5, "aaaaaaaaaaaaaaaa")
-    hidden = Market(market.server.url, lambda _seconds: False, public_only=True)
-    with pytest.raises(Unreachable, match="not a public address"):
+    hidden = MarketClient(market.server.url, lambda _seconds: False, public_only=True)
+    with pytest.raises(MarketUnreachable, match="not a public address"):
         hidden.facts()

@@ -3,21 +3,21 @@
 from collections.abc import Callable
 
 import pytest
-from stranger import Stranger
+from fake_market import FakeMarket
 
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import Layout
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.rules import secrets, sketches
+from gradmarket.market.rules import secrets, sketch_packing
 from gradmarket.market.signing import check, digest
 from gradmarket.market.terms import Digest, Hash, ReplicaId
-from gradmarket.market.wire import NO_ROOT, Reveal, SketchMade, UploadAnswer
+from gradmarket.market.wire import NO_ROOT, Reveal, SketchRequest, UploadAnswer
 from gradmarket.runner import Runner
-from gradmarket.worker.desk import Desk
-from gradmarket.worker.held import Shelf
+from gradmarket.worker.in_flight import InFlightFolder
 from gradmarket.worker.loop import Loop, _at_once
+from gradmarket.worker.worker_context import WorkerContext
 
-MakeDesk = Callable[..., Desk]
+MakeDesk = Callable[..., WorkerContext]
 TOLERANCE = {
     "verifier": {"name": "tolerance"},
     "audit": {"probability": 0.5},
@@ -37,20 +37,20 @@ def layout(runner: Runner, publication: Publication, blobs: dict[Digest, bytes])
 
 
 @pytest.fixture
-def uploads(stranger: Stranger, monkeypatch: pytest.MonkeyPatch) -> dict[ReplicaId, bytes]:
+def uploads(fake_market: FakeMarket, monkeypatch: pytest.MonkeyPatch) -> dict[ReplicaId, bytes]:
     """The payloads that it got."""
     taken: dict[ReplicaId, bytes] = {}
 
     def take(replica: ReplicaId, data: bytes) -> UploadAnswer:
         taken[replica] = data
-        return Stranger.take(stranger, replica, data)
+        return FakeMarket.take(fake_market, replica, data)
 
-    monkeypatch.setattr(stranger, "take", take)
+    monkeypatch.setattr(fake_market, "take", take)
     return taken
 
 
-def turns(desk: Desk, enough: Callable[[], object]) -> None:
-    loop = Loop(desk, Shelf(desk.settings.data / "held"))
+def turns(context: WorkerContext, enough: Callable[[], object]) -> None:
+    loop = Loop(context, InFlightFolder(context.settings.data / "held"))
     for _ in range(30):
         if enough():
             return
@@ -58,58 +58,63 @@ def turns(desk: Desk, enough: Callable[[], object]) -> None:
     raise AssertionError("it never came")
 
 
-def reveals(stranger: Stranger) -> dict[ReplicaId, Reveal]:
-    return {reveal.replica: reveal for said in stranger.asked for reveal in said.reveals}
+def reveals(fake_market: FakeMarket) -> dict[ReplicaId, Reveal]:
+    return {reveal.replica: reveal for said in fake_market.asked for reveal in said.reveals}
 
 
-def seed_of(stranger: Stranger, replica: ReplicaId) -> Hash:
-    wave = stranger.wave(stranger.rows[replica])
+def seed_of(fake_market: FakeMarket, replica: ReplicaId) -> Hash:
+    wave = fake_market.wave(fake_market.rows[replica])
     return secrets.wave_seed(wave.secret, secrets.digest_of(wave.commitments))
 
 
 def test_every_reveal_has_the_sketch_of_the_payload_that_is_uploaded(
-    stranger: Stranger, make_desk: MakeDesk, layout: Layout, uploads: dict[ReplicaId, bytes]
+    fake_market: FakeMarket, make_desk: MakeDesk, layout: Layout, uploads: dict[ReplicaId, bytes]
 ) -> None:
-    desk = make_desk(stranger)
-    turns(desk, lambda: len(uploads) == stranger.most)
-    told = reveals(stranger)
+    context = make_desk(fake_market)
+    turns(context, lambda: len(uploads) == fake_market.most)
+    told = reveals(fake_market)
     assert told.keys() == uploads.keys()
     for replica, payload in uploads.items():
-        offer, seed, said = stranger.rows[replica].offer, seed_of(stranger, replica), told[replica].sketch
+        offer, seed, said = fake_market.rows[replica].offer, seed_of(fake_market, replica), told[replica].sketch
         assert said is not None
-        made = sketches.of_payload(layout, payload, codec("fp32"), offer.seed, seed)
-        assert said.numbers == sketches.tell(made)
-        assert said.determinism_class == desk.determinism_class
-        check(desk.domain, said.struct(digest(desk.domain, offer), desk.address, seed), said.signature, desk.address)
+        made = sketch_packing.of_payload(layout, payload, codec("fp32"), offer.seed, seed)
+        assert said.numbers == sketch_packing.tell(made)
+        assert said.determinism_class == context.determinism_class
+        check(
+            context.domain,
+            said.struct(digest(context.domain, offer), context.address, seed),
+            said.signature,
+            context.address,
+        )
 
 
 def test_a_worker_that_was_killed_between_commitment_and_reveal_sketches_what_is_on_disk(
-    stranger: Stranger, make_desk: MakeDesk, layout: Layout
+    fake_market: FakeMarket, make_desk: MakeDesk, layout: Layout
 ) -> None:
-    desk = make_desk(stranger)
-    turns(desk, lambda: stranger.committed == 1)
-    (payload,) = [path.read_bytes() for path in (desk.settings.data / "held").glob("*.payload")]
-    turns(desk, lambda: reveals(stranger))
-    ((replica, reveal),) = reveals(stranger).items()
-    made = sketches.of_payload(
-        layout, payload, codec("fp32"), stranger.rows[replica].offer.seed, seed_of(stranger, replica)
+    context = make_desk(fake_market)
+    turns(context, lambda: fake_market.committed == 1)
+    (payload,) = [path.read_bytes() for path in (context.settings.data / "held").glob("*.payload")]
+    turns(context, lambda: reveals(fake_market))
+    ((replica, reveal),) = reveals(fake_market).items()
+    made = sketch_packing.of_payload(
+        layout, payload, codec("fp32"), fake_market.rows[replica].offer.seed, seed_of(fake_market, replica)
     )
     assert reveal.sketch is not None
-    assert reveal.sketch.numbers == sketches.tell(made)
+    assert reveal.sketch.numbers == sketch_packing.tell(made)
 
 
-def test_what_cannot_be_sketched_is_not_revealed_and_said(stranger: Stranger, make_desk: MakeDesk) -> None:
-    desk = make_desk(stranger)
-    turns(desk, lambda: stranger.committed == 1)
-    (payload,) = (desk.settings.data / "held").glob("*.payload")
+def test_what_cannot_be_sketched_is_not_revealed_and_said(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
+    context = make_desk(fake_market)
+    turns(context, lambda: fake_market.committed == 1)
+    (payload,) = (context.settings.data / "held").glob("*.payload")
     payload.write_bytes(b"half of it")
-    turns(desk, lambda: "cannot be revealed" in (desk.settings.data / "journal").read_text())
-    assert reveals(stranger) == {}
+    turns(context, lambda: "cannot be revealed" in (context.settings.data / "journal").read_text())
+    assert reveals(fake_market) == {}
 
 
 def reveal_of(tensors: int) -> Reveal:
-    numbers = {f"p{number}": bytes(sketches.BYTES) for number in range(tensors)}
-    sketch = SketchMade(numbers=numbers, determinism_class="cpu", signature=bytes(65)) if tensors else None
+    numbers = {f"p{number}": bytes(sketch_packing.BYTES) for number in range(tensors)}
+    sketch = SketchRequest(numbers=numbers, determinism_class="cpu", signature=bytes(65)) if tensors else None
     root = Digest("blake3:" + "11" * 32)
     return Reveal(replica=ReplicaId("r"), fence=1, salt=NO_ROOT, root=root, sketch=sketch)
 

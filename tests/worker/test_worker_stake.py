@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from eth_keys.datatypes import PrivateKey
+from fake_market import FakeMarket, Server, app_of
 from onchain import HOUR, NewKey, OpenedJob, with_money
-from stranger import Server, Stranger, app_of
 from typer.testing import CliRunner
 
 from gradmarket.contracts import calls, events, stakes
@@ -80,8 +80,8 @@ def slashing(ledger: Ledger, new_key: NewKey, publication: Publication, windows:
 
 
 @pytest.fixture
-def market(stranger: Stranger, anvil: LocalChain) -> Iterator[str]:
-    with Server(app_of(stranger, anvil.url)) as server:
+def market(fake_market: FakeMarket, anvil: LocalChain) -> Iterator[str]:
+    with Server(app_of(fake_market, anvil.url)) as server:
         yield server.url
 
 
@@ -170,12 +170,12 @@ def test_an_accusation_that_nothing_published_is_about_is_ruled_not_guilty(
 
 
 def test_who_tells_of_other_terms_than_the_chain_gets_no_stake(
-    tmp_path: Path, stranger: Stranger, anvil: LocalChain, blobs: dict[Digest, bytes], ledger: Ledger
+    tmp_path: Path, fake_market: FakeMarket, anvil: LocalChain, blobs: dict[Digest, bytes], ledger: Ledger
 ) -> None:
     me = wallet.create(tmp_path, None).address
     friends = {**TERMS, "validators": ["0x" + "22" * 20], "threshold": 1}
-    stranger.publication = published(blobs, stake=friends, audit={"probability": 0.5})
-    with Server(app_of(stranger, anvil.url)) as server:
+    fake_market.publication = published(blobs, stake=friends, audit={"probability": 0.5})
+    with Server(app_of(fake_market, anvil.url)) as server:
         refused = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", server.url)
     assert refused.exit_code == 1
     assert "other terms" in refused.stderr
@@ -215,7 +215,7 @@ def test_windows_beyond_what_the_owner_set_get_no_stake_until_it_agrees(
     publication = published(blobs, stake=stake, audit={"probability": 0.5})
     job = slashing(ledger, new_key, publication, on_chain)
     me = wallet.create(tmp_path, None).address
-    with Server(app_of(Stranger(job, publication, blobs), anvil.url)) as server:
+    with Server(app_of(FakeMarket(job, publication, blobs), anvil.url)) as server:
         refused = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", server.url)
         assert (refused.exit_code, setting in refused.stderr) == (1, True), refused.stderr
         assert stakes.staker(ledger, me).amount == 0
@@ -225,10 +225,10 @@ def test_windows_beyond_what_the_owner_set_get_no_stake_until_it_agrees(
 
 
 def test_a_job_without_stakes_takes_none(
-    tmp_path: Path, stranger: Stranger, anvil: LocalChain, blobs: dict[Digest, bytes]
+    tmp_path: Path, fake_market: FakeMarket, anvil: LocalChain, blobs: dict[Digest, bytes]
 ) -> None:
     wallet.create(tmp_path, None)
-    stranger.publication = published(blobs)
-    with Server(app_of(stranger, anvil.url)) as server:
+    fake_market.publication = published(blobs)
+    with Server(app_of(fake_market, anvil.url)) as server:
         refused = run(tmp_path, "stake", JOB, str(AMOUNT), "--market", server.url)
     assert (refused.exit_code, "takes no stakes" in refused.stderr) == (1, True)

@@ -12,13 +12,13 @@ from blake3 import blake3
 
 from gradmarket.market.terms import Digest
 from gradmarket.worker.cache import Cache
-from gradmarket.worker.desk import Desk
 from gradmarket.worker.fetch import Fetcher
-from gradmarket.worker.held import Held
+from gradmarket.worker.in_flight import InFlight
+from gradmarket.worker.journal import Journal
+from gradmarket.worker.object_stores import ObjectStores
 from gradmarket.worker.outgoing import Payload
-from gradmarket.worker.problems import DownloadFailed, DownloadRefused, Problem
-from gradmarket.worker.report import Journal
-from gradmarket.worker.stores import Stores
+from gradmarket.worker.problems import DownloadFailed, DownloadRefused, MarketProblem
+from gradmarket.worker.worker_context import WorkerContext
 
 DATA = b"gradient" * 1000
 NAME = Digest("blake3:" + blake3(DATA).hexdigest())
@@ -89,7 +89,7 @@ def fetcher(folder: Path, market: str, stores: frozenset[str]) -> Fetcher:
 
 
 def test_a_payload_goes_to_the_store_that_the_owner_named(places: tuple[str, str], payload: Payload) -> None:
-    Stores(frozenset({places[1]})).put(f"{places[1]}/door?signed=1", payload)
+    ObjectStores(frozenset({places[1]})).put(f"{places[1]}/door?signed=1", payload)
     assert Store.kept == {"/door?signed=1": DATA}
     assert "authorization" not in Store.headers_seen[0]
     assert Store.headers_seen[0]["content-length"] == str(len(DATA))
@@ -102,30 +102,30 @@ def test_no_payload_goes_into_the_own_network_unless_its_owner_says_so(
     places: tuple[str, str], payload: Payload, door: str
 ) -> None:
     with pytest.raises(DownloadRefused):
-        Stores(NOBODY).put(door.format(store=places[1]), payload)
+        ObjectStores(NOBODY).put(door.format(store=places[1]), payload)
     with pytest.raises(DownloadRefused):
-        Stores(frozenset({"http://127.0.0.1:1"})).put(door.format(store=places[1]), payload)
+        ObjectStores(frozenset({"http://127.0.0.1:1"})).put(door.format(store=places[1]), payload)
     assert Store.kept == {}
 
 
 def test_a_name_that_leads_into_the_own_network_is_refused(payload: Payload) -> None:
     with pytest.raises(DownloadRefused, match="GRADMARKET_WORKER_STORES"):
-        Stores(NOBODY, lambda _host, _port: [PUBLIC, "10.0.0.1"]).put("https://store.example/door", payload)
+        ObjectStores(NOBODY, lambda _host, _port: [PUBLIC, "10.0.0.1"]).put("https://store.example/door", payload)
 
 
 def test_a_store_that_sends_elsewhere_or_refuses_has_not_taken_it(places: tuple[str, str], payload: Payload) -> None:
     Store.moved["/door"], Store.status = f"{places[0]}/other", 307
     with pytest.raises(DownloadFailed, match="307"):
-        Stores(frozenset({places[1]})).put(f"{places[1]}/door", payload)
+        ObjectStores(frozenset({places[1]})).put(f"{places[1]}/door", payload)
     assert "/other" not in Store.kept
     Store.status = 403
     with pytest.raises(DownloadFailed, match="403"):
-        Stores(frozenset({places[1]})).put(f"{places[1]}/door", payload)
+        ObjectStores(frozenset({places[1]})).put(f"{places[1]}/door", payload)
 
 
 def test_a_store_that_is_not_there_has_not_taken_it(payload: Payload) -> None:
     with pytest.raises(DownloadFailed):
-        Stores(frozenset({"http://127.0.0.1:1"})).put("http://127.0.0.1:1/door", payload)
+        ObjectStores(frozenset({"http://127.0.0.1:1"})).put("http://127.0.0.1:1/door", payload)
 
 
 def test_the_market_may_send_a_download_to_a_store_that_the_owner_named(
@@ -167,14 +167,14 @@ class Market:
     def said_put(self, *_about: Any) -> str:
         self.heard.append("put")
         if not self.finds:
-            raise Problem(404, "nothing was put there")
+            raise MarketProblem(404, "nothing was put there")
         return "paid"
 
 
 def hand_over(market: Market, allowed: frozenset[str], payload: Payload, door: str | None) -> object:
-    desk = SimpleNamespace(market=market, stores=Stores(allowed), journal=Journal(as_json=True))
+    context = SimpleNamespace(market=market, stores=ObjectStores(allowed), journal=Journal(as_json=True))
     held = SimpleNamespace(replica="r", lease=SimpleNamespace(fence=1))
-    return Desk.hand_over(cast(Desk, desk), cast(Held, held), payload, door)
+    return WorkerContext.hand_over(cast(WorkerContext, context), cast(InFlight, held), payload, door)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The book: what was earned, vouched for and owed survives kill -9, is counted once, and never falls."""
+"""The accounts: what was earned, vouched for and owed survives kill -9, is counted once, and never falls."""
 
 import os
 import signal
@@ -14,15 +14,15 @@ from gradmarket.market.errors import NotFound
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Address, Amount, Hash, JobId, ReplicaId, Units
-from gradmarket.worker.vouchers import Account, Book
+from gradmarket.worker.account_store import AccountStore, JobAccount
 
 ME, SIGNER, OTHER = (Address(f"0x{digit * 40}") for digit in "123")
 DOMAIN = Domain(31337, Address("0x" + "4" * 40), Hash(b"\x05" * 32))
 SIGNATURE = bytes(65)
 
 
-def account(job: int = 1, signer: Address = SIGNER, price: int = 10, instance: bytes = DOMAIN.instance) -> Account:
-    return Account(
+def account(job: int = 1, signer: Address = SIGNER, price: int = 10, instance: bytes = DOMAIN.instance) -> JobAccount:
+    return JobAccount(
         chain_id=31337,
         contract=DOMAIN.contract,
         instance=Hash(instance),
@@ -34,95 +34,95 @@ def account(job: int = 1, signer: Address = SIGNER, price: int = 10, instance: b
     )
 
 
-def opened(path: Path) -> Book:
-    book = Book(path / "book.json")
-    book.offered(account())
-    book.keep()
-    return book
+def opened(path: Path) -> AccountStore:
+    account_store = AccountStore(path / "book.json")
+    account_store.offered(account())
+    account_store.keep()
+    return account_store
 
 
-def earn(book: Book, replica: str, units: int = 10) -> None:
-    book.judged(book.account(DOMAIN, 1), ReplicaId(replica), Units(units), accepted=True)
-    book.keep()
+def earn(account_store: AccountStore, replica: str, units: int = 10) -> None:
+    account_store.judged(account_store.account(DOMAIN, 1), ReplicaId(replica), Units(units), accepted=True)
+    account_store.keep()
 
 
-def take(book: Book, cumulative: int, open_units: int = 0) -> None:
+def take(account_store: AccountStore, cumulative: int, open_units: int = 0) -> None:
     voucher = Voucher(1, ME, Units(cumulative))
-    book.take(book.account(DOMAIN, 1), voucher, SIGNATURE, Units(open_units))
-    book.keep()
+    account_store.take(account_store.account(DOMAIN, 1), voucher, SIGNATURE, Units(open_units))
+    account_store.keep()
 
 
 def test_what_is_earned_is_owed_until_a_voucher_covers_it(tmp_path: Path) -> None:
-    book = opened(tmp_path)
-    earn(book, "one")
-    assert book.unpaid(SIGNER) == 1
-    take(book, 10)
-    assert book.unpaid(SIGNER) == 0
-    assert book.account(DOMAIN, 1).redeemable == 10
+    account_store = opened(tmp_path)
+    earn(account_store, "one")
+    assert account_store.unpaid(SIGNER) == 1
+    take(account_store, 10)
+    assert account_store.unpaid(SIGNER) == 0
+    assert account_store.account(DOMAIN, 1).redeemable == 10
 
 
 def test_a_verdict_told_twice_counts_once(tmp_path: Path) -> None:
-    book = opened(tmp_path)
-    earn(book, "one")
-    earn(book, "one")
-    assert (book.account(DOMAIN, 1).earned, book.account(DOMAIN, 1).accepted) == (10, 1)
+    account_store = opened(tmp_path)
+    earn(account_store, "one")
+    earn(account_store, "one")
+    assert (account_store.account(DOMAIN, 1).earned, account_store.account(DOMAIN, 1).accepted) == (10, 1)
 
 
 def test_a_smaller_voucher_changes_nothing(tmp_path: Path) -> None:
-    book = opened(tmp_path)
-    earn(book, "one", 30)
-    take(book, 30)
-    take(book, 20)
-    assert book.account(DOMAIN, 1).vouchered == 30
+    account_store = opened(tmp_path)
+    earn(account_store, "one", 30)
+    take(account_store, 30)
+    take(account_store, 20)
+    assert account_store.account(DOMAIN, 1).vouchered == 30
 
 
 def test_a_voucher_for_what_an_earlier_book_earned_does_not_pay_for_the_next_gradient(tmp_path: Path) -> None:
-    book = opened(tmp_path)
-    take(book, 50, open_units=10)
-    earn(book, "one")
-    assert book.account(DOMAIN, 1).earned == 50
-    earn(book, "two")
-    assert book.unpaid(SIGNER) == 1
+    account_store = opened(tmp_path)
+    take(account_store, 50, open_units=10)
+    earn(account_store, "one")
+    assert account_store.account(DOMAIN, 1).earned == 50
+    earn(account_store, "two")
+    assert account_store.unpaid(SIGNER) == 1
 
 
 def test_an_account_is_on_disk_before_anything_is_computed_for_it(tmp_path: Path) -> None:
-    Book(tmp_path / "book.json").offered(account())
-    assert Book(tmp_path / "book.json").account(DOMAIN, 1).price == 10
+    AccountStore(tmp_path / "book.json").offered(account())
+    assert AccountStore(tmp_path / "book.json").account(DOMAIN, 1).price == 10
 
 
 def test_debts_are_the_requesters_whatever_the_job(tmp_path: Path) -> None:
-    book = opened(tmp_path)
-    book.offered(account(job=2))
-    book.offered(account(job=3, signer=OTHER))
-    book.judged(book.account(DOMAIN, 2), ReplicaId("two"), Units(20), accepted=True)
-    earn(book, "one")
-    assert (book.unpaid(SIGNER), book.unpaid(OTHER)) == (3, 0)
-    assert book.dealings(SIGNER).offers == 2
+    account_store = opened(tmp_path)
+    account_store.offered(account(job=2))
+    account_store.offered(account(job=3, signer=OTHER))
+    account_store.judged(account_store.account(DOMAIN, 2), ReplicaId("two"), Units(20), accepted=True)
+    earn(account_store, "one")
+    assert (account_store.unpaid(SIGNER), account_store.unpaid(OTHER)) == (3, 0)
+    assert account_store.dealings(SIGNER).offers == 2
 
 
 def test_a_grievance_counts_as_a_gradient_for_good(tmp_path: Path) -> None:
     opened(tmp_path).aggrieved(SIGNER, "broken_promise (one)")
-    assert Book(tmp_path / "book.json").unpaid(SIGNER) == 1
+    assert AccountStore(tmp_path / "book.json").unpaid(SIGNER) == 1
 
 
 def test_another_instance_is_another_account(tmp_path: Path) -> None:
-    book = opened(tmp_path)
-    earn(book, "one")
+    account_store = opened(tmp_path)
+    earn(account_store, "one")
     anew = Domain(31337, DOMAIN.contract, Hash(b"\x06" * 32))
     with pytest.raises(NotFound):
-        book.account(anew, 1)
-    book.offered(account(instance=anew.instance))
-    assert book.account(anew, 1).earned == 0
+        account_store.account(anew, 1)
+    account_store.offered(account(instance=anew.instance))
+    assert account_store.account(anew, 1).earned == 0
 
 
 def test_what_the_chain_paid_out_is_not_redeemable_again(tmp_path: Path) -> None:
-    book = opened(tmp_path)
-    earn(book, "one")
-    take(book, 10)
-    book.paid_out(book.account(DOMAIN, 1), Units(10), closed=True)
-    assert (book.account(DOMAIN, 1).redeemable, book.account(DOMAIN, 1).closed) == (0, True)
-    book.offered(account())
-    assert not book.account(DOMAIN, 1).closed
+    account_store = opened(tmp_path)
+    earn(account_store, "one")
+    take(account_store, 10)
+    account_store.paid_out(account_store.account(DOMAIN, 1), Units(10), closed=True)
+    assert (account_store.account(DOMAIN, 1).redeemable, account_store.account(DOMAIN, 1).closed) == (0, True)
+    account_store.offered(account())
+    assert not account_store.account(DOMAIN, 1).closed
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 50)), max_size=12))
@@ -130,17 +130,17 @@ def test_every_step_is_on_disk_and_sums_never_fall(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[bool, int]]
 ) -> None:
     folder = tmp_path_factory.mktemp("book")
-    book, earned, vouchered = opened(folder), 0, 0
+    account_store, earned, vouchered = opened(folder), 0, 0
     for number, (by_verdict, units) in enumerate(steps):
         if by_verdict:
-            earn(book, str(number), units)
+            earn(account_store, str(number), units)
             earned += units
         else:
             told = min(units, earned)
-            take(book, told)
+            take(account_store, told)
             vouchered = max(vouchered, told)
-        kept = Book(folder / "book.json").account(DOMAIN, 1)
-        assert kept == book.account(DOMAIN, 1)
+        kept = AccountStore(folder / "book.json").account(DOMAIN, 1)
+        assert kept == account_store.account(DOMAIN, 1)
         assert (kept.earned, kept.vouchered) == (earned, vouchered)
 
 
@@ -170,7 +170,7 @@ def test_what_was_said_to_be_kept_survives_kill_9(tmp_path: Path) -> None:
         said = max([said, *map(int, writer.stdout.read().split())])
         writer.wait()
         writer.stdout.close()
-        kept = Book(tmp_path / "book.json").account(DOMAIN, 1)
+        kept = AccountStore(tmp_path / "book.json").account(DOMAIN, 1)
         assert kept.vouchered in (10 * said, 10 * (said + 1))
         assert kept.earned >= kept.vouchered
         (tmp_path / "book.json").unlink()

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from eth_keys.datatypes import PrivateKey
+from fake_market import FakeMarket
 from onchain import HOUR, NewKey, OpenedJob, with_money
-from stranger import Stranger
 
 from gradmarket.contracts import calls, events, stakes
 from gradmarket.contracts.ledger import Ledger
@@ -17,11 +17,11 @@ from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Hash, Units
-from gradmarket.worker import chains, wallet
-from gradmarket.worker.report import Journal
-from gradmarket.worker.settings import Settings
+from gradmarket.worker import known_chains, wallet
+from gradmarket.worker.accusation_watch import AccusationWatch
+from gradmarket.worker.journal import Journal
+from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.wallet import Wallet
-from gradmarket.worker.watch import Watch
 
 AT_RISK, ACCUSED, SPEC = Amount(300), Amount(100), Hash(b"\x05" * 32)
 
@@ -43,8 +43,8 @@ def job(ledger: Ledger, new_key: NewKey) -> OpenedJob:
 
 
 @pytest.fixture
-def me(tmp_path: Path, anvil: LocalChain, stranger: Stranger) -> Wallet:
-    chains.keep(tmp_path, stranger.facts(anvil.url))
+def me(tmp_path: Path, anvil: LocalChain, fake_market: FakeMarket) -> Wallet:
+    known_chains.keep(tmp_path, fake_market.facts(anvil.url))
     return wallet.create(tmp_path, None)
 
 
@@ -63,16 +63,18 @@ def accuse(job: OpenedJob, whom: Address) -> Hash:
     return calls.case_id(job.id, whom, event)
 
 
-def watching(folder: Path, me: Wallet, **settings: Any) -> tuple[Watch, Path]:
+def watching(folder: Path, me: Wallet, **settings: Any) -> tuple[AccusationWatch, Path]:
     journal = folder / "journal"
-    return Watch(Settings(data=folder, **settings), me, Journal(as_json=True, stream=journal.open("a"))), journal
+    return AccusationWatch(
+        WorkerSettings(data=folder, **settings), me, Journal(as_json=True, stream=journal.open("a"))
+    ), journal
 
 
 def told(journal: Path) -> list[str]:
     return [json.loads(line)["event"] for line in journal.read_text().splitlines()]
 
 
-def look(watch: Watch) -> None:
+def look(watch: AccusationWatch) -> None:
     """Until it has read the whole chain."""
     while not watch.look():
         assert watch.standing == 0
@@ -85,7 +87,7 @@ def test_a_made_up_accusation_is_contested_by_itself_and_the_stake_stays(
     watch, journal = watching(tmp_path, me)
     case = accuse(job, me.address)
     look(watch)
-    assert stakes.case(job.ledger, case).stage == stakes.Stage.CONTESTED
+    assert stakes.case(job.ledger, case).stage == stakes.CaseStage.CONTESTED
     assert told(journal) == ["accused", "contested"]
     assert "cannot have given a wrong one" in journal.read_text()
     look(watch)
@@ -122,23 +124,23 @@ def test_whose_owner_contests_by_hand_is_told_and_nothing_is_sent(
     case, nonce = accuse(job, me.address), job.ledger.nonce(me.address)
     watch, journal = watching(tmp_path, me, contest=False)
     look(watch)
-    assert stakes.case(job.ledger, case).stage == stakes.Stage.OPEN
+    assert stakes.case(job.ledger, case).stage == stakes.CaseStage.OPEN
     assert (told(journal), job.ledger.nonce(me.address)) == (["accused"], nonce)
 
 
 def test_a_chain_that_does_not_answer_is_told_and_tried_again(
-    tmp_path: Path, anvil: LocalChain, stranger: Stranger, job: OpenedJob, judge: PrivateKey
+    tmp_path: Path, anvil: LocalChain, fake_market: FakeMarket, job: OpenedJob, judge: PrivateKey
 ) -> None:
-    chains.keep(tmp_path, stranger.facts("http://127.0.0.1:9"))
+    known_chains.keep(tmp_path, fake_market.facts("http://127.0.0.1:9"))
     me = wallet.create(tmp_path, None)
     watch, journal = watching(tmp_path, me)
     assert watch.look()
     assert told(journal) == ["watch"]
-    chains.keep(tmp_path, stranger.facts(anvil.url))
+    known_chains.keep(tmp_path, fake_market.facts(anvil.url))
     stake(job, me, judge)
     case = accuse(job, me.address)
     look(watch)
-    assert stakes.case(job.ledger, case).stage == stakes.Stage.CONTESTED
+    assert stakes.case(job.ledger, case).stage == stakes.CaseStage.CONTESTED
 
 
 def test_a_look_without_a_stake_costs_one_call_and_with_one_a_few(

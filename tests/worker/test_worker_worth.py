@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from gradmarket.market.rules.pricing import Price
 from gradmarket.market.terms import Amount, JobId
-from gradmarket.worker.policy import Limits, Reason, too_cheap
+from gradmarket.worker.policy import Guard, WorkLimits, too_cheap
 from gradmarket.worker.worth import HOUR_S, OVERHEAD_S, Effort, Minimum, Prospect, best, hourly, least, ranked
 
 AMOUNTS = st.integers(0, 10**24).map(Amount)
 EFFORTS = st.builds(Effort, st.integers(0, 10**16), st.floats(0, 10**4))
 MINIMUMS = st.builds(Minimum, AMOUNTS, AMOUNTS, AMOUNTS)
 PROSPECTS = st.builds(Prospect, st.text("abc", min_size=1, max_size=3), st.just("job"), AMOUNTS, EFFORTS)
-LIMITS = Limits(frozenset[JobId](), Amount(1), 1, 1, 0.0, 1e16, 2**30)
+LIMITS = WorkLimits(frozenset[JobId](), Amount(1), 1, 1, 0.0, 1e16, 2**30)
 ONE = Amount(1)
 
 
@@ -69,13 +69,13 @@ def test_markets_are_ranked_within_their_token_and_tokens_stand_where_their_firs
     [
         (20, "20", {}, None),
         (20, "20", {"min_per_tflop": Amount(10)}, None),
-        (19, "19", {"min_per_tflop": Amount(10)}, Reason.CHEAP_FOR_ITS_WORK),
+        (19, "19", {"min_per_tflop": Amount(10)}, Guard.CHEAP_FOR_ITS_WORK),
         (20, "20", {"min_per_hour": Amount(3600 * 20)}, None),
-        (20, "20", {"min_per_hour": Amount(3600 * 21)}, Reason.CHEAP_FOR_ITS_WORK),
+        (20, "20", {"min_per_hour": Amount(3600 * 21)}, Guard.CHEAP_FOR_ITS_WORK),
         (20, {"name": "cost", "per_tflop": "10", "ceiling": "90"}, {}, None),
-        (19, {"name": "cost", "per_tflop": "10", "ceiling": "90"}, {}, Reason.UNDERPRICED),
+        (19, {"name": "cost", "per_tflop": "10", "ceiling": "90"}, {}, Guard.UNDERPRICED),
         (5, {"name": "controller", "floor": "5", "ceiling": "9", "start": "9", "target_ms": 1}, {}, None),
-        (4, {"name": "controller", "floor": "5", "ceiling": "9", "start": "9", "target_ms": 1}, {}, Reason.UNDERPRICED),
+        (4, {"name": "controller", "floor": "5", "ceiling": "9", "start": "9", "target_ms": 1}, {}, Guard.UNDERPRICED),
     ],
 )
 def test_an_offer_is_held_against_its_rule_and_the_minimums(pay, price, limits, reason) -> None:  # type: ignore[no-untyped-def]

@@ -11,7 +11,7 @@ from rich.console import Console
 from gradmarket.commands.edge import told
 from gradmarket.demo.children import STOPS
 from gradmarket.demo.command import interrupt
-from gradmarket.demo.containers.play import play
+from gradmarket.demo.containers.container_run import play
 
 
 def main(

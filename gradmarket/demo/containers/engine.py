@@ -19,7 +19,7 @@ PROBE: Final = "python:3.11-slim-bookworm"
 
 
 @dataclass(frozen=True)
-class Engine:
+class ContainerEngine:
     """`compose`: the command that reads a compose file."""
 
     program: str
@@ -60,10 +60,10 @@ def ran(
     return done.stdout
 
 
-def found() -> Engine:
+def found() -> ContainerEngine:
     """The engine that answers. Raises ToolMissing, with what each one lacks, where none does."""
     lacks = []
-    for engine in (Engine("docker", ("docker", "compose")), Engine("podman", (_podman_compose(),))):
+    for engine in (ContainerEngine("docker", ("docker", "compose")), ContainerEngine("podman", (_podman_compose(),))):
         trouble = _trouble(engine)
         if not trouble:
             return engine
@@ -71,7 +71,7 @@ def found() -> Engine:
     raise ToolMissing(f"an engine for containers ({'; '.join(lacks)})")
 
 
-def _trouble(engine: Engine) -> str:
+def _trouble(engine: ContainerEngine) -> str:
     if shutil.which(engine.program) is None:
         return "it is not on the PATH"
     if shutil.which(engine.compose[0]) is None:

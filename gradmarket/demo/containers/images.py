@@ -9,7 +9,7 @@ from typing import Final
 import typer
 
 from gradmarket.commands.edge import told
-from gradmarket.demo.containers.engine import Engine, found, ran
+from gradmarket.demo.containers.engine import ContainerEngine, found, ran
 
 TARGETS: Final = ("chain", "requester", "stages", "worker-cpu")
 BUILD_S: Final = 1800.0
@@ -18,14 +18,14 @@ SOURCE: Final = Path(__file__).resolve().parents[3]
 INDEX: Final = "PIP_EXTRA_INDEX_URL"
 
 
-def build(engine: Engine, source: Path) -> None:
+def build(engine: ContainerEngine, source: Path) -> None:
     """Builds what is new in `source`; the layers of the last time are used again."""
     for target in TARGETS:
         command = [engine.program, "build", *_options(engine), "--target", target, "--tag", f"gradmarket/{target}"]
         ran([*command, "--file", str(source / "docker" / "Dockerfile"), str(source)], seconds=BUILD_S)
 
 
-def _options(engine: Engine) -> list[str]:
+def _options(engine: ContainerEngine) -> list[str]:
     """pip in the build looks where pip here looks for torch; a folder of wheels can be mounted by podman alone."""
     options = ["--build-arg", INDEX] if INDEX in os.environ else []
     links = _find_links()

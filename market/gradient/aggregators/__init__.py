@@ -69,7 +69,7 @@ class Settings(BaseModel):
             raise Refused(f"with these settings it takes {self.least} to {self.most} answers, and a round has {has}")
 
 
-class Aggregator(Protocol):
+class AggregatorRule(Protocol):
     """What a file in this folder offers."""
 
     @property
@@ -83,12 +83,12 @@ class Aggregator(Protocol):
         """
 
 
-def aggregator(name: str) -> Aggregator:
+def aggregator(name: str) -> AggregatorRule:
     """The aggregator of that name. Raises Refused where there is none."""
-    return cast(Aggregator, plugins.load(__name__, name))
+    return cast(AggregatorRule, plugins.load(__name__, name))
 
 
-def configured(name: str, settings: Mapping[str, Any], fewest: int, most: int) -> tuple[Aggregator, Settings]:
+def configured(name: str, settings: Mapping[str, Any], fewest: int, most: int) -> tuple[AggregatorRule, Settings]:
     """A job's aggregator and its settings, for rounds of `fewest` to `most` answers.
 
     Raises JobRefused, naming the job's field, where there is no such aggregator or setting, or where its guarantee

@@ -22,24 +22,24 @@ Memory = dict[str, NDArray[Any]]
 Kernel = Callable[..., tuple[Vector, ...]]
 
 
-class Part(BaseModel):
+class ParameterPart(BaseModel):
     """Unknown fields, NaN and infinity are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Group(Part):
+class ParameterGroup(ParameterPart):
     """Parameters whose name matches the pattern (fnmatch: `*.bias`) decay by this much instead."""
 
     pattern: str = Field(min_length=1, max_length=200)
     weight_decay: float = Field(ge=0.0, le=1.0)
 
 
-class Settings(Part):
+class Settings(ParameterPart):
     """What every optimizer takes beside name, rate, schedule and clip."""
 
     weight_decay: float = Field(default=0.0, ge=0.0, le=1.0)
-    groups: tuple[Group, ...] = Field(default=(), max_length=100)
+    groups: tuple[ParameterGroup, ...] = Field(default=(), max_length=100)
 
     def decay(self, name: str) -> float:
         """The weight decay of a parameter: its first matching group's, else the common one."""
@@ -47,7 +47,7 @@ class Settings(Part):
         return next(matching, self.weight_decay)
 
 
-class Optimizer(Protocol):
+class OptimizerRule(Protocol):
     """What a file in this folder offers."""
 
     @property
@@ -66,9 +66,9 @@ class Optimizer(Protocol):
         """
 
 
-def optimizer(name: str) -> Optimizer:
+def optimizer(name: str) -> OptimizerRule:
     """The optimizer of that name. Raises Refused where there is none."""
-    return cast(Optimizer, plugins.load(__name__, name))
+    return cast(OptimizerRule, plugins.load(__name__, name))
 
 
 def check(parameters: Tensors, gradient: Tensors) -> None:

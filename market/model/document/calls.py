@@ -8,10 +8,10 @@ import torch
 
 from gradmarket.market.model.document.checks import RULES, Rule
 from gradmarket.market.model.document.conditions import condition_of
-from gradmarket.market.model.document.conditions.rules import Condition
+from gradmarket.market.model.document.conditions.condition_rules import Condition
 from gradmarket.market.model.document.kernels import KERNELS
 from gradmarket.market.model.document.operators import ALLOWED
-from gradmarket.market.model.document.operators.entry import Entry
+from gradmarket.market.model.document.operators.entry import OperatorEntry
 
 TORCH_TYPES: Final = {
     "float32": torch.float32,
@@ -34,12 +34,12 @@ TORCH_MEMORY_FORMATS: Final = {
 
 
 @dataclass(frozen=True)
-class Operator:
+class OperatorCall:
     """`call` takes the arguments in the table's order, but for those of `keywords`, which go by name."""
 
     call: Callable[..., Any]
     keywords: Mapping[int, str]
-    entry: Entry
+    entry: OperatorEntry
     indices: Rule | None
     condition: Condition | None
     key: str
@@ -52,12 +52,12 @@ def overload(key: str) -> torch._ops.OpOverload:
     return found
 
 
-def _operator(key: str, entry: Entry) -> Operator:
+def _operator(key: str, entry: OperatorEntry) -> OperatorCall:
     if entry.own:
-        return Operator(KERNELS[key], {}, entry, None, condition_of(key), key)
+        return OperatorCall(KERNELS[key], {}, entry, None, condition_of(key), key)
     found = overload(key)
     keywords = {place: argument.name for place, argument in enumerate(found._schema.arguments) if argument.kwarg_only}
-    return Operator(found._op, keywords, entry, RULES.get(key), condition_of(key), key)
+    return OperatorCall(found._op, keywords, entry, RULES.get(key), condition_of(key), key)
 
 
 OPERATORS: Final = {key: _operator(key, entry) for key, entry in ALLOWED.items()}

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gradmarket.market.model.document.conditions.recurrent import shapes
 from gradmarket.market.model.document.plans import called
-from gradmarket.market.model.document.prepare import Step
+from gradmarket.market.model.document.prepare import PreparedCall
 
 GATES: Final = {"lstm": 4, "gru": 3, "rnn": 1}
 
@@ -127,7 +127,7 @@ STAND_INS: Final[Mapping[str, Callable[[Sequence[Any]], Any]]] = {
 """By key: from the arguments in the table's order to the results, or None where the operator itself is called."""
 
 
-def by_formula(step: Step, values: Sequence[Any]) -> Any:
+def by_formula(step: PreparedCall, values: Sequence[Any]) -> Any:
     """What a step gives while a document is bounded."""
     stand_in = STAND_INS.get(step.name)
     found = None if stand_in is None else stand_in(step.arguments(values))

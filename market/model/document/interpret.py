@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradmarket.market.errors import DocumentRefused, MarketError, OutOfMemory
-from gradmarket.market.model.document.calls import Operator
+from gradmarket.market.model.document.calls import OperatorCall
 from gradmarket.market.model.document.plans import (
     KEPT,
     Call,
@@ -24,7 +24,7 @@ from gradmarket.market.model.document.plans import (
     shaped_alone,
     without_elements,
 )
-from gradmarket.market.model.document.prepare import Step, prepared
+from gradmarket.market.model.document.prepare import PreparedCall, prepared
 from gradmarket.market.model.document.schema import Document
 
 STEP_ERRORS: Final = (
@@ -37,7 +37,7 @@ _OUT_OF_MEMORY: Final = ("allocate memory", "out of memory", "bad_alloc", "Canno
 class Watcher(Protocol):
     """Sees every node that ran: its operator, what went in and what came out."""
 
-    def __call__(self, operator: Operator, arguments: Sequence[Any], results: Sequence[Any]) -> None: ...
+    def __call__(self, operator: OperatorCall, arguments: Sequence[Any], results: Sequence[Any]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def _explained(where: str, error: Exception) -> MarketError:
     return DocumentRefused(f"{where}: {text[0][:200]}")
 
 
-def _perform(steps: Sequence[Step], values: list[Any], call: Call, hold: Hold, watcher: Watcher | None) -> None:
+def _perform(steps: Sequence[PreparedCall], values: list[Any], call: Call, hold: Hold, watcher: Watcher | None) -> None:
     """Every step once: what goes in fulfils its condition, what comes out is held to what was planned.
 
     What a step alone costs is here: nothing is looked up by name.
@@ -166,12 +166,12 @@ def _perform(steps: Sequence[Step], values: list[Any], call: Call, hold: Hold, w
         raise _explained(_where(step, steps), error) from None
 
 
-def _several(step: Step, result: Any) -> Sequence[Any]:
+def _several(step: PreparedCall, result: Any) -> Sequence[Any]:
     results = (result,) if step.single else result
     if len(results) != step.count:
         raise DocumentRefused(f"it gives {len(results)} values")
     return tuple(results)
 
 
-def _where(step: Step | None, steps: Sequence[Step]) -> str:
+def _where(step: PreparedCall | None, steps: Sequence[PreparedCall]) -> str:
     return f"node {steps.index(step)} ({step.name})" if step is not None else "the first node"

@@ -10,7 +10,7 @@ from gradmarket.market.model.document import schema
 from gradmarket.market.model.document.arguments import EQUATION, INTEGER_LIMIT, LIST_LIMIT, NON_FINITE
 from gradmarket.market.model.document.kinds import DTYPES, INPUT_DTYPES, MEMORY_FORMATS
 from gradmarket.market.model.document.operators import ALLOWED
-from gradmarket.market.model.document.operators.entry import Entry
+from gradmarket.market.model.document.operators.entry import OperatorEntry
 
 Json = dict[str, Any]
 _INTEGER: Final = {"type": "integer", "minimum": -INTEGER_LIMIT, "maximum": INTEGER_LIMIT}
@@ -65,7 +65,7 @@ def _node() -> Json:
     return {**whole, "allOf": rules}
 
 
-def _arguments(entry: Entry) -> Json:
+def _arguments(entry: OperatorEntry) -> Json:
     count = len(entry.arguments)
     places: Json = {"minItems": count, "maxItems": count, "prefixItems": [_argument(kind) for kind in entry.arguments]}
     results = len(entry.results)

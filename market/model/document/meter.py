@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model.document.calls import Operator
+from gradmarket.market.model.document.calls import OperatorCall
 from gradmarket.market.model.document.operators.cuda import missing
 
 BACKWARD: Final = 2
@@ -65,7 +65,7 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._live = 0
         self._held: set[int] = set()
 
-    def count(self, operator: Operator, arguments: Sequence[Any], results: Sequence[Any]) -> None:
+    def count(self, operator: OperatorCall, arguments: Sequence[Any], results: Sequence[Any]) -> None:
         """A node ran: its forward and its backward cost, and what CUDA lacks for it."""
         self.operations += (1 + self._backward) * operator.entry.cost(arguments, results)
         if self.operations > self._limits.operations:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.conditions.recurrent import SEQUENCES, shapes
-from gradmarket.market.model.document.prepare import Step
+from gradmarket.market.model.document.prepare import PreparedCall
 
 RANK_LIMIT: Final = 32
 """Dimensions of any value: torch's own loops over dimensions take longer than those over elements beyond this."""
@@ -21,17 +21,17 @@ Plan = Sequence[list[Form]]
 """Of each node, of each result."""
 
 
-Call = Callable[[Step, Sequence[Any]], Any]
+Call = Callable[[PreparedCall, Sequence[Any]], Any]
 """What a step gives for the values so far."""
 Hold = Callable[[int, Sequence[Any]], None]
 """Looks at the results of the step at this place."""
 
 
-def called(step: Step, values: Sequence[Any]) -> Any:
+def called(step: PreparedCall, values: Sequence[Any]) -> Any:
     return step.call(*step.get(values))
 
 
-def shaped_alone(step: Step, values: Sequence[Any]) -> Any:
+def shaped_alone(step: PreparedCall, values: Sequence[Any]) -> Any:
     """The result of a node whose arguments have shapes and no elements."""
     if step.name not in SEQUENCES:
         return called(step, values)

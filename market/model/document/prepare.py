@@ -12,9 +12,9 @@ from typing import Any, Final
 from torch import Tensor
 
 from gradmarket.market.model.document.arguments import Argument, Reference
-from gradmarket.market.model.document.calls import OPERATORS, TORCH_MEMORY_FORMATS, TORCH_TYPES, Operator
+from gradmarket.market.model.document.calls import OPERATORS, TORCH_MEMORY_FORMATS, TORCH_TYPES, OperatorCall
 from gradmarket.market.model.document.checks import Rule, check_indices
-from gradmarket.market.model.document.conditions.rules import Condition
+from gradmarket.market.model.document.conditions.condition_rules import Condition
 from gradmarket.market.model.document.schema import Document, Node
 
 Getter = Callable[[Sequence[Any]], Sequence[Any]]
@@ -24,7 +24,7 @@ CHECKED_BY_THEMSELVES: Final = ("cpu", "meta")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PreparedCall:
     """One node. Its results go to `first` and on; `single` says that what is called gives one and no list."""
 
     call: Callable[..., Any]
@@ -35,27 +35,27 @@ class Step:
     count: int
     dead_after: tuple[int, ...]
     name: str
-    operator: Operator
+    operator: OperatorCall
     arguments: Getter
     """As the table has them, for who watches."""
 
 
 @dataclass(frozen=True)
-class Prepared:
-    steps: tuple[Step, ...]
+class PreparedDocument:
+    steps: tuple[PreparedCall, ...]
     values: list[Any]
     """What a run starts from: the constants in their places, everything else None."""
     seed: int
     device: int
 
 
-def prepared(document: Document) -> Prepared:
+def prepared(document: Document) -> PreparedDocument:
     """The document ready to run."""
     count = max((node.results[-1] for node in document.nodes), default=len(document.inputs) - 1) + 1
     preparation = _Preparation(count)
     dying = _last_readers(document)
     steps = tuple(preparation.step(node, dying.get(number, ())) for number, node in enumerate(document.nodes))
-    return Prepared(steps, preparation.values, preparation.seed, preparation.device)
+    return PreparedDocument(steps, preparation.values, preparation.seed, preparation.device)
 
 
 class _Preparation:
@@ -64,7 +64,7 @@ class _Preparation:
         self.values: list[Any] = [None] * (count + 2)
         self._places: dict[tuple[type, Any], int] = {}
 
-    def step(self, node: Node, dead_after: tuple[int, ...]) -> Step:
+    def step(self, node: Node, dead_after: tuple[int, ...]) -> PreparedCall:
         operator = OPERATORS[node.op]
         pairs = zip(operator.entry.arguments, node.arguments, strict=True)
         arguments = [_torch_argument(kind, argument) for kind, argument in pairs]
@@ -74,9 +74,11 @@ class _Preparation:
         as_given = len(by_place) == len(arguments) and not operator.entry.extra and not operator.keywords
         watched = given if as_given else self._getter(arguments, None)
         first, count = node.results[0], len(node.results)
-        return Step(call, given, operator.condition, not several, first, count, dead_after, node.op, operator, watched)
+        return PreparedCall(
+            call, given, operator.condition, not several, first, count, dead_after, node.op, operator, watched
+        )
 
-    def _call(self, operator: Operator, arguments: list[Any]) -> tuple[Callable[..., Any], list[Any]]:
+    def _call(self, operator: OperatorCall, arguments: list[Any]) -> tuple[Callable[..., Any], list[Any]]:
         """(what is called, the arguments that go by place): constants that go by name are bound beforehand."""
         call = operator.call
         if operator.indices is not None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from gradmarket.market.model.document.arguments import Argument, Reference
-from gradmarket.market.model.document.calls import TORCH_TYPES, Operator
+from gradmarket.market.model.document.calls import TORCH_TYPES, OperatorCall
 from gradmarket.market.model.document.checks import RULES
 from gradmarket.market.model.document.formulas import by_formula
 from gradmarket.market.model.document.interpret import Program
@@ -82,7 +82,7 @@ class _Watch:
         entries = enumerate(program.document.inputs)
         self._origin = {number: entry.name for number, entry in entries if entry.kind == "data"}
 
-    def __call__(self, operator: Operator, arguments: Sequence[Any], results: Sequence[Any]) -> None:  # noqa: ARG002
+    def __call__(self, operator: OperatorCall, arguments: Sequence[Any], results: Sequence[Any]) -> None:  # noqa: ARG002
         node = next(self._nodes)
         read = list(_pairs(node.arguments, arguments))
         if operator.key in CARRIED and read and (origin := self._origin.get(read[0][0])):

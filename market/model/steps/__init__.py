@@ -11,7 +11,7 @@ from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.passes import Arrays, Outcome
 
 
-class Step(Protocol):
+class StepRule(Protocol):
     """What a file in this folder offers."""
 
     def compute(self, program: Program, state: Arrays, batch: Arrays, seed: bytes, step: Any, device: str) -> Outcome:
@@ -22,6 +22,6 @@ class Step(Protocol):
         """
 
 
-def step(kind: str) -> Step:
+def step(kind: str) -> StepRule:
     """The step of that kind. Raises Refused where there is none."""
-    return cast(Step, plugins.load(__name__, kind))
+    return cast(StepRule, plugins.load(__name__, kind))

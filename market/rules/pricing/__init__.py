@@ -37,7 +37,7 @@ class Settings(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PricedWork:
     """What one task costs to compute, as the document's bound counts it; `unit` is the job's."""
 
     flops: int
@@ -62,10 +62,10 @@ class Rule(Protocol):
     def most(self, settings: Any) -> Amount:
         """No round pays more, whatever the document and the past."""
 
-    def least(self, settings: Any, work: Work | None) -> Amount:
+    def least(self, settings: Any, work: PricedWork | None) -> Amount:
         """No round pays less; without `work`, whatever the document."""
 
-    def price(self, settings: Any, work: Work, past: Past | None) -> Amount:
+    def price(self, settings: Any, work: PricedWork, past: Past | None) -> Amount:
         """What a round pays for a gradient; the first one has no past.
 
         Raises JobRefused where the rule has no price for such work.
@@ -124,10 +124,10 @@ class Price(BaseModel):
     def most(self) -> Amount:
         return rule(self.name).most(self.settings)
 
-    def least(self, work: Work | None = None) -> Amount:
+    def least(self, work: PricedWork | None = None) -> Amount:
         return rule(self.name).least(self.settings, work)
 
-    def of(self, work: Work, past: Past | None) -> Amount:
+    def of(self, work: PricedWork, past: Past | None) -> Amount:
         """What a round pays for a gradient."""
         return rule(self.name).price(self.settings, work, past)
 

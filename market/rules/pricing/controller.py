@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from gradmarket.market.fields import AmountField
 from gradmarket.market.rules import pricing
-from gradmarket.market.rules.pricing import Past, Work
+from gradmarket.market.rules.pricing import Past, PricedWork
 from gradmarket.market.terms import Amount
 
 DENOMINATOR: Final = 8
@@ -45,11 +45,11 @@ def most(settings: Settings) -> Amount:
     return settings.ceiling
 
 
-def least(settings: Settings, _work: Work | None) -> Amount:
+def least(settings: Settings, _work: PricedWork | None) -> Amount:
     return settings.floor
 
 
-def price(settings: Settings, work: Work, past: Past | None) -> Amount:
+def price(settings: Settings, work: PricedWork, past: Past | None) -> Amount:
     if past is None:
         return settings.start
     moved = _moved(past.price // work.unit, past.milliseconds, settings.target_ms) * work.unit

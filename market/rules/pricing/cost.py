@@ -10,7 +10,7 @@ from typing import Final
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.fields import AmountField
 from gradmarket.market.rules import pricing
-from gradmarket.market.rules.pricing import Past, Work
+from gradmarket.market.rules.pricing import Past, PricedWork
 from gradmarket.market.terms import Amount
 
 TERA: Final = 10**12
@@ -27,18 +27,18 @@ def most(settings: Settings) -> Amount:
     return settings.ceiling
 
 
-def least(settings: Settings, work: Work | None) -> Amount:
+def least(settings: Settings, work: PricedWork | None) -> Amount:
     return Amount(1) if work is None else _measured(settings, work)
 
 
-def price(settings: Settings, work: Work, _past: Past | None) -> Amount:
+def price(settings: Settings, work: PricedWork, _past: Past | None) -> Amount:
     measured = _measured(settings, work)
     if measured > settings.ceiling:
         raise JobRefused("price.ceiling", f"a task of {work.flops} operations costs {measured} at price.per_tflop")
     return measured
 
 
-def _measured(settings: Settings, work: Work) -> Amount:
+def _measured(settings: Settings, work: PricedWork) -> Amount:
     """At least one unit: nothing is computed for nothing."""
     units = -(-settings.per_tflop * work.flops // (TERA * work.unit))
     return Amount(max(1, units) * work.unit)

@@ -2,7 +2,7 @@
 
 from gradmarket.market.fields import AmountField
 from gradmarket.market.rules import pricing
-from gradmarket.market.rules.pricing import Past, Work
+from gradmarket.market.rules.pricing import Past, PricedWork
 from gradmarket.market.terms import Amount
 
 
@@ -15,9 +15,9 @@ def most(settings: Settings) -> Amount:
     return settings.amount
 
 
-def least(settings: Settings, _work: Work | None) -> Amount:
+def least(settings: Settings, _work: PricedWork | None) -> Amount:
     return settings.amount
 
 
-def price(settings: Settings, _work: Work, _past: Past | None) -> Amount:
+def price(settings: Settings, _work: PricedWork, _past: Past | None) -> Amount:
     return settings.amount

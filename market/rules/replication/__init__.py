@@ -73,7 +73,7 @@ class Votes(BaseModel):
         return self
 
 
-class Policy(Protocol):
+class ReplicationPolicy(Protocol):
     """What a file in this folder offers."""
 
     @property
@@ -84,6 +84,6 @@ class Policy(Protocol):
         """How a task that `lead` was drawn for is checked."""
 
 
-def policy(name: str) -> Policy:
+def policy(name: str) -> ReplicationPolicy:
     """The policy of that name. Raises Refused where there is none."""
-    return cast(Policy, plugins.load(__name__, name))
+    return cast(ReplicationPolicy, plugins.load(__name__, name))

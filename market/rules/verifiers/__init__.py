@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from gradmarket.market import plugins
-from gradmarket.market.rules.sketch import Sketch
+from gradmarket.market.rules.projection import Sketch
 from gradmarket.market.terms import Digest, ReplicaId
 
 
@@ -18,7 +18,7 @@ class Revealed:
     sketch: Sketch | None
 
 
-class Verifier(Protocol):
+class VerifierRule(Protocol):
     """What a file in this folder offers."""
 
     @property
@@ -39,6 +39,6 @@ class Verifier(Protocol):
         """
 
 
-def verifier(name: str) -> Verifier:
+def verifier(name: str) -> VerifierRule:
     """The verifier of that name. Raises Refused where there is none."""
-    return cast(Verifier, plugins.load(__name__, name))
+    return cast(VerifierRule, plugins.load(__name__, name))

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gradmarket.market.rules.sketch import Sketch
+from gradmarket.market.rules.projection import Sketch
 from gradmarket.market.rules.verifiers import Revealed
 from gradmarket.market.terms import ReplicaId
 
@@ -33,13 +33,13 @@ Allowed = Mapping[Classes, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ballot:
+class SketchBallot:
     determinism_class: str
     sketch: Sketch
 
 
-def ballot(revealed: Revealed) -> Ballot | None:
-    return None if revealed.sketch is None else Ballot(revealed.determinism_class, revealed.sketch)
+def ballot(revealed: Revealed) -> SketchBallot | None:
+    return None if revealed.sketch is None else SketchBallot(revealed.determinism_class, revealed.sketch)
 
 
 def pair(one: str, other: str) -> Classes:
@@ -56,7 +56,7 @@ def read(told: Iterable[Mapping[str, Any]]) -> dict[Classes, Mapping[str, float]
     return {pair(*each["classes"]): each["tau"] for each in told}
 
 
-def near(one: Ballot, other: Ballot, allowed: Allowed) -> bool:
+def near(one: SketchBallot, other: SketchBallot, allowed: Allowed) -> bool:
     """Whether no tensor of the two is further apart than is allowed for it."""
     return _apart(one, other, allowed) <= 1.0
 
@@ -70,7 +70,7 @@ def deviations(one: Sketch, other: Sketch) -> dict[str, float]:
     return {name: _deviation(one[name], other[name], length + floor) for name, length in lengths.items()}
 
 
-def groups(ballots: Mapping[ReplicaId, Ballot | None], allowed: Allowed) -> list[frozenset[ReplicaId]]:
+def groups(ballots: Mapping[ReplicaId, SketchBallot | None], allowed: Allowed) -> list[frozenset[ReplicaId]]:
     """Medoids with their neighbours, the most neighbours first; each is taken out before the next is looked for."""
     cast = {replica: ballot for replica, ballot in ballots.items() if ballot is not None}
     apart = dict.fromkeys(((replica, replica) for replica in cast), 0.0)
@@ -85,7 +85,7 @@ def groups(ballots: Mapping[ReplicaId, Ballot | None], allowed: Allowed) -> list
     return sorted(found, key=lambda members: (-len(members), min(_bytes(cast[replica]) for replica in members)))
 
 
-def _apart(one: Ballot, other: Ballot, allowed: Allowed) -> float:
+def _apart(one: SketchBallot, other: SketchBallot, allowed: Allowed) -> float:
     """The largest deviation over what is allowed for its tensor: neighbours are at most 1 apart."""
     found = deviations(one.sketch, other.sketch)
     if not any(found.values()):
@@ -97,7 +97,7 @@ def _apart(one: Ballot, other: Ballot, allowed: Allowed) -> float:
 def _rank(
     replica: ReplicaId,
     left: set[ReplicaId],
-    cast: Mapping[ReplicaId, Ballot],
+    cast: Mapping[ReplicaId, SketchBallot],
     apart: Mapping[tuple[ReplicaId, ReplicaId], float],
 ) -> tuple[int, float, bytes]:
     """Most neighbours, then nearest to them, then by what was computed: never by id."""
@@ -105,7 +105,7 @@ def _rank(
     return -len(near), sum(near), _bytes(cast[replica])
 
 
-def _bytes(ballot: Ballot) -> bytes:
+def _bytes(ballot: SketchBallot) -> bytes:
     return b"".join(ballot.sketch[name].tobytes() for name in sorted(ballot.sketch))
 
 

@@ -4,11 +4,19 @@ Money is in the job's units (signed 64-bit), times are Unix seconds, hashes 32 r
 A row's `state` moves only by the tables of market.rules.lifecycle, by compare-and-set (store.transitions).
 """
 
+from gradmarket.requester.store.tables.access_tables import (
+    ApiToken,
+    ConsentRow,
+    Idempotency,
+    LeaderLease,
+    Nonce,
+    Trouble,
+)
 from gradmarket.requester.store.tables.base import Base, BigKey
-from gradmarket.requester.store.tables.doors import Consent, Duty, Idempotency, Nonce, Token, Trouble
-from gradmarket.requester.store.tables.jobs import Event, Job, Round
-from gradmarket.requester.store.tables.money import Account, Batch, Earned, Transaction
-from gradmarket.requester.store.tables.trust import (
+from gradmarket.requester.store.tables.job_tables import Job, JobEvent, Round
+from gradmarket.requester.store.tables.money_tables import Account, Batch, Earned, Transaction
+from gradmarket.requester.store.tables.task_tables import Replica, Task, Wave, Worker
+from gradmarket.requester.store.tables.trust_tables import (
     Accusation,
     Audit,
     Calibration,
@@ -18,22 +26,22 @@ from gradmarket.requester.store.tables.trust import (
     Strike,
     TrustedRun,
 )
-from gradmarket.requester.store.tables.work import Replica, Task, Wave, Worker
 
 __all__ = [
     "Account",
     "Accusation",
+    "ApiToken",
     "Audit",
     "Base",
     "Batch",
     "BigKey",
     "Calibration",
-    "Consent",
-    "Duty",
+    "ConsentRow",
     "Earned",
-    "Event",
     "Idempotency",
     "Job",
+    "JobEvent",
+    "LeaderLease",
     "Lean",
     "Nonce",
     "Replica",
@@ -42,7 +50,6 @@ __all__ = [
     "Score",
     "Strike",
     "Task",
-    "Token",
     "Transaction",
     "Trouble",
     "TrustedRun",

@@ -12,25 +12,25 @@ from gradmarket.market.model.document.conditions import (
     elements,
     forms,
     images,
-    indexing,
-    losses,
-    normalization,
+    indexing_conditions,
+    loss_conditions,
+    normalization_conditions,
     padding,
     products,
     recurrent,
     windows,
 )
-from gradmarket.market.model.document.conditions.rules import Condition, unstated
+from gradmarket.market.model.document.conditions.condition_rules import Condition, unstated
 
 FAMILIES: Final = (
     recurrent,
     windows,
     images,
     padding,
-    normalization,
-    losses,
+    normalization_conditions,
+    loss_conditions,
     products,
-    indexing,
+    indexing_conditions,
     division,
     forms,
     elements,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from gradmarket.market.model.document.arguments import refuse_unless
-from gradmarket.market.model.document.conditions.rules import Conditions, each
+from gradmarket.market.model.document.conditions.condition_rules import Conditions, each
 
 
 def _divided(arguments: Sequence[Any]) -> None:

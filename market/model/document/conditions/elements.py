@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gradmarket.market.model.document.arguments import refuse_unless
-from gradmarket.market.model.document.conditions.rules import Conditions, between, both, each, filled, shaped
+from gradmarket.market.model.document.conditions.condition_rules import Conditions, between, both, each, filled, shaped
 
 
 def _prelu(arguments: Sequence[Any]) -> None:

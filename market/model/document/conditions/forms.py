@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gradmarket.market.model.document.arguments import refuse_unless
-from gradmarket.market.model.document.conditions.indexing import place_of
-from gradmarket.market.model.document.conditions.rules import Conditions, each
+from gradmarket.market.model.document.conditions.condition_rules import Conditions, each
+from gradmarket.market.model.document.conditions.indexing_conditions import place_of
 
 PARTS_LIMIT: Final = 100_000
 """Into which one node cuts a tensor: a document has no more values."""

@@ -28,7 +28,7 @@ from gradmarket.market.model.document.operators import (
     reductions,
     shapes,
 )
-from gradmarket.market.model.document.operators.entry import Entry
+from gradmarket.market.model.document.operators.entry import OperatorEntry
 
 FAMILIES: Final = (
     algebra,
@@ -47,5 +47,5 @@ FAMILIES: Final = (
     chance,
     integers,
 )
-ALLOWED: Final[dict[str, Entry]] = {key: entry for family in FAMILIES for key, entry in family.ENTRIES.items()}
+ALLOWED: Final[dict[str, OperatorEntry]] = {key: entry for family in FAMILIES for key, entry in family.ENTRIES.items()}
 """The allow-list."""

@@ -11,7 +11,7 @@ Extra = Literal["seed", "device"]
 
 
 @dataclass(frozen=True)
-class Entry:
+class OperatorEntry:
     """The argument types of one operator in order, the types of its results, and its cost rule."""
 
     arguments: tuple[str, ...]
@@ -25,19 +25,19 @@ class Entry:
         return self.results == ("tensors",)
 
 
-Entries = Mapping[str, Entry]
+Entries = Mapping[str, OperatorEntry]
 
 
-def aten(types: str, cost: Cost) -> Entry:
+def aten(types: str, cost: Cost) -> OperatorEntry:
     """The ATen operator of the key's name and overload, with every argument of its schema in order."""
     return _entry(types, cost, own=False, extra=None)
 
 
-def own(types: str, cost: Cost, extra: Extra | None = None) -> Entry:
+def own(types: str, cost: Cost, extra: Extra | None = None) -> OperatorEntry:
     """An operator that stands in kernels.py."""
     return _entry(types, cost, own=True, extra=extra)
 
 
-def _entry(types: str, cost: Cost, own: bool, extra: Extra | None) -> Entry:
+def _entry(types: str, cost: Cost, own: bool, extra: Extra | None) -> OperatorEntry:
     arguments, _, results = types.partition("->")
-    return Entry(tuple(arguments.split()), tuple(results.split()), cost, own, extra)
+    return OperatorEntry(tuple(arguments.split()), tuple(results.split()), cost, own, extra)

@@ -1,0 +1,214 @@
+"""`gradmarket job …`: what a requester does."""
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from gradmarket.commands import calibration, ledger, plan, progress
+from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, TokenOption, say_json, told
+from gradmarket.endpoint import find
+from gradmarket.json_input import checked, read
+from gradmarket.market.errors import Refused
+from gradmarket.market.job import JobSpec
+from gradmarket.market.rules.pricing import PLAIN
+from gradmarket.market.rules.replication import BEST
+from gradmarket.money import TokenUnit
+
+SUCCEEDED: Final = "finished"
+THE_JOB: Final = "the job"
+STEERING: Final = {
+    "pause": "Give out no more leases; what is in flight is judged and paid.",
+    "resume": "Go on after a pause.",
+    "cancel": "End a job; what is not owed comes back.",
+}
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.command()
+def submit(
+    file: Annotated[str, typer.Argument(metavar="FILE.json", help="The job; - for standard input.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    market: MarketOption = None,
+    token: TokenOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Post a job, after saying what it will cost at most and who will see what; prints its id."""
+    with told():
+        posted = read(file)
+        spec = checked(JobSpec, posted, THE_JOB)
+        with find(market, token, data).market() as there:
+            typer.echo(_warning(spec, TokenUnit.of(there.chain())), err=True)
+            if not yes and not _agreed(file):
+                raise typer.Exit(1)
+            job = there.submit(posted)
+    say_json(job) if as_json else typer.echo(job["id"])
+
+
+def _warning(spec: JobSpec, token: TokenUnit) -> str:
+    most = spec.most_expensive if spec.budget is None else min(spec.budget, spec.most_expensive)
+    least = spec.plan(BEST).first_wave
+    return (
+        f"{spec.name}: costs at most {token.text(most)}, {_expected(spec, most, token)}: {spec.rounds} rounds of "
+        f"{spec.tasks_per_round} tasks, {least} to {spec.replication.max_replicas} replicas a task. "
+        f"Each that agrees is paid {_priced(spec, token)}. What is not earned comes back.\n"
+        "Workers see the model and the training data of this job."
+    )
+
+
+def _expected(spec: JobSpec, most: int, token: TokenUnit) -> str:
+    """If every round is run, and the first replicas of every task agree."""
+    gradients = spec.rounds * spec.tasks_per_round * spec.replication.replicas
+    bound = "" if spec.price.least() == spec.price.most else "at most "
+    return f"{bound}{token.text(min(most, gradients * spec.price.most))} if nobody disagrees"
+
+
+def _priced(spec: JobSpec, token: TokenUnit) -> str:
+    """The price rule in words: amounts as they are written, everything else as it stands in the job."""
+    price = spec.price
+    if price.name == PLAIN:
+        return token.text(price.most)
+    told = {
+        name: token.text(value) if isinstance(value, str) else str(value)
+        for name, value in (price.model_extra or {}).items()
+    }
+    return f"by the rule {price.name}: " + ", ".join(f"{name} {value}" for name, value in told.items())
+
+
+def _agreed(file: str) -> bool:
+    if file == "-" or not sys.stdin.isatty():
+        raise Refused("nobody can be asked here: say --yes")
+    return typer.confirm("Post it?")
+
+
+def _from_file(file: str) -> JobSpec:
+    return checked(JobSpec, read(file), THE_JOB)
+
+
+app.command("plan")(plan.command(_from_file))
+
+
+@app.command("list")
+def listed(
+    state: Annotated[str | None, typer.Option(help="Only jobs in this state, such as running.")] = None,
+    market: MarketOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """All jobs, oldest first."""
+    with told(), find(market, None, data).market() as there:
+        jobs = list(there.jobs(state))
+        if as_json:
+            say_json(jobs)
+            return
+        token = TokenUnit.of(there.chain())
+    table = Table(Column("id", no_wrap=True), "name", "state", "round", "accepted", "rejected", "paid", "why")
+    for job in jobs:
+        done, _, _, accepted, rejected, paid = (value for _, value in progress.facts(job, token))
+        table.add_row(job["id"], job["name"], job["state"], done, accepted, rejected, paid, job["reason"])
+    Console().print(table)
+
+
+@app.command()
+def show(job: JobArgument, market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
+    """One job: how it stands, what it cost, and why it does not get on."""
+    with told(), find(market, None, data).market() as there:
+        found = there.job(job)
+        say_json(found) if as_json else _print(found, TokenUnit.of(there.chain()))
+
+
+@app.command()
+def watch(job: JobArgument, market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Follow a job until it ends; with --json one object a change. Ends with 0 if the job finished."""
+    with told(), find(market, None, data).market() as there:
+        token = TokenUnit.of(there.chain())
+        shown = nullcontext(say_json) if as_json else progress.display(Console(), token)
+        with shown as show:
+            ended = progress.follow(there, job, show)
+    raise typer.Exit(0 if ended["state"] == SUCCEEDED else 1)
+
+
+@app.command()
+def fund(
+    job: JobArgument,
+    amount: Annotated[str | None, typer.Argument(help="How much more, in the token's smallest unit.")] = None,
+    market: MarketOption = None,
+    token: TokenOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Raise the job's budget; the difference is deposited on-chain. A job that paused for it goes on with `resume`.
+
+    Where the money has an owner elsewhere, prints the transactions that it is to sign; without an amount, those alone.
+    """
+    with told(), find(market, token, data).market() as there:
+        changed = there.fund(job, amount)
+        if as_json:
+            say_json(changed)
+            return
+        _print(changed, TokenUnit.of(there.chain()))
+    for number, each in enumerate(changed["to_sign"], 1):
+        typer.echo(f"\nsign {number}: {each['purpose']}, from {each['from']} on chain {each['chain_id']}")
+        typer.echo(f"  to    {each['to']}\n  data  {each['data']}")
+
+
+app.command("ledger")(ledger.ledger)
+app.command("calibration")(calibration.calibration)
+
+
+def _steering(action: str, purpose: str) -> None:
+    """Makes the command `action`, which asks the service for just that."""
+
+    @app.command(action, help=purpose)
+    def steer(
+        job: JobArgument,
+        market: MarketOption = None,
+        token: TokenOption = None,
+        data: DataOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        with told(), find(market, token, data).market() as there:
+            changed = there.steer(job, action)
+            say_json(changed) if as_json else _print(changed, TokenUnit.of(there.chain()))
+
+
+for _action, _purpose in STEERING.items():
+    _steering(_action, _purpose)
+
+
+@app.command()
+def download(
+    job: JobArgument,
+    after_round: Annotated[int | None, typer.Option("--round", help="After this round; the newest if none.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")] = None,
+    market: MarketOption = None,
+    token: TokenOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the parameters (safetensors) to a file and check their digest."""
+    path = output or Path(f"{job}-{'newest' if after_round is None else after_round}.safetensors")
+    with told(), find(market, token, data).market() as there:
+        digest = there.download(job, path, after_round)
+    told_json = {"path": str(path), "digest": digest}
+    say_json(told_json) if as_json else typer.echo(f"{path}  {digest}")
+
+
+def _print(job: dict[str, Any], token: TokenUnit) -> None:
+    costs = job["costs"]
+    lines = [("job", f"{job['id']}  {job['name']}"), ("state", job["state"]), ("why", job["reason"])]
+    lines += progress.facts(job, token)
+    lines += [
+        (name.replace("_", " "), token.text(costs[name])) for name in ("price", "at_most", "deposited", "refunded")
+    ]
+    lines += [("parameters", job["parameters"] or ""), ("on-chain job", str(job["chain_job"] or ""))]
+    lines += [("note", job["notice"])]
+    for name, value in lines:
+        if value:
+            typer.echo(f"{name:>12}  {value}")

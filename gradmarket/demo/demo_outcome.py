@@ -1,0 +1,183 @@
+"""What came of it: the service's books beside what the chain says, and whether they agree."""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from gradmarket.client import Json, RequesterClient
+from gradmarket.contracts import events
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.demo.children import DemoFailed
+from gradmarket.demo.spec import GOAL, PRICE
+from gradmarket.market.job import Publication
+from gradmarket.market.terms import Address, Digest
+from gradmarket.market.wire import hash_of
+
+SETTLE_S: Final = 60.0
+LOOK_EVERY_S: Final = 0.2
+DIGEST: Final = re.compile(r"blake3:[0-9a-f]{64}")
+
+
+class WorkerOutcome(Protocol):
+    """One that was hired, whatever it runs in."""
+
+    @property
+    def behaviour(self) -> str: ...
+
+    @property
+    def payout(self) -> Address: ...
+
+    def said(self, event: str) -> dict[str, Any]:
+        """The newest thing that it said of this kind."""
+
+
+@dataclass(frozen=True)
+class Pay:
+    """One worker. Amounts in the token's smallest unit; `balance` is its payout address's, read from the chain."""
+
+    address: str
+    payout: str
+    behaviour: str
+    accepted: int
+    rejected: int
+    why: dict[str, int]
+    """Reasons of its rejections, without their digests, and how often each."""
+    earned: int
+    balance: int
+    kept: int
+    """What the worker's own address holds."""
+
+
+@dataclass(frozen=True)
+class Escrow:
+    """Read from the chain, in the token's smallest unit; `left` is what the contract still holds."""
+
+    deposited: int
+    paid: int
+    refunded: int
+    left: int
+
+
+@dataclass(frozen=True)
+class DemoOutcome:
+    job: Json
+    stats: Json
+    workers: list[Pay]
+    escrow: Escrow
+    served: str
+    """Digest of the parameters' bytes as they are served."""
+    last_round: str
+    checks: dict[str, bool] = field(default_factory=dict)
+
+
+def settled(market: RequesterClient, ledger: Ledger, job_id: str) -> None:
+    """Waits until every record is on-chain and the requester has taken the rest back. Raises DemoFailed if not."""
+    _until(lambda: _all_settled(market, job_id), "not every accepted gradient is settled")
+    chain_job = market.job(job_id)["chain_job"]
+    _until(lambda: ledger.free(chain_job) == 0, "the requester does not take the rest back")
+    _until(lambda: _refunded(market, ledger, job_id), "the books do not have what the chain refunded")
+
+
+def _refunded(market: RequesterClient, ledger: Ledger, job_id: str) -> bool:
+    """Whether the books have it all: it may come back in parts, each a while after its block."""
+    job = market.job(job_id)
+    return int(job["costs"]["refunded"]) == _escrow(ledger, job).refunded > 0
+
+
+def read(
+    market: RequesterClient, ledger: Ledger, job_id: str, workers: Sequence[WorkerOutcome], folder: Path
+) -> DemoOutcome:
+    job = market.job(job_id)
+    closed = [found for found in market.listed(job_id, "rounds") if found["updated"]]
+    outcome = DemoOutcome(
+        job=job,
+        stats=market.stats(job_id),
+        workers=_workers(market, ledger, job_id, workers),
+        escrow=_escrow(ledger, job),
+        served=market.download(job_id, folder / "parameters.safetensors"),
+        last_round=closed[-1]["updated"] if closed else "",
+    )
+    outcome.checks.update(check(outcome))
+    return outcome
+
+
+def check(outcome: DemoOutcome) -> dict[str, bool]:
+    """What must hold for the demo to have worked."""
+    escrow, claimed = outcome.escrow, outcome.job["costs"]
+    cheats = [pay for pay in outcome.workers if pay.behaviour != "honest"]
+    honest = [pay for pay in outcome.workers if pay.behaviour == "honest"]
+    return {
+        "the job finished": outcome.job["state"] == "finished",
+        f"accuracy on held-out rows is {GOAL} or more": accuracy(outcome.job) >= GOAL,
+        "every cheat was paid nothing": all(pay.earned == pay.balance == pay.kept == 0 for pay in cheats),
+        "each honest worker's balance is its accepted gradients x price": all(
+            pay.balance == pay.earned == pay.accepted * PRICE and pay.kept == 0 for pay in honest
+        ),
+        "what was paid is what honest workers hold": escrow.paid == sum(pay.balance for pay in honest),
+        "deposited = paid + refunded": escrow.deposited == escrow.paid + escrow.refunded and escrow.left == 0,
+        "the service's books say the same": escrow.refunded == int(claimed["refunded"])
+        and escrow.paid == int(claimed["earned"]),
+        "the served parameters are the last round's": outcome.served == outcome.last_round == outcome.job["parameters"],
+    }
+
+
+def accuracy(job: Json) -> float:
+    return float((job["metrics"] or {}).get("accuracy", 0.0))
+
+
+def _workers(market: RequesterClient, ledger: Ledger, job_id: str, workers: Sequence[WorkerOutcome]) -> list[Pay]:
+    lines = {line["address"]: line for line in market.listed(job_id, "workers")}
+    verdicts = list(market.listed(job_id, "verdicts"))
+    return [_pay(ledger, worker, lines, verdicts) for worker in workers]
+
+
+def _pay(ledger: Ledger, worker: WorkerOutcome, lines: dict[str, Json], verdicts: list[Json]) -> Pay:
+    address = worker.said("wallet")["address"]
+    line: dict[str, Any] = lines.get(address, {"accepted": 0, "rejected": 0, "earned": "0"})
+    mine = [told for told in verdicts if told["worker"] == address and told["state"] == "rejected"]
+    return Pay(
+        address=address,
+        payout=worker.payout,
+        behaviour=worker.behaviour,
+        accepted=line["accepted"],
+        rejected=line["rejected"],
+        why=dict(Counter(DIGEST.sub("…", told["reason"]) for told in mine)),
+        earned=int(line["earned"]),
+        balance=ledger.balance(worker.payout),
+        kept=ledger.balance(address),
+    )
+
+
+def _escrow(ledger: Ledger, job: Json) -> Escrow:
+    """Refunded is what the deposit lost without being paid out: the contract's own count, not the service's."""
+    number, unit = job["chain_job"], int(job["unit"])
+    now = ledger.job(number)
+    digest = hash_of(Digest(Publication.model_validate(job["publication"]).digest))
+    opened = events.find_opened(ledger, now.requester, digest)
+    if opened is None or opened.job != number:
+        raise DemoFailed(f"the chain has no job of this publication at {number}")
+    paid = sum(payment.amount for payment in events.all_paid(ledger, number))
+    return Escrow(
+        deposited=opened.deposited * unit,
+        paid=paid * unit,
+        refunded=(opened.deposited - now.deposited) * unit,
+        left=ledger.balance(ledger.deployment.contract),
+    )
+
+
+def _all_settled(market: RequesterClient, job_id: str) -> bool:
+    stats = market.stats(job_id)
+    done = sum(batch["gradients"] for batch in stats["settlements"] if batch["state"] == "settled")
+    return bool(done == stats["accepted"])
+
+
+def _until(condition: Callable[[], bool], otherwise: str) -> None:
+    end = time.monotonic() + SETTLE_S
+    while not condition():
+        if time.monotonic() > end:
+            raise DemoFailed(otherwise)
+        time.sleep(LOOK_EVERY_S)

@@ -1,0 +1,134 @@
+"""The demo from beginning to end: start, post, watch, settle up, check, and leave nothing running."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from gradmarket.client import Json, RequesterClient
+from gradmarket.commands import progress
+from gradmarket.commands.progress import Show
+from gradmarket.demo import demo_outcome, service, workers
+from gradmarket.demo.children import DemoFailed, DemoProcesses
+from gradmarket.demo.report import report, show
+from gradmarket.demo.service import Service
+from gradmarket.demo.spec import CAST, JOB
+from gradmarket.money import TokenUnit
+
+LIMIT_S: Final = 300.0
+"""A demo whose job has not ended by then has failed."""
+
+
+@dataclass
+class Clock:
+    """Seconds since the demo began, and when the first gradient was accepted."""
+
+    began: float = field(default_factory=time.monotonic)
+    first_accepted: float = 0.0
+    limit_s: float = LIMIT_S
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def look(self, job: Json) -> None:
+        if not self.first_accepted and job["accepted"]:
+            self.first_accepted = self.seconds
+        if self.seconds > self.limit_s:
+            raise DemoFailed(f"after {self.limit_s:.0f} s the job is {job['state']}: {job['reason']}")
+
+
+def play(console: Console, keep: bool = False, within: Path | None = None) -> dict[str, Any]:
+    """The report. Raises MarketError where something did not work at all; whatever happens, nothing stays behind.
+
+    All that it writes lies in a new folder of `within`. With `keep` that, the service and its chain stay when all
+    went well.
+    """
+    clock, folder = Clock(), Path(tempfile.mkdtemp(prefix="gradmarket-demo-", dir=within))
+    console.print(f"Starting a chain, a service and {len(CAST)} workers in {folder}", highlight=False)
+    with _compose_project(folder) as (children, ending):
+        served = service.start(children, folder / "service")
+        with served.place.market() as market:
+            done = _run(console, clock, children, served, market, folder)
+        if keep:
+            ending.pop_all()
+            _stays(console, served)
+    return done
+
+
+def _run(
+    console: Console, clock: Clock, children: DemoProcesses, served: Service, market: RequesterClient, folder: Path
+) -> dict[str, Any]:
+    chain = market.chain()
+    job = market.submit(JOB)["id"]
+    console.print(introduction(served.place.url, chain, job), highlight=False, soft_wrap=True)
+    hired = workers.hire(children, served.place.url, folder / "workers")
+    watch(console, clock, lambda _job: children.check(), market, job, TokenUnit.of(chain))
+    console.print("The workers redeem what they earned, release the rest and leave; the requester takes it back.")
+    workers.dismiss(children, hired)
+    ledger = served.ledger()
+    demo_outcome.settled(market, ledger, job)
+    found = demo_outcome.read(market, ledger, job, hired, folder)
+    show(console, found, TokenUnit.of(chain))
+    return report(found, chain, {"total": clock.seconds, "first_accepted": clock.first_accepted})
+
+
+def introduction(url: str, chain: Json, job: str) -> str:
+    replication = JOB["replication"]
+    return (
+        f"{url} serves job {job}; chain {chain['chain_id']}, contract {chain['contract']}.\n"
+        f"{JOB['tasks_per_round']} tasks a round, {replication['replicas']} replicas of each and up to "
+        f"{replication['max_replicas']} where they disagree, votes on exact bits, replicas of a task kept apart by "
+        f"{' and '.join(JOB['separation'])}.\nOf {len(CAST)} workers one turns its gradients round and one "
+        "sends noise; the service is not told which."
+    )
+
+
+def watch(
+    console: Console,
+    clock: Clock,
+    check: Show,
+    market: RequesterClient,
+    job: str,
+    token: TokenUnit,
+    follow: Callable[[RequesterClient, str, Show], Json] = progress.follow,
+) -> None:
+    """Until the job has ended; `check` may raise at every look. Raises DemoFailed where it has not finished."""
+    with progress.display(console, token) as display:
+
+        def look(now: Json) -> None:
+            check(now)
+            clock.look(now)
+            display(now)
+
+        ended = follow(market, job, look)
+    if ended["state"] != "finished":
+        raise DemoFailed(f"the job is {ended['state']}: {ended['reason']}")
+
+
+@contextmanager
+def _compose_project(folder: Path) -> Iterator[tuple[DemoProcesses, ExitStack]]:
+    """Children in `folder`; at the end, however it comes, they, the chain and the folder go, in this order."""
+    with ExitStack() as ending:
+        ending.callback(shutil.rmtree, folder, ignore_errors=True)
+        ending.callback(service.stop_chain, folder / "service")
+        children = DemoProcesses(folder / "logs")
+        ending.callback(children.end)
+        yield children, ending
+
+
+def _stays(console: Console, served: Service) -> None:
+    chain = served.chain
+    console.print(
+        f"It stays up: {served.place.url} (documentation at {served.place.url}/docs), token in "
+        f"{served.data / 'keys' / 'token'}, logs beside {served.child.log}.\n"
+        f"Stop it: kill {served.child.process.pid}{f' {chain.pid}' if chain else ''}",
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,84 @@
+"""One job: how it stands, a bar while it runs, and its parameters in a module of one's own."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from torch import nn
+
+from gradmarket.client import Json
+from gradmarket.client import RequesterClient as Client
+from gradmarket.commands import progress
+from gradmarket.market.errors import MarketError
+from gradmarket.market.model.tensors import unpack
+from gradmarket.money import TokenUnit
+from gradmarket.sdk.bar import bar
+from gradmarket.sdk.model import load
+
+
+class JobEnded(MarketError):
+    """The job ended before it was done."""
+
+
+class TrainingJob:
+    """A job by its id. Methods raise Problem where the service refuses, Unreachable where it is silent."""
+
+    def __init__(self, client: Client, job_id: str) -> None:
+        self._client = client
+        self.id = job_id
+
+    def __repr__(self) -> str:
+        return f"Job({self.id!r})"
+
+    def view(self) -> Json:
+        """All that the service says of it."""
+        return self._client.job(self.id)
+
+    @property
+    def state(self) -> str:
+        """draft, awaiting_funds, running, paused, finished, cancelled or failed."""
+        return str(self.view()["state"])
+
+    @property
+    def reason(self) -> str:
+        """Why it does not get on, or how it ended."""
+        return str(self.view()["reason"])
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """On the held-out rows, after the newest round that measured them."""
+        return dict(self.view()["metrics"] or {})
+
+    def watch(self, console: Console | None = None) -> Json:
+        """Shows a bar until the job ends, and returns its last view. Raises JobEnded unless it finished."""
+        console = console or Console()
+        token = TokenUnit.of(self._client.chain())
+        with bar(console, token) as show:
+            ended = progress.follow(self._client, self.id, show)
+        if ended["state"] != "finished":
+            raise JobEnded(f"{ended['state']}: {ended['reason']}")
+        return ended
+
+    def load_into(self, module: nn.Module, after_round: int | None = None) -> None:
+        """Writes the newest parameters, or those after a round, into `module`. Raises Refused where it is another."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "parameters.safetensors"
+            self._client.download(self.id, path, after_round)
+            load(module, unpack(path.read_bytes()))
+
+    def cancel(self) -> None:
+        """Ends the job; what is not owed comes back."""
+        self._client.steer(self.id, "cancel")
+
+    def pause(self) -> None:
+        """Gives out no more leases."""
+        self._client.steer(self.id, "pause")
+
+    def resume(self) -> None:
+        """Goes on after a pause."""
+        self._client.steer(self.id, "resume")
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """Every round so far, with its loss and metrics."""
+        return list(self._client.listed(self.id, "rounds"))

@@ -1,0 +1,109 @@
+"""The market as a researcher sees it: give it a module, a loss and a dataset, and have a job."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from torch import nn
+
+from gradmarket.data.pack import HELD_OUT, Cut, Packed, pack
+from gradmarket.endpoint import find
+from gradmarket.json_input import checked
+from gradmarket.market.data import formats
+from gradmarket.market.job import JobSpec
+from gradmarket.market.model import tensors
+from gradmarket.market.model.figures import Published
+from gradmarket.money import TokenUnit
+from gradmarket.sdk.job_handle import TrainingJob
+from gradmarket.sdk.model import Loss, check_taken, published
+from gradmarket.sdk.rows import arrays_of
+
+PARTITION_ROWS: Final = 4096
+ADAMW: Final = {"name": "adamw", "lr": 1e-3}
+
+
+class Market:
+    """The service at `url`; `token` is its requester's. Without them: the environment's, or this machine's own service.
+
+    Raises NotFound where there is none.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None) -> None:
+        self._client = find(url, token).market()
+
+    def __enter__(self) -> "Market":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._client.__exit__(*exception)
+
+    def train(
+        self,
+        module: nn.Module,
+        loss: Loss,
+        dataset: Any,
+        *,
+        rounds: int,
+        price: int | str,
+        optimizer: Mapping[str, Any] = ADAMW,
+        rows: int = 64,
+        target: str | None = None,
+        held_out: float = 0.1,
+        partition_format: str = formats.DEFAULT,
+        seed: int = 0,
+        **fields: Any,
+    ) -> TrainingJob:
+        """Posts a job that trains `module` from the state it is in, and uploads what it needs. Workers see it all.
+
+        `loss(module(x), y)` is the mean over the rows. `dataset`: see rows.arrays_of. Each task takes `rows` rows; a
+        fraction `held_out` of all is kept to measure on. `price` of an agreeing replica is a whole number of the
+        token's smallest unit, or in tokens with the symbol: "0.01 GRAD". `fields` are further ones of a job. The module
+        is compared with what workers will compute, bit by bit, before anything is sent.
+
+        Raises DocumentRefused for a model that the market cannot express, Refused for a dataset or field that is unfit,
+        Problem or Unreachable where the service refuses or is silent.
+        """
+        fields = {"name": type(module).__name__, "seed": seed, "step": {"rows": rows}, **fields}
+        fields |= {"optimizer": dict(optimizer), "rounds": rounds, "price": self._amount(price)}
+        spec = _check(fields)
+        arrays = arrays_of(dataset, target)
+        packed = pack(arrays, Cut(max(PARTITION_ROWS, 2 * spec.step.rows), partition_format, held_out, seed))
+        made = published(module, loss, arrays, spec.precision)
+        check_taken(made, arrays, spec.step.pass_rows)
+        if held_out:
+            fields.setdefault("evaluation", {"partition": HELD_OUT, "metric": _metric(made)})
+        return self._post(fields, made, packed)
+
+    def job(self, job_id: str) -> TrainingJob:
+        """A job that was posted before. Raises Problem where there is none."""
+        return TrainingJob(self._client, str(self._client.job(job_id)["id"]))
+
+    def jobs(self, state: str | None = None) -> Iterator[TrainingJob]:
+        """All jobs, oldest first."""
+        return (TrainingJob(self._client, job["id"]) for job in self._client.jobs(state))
+
+    def _post(self, fields: dict[str, Any], made: Published, packed: Packed) -> TrainingJob:
+        parts = {"document": made.document, "evaluation": made.evaluation, "parameters": tensors.pack(made.parameters)}
+        model = {name: self._client.upload(data) for name, data in parts.items()}
+        for data in packed.files.values():
+            self._client.upload(data)
+        spec = {**fields, "model": model, "data": {"manifest": self._client.upload(packed.body)}}
+        return TrainingJob(self._client, str(self._client.submit(spec)["id"]))
+
+    def _amount(self, price: int | str) -> str:
+        """In the token's smallest unit. Raises Refused."""
+        text = str(price).strip()
+        if text.isascii() and text.isdigit():
+            return text
+        return str(TokenUnit.of(self._client.chain()).parse(text))
+
+
+def _metric(made: Published) -> str:
+    """What is watched on the held-out rows."""
+    return "accuracy" if "accuracy" in json.loads(made.evaluation)["metrics"] else "loss"
+
+
+def _check(fields: dict[str, Any]) -> JobSpec:
+    """All that a job says but its model and data, before these are made. Raises Refused, naming the fields."""
+    stands_in = {"model": {"architecture": "mlp"}, "data": {"ready": "digits"}}
+    return checked(JobSpec, fields | stands_in, "the job")

@@ -1,0 +1,66 @@
+"""What a simulated market keeps: operators, their workers, and the tasks and replicas under way."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from gradmarket.market.rules.assignment import Candidate
+from gradmarket.market.rules.replication import Plan
+from gradmarket.market.rules.reputation import NEWCOMER, TrustRecord
+from gradmarket.market.terms import Address, Hash, ReplicaId
+from gradmarket.simulation.strategies import Strategy
+
+
+@dataclass(slots=True)
+class SimulatedOperator:
+    """What the market knows of one identity."""
+
+    stake: float
+    """In prices."""
+    window: "deque[SimulatedTask]"
+    """Accepted tasks that are not final."""
+    record: TrustRecord = NEWCOMER
+    pending: int = 0
+    """Leased, or accepted and neither audited nor spared."""
+    valid_in_a_row: int = 0
+    """For BOINC's rule."""
+    barred: bool = False
+
+
+@dataclass(slots=True)
+class SimulatedWorker:
+    """`pace`: seconds a task; `leaves_at`: when it goes for good."""
+
+    address: Address
+    kind: str
+    strategy: Strategy
+    operator: SimulatedOperator
+    candidate: Candidate
+    pace: float
+    leaves_at: float
+    strikes: int = 0
+
+
+@dataclass(slots=True)
+class SimulatedReplica:
+    """`answer` is None until it commits; `open` while a commitment may still come."""
+
+    worker: SimulatedWorker
+    answer: str | None = None
+    open: bool = True
+
+
+@dataclass(slots=True)
+class SimulatedTask:
+    offer: Hash
+    plan: Plan
+    wanted: int
+    """Replicas that the waves so far ask for."""
+    replicas: dict[ReplicaId, SimulatedReplica] = field(default_factory=dict)
+    audited: bool = False
+    wrong: bool = False
+    agreeing: tuple[SimulatedWorker, ...] = ()
+
+    @property
+    def answering(self) -> int:
+        """Replicas that committed or still may."""
+        return sum(replica.open or replica.answer is not None for replica in self.replicas.values())

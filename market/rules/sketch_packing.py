@@ -1,0 +1,64 @@
+"""A sketch on its way: made of a payload, kept as bytes, and signed. What it is says market.rules.sketch."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+
+from gradmarket.market.errors import JobRefused
+from gradmarket.market.gradient.arrays import Bytes
+from gradmarket.market.gradient.codecs import Codec
+from gradmarket.market.gradient.payload import Layout, read_tensors
+from gradmarket.market.rules.projection import WIDTH, Numbers, Sketch, sketch
+from gradmarket.market.rules.secrets import tagged
+from gradmarket.market.terms import Hash
+
+STORED: Final = np.dtype("<f4")
+BYTES: Final = WIDTH * STORED.itemsize
+"""Of one tensor's numbers."""
+TENSORS: Final = 1024
+"""Of an answer that may be sketched: its reveal stays within what one request may hold."""
+
+
+def check(layout: Layout) -> None:
+    """Raises JobRefused where answers have too many tensors for a reveal."""
+    tensors = len(layout.entries)
+    if tensors > TENSORS:
+        most = f"{tensors} tensors, and a sketch has {TENSORS} at most: take the verifier exact"
+        raise JobRefused("verifier", f"an answer has {most}")
+
+
+def of_payload(layout: Layout, data: Bytes, codec: Codec, task_seed: bytes, seed: Hash) -> dict[str, Numbers]:
+    """The sketch of what a payload decodes to, a tensor at a time; `task_seed` is the codec's, `seed` the wave's.
+
+    Raises PayloadRefused as `payload.read_shard` does.
+    """
+    tensors = read_tensors(layout, data, codec, task_seed)
+    return {name: sketch({name: tensor}, seed)[name] for name, tensor in tensors}
+
+
+def pack(made: Sketch, names: Iterable[str]) -> bytes:
+    """float32[tensors, 64], little-endian, in the order of `names`."""
+    return b"".join(made[name].astype(STORED, copy=False).tobytes() for name in names)
+
+
+def unpack(data: bytes, names: Iterable[str]) -> dict[str, Numbers]:
+    """What `pack` made of a sketch with these names. Raises ValueError on another length."""
+    rows = np.frombuffer(data, STORED).reshape(-1, WIDTH).astype(np.float32)
+    return dict(zip(names, rows, strict=True))
+
+
+def tell(made: Sketch) -> dict[str, bytes]:
+    """As it goes over the wire."""
+    return {name: pack(made, [name]) for name in made}
+
+
+def read(told: Mapping[str, bytes]) -> dict[str, Numbers]:
+    """As it came over the wire, each tensor's numbers of the right length."""
+    return unpack(b"".join(told.values()), told)
+
+
+def digest_of(made: Sketch, determinism_class: str) -> Hash:
+    """What a worker signs: its sketch, and the class whose thresholds hold for it."""
+    names = sorted(made)
+    return tagged("sketch", determinism_class.encode(), *(name.encode() for name in names), pack(made, names))

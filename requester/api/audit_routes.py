@@ -1,0 +1,90 @@
+"""The auditor's doors: it asks for a task to run again, and says what it found. What came of it is public."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from sqlalchemy import select
+
+from gradmarket.market.audit_wire import (
+    AuditAnswer,
+    AuditAssignment,
+    AuditReceipt,
+    AuditRequest,
+    AuditWork,
+    ScoreTask,
+    SketchAnswer,
+)
+from gradmarket.market.terms import AuditState, JobId, TaskId
+from gradmarket.market.wire import OfferFields
+from gradmarket.requester.api.auth_routes import ROLE, Auditor
+from gradmarket.requester.api.job_routes import NO_JOB, JobPath, found
+from gradmarket.requester.api.pages import CostlyLimit, Cursor, page
+from gradmarket.requester.api.problems import answers
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.api.views.formats import Page
+from gradmarket.requester.api.views.trust_views import AuditView, audit_view
+from gradmarket.requester.exchange import auditor_claims
+from gradmarket.requester.moves import calibrating
+from gradmarket.requester.store import accusations, disclosure
+from gradmarket.requester.store.retries import patiently
+from gradmarket.requester.store.tables import Audit, Score
+
+router = APIRouter(prefix="/v1", tags=["audits"])
+
+TaskPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,64}$")]
+OVER = (AuditState.PASSED, AuditState.FAILED)
+
+
+@router.post("/audits/claim", responses=ROLE, summary="The next task to run again, for machines of this class")
+@patiently
+def claim(context: Here, _identity: Auditor, asked: AuditRequest) -> AuditAssignment:
+    claimed = auditor_claims.claim(context, asked.auditor, asked.determinism_class)
+    if claimed is None:
+        return AuditAssignment(work=None)
+    offer = OfferFields.model_validate(claimed.offer)
+    work = AuditWork(
+        task=TaskId(claimed.task),
+        job=JobId(claimed.job),
+        offer=offer,
+        run=claimed.run,
+        seconds=claimed.seconds,
+        wave_seed=claimed.wave_seed,
+        calibrates=claimed.calibrates,
+        score=ScoreTask(payload=claimed.score.payload, seed=claimed.score.seed) if claimed.score else None,
+    )
+    return AuditAssignment(work=work)
+
+
+@router.put(
+    "/audits/{task_id}",
+    responses={**ROLE, **answers(404, 409)},
+    summary="The payload root that the auditor found, not knowing which one was accepted",
+)
+@patiently
+def answer(context: Here, _identity: Auditor, task_id: TaskPath, said: AuditAnswer) -> AuditReceipt:
+    return AuditReceipt(again=auditor_claims.answer(context, task_id, said))
+
+
+@router.put(
+    "/audits/{task_id}/sketch",
+    responses={**ROLE, **answers(404, 409)},
+    summary="The sketch that an auditor of another class made of its own answer to a task that passed its audit",
+)
+@patiently
+def sketch(context: Here, _identity: Auditor, task_id: TaskPath, said: SketchAnswer) -> AuditReceipt:
+    return AuditReceipt(again=calibrating.answer(context, task_id, said))
+
+
+@router.get("/jobs/{job_id}/audits", responses=NO_JOB, summary="The job's audits that are over")
+def audits(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor = None) -> Page[AuditView]:
+    with context.reading() as session:
+        job = found(session, job_id)
+        disclosed = disclosure.of_job(session, job)
+        rows = select(Audit).where(Audit.job_id == job.id, Audit.state.in_(OVER))
+
+        def line(row: Audit) -> AuditView:
+            score = session.get(Score, row.task_id) if row.scored else None
+            published = disclosed.stands(row.round)
+            return audit_view(row, published, accusations.of_task(session, row.task_id), score=score)
+
+        return page(session, rows, [Audit.task_id], line, cursor, limit)

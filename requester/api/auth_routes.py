@@ -1,0 +1,239 @@
+"""Who knocks: a bearer token is a requester's API token or a worker's session (EIP-4361, "Sign-In with Ethereum")."""
+
+import asyncio
+import math
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+from eth_keys.exceptions import BadSignature
+from fastapi import APIRouter, Depends, HTTPException, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from siwe import SiweMessage, VerificationError
+from starlette.concurrency import run_in_threadpool
+
+from gradmarket.market import signing
+from gradmarket.market.errors import SignatureRefused
+from gradmarket.market.messages import SignedConsent
+from gradmarket.market.terms import Address
+from gradmarket.market.wire import STATEMENT, Session, SignIn, SignInNonce
+from gradmarket.requester.api.callers import caller, network_of
+from gradmarket.requester.api.nonces import Nonces, named_in
+from gradmarket.requester.api.problems import answers
+from gradmarket.requester.api.state import Here, here
+from gradmarket.requester.api.token_buckets import Buckets, retry_after
+from gradmarket.requester.context import Context
+from gradmarket.requester.store import identities
+from gradmarket.requester.store.remembered import Remembered
+from gradmarket.requester.store.retries import patiently
+from gradmarket.requester.store.session import one_at_a_time
+from gradmarket.requester.store.tokens import Role
+
+router = APIRouter(prefix="/v1", tags=["session"])
+
+WORKER: Final = "worker"
+_PAYOUT = re.compile(re.escape(STATEMENT).replace(re.escape("{payout}"), "(0x[0-9a-fA-F]{40})") + r"\Z")
+CONTRACTS: Final = "a payout address that is a contract has no key and cannot consent"
+TRUSTED_S: Final = 60.0
+"""So long a worker's token is believed before its row is looked up again; an API token may be revoked any moment."""
+SEND_TOKEN: Final = "send `Authorization: Bearer <token>`: a requester's API token, or a worker's from POST /v1/session"
+UNUSABLE: Final = "the nonce is unknown, used or too old: ask for another"
+_bearer = HTTPBearer(auto_error=False, description="A requester's API token, or a worker's session token.")
+
+
+@dataclass(frozen=True)
+class Identity:
+    role: str
+    subject: str
+    proven: bool
+    """Whether it has an API token, or is a worker that was paid before: any other worker's wallet cost nothing."""
+
+
+async def _identity(
+    context: Annotated[Context, Depends(here)],
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
+    request: Request,
+) -> Identity:
+    if credentials is not None:
+        callers: Callers = request.app.state.callers
+        found = await callers.identify(context, credentials.credentials)
+        if found is not None:
+            await _not_too_often(request, context, found.subject)
+            return found
+    raise token_needed()
+
+
+def token_needed() -> HTTPException:
+    return HTTPException(401, SEND_TOKEN, {"WWW-Authenticate": "Bearer"})
+
+
+class Callers:
+    """Workers' tokens that were found in the database, remembered for a minute: their rows never change."""
+
+    def __init__(self) -> None:
+        self._found = Remembered[tuple[Identity, float]](most=100_000)
+        self._proven = Remembered[Identity](most=100_000)
+
+    def known(self, token: str, now: float) -> Identity | None:
+        """Without a look into the database."""
+        found = self._found.peek(_name(token))
+        return found[0] if found is not None and now < found[1] else None
+
+    def proven(self, token: str) -> Identity | None:
+        """Whose it was found to be, however long ago, if that was proven: for how often it may knock, and no more."""
+        return self._proven.peek(_name(token))
+
+    async def identify(self, context: Context, token: str) -> Identity | None:
+        """As it is remembered, or looked up."""
+        return self.known(token, context.clock()) or await run_in_threadpool(self.find, context, token)
+
+    def find(self, context: Context, token: str) -> Identity | None:
+        now = context.clock()
+        with context.reading() as session:
+            row = identities.find(session, token, now)
+            if row is None:
+                return None
+            proven = row.role != WORKER or identities.was_paid(session, Address(row.subject))
+        identity = Identity(row.role, row.subject, proven)
+        if proven:
+            self._proven.keep(_name(token), identity)
+        if row.role == WORKER:
+            self._found.keep(_name(token), (identity, min(row.until or math.inf, now + TRUSTED_S)))
+        return identity
+
+
+def _name(token: str) -> str:
+    return identities.hash_of(token).hex()
+
+
+async def _not_too_often(request: Request, context: Context, subject: str) -> None:
+    """One bucket for a wallet, however many tokens it signed in for."""
+    wallets: Buckets = request.app.state.wallets
+    wait = wallets.take(subject)
+    if wait > 0:
+        context.meters.limited.labels("wallet").inc()
+        await asyncio.sleep(context.settings.refused_s)
+        detail = f"too many requests from one wallet: come again in {wait:.1f} s"
+        raise HTTPException(429, detail, retry_after(wait))
+
+
+async def _anyone_or_nobody(
+    context: Annotated[Context, Depends(here)],
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
+    request: Request,
+) -> Identity | None:
+    return None if credentials is None else await _identity(context, credentials, request)
+
+
+def _with_role(*roles: Role) -> Callable[[Identity], Awaitable[Identity]]:
+    """Lets pass whose API token has one of these roles."""
+
+    async def check(identity: Annotated[Identity, Depends(_identity)]) -> Identity:
+        if identity.role not in roles:
+            raise HTTPException(403, f"this is the requester's: send an API token of the role {' or '.join(roles)}")
+        return identity
+
+    return check
+
+
+async def _worker(identity: Annotated[Identity, Depends(_identity)]) -> Address:
+    if identity.role != WORKER:
+        raise HTTPException(403, "this is a worker's: sign in with POST /v1/session")
+    return Address(identity.subject)
+
+
+ANYONE: Final = answers(401)
+ROLE: Final = answers(401, 403)
+"""What a door for anyone with a token, or for one role, may answer besides."""
+
+Anyone = Annotated[Identity, Depends(_identity)]
+AnyoneOrNobody = Annotated[Identity | None, Depends(_anyone_or_nobody)]
+Submitter = Annotated[Identity, Depends(_with_role(Role.SUBMIT, Role.ADMIN))]
+Auditor = Annotated[Identity, Depends(_with_role(Role.AUDIT, Role.ADMIN))]
+Admin = Annotated[Identity, Depends(_with_role(Role.ADMIN))]
+Worker = Annotated[Address, Depends(_worker)]
+
+
+@router.get("/session/nonce", summary="A nonce to sign in with, good once")
+async def nonce(context: Here, request: Request) -> SignInNonce:
+    made, until = _nonces(request).make(context.clock())
+    url = context.public_url
+    return SignInNonce(
+        nonce=made, domain=urlsplit(url).netloc, uri=url, chain_id=context.domain.chain_id, expires_at=_time(until)
+    )
+
+
+@router.post("/session", status_code=201, summary="Sign in with a wallet (EIP-4361)")
+@patiently
+def sign_in(context: Here, request: Request, said: SignIn) -> Session:
+    """Nothing is parsed, recovered or asked of the database for a nonce that is not ours and young."""
+    now = context.clock()
+    value = named_in(said.message)
+    until = None if value is None else _nonces(request).until(value, now)
+    if value is None or until is None:
+        raise SignatureRefused(UNUSABLE)
+    message = _checked(context, said, value, now)
+    payout = payout_of(message)
+    address = signing.checksum(str(message.address))
+    consent = _consent(context, said, address, payout)
+    with context.begin() as session:
+        one_at_a_time(session, f"nonce {value}", f"worker {address}")
+        if not identities.use_nonce(session, value, until, now):
+            raise SignatureRefused(UNUSABLE)
+        identities.sign_in(session, address, payout, network_of(_from(request, context)), now, consent)
+        ends = now + context.settings.session_s
+        token = identities.issue(session, WORKER, address, ends, now)
+    context.on_sign_in(address)
+    return Session(token=token, address=address, payout=payout, expires_at=_time(ends))
+
+
+def _consent(context: Context, said: SignIn, worker: Address, payout: Address) -> int | None:
+    """The nonce of the consent that the payout key signed; raises SignatureRefused where it signed no such one."""
+    if said.consent is None:
+        return None
+    consent = SignedConsent(worker, payout, said.consent.nonce)
+    try:
+        signing.check(context.domain, consent, said.consent.signature, payout)
+    except SignatureRefused as error:
+        raise SignatureRefused(f"the consent of {payout}: {error}; {CONTRACTS}") from error
+    return consent.nonce
+
+
+def _nonces(request: Request) -> Nonces:
+    found: Nonces = request.app.state.nonces
+    return found
+
+
+def _checked(context: Context, said: SignIn, value: str, now: float) -> SiweMessage:
+    """The message, if its wallet signed it for this service and chain; raises SignatureRefused otherwise.
+
+    Read by the regular expression of EIP-4361: its grammar takes seconds for a message of some thousand letters.
+    """
+    url = context.public_url
+    place, when = urlsplit(url).netloc, datetime.fromtimestamp(now, UTC)
+    try:
+        message = SiweMessage.from_message(said.message, abnf=False)
+        if str(message.uri).rstrip("/") != url.rstrip("/") or message.chain_id != context.domain.chain_id:
+            raise SignatureRefused(f"EIP-4361: sign for {url} on chain {context.domain.chain_id}")
+        message.verify(said.signature, domain=place, nonce=value, timestamp=when)
+    except (VerificationError, BadSignature, ValueError) as error:
+        raise SignatureRefused(f"EIP-4361: {type(error).__name__} {error}") from error
+    return message
+
+
+def payout_of(message: SiweMessage) -> Address:
+    found = _PAYOUT.match(message.statement or "")
+    if not found:
+        raise SignatureRefused(f"the statement is not {STATEMENT!r}")
+    return signing.checksum(found[1])
+
+
+def _from(request: Request, context: Context) -> str:
+    return caller(request.scope, context.settings.trusted_proxies)
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

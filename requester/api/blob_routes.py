@@ -1,0 +1,97 @@
+"""Bytes by their digest: immutable, so any cache may keep them; whole or by range."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, HTTPException, Path, Request, Response
+from fastapi.responses import FileResponse, RedirectResponse
+from starlette.concurrency import run_in_threadpool
+
+from gradmarket.market.errors import Conflict
+from gradmarket.market.terms import Address, Digest
+from gradmarket.requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
+from gradmarket.requester.api.problems import Responses, answers
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.api.streams import streamed
+from gradmarket.requester.context import Context
+from gradmarket.requester.store import visibility
+
+router = APIRouter(prefix="/v1/blobs", tags=["blobs"])
+
+OCTETS = "application/octet-stream"
+BYTES = {"schema": {"type": "string", "format": "binary"}}
+WHOLE: Responses = {200: {"description": "The bytes", "content": {OCTETS: BYTES}}}
+PART: Responses = {
+    206: {"description": "The bytes of the Range", "content": {OCTETS: BYTES}},
+    400: {"description": "No Range of this form", "content": {"text/plain": {}}},
+    416: {"description": "No such Range", "content": {"text/plain": {}}},
+}
+ELSEWHERE: Responses = {307: {"description": "The bytes are served from the Location, for a while and to anybody"}}
+UPLOAD = {"requestBody": {"required": True, "content": {OCTETS: BYTES}}}
+
+KEPT: Final = "the job keeps its parameters to its requester (visibility): send an API token"
+
+DigestPath = Annotated[str, Path(pattern=r"^blake3:[0-9a-f]{64}$")]
+
+
+@router.get(
+    "/{digest}",
+    response_class=FileResponse,
+    responses={**WHOLE, **PART, **ELSEWHERE, **ROLE, **answers(404)},
+    summary="The bytes; Range resumes a broken download",
+)
+@router.head(
+    "/{digest}",
+    response_class=FileResponse,
+    responses={**PART, **ROLE, **answers(404)},
+    summary="Whether the bytes are there, and how many",
+)
+def get(context: Here, request: Request, who: AnyoneOrNobody, digest: DigestPath) -> Response:
+    _check(context, who, Digest(digest))
+    if request.method == "HEAD" and context.blobs.reached_past_us:
+        length = context.blobs.length(Digest(digest))
+        return Response(None, 200, {"ETag": f'"{digest}"', "Content-Length": str(length)}, OCTETS)
+    return served(context, Digest(digest), None)
+
+
+def _check(context: Context, who: Identity | None, digest: Digest) -> None:
+    """Raises 401 or 403 for whoever may not read the blob; who has an API token reads every one."""
+    if who is not None and who.role != WORKER:
+        return
+    with context.reading() as session:
+        if who is None and not visibility.to_anybody(session, digest):
+            raise token_needed()
+        if who is not None and not visibility.to_worker(session, digest, Address(who.subject)):
+            raise HTTPException(403, KEPT)
+
+
+class Served(FileResponse):
+    chunk_size = 1 << 20
+    """Bytes read at a time: with Starlette's 64 KiB most of the time goes into the hops between threads."""
+
+
+def served(context: Context, digest: Digest, name: str | None) -> Response:
+    """The blob, under a file's `name` where it is to be saved; or where it is served. Raises NotFound."""
+    place, tag = context.blobs.where(digest), {"ETag": f'"{digest}"'}
+    if isinstance(place, str):
+        return RedirectResponse(place, 307, {**tag, "Cache-Control": "no-store"})
+    caching = {} if name else {"Cache-Control": "private, max-age=31536000, immutable"}
+    return Served(place, 200, {**tag, **caching}, OCTETS, filename=name)
+
+
+@router.put(
+    "/{digest}",
+    status_code=201,
+    response_class=Response,
+    responses={**ROLE, **answers(413, 422)},
+    openapi_extra=UPLOAD,
+    summary="Upload bytes under their digest",
+)
+async def put(context: Here, _who: Submitter, request: Request, digest: DigestPath) -> Response:
+    limit = context.settings.max_blob_bytes
+    with context.blobs.receive() as incoming:
+        await streamed(request, limit, f"a blob has at most {limit} bytes", incoming.write)
+        try:
+            await run_in_threadpool(context.blobs.keep, incoming, Digest(digest))
+        except Conflict as error:
+            raise HTTPException(422, str(error)) from error
+    return Response(status_code=201, headers={"Location": f"/v1/blobs/{digest}"})

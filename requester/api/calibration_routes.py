@@ -1,0 +1,30 @@
+"""What a job's thresholds rest on: public, so that anybody can compute the same tasks and see."""
+
+from fastapi import APIRouter
+
+from gradmarket.requester.api.job_routes import NO_JOB, JobPath, found
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.api.views.calibration_views import CalibrationView, PairView, pair_view
+from gradmarket.requester.store import calibrations, jobs, trusted_runs
+
+router = APIRouter(prefix="/v1/jobs", tags=["audits"])
+
+TASKS_TOLD = 100
+"""The newest of each pair."""
+
+
+@router.get(
+    "/{job_id}/calibration",
+    responses=NO_JOB,
+    summary="How far honest answers of two determinism classes may deviate in this job, and why so far",
+)
+def calibration(context: Here, job_id: JobPath) -> CalibrationView:
+    with context.reading() as session:
+        job = found(session, job_id)
+        verifier, pairs = jobs.spec(job).verifier, list[PairView]()
+        if job.publication is None or not verifier.sketched:
+            return CalibrationView(verifier=verifier.name, family=None, pairs=pairs)
+        family = calibrations.family_of(job)
+        for row in calibrations.of_family(session, family):
+            pairs.append(pair_view(row, trusted_runs.compared(session, family, (row.one, row.other), TASKS_TOLD)))
+        return CalibrationView(verifier=verifier.name, family=family, pairs=pairs)

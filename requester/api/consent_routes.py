@@ -1,0 +1,47 @@
+"""The door of a payout key's owner: a consent is taken back by a signature, whoever is signed in and brings it.
+
+A consent itself comes with its worker's sign-in alone: nobody is anybody's operator whom the worker did not name.
+"""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from sqlalchemy.orm import Session
+
+from gradmarket.market import signing
+from gradmarket.market.errors import NotFound
+from gradmarket.market.messages import Withdrawal
+from gradmarket.market.terms import Address
+from gradmarket.market.wire import OperatorStatus, WithdrawalRequest
+from gradmarket.requester.api.auth_routes import ANYONE, Anyone
+from gradmarket.requester.api.problems import answers
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.store import operators
+from gradmarket.requester.store.retries import patiently
+
+router = APIRouter(prefix="/v1", tags=["workers"])
+
+WorkerPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
+
+
+@router.post(
+    "/workers/{address}/withdrawal",
+    responses={**ANYONE, **answers(404)},
+    summary="A payout key takes its consents for a worker back",
+)
+@patiently
+def withdraw(context: Here, _identity: Anyone, address: WorkerPath, said: WithdrawalRequest) -> OperatorStatus:
+    """No signature is looked at for a worker and a payout address that never worked together here."""
+    worker, payout = signing.checksum(address), said.payout
+    with context.reading() as session:
+        _usable(session, worker, payout, said.nonce)
+    signing.check(context.domain, Withdrawal(worker, payout, said.nonce), said.signature, payout)
+    with context.begin() as session:
+        _usable(session, worker, payout, said.nonce)
+        after = operators.withdraw(session, worker, payout, said.nonce, context.clock())
+        return OperatorStatus(worker=worker, operator=Address(after.operator))
+
+
+def _usable(session: Session, worker: Address, payout: Address, nonce: int) -> None:
+    if not operators.usable(session, worker, payout, nonce):
+        raise NotFound(f"{worker} brought no consent of {payout} here that this would take back")

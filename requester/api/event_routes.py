@@ -1,0 +1,87 @@
+"""What happens in a job, as server-sent events; `Last-Event-ID` goes on where the connection broke."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request
+from sse_starlette import EventSourceResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
+
+from gradmarket.requester.api.event_tail import AT_ONCE, EventTails
+from gradmarket.requester.api.job_routes import NO_JOB, JobPath, unit_of
+from gradmarket.requester.api.pages import MOST
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.context import Context
+from gradmarket.requester.notifier import job_topic, rung_within
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+
+class FollowedJob(EventSourceResponse):
+    """Has one of the places for streams while it goes out."""
+
+    def __init__(self, following: EventTails, source: str | None, told: AsyncIterator[bytes]) -> None:
+        super().__init__(told)
+        self._following, self._source = following, source
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._following.place(self._source):
+            await super().__call__(scope, receive, send)
+
+
+@router.get(
+    "/{job_id}/events",
+    response_class=EventSourceResponse,
+    responses={200: {"description": "Until the job ends", "content": {"text/event-stream": {}}}, **NO_JOB},
+    summary="Server-sent events of one job",
+)
+async def events(
+    context: Here,
+    request: Request,
+    job_id: JobPath,
+    last_event_id: Annotated[int | None, Header(ge=0, le=MOST)] = None,
+    after: Annotated[int, Query(ge=0, le=MOST, description="Only events with a higher id")] = 0,
+    follow: Annotated[bool, Query(description="false: end after what there is")] = True,
+) -> EventSourceResponse:
+    def check() -> None:
+        with context.reading() as session:
+            unit_of(session, job_id)
+
+    await run_in_threadpool(check)
+    following: EventTails = request.app.state.following
+    source: str | None = request.state.source
+    told = _stream(context, request, following, EventQuery(job_id, last_event_id or after, follow, source))
+    return FollowedJob(following, source, told)
+
+
+@dataclass(frozen=True)
+class EventQuery:
+    """The events of a job after `last`; whether those are told too that come later."""
+
+    job_id: str
+    last: int
+    follow: bool
+    source: str | None
+
+
+async def _stream(context: Context, request: Request, following: EventTails, asked: EventQuery) -> AsyncIterator[bytes]:
+    last, look_s, now = asked.last, context.settings.sweep_s * 5, asyncio.get_running_loop().time
+    with ExitStack() as stack:
+        stack.enter_context(context.meters.streams.track_inprogress())
+        stack.enter_context(following.following(asked.job_id))
+        notified = stack.enter_context(context.notifier.listen_async([job_topic(asked.job_id)]))
+        since = now()
+        while not (context.notifier.closing or await request.is_disconnected()):
+            notified.clear()
+            told, over = await following.after(asked.job_id, last, since if asked.follow else None, asked.source)
+            if told:
+                last = told[-1].id
+                yield b"".join(event.line for event in told)
+            if over or (not asked.follow and len(told) < AT_ONCE):
+                return
+            if len(told) < AT_ONCE:
+                since = now() if await rung_within(notified, look_s) else now() - look_s

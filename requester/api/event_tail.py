@@ -1,0 +1,163 @@
+"""Who follows jobs here: a job's new events are read and written down once for all of them, and their number is bound.
+
+Whoever is up to date shares the job's tail: one look at the rows, by whoever asks first after a ring, is everybody's.
+Who is behind reads for itself; pages of one address follow each other with a pause.
+"""
+
+import asyncio
+import json
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fastapi import HTTPException
+from sqlalchemy import bindparam, func, select
+from sse_starlette import ServerSentEvent
+from starlette.concurrency import run_in_threadpool
+
+from gradmarket.requester.api.token_buckets import retry_after
+from gradmarket.requester.api.views.formats import time
+from gradmarket.requester.context import Context
+from gradmarket.requester.store.tables import Job, JobEvent
+
+AT_ONCE: Final = 200
+"""Events of one look."""
+KEPT: Final = 400
+"""Of a job's newest events, for streams that are nearly up to date."""
+PAUSE_S: Final = 0.25
+"""Before each page that an address reads for itself."""
+BUSY_S: Final = 10.0
+"""After so long who found no place may come again."""
+
+
+@dataclass(frozen=True, slots=True)
+class TailItem:
+    id: int
+    line: bytes
+    """As it is streamed."""
+
+
+@dataclass
+class _Tail:
+    """A job's newest events: all with an id above `begins_after`, as of the look that began at `looked_at`."""
+
+    begins_after: int = -1
+    events: deque[TailItem] = field(default_factory=deque)
+    looked_at: float = float("-inf")
+    over: bool = False
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    followers: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.events[-1].id if self.events else self.begins_after
+
+
+class EventTails:
+    """The streams of one process."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._tails: dict[str, _Tail] = {}
+        self._sources = Counter[str]()
+        self._pages: dict[str, asyncio.Lock] = {}
+
+    @contextmanager
+    def place(self, source: str | None) -> Iterator[None]:
+        """One of the places that all, and each source, have; `source` none: of an address without limits.
+
+        Raises HTTPException 429 or 503, with Retry-After.
+        """
+        settings = self._context.settings
+        if source is not None and self._sources[source] >= settings.address_streams:
+            detail = f"an address follows {settings.address_streams} streams at most: end another one first"
+            raise HTTPException(429, detail, retry_after(BUSY_S))
+        if source is not None and self._sources.total() >= settings.streams:
+            raise HTTPException(503, "too many streams are followed just now: try again", retry_after(BUSY_S))
+        name = source or ""
+        self._sources[name] += 1
+        try:
+            yield
+        finally:
+            self._sources[name] -= 1
+            if not self._sources[name]:
+                del self._sources[name]
+                self._pages.pop(name, None)
+
+    @contextmanager
+    def following(self, job_id: str) -> Iterator[None]:
+        """While somebody does, what was read of the job is kept."""
+        tail = self._tails.setdefault(job_id, _Tail())
+        tail.followers += 1
+        try:
+            yield
+        finally:
+            tail.followers -= 1
+            if not tail.followers:
+                del self._tails[job_id]
+
+    async def after(
+        self, job_id: str, last: int, since: float | None, source: str | None
+    ) -> tuple[list[TailItem], bool]:
+        """At most AT_ONCE events after `last`, as of `since` (the loop's time) or later; whether no more can come.
+
+        `since` none: for who follows no further, and reads for himself.
+        """
+        if since is None:
+            return await self._behind(job_id, last, source)
+        tail = self._tails[job_id]
+        async with tail.turn:
+            if tail.looked_at < since:
+                await self._look(job_id, tail)
+        if last < tail.begins_after:
+            return await self._behind(job_id, last, source)
+        found = [told for told in tail.events if told.id > last][:AT_ONCE]
+        return found, tail.over and len(found) < AT_ONCE
+
+    async def _look(self, job_id: str, tail: _Tail) -> None:
+        looked_at, length = asyncio.get_running_loop().time(), AT_ONCE
+        if tail.begins_after < 0:
+            tail.begins_after, tail.over = await run_in_threadpool(self._newest, job_id)
+            length = 0
+        while length == AT_ONCE:
+            found, tail.over = await run_in_threadpool(self._read, job_id, tail.end)
+            tail.events.extend(found)
+            length = len(found)
+        while len(tail.events) > KEPT:
+            tail.begins_after = tail.events.popleft().id
+        tail.looked_at = looked_at
+
+    async def _behind(self, job_id: str, last: int, source: str | None) -> tuple[list[TailItem], bool]:
+        if source is None:
+            return await run_in_threadpool(self._read, job_id, last)
+        async with self._pages.setdefault(source, asyncio.Lock()):
+            await asyncio.sleep(PAUSE_S)
+            return await run_in_threadpool(self._read, job_id, last)
+
+    def _newest(self, job_id: str) -> tuple[int, bool]:
+        with self._context.reading() as session:
+            newest = session.scalar(_NEWEST, {"job": job_id}) or 0
+            return newest, session.scalar(_ENDED, {"job": job_id}) is not None
+
+    def _read(self, job_id: str, last: int) -> tuple[list[TailItem], bool]:
+        with self._context.reading() as session:
+            found = [_told(*row) for row in session.execute(_AFTER, {"job": job_id, "last": last})]
+            over = session.scalar(_ENDED, {"job": job_id}) is not None and len(found) < AT_ONCE
+        return found, over
+
+
+def _told(number: int, kind: str, body: dict[str, Any], at: float) -> TailItem:
+    data = json.dumps({**body, "at": time(at)})
+    return TailItem(number, ServerSentEvent(data, event=kind, id=str(number)).encode())
+
+
+_NEWEST: Final = select(func.max(JobEvent.id)).where(JobEvent.job_id == bindparam("job"))
+_ENDED: Final = select(Job.ended_at).where(Job.id == bindparam("job"))
+_AFTER: Final = (
+    select(JobEvent.id, JobEvent.kind, JobEvent.body, JobEvent.at)
+    .where(JobEvent.job_id == bindparam("job"), JobEvent.id > bindparam("last"))
+    .order_by(JobEvent.id)
+    .limit(AT_ONCE)
+)

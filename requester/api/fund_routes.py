@@ -1,0 +1,71 @@
+"""More money for a job; and where its owner signs elsewhere, what it is to sign."""
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict
+from sqlalchemy.orm import Session
+
+from gradmarket.market.errors import Conflict
+from gradmarket.market.fields import AmountField
+from gradmarket.market.rules import payment
+from gradmarket.market.terms import Amount, Units
+from gradmarket.requester.api.auth_routes import Submitter
+from gradmarket.requester.api.idempotency import Key, done
+from gradmarket.requester.api.job_routes import STEER, JobPath, found, held, view
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.api.views.job_views import JobView
+from gradmarket.requester.api.views.payment_views import ToSignView, to_sign_view
+from gradmarket.requester.context import Context
+from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.session import notify
+from gradmarket.requester.store.tables import Job
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+
+class Deposit(BaseModel):
+    """More money for a job, in the token's smallest unit; none only asks what is to be signed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    amount: AmountField | None = None
+
+
+class Funded(JobView):
+    """`to_sign`: transactions for the owner of the funds, in this order; none where the service owns them."""
+
+    to_sign: list[ToSignView]
+
+
+@router.post("/{job_id}/fund", responses=STEER, summary="Raise the budget; the difference is deposited")
+def fund(context: Here, identity: Submitter, job_id: JobPath, deposit: Deposit, key: Key = None) -> Funded:
+    """A repeated request is told what is to be signed now: what was signed since is not asked for again."""
+    with context.reading() as session:
+        row = found(session, job_id)
+        added = _units(row, deposit)
+    to_sign = context.chain_worker.to_sign(row, added)  # before anything is changed: the chain may not answer
+
+    def act(session: Session) -> tuple[int, JobView, None]:
+        job = held(session, job_id, identity)
+        if deposit.amount:
+            _raise(context, session, job, deposit)
+        return 200, view(context, session, job), None
+
+    answer = done(context, identity.subject, key, {"fund": job_id, "amount": str(deposit.amount)}, act)
+    if answer.again:
+        with context.reading() as session:
+            row = found(session, job_id)
+        to_sign = context.chain_worker.to_sign(row)
+    return Funded(**answer.body, to_sign=[to_sign_view(each) for each in to_sign])
+
+
+def _units(job: Job, deposit: Deposit) -> Units:
+    most = payment.MAX_UNITS - job.budget
+    return payment.in_units("amount", deposit.amount or Amount(0), Amount(int(job.unit)), most)
+
+
+def _raise(context: Context, session: Session, job: Job, deposit: Deposit) -> None:
+    if job.ended_at is not None:
+        raise Conflict(f"the job is {job.state}")
+    job.budget += _units(job, deposit)
+    tell(session, job.id, "budget_raised", context.clock(), amount=str(deposit.amount))
+    notify(session, "settle")

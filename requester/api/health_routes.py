@@ -1,0 +1,100 @@
+"""Whether the service lives, and whether it can work: the database, the blobs and the chain are tried, not asked."""
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from sqlalchemy.exc import SQLAlchemyError
+
+from gradmarket.requester.context import Context
+from gradmarket.requester.store.retries import patiently
+from gradmarket.requester.store.tables import LeaderLease
+
+router = APIRouter(tags=["service"])
+
+FRESH_S = 1.0
+TRIED = "ready"
+
+
+class Health(BaseModel):
+    status: str
+
+
+class Readiness(BaseModel):
+    """`ok`, or what is wrong in words."""
+
+    status: str
+    database: str
+    blobs: str
+    chain: str
+
+
+class Probe:
+    """Tries at most once in FRESH_S seconds, whoever asks: trying writes, and anybody may ask."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._trying = threading.Lock()
+        self._tried = float("-inf")
+        self._found: Mapping[str, str] = {}
+
+    def look(self) -> Mapping[str, str]:
+        """What is wrong with each part; empty where nothing is."""
+        with self._trying:
+            if time.monotonic() - self._tried >= FRESH_S:
+                self._found = self._try()
+                self._tried = time.monotonic()
+            return self._found
+
+    def _try(self) -> Mapping[str, str]:
+        context = self._context
+        return {"database": _database(context), "blobs": _blobs(context), "chain": context.chain_trouble()}
+
+
+async def _probe(request: Request) -> Probe:
+    probe: Probe = request.app.state.probe
+    return probe
+
+
+@router.get("/v1/health", summary="The process answers")
+def health() -> Health:
+    return Health(status="ok")
+
+
+@router.get("/v1/ready", response_model=Readiness, responses={503: {"model": Readiness}}, summary="It can work")
+def ready(probe: Annotated[Probe, Depends(_probe)]) -> JSONResponse:
+    found = probe.look()
+    sound = not any(found.values())
+    told = {name: trouble or "ok" for name, trouble in found.items()}
+    return JSONResponse({"status": "ok" if sound else "not ready", **told}, 200 if sound else 503)
+
+
+def _database(context: Context) -> str:
+    """A row is written: one that can only be read has no use."""
+    try:
+        _write(context)
+    except SQLAlchemyError as error:
+        return f"{type(error).__name__}: {getattr(error, 'orig', None) or error}"
+    return ""
+
+
+@patiently
+def _write(context: Context) -> None:
+    with context.begin() as session:
+        row = session.get(LeaderLease, TRIED)
+        if row is None:
+            session.add(LeaderLease(name=TRIED, holder="", until=context.clock()))
+        else:
+            row.until = context.clock()
+
+
+def _blobs(context: Context) -> str:
+    try:
+        context.blobs.put(TRIED.encode())
+    except OSError as error:
+        return f"{type(error).__name__}: {error.strerror}"
+    return ""

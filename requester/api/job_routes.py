@@ -1,0 +1,213 @@
+"""Post a job, watch it, stop it, and read everything about it."""
+
+from collections.abc import Sequence
+from secrets import token_bytes, token_hex
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
+from fastapi.responses import FileResponse, JSONResponse
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.errors import NotFound
+from gradmarket.market.job import JobSpec
+from gradmarket.market.terms import Digest, JobState
+from gradmarket.requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
+from gradmarket.requester.api.blob_routes import ELSEWHERE, KEPT, PART, WHOLE, served
+from gradmarket.requester.api.idempotency import Key, once
+from gradmarket.requester.api.pages import MOST, CostliestLimit, Cursor, from_there, turned
+from gradmarket.requester.api.problems import answers
+from gradmarket.requester.api.response_cache import Recent, Source
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.api.views.formats import Page
+from gradmarket.requester.api.views.job_views import JobView, job_view
+from gradmarket.requester.context import Context
+from gradmarket.requester.moves.admission import admit
+from gradmarket.requester.moves.ending import end
+from gradmarket.requester.moves.resume import resume_job
+from gradmarket.requester.store import jobs, progress
+from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.locks import locked
+from gradmarket.requester.store.session import notify
+from gradmarket.requester.store.tables import Job, Round
+from gradmarket.requester.store.tokens import Role
+from gradmarket.requester.store.transitions import move_now
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+JobPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,64}$")]
+NO_JOB = answers(404)
+STEER = {**ROLE, **answers(404, 409)}
+
+
+def found(session: Session, job_id: str) -> Job:
+    job = session.get(Job, job_id)
+    if job is None:
+        raise NotFound(f"no job {job_id[:80]}")
+    return job
+
+
+def unit_of(session: Session, job_id: str) -> str:
+    """The job's unit, where nothing else of it is needed."""
+    unit = jobs.unit(session, job_id)
+    if unit is None:
+        raise NotFound(f"no job {job_id[:80]}")
+    return unit
+
+
+def held(session: Session, job_id: str, who: Identity) -> Job:
+    """The job for this transaction alone; raises 403 where another token posted it."""
+    job = locked(session, Job, found(session, job_id).id)
+    if who.role != Role.ADMIN and job.token != who.subject:
+        raise HTTPException(403, "the job was posted with another token: steer it with that one, or an admin's")
+    return job
+
+
+def view(context: Context, session: Session, job: Job) -> JobView:
+    standing = progress.standing(session, job, context.clock())
+    return _view(job, jobs.latest_closed(session, job.id), standing)
+
+
+def _view(job: Job, newest: Round | None, standing: progress.Standing) -> JobView:
+    return job_view(job, jobs.spec(job), newest, standing.earned, standing.replicas, standing.reason)
+
+
+def views(
+    context: Context, session: Session, request: Request, source: str | None, found: Sequence[Job]
+) -> list[JobView]:
+    """For anybody: what is counted over all rows of a job is told again for a while, until it is in another state."""
+    standings: Recent[progress.Standing] = request.app.state.standings
+    newest = jobs.newest_closed(session, [job.id for job in found])
+
+    def told(job: Job) -> JobView:
+        last = newest.get(job.id)
+        mark = f"{job.id} {job.state} {last.number if last else -1}"
+        return _view(job, last, standings.get(mark, source, lambda: progress.standing(session, job, context.clock())))
+
+    return [told(job) for job in found]
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=JobView,
+    responses={**ROLE, **answers(409)},
+    summary="Post a job; workers will see its model and data",
+)
+def submit(context: Here, identity: Submitter, spec: JobSpec, key: Key = None) -> JSONResponse:
+    admitted = admit(context, spec)
+
+    def act(session: Session) -> tuple[int, JobView, str]:
+        job = Job(
+            id=token_hex(8),
+            state=JobState.DRAFT,
+            reason="being published",
+            spec=spec.model_dump(mode="json"),
+            visibility=spec.visibility,
+            token=identity.subject,
+            secret=token_bytes(32),
+            unit=str(admitted.unit),
+            price=admitted.most,
+            budget=admitted.budget,
+            deposited=0,
+            refunded=0,
+            created_at=context.clock(),
+            compute_seconds=0.0,
+        )
+        session.add(job)
+        session.flush()
+        tell(session, job.id, "submitted", context.clock(), name=spec.name)
+        notify(session, "publish")
+        return 201, view(context, session, job), f"/v1/jobs/{job.id}"
+
+    return once(context, identity.subject, key, {"submit": spec.model_dump(mode="json")}, act)
+
+
+@router.get("", summary="All jobs, oldest first")
+def listed(
+    context: Here,
+    request: Request,
+    source: Source,
+    limit: CostliestLimit,
+    cursor: Cursor = None,
+    state: Annotated[JobState | None, Query(description="Only jobs in this state")] = None,
+) -> Page[JobView]:
+    rows = select(Job) if state is None else select(Job).where(Job.state == state)
+    keys = [Job.created_at, Job.id]
+    with context.reading() as session:
+        shown, more = turned(session.scalars(from_there(rows, keys, cursor, limit)).all(), keys, limit)
+        return Page(items=views(context, session, request, source, shown), next=more)
+
+
+@router.get("/{job_id}", responses=NO_JOB, summary="One job, and why it does not get on")
+def shown(context: Here, request: Request, source: Source, job_id: JobPath) -> JobView:
+    with context.reading() as session:
+        return views(context, session, request, source, [found(session, job_id)])[0]
+
+
+@router.post(
+    "/{job_id}/cancel", response_model=JobView, responses=STEER, summary="End a job; what is not owed comes back"
+)
+def cancel(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) -> JSONResponse:
+    def act(session: Session) -> tuple[int, JobView, None]:
+        job = held(session, job_id, identity)
+        if job.state != JobState.CANCELLED:
+            end(context, session, job, JobState.CANCELLED, "cancelled by its requester")
+        return 200, view(context, session, job), None
+
+    return once(context, identity.subject, key, {"cancel": job_id}, act)
+
+
+@router.post("/{job_id}/pause", response_model=JobView, responses=STEER, summary="Give out no more leases")
+def pause(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) -> JSONResponse:
+    def act(session: Session) -> tuple[int, JobView, None]:
+        job = held(session, job_id, identity)
+        if job.state != JobState.PAUSED:
+            move_now(session, job, JobState.PAUSED, reason="paused by its requester")
+            tell(session, job_id, "paused", context.clock(), reason=job.reason)
+        return 200, view(context, session, job), None
+
+    return once(context, identity.subject, key, {"pause": job_id}, act)
+
+
+@router.post("/{job_id}/resume", response_model=JobView, responses=STEER, summary="Go on after a pause")
+def resume(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) -> JSONResponse:
+    def act(session: Session) -> tuple[int, JobView, None]:
+        job = held(session, job_id, identity)
+        resume_job(context, session, job)
+        return 200, view(context, session, job), None
+
+    return once(context, identity.subject, key, {"resume": job_id}, act)
+
+
+@router.get(
+    "/{job_id}/parameters",
+    response_class=FileResponse,
+    responses={**WHOLE, **PART, **ELSEWHERE, **ROLE, **NO_JOB},
+    summary="The newest parameters, or those after a round",
+)
+def parameters(
+    context: Here,
+    who: AnyoneOrNobody,
+    job_id: JobPath,
+    after: Annotated[int | None, Query(alias="round", ge=0, le=MOST)] = None,
+) -> Response:
+    with context.reading() as session:
+        job = found(session, job_id)
+        _check_visible(job, who)
+        row = jobs.latest_closed(session, job_id) if after is None else session.get(Round, (job_id, after))
+        digest = row.updated if row is not None else None
+        if digest is None and after is None:
+            digest = (job.publication or {}).get("parameters")
+    if digest is None or not context.blobs.has(Digest(digest)):
+        raise NotFound(f"no parameters after round {after} of job {job_id[:80]} (only every tenth round is kept)")
+    name = f"{job_id}-{'newest' if after is None else after}.safetensors"
+    return served(context, Digest(digest), name)
+
+
+def _check_visible(job: Job, who: Identity | None) -> None:
+    """Raises 401 or 403 for whoever may not read the job's parameters."""
+    if job.visibility != "public" and who is None:
+        raise token_needed()
+    if job.visibility == "requester" and who is not None and who.role == WORKER:
+        raise HTTPException(403, KEPT)

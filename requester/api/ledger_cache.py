@@ -1,0 +1,118 @@
+"""Ledgers as they were made: one at a time, each for all who asked meanwhile, and for strangers not all the time."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fastapi import HTTPException
+from starlette.concurrency import run_in_threadpool
+
+from gradmarket.market.rules.bookkeeping import LedgerEntry, balances
+from gradmarket.market.terms import JobId
+from gradmarket.requester.api.job_routes import found
+from gradmarket.requester.api.pages import NOT_OURS
+from gradmarket.requester.api.token_buckets import retry_after
+from gradmarket.requester.chain import statement
+from gradmarket.requester.context import Context
+
+KEPT: Final = 8
+"""Ledgers, for their further pages."""
+SHARE: Final = 20.0
+"""What strangers ask for takes at most one in so many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """A moment of one job: the last gradient, and the block, -1 while it is not on-chain."""
+
+    job: JobId
+    through: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    place: QueuePlace
+    chain_job: int | None
+    unit: str
+    moves: tuple[LedgerEntry, ...]
+    sums: Mapping[str, int]
+    differences: tuple[str, ...]
+    began: float
+    """The loop's time."""
+
+
+class Statements:
+    """Of one process. `source` is the address of a caller with limits; none: of the requester, or one without."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._turn = asyncio.Lock()
+        self._newest: OrderedDict[str, Statement] = OrderedDict()
+        self._kept: OrderedDict[QueuePlace, Statement] = OrderedDict()
+        self._free_at = 0.0
+        """For strangers, in the loop's time."""
+
+    async def newest(self, job_id: str, source: str | None) -> Statement:
+        """As of now; strangers get the one before until what was made for them has been paid for by time."""
+        asked = asyncio.get_running_loop().time()
+        async with self._turn:
+            kept = self._newest.get(job_id)
+            if kept is not None and kept.began >= asked:
+                return kept
+            if source is not None and self._wait() > 0.0:
+                if kept is not None:
+                    return kept
+                raise HTTPException(503, "too many ledgers are asked for just now", retry_after(self._wait()))
+            return await self._make(job_id, None, source)
+
+    async def at(self, place: QueuePlace, source: str | None) -> Statement:
+        """As of an earlier page; strangers page through what is kept."""
+        kept = self._kept.get(place)
+        if kept is None and source is not None:
+            raise HTTPException(422, "cursor: this ledger is not kept any more; begin without it")
+        if kept is None:
+            async with self._turn:
+                kept = await self._make(place.job, place, source)
+        return kept
+
+    def _wait(self) -> float:
+        return self._free_at - asyncio.get_running_loop().time()
+
+    async def _make(self, job_id: str, place: QueuePlace | None, source: str | None) -> Statement:
+        began = asyncio.get_running_loop().time()
+        made = await run_in_threadpool(made_of, self._context, job_id, place, began)
+        self._kept[made.place] = made
+        if place is None:
+            self._newest[job_id] = made
+        for kept in (self._kept, self._newest):
+            while len(kept) > KEPT:
+                kept.popitem(last=False)
+        if source is not None:
+            now = asyncio.get_running_loop().time()
+            self._free_at = now + SHARE * (now - began)
+        return made
+
+
+def made_of(context: Context, job_id: str, place: QueuePlace | None, began: float) -> Statement:
+    """From the rows and the chain; without a place as of now, and compared with the contract's own figures."""
+    if place is not None and place.block > context.ledger.height():  # its events would be looked for without end
+        raise HTTPException(422, NOT_OURS)
+    with context.reading() as session:
+        job = found(session, job_id)
+        promised, unit = statement.promises(session, job, place.through if place else None), job.unit
+    figures = statement.figures(context.ledger, promised)
+    newest = figures.block.number if figures.block is not None else None
+    block = newest if place is None else None if place.block < 0 else place.block
+    moves = statement.moves(context.ledger, promised, block, figures)
+    return Statement(
+        place=QueuePlace(JobId(job_id), promised.through, -1 if block is None else block),
+        chain_job=promised.chain_job,
+        unit=unit,
+        moves=tuple(moves),
+        sums=balances(moves),
+        differences=() if place is not None else tuple(statement.compare(moves, figures)),
+        began=began,
+    )

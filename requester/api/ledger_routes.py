@@ -1,0 +1,58 @@
+"""A job's money in double entry, and whether it adds up to what the contract says."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from gradmarket.market.terms import JobId
+from gradmarket.requester.api.job_routes import NO_JOB, JobPath
+from gradmarket.requester.api.ledger_cache import QueuePlace, Statement, Statements
+from gradmarket.requester.api.pages import NOT_OURS, Cursor, decoded, encoded
+from gradmarket.requester.api.views.formats import amount
+from gradmarket.requester.api.views.ledger_views import BooksView, LedgerView, entry_view
+
+router = APIRouter(prefix="/v1/jobs", tags=["payments"])
+
+Many = Annotated[int, Query(ge=1, le=1000, description="Entries on a page")]
+
+
+@router.get(
+    "/{job_id}/ledger",
+    response_model=LedgerView,
+    responses=NO_JOB,
+    summary="Every move of the job's money, in double entry",
+)
+async def ledger(request: Request, job_id: JobPath, cursor: Cursor = None, limit: Many = 500) -> Response:
+    """A cursor names the block and the last gradient of the first page, so that all pages are of one moment."""
+    statements: Statements = request.app.state.statements
+    source: str | None = request.state.source
+    if cursor is None:
+        made, start = await statements.newest(job_id, source), 0
+    else:
+        place, start = _place(JobId(job_id), cursor)
+        made = await statements.at(place, source)
+    told = await run_in_threadpool(_page, made, start, limit, cursor is None)
+    return Response(told, media_type="application/json")
+
+
+def _page(made: Statement, start: int, limit: int, first: bool) -> bytes:
+    sums = {name: amount(units, made.unit) for name, units in made.sums.items()} if first else {}
+    differ = list(made.differences)
+    place, rest = made.place, start + limit < len(made.moves)
+    view = LedgerView(
+        job=place.job,
+        chain_job=made.chain_job,
+        block=None if place.block < 0 else place.block,
+        books=BooksView(balanced=not differ, differences=differ, accounts=sums) if first else None,
+        items=[entry_view(move, made.unit) for move in made.moves[start : start + limit]],
+        next=encoded([place.through, place.block, start + limit]) if rest else None,
+    )
+    return view.model_dump_json().encode()
+
+
+def _place(job: JobId, cursor: str) -> tuple[QueuePlace, int]:
+    match decoded(cursor, 3):
+        case [int(through), int(block), int(start)] if through >= 0 and start >= 0 and block >= -1:
+            return QueuePlace(job, through, block), start
+    raise HTTPException(422, NOT_OURS)

@@ -1,0 +1,118 @@
+"""Polls that wait here, for minutes: their workers count as alive and asking while, and only while, they are there."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import structlog
+from fastapi import Request
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.concurrency import run_in_threadpool
+
+from gradmarket.market.terms import Address
+from gradmarket.requester.api.batching import Batcher
+from gradmarket.requester.context import Context
+from gradmarket.requester.notifier import ended_topic, rung_within, worker_topic
+from gradmarket.requester.store import presence
+from gradmarket.requester.store.retries import patiently
+
+KEEP_S: Final = 15.0
+"""A third of the time after which who is not heard of is gone."""
+log = structlog.get_logger("gradmarket.work")
+
+
+class LongPolls:
+    """The polls of one process; `keep` runs while it serves."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._polls = Counter[Address]()
+        self._vouched: set[Address] = set()
+        """Said to be there and asking for longer than their polls may last."""
+        self._gone: Batcher[Address, None] = Batcher(self._say_gone)
+
+    @asynccontextmanager
+    async def waiting(self, worker: Address, request: Request) -> AsyncIterator["Wait"]:
+        """For a request whose body was read. Whose client goes away meanwhile asks no more, unless it came again.
+
+        Nor does who was vouched for, once its poll is over: it would be given places that it does not know of.
+        """
+        notifier = self._context.notifier
+        with (
+            notifier.listen_async([worker_topic(worker)]) as notified,
+            notifier.listen_async([ended_topic(worker)], notified) as ended,
+        ):
+            wait = Wait(request, notified, ended)
+            self._polls[worker] += 1
+            try:
+                yield wait
+            finally:
+                wait.close()
+                self._polls[worker] -= 1
+                if not self._polls[worker]:
+                    del self._polls[worker]
+        over = worker in self._vouched and not self._polls[worker]
+        self._vouched -= {worker} if over else set()
+        if (wait.gone or over) and not notifier.closing:
+            await self._gone.ask(worker)
+
+    async def keep(self) -> None:
+        """Says every KEEP_S, in one statement for all, that they are there."""
+        while not self._context.notifier.closing:
+            await asyncio.sleep(KEEP_S)
+            try:
+                await run_in_threadpool(self._say_here)
+            except SQLAlchemyError:
+                log.exception("cannot say who waits")
+
+    @patiently
+    def _say_here(self) -> None:
+        here = list(self._polls)
+        if here:
+            self._vouched.update(here)
+            with self._context.begin() as session:
+                presence.still_here(session, here, self._context.clock())
+
+    @patiently
+    def _say_gone(self, workers: Sequence[Address]) -> Sequence[None]:
+        with self._context.begin() as session:
+            presence.gone(session, [worker for worker in workers if worker not in self._polls])
+        return [None] * len(workers)
+
+
+class Wait:
+    """Of one poll."""
+
+    def __init__(self, request: Request, notified: asyncio.Event, ended: asyncio.Event) -> None:
+        self._request, self._notified, self._ended = request, notified, ended
+        self._leaving: asyncio.Task[None] | None = None
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self._leaving is not None and self._leaving.done() and not self._leaving.cancelled()
+
+    @property
+    def ended(self) -> bool:
+        """Whether a job in which the worker has an account has ended since: its vouchers want to be looked after."""
+        return self._ended.is_set()
+
+    async def news(self, seconds: float) -> bool:
+        """Until there may be some, at most so long; whether there may."""
+        if self._leaving is None:  # most polls are answered at once
+            self._leaving = asyncio.create_task(_until_gone(self._request, self._notified))
+        notified = await rung_within(self._notified, seconds)
+        self._notified.clear()
+        return notified
+
+    def close(self) -> None:
+        if self._leaving is not None:
+            self._leaving.cancel()
+
+
+async def _until_gone(request: Request, notified: asyncio.Event) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    notified.set()

@@ -1,0 +1,36 @@
+"""`/metrics` for Prometheus: what this process counts, and what the rows say."""
+
+from collections.abc import Iterator
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
+from prometheus_client.registry import Collector
+
+from gradmarket.requester.api.response_cache import CachedAnswers, Source
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.context import Context
+from gradmarket.requester.tallies import tallies
+
+router = APIRouter(tags=["service"])
+
+
+class _Rows(Collector):
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def collect(self) -> Iterator[Metric]:
+        with self._context.reading() as session:
+            yield from tallies(session, self._context.clock())
+
+
+@router.get("/metrics", response_class=PlainTextResponse, summary="Prometheus metrics")
+async def metrics(context: Here, request: Request, source: Source) -> Response:
+    kept: CachedAnswers[bytes] = request.app.state.metrics
+    return Response(await kept.get("", source, lambda: _told(context)), media_type=CONTENT_TYPE_LATEST)
+
+
+def _told(context: Context) -> bytes:
+    rows = CollectorRegistry(auto_describe=False)
+    rows.register(_Rows(context))
+    return generate_latest(context.meters.registry) + generate_latest(rows)

@@ -1,0 +1,84 @@
+"""API tokens: made, listed and ended by an administrator. The secret itself is told once, when it is made."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Path, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from gradmarket.market.errors import NotFound
+from gradmarket.requester.api.auth_routes import ROLE, Admin
+from gradmarket.requester.api.pages import Cursor, Limit, page
+from gradmarket.requester.api.problems import answers
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.api.views.formats import Page, time
+from gradmarket.requester.store import tokens
+from gradmarket.requester.store.retries import patiently
+from gradmarket.requester.store.tables import ApiToken
+from gradmarket.requester.store.tokens import Role
+
+router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
+
+NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+DAY_S: Final = 86_400
+NamePath = Annotated[str, Path(pattern=NAME)]
+
+
+class NewToken(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(pattern=NAME, description="What it is for; no two tokens share a name")
+    role: Role
+    expires_in_s: int | None = Field(
+        default=90 * DAY_S, ge=1, le=3650 * DAY_S, description="Seconds until it ends; null: never"
+    )
+
+
+class TokenView(BaseModel):
+    name: str
+    role: Role
+    created_at: str | None
+    expires_at: str | None
+
+
+class CreatedToken(TokenView):
+    token: str = Field(description="The secret. It is kept as a hash, so nobody can tell it again.")
+
+
+def _view(row: ApiToken) -> TokenView:
+    return TokenView(**_fields(row))
+
+
+def _fields(row: ApiToken) -> dict[str, str | None]:
+    times = {"created_at": time(row.created_at or None), "expires_at": time(row.until)}
+    return {"name": row.subject, "role": row.role, **times}
+
+
+@router.post("", status_code=201, responses={**ROLE, **answers(409)}, summary="A new token; its secret is told once")
+@patiently
+def create(context: Here, _who: Admin, asked: NewToken) -> CreatedToken:
+    now = context.clock()
+    until = None if asked.expires_in_s is None else now + asked.expires_in_s
+    with context.begin() as session:
+        secret, row = tokens.create(session, asked.name, asked.role, until, now)
+        return CreatedToken(**_fields(row), token=secret)
+
+
+@router.get("", responses=ROLE, summary="Every token by its name, without its secret")
+def listed(context: Here, _who: Admin, cursor: Cursor = None, limit: Limit = 100) -> Page[TokenView]:
+    with context.reading() as session:
+        return page(session, tokens.every(), [ApiToken.subject], _view, cursor, limit)
+
+
+@router.delete(
+    "/{name}",
+    status_code=204,
+    response_class=Response,
+    responses={**ROLE, **answers(404, 409)},
+    summary="End a token, at once",
+)
+@patiently
+def revoke(context: Here, _who: Admin, name: NamePath) -> Response:
+    with context.begin() as session:
+        if not tokens.revoke(session, name):
+            raise NotFound(f"no token {name}")
+    return Response(status_code=204)

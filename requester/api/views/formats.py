@@ -1,0 +1,35 @@
+"""How times, hashes, sketches and amounts are written, and what a page of a list looks like."""
+
+from datetime import UTC, datetime
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel
+
+from gradmarket.market.rules import sketch_packing
+from gradmarket.market.rules.projection import Sketch
+
+Item = TypeVar("Item")
+
+
+class Page(BaseModel, Generic[Item]):
+    """`next` goes into `?cursor=` for what follows; none at the end."""
+
+    items: list[Item]
+    next: str | None
+
+
+def time(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def hexed(value: bytes | None) -> str | None:
+    return None if value is None else "0x" + value.hex()
+
+
+def sketch_view(sketch: Sketch | None) -> dict[str, str] | None:
+    """By tensor, its 64 float32 little-endian."""
+    return None if sketch is None else {name: f"0x{told.hex()}" for name, told in sketch_packing.tell(sketch).items()}
+
+
+def amount(units: int, unit: str) -> str:
+    return str(units * int(unit))

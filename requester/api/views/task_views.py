@@ -1,0 +1,229 @@
+"""A task, its waves and replicas, and the verdicts on them."""
+
+from typing import Any, Final
+
+from pydantic import BaseModel
+from sqlalchemy import Row
+from sqlalchemy.orm import defer
+
+from gradmarket.market.rules.projection import Sketch
+from gradmarket.market.terms import Hash, ReplicaState, TaskState
+from gradmarket.requester.api.views.formats import hexed, sketch_view, time
+from gradmarket.requester.api.views.trust_views import AuditView, audit_view
+from gradmarket.requester.store.ballots import UNSKETCHED, RevealedBallot
+from gradmarket.requester.store.tables import Audit, Replica, Task, Wave
+
+DECIDED: Final = (TaskState.ACCEPTED, TaskState.DIVERGED, TaskState.FINAL, TaskState.REVOKED)
+GATHERING: Final = (TaskState.OPEN, TaskState.COMMITTING)
+STANDING: Final = (TaskState.FINAL, TaskState.REVOKED)
+"""No audit can change it any more."""
+
+
+class ReplicaView(BaseModel):
+    """Ballot, salt and signatures are none as long as another attempt at the task could copy them."""
+
+    id: str
+    worker: str
+    payout: str
+    state: ReplicaState
+    wave: int
+    reason: str
+    leased_at: str | None
+    committed_at: str | None
+    compute_seconds: float | None
+    sealed: str | None
+    commitment_signature: str | None
+    salt: str | None
+    root: str | None
+    determinism_class: str | None
+    sketch: dict[str, str] | None
+    """Where the job compares sketches: each tensor's 64 float32, little-endian, as `0x…`."""
+    sketch_signature: str | None
+    outcome: int | None
+    verdict_root: str | None
+    """What the verdict is signed over: its own root, or one that the quorum has."""
+    verdict_signature: str | None
+
+
+def replica_view(row: Replica, shown: bool, sketch: Sketch | None) -> ReplicaView:
+    return ReplicaView(
+        id=row.id,
+        worker=row.worker,
+        payout=row.payout,
+        state=ReplicaState(row.state),
+        wave=row.wave,
+        reason=row.reason,
+        leased_at=time(row.leased_at),
+        committed_at=time(row.committed_at),
+        compute_seconds=row.compute_seconds,
+        sealed=hexed(row.sealed) if shown else None,
+        commitment_signature=hexed(row.signature) if shown else None,
+        salt=hexed(row.salt) if shown else None,
+        root=row.root if shown else None,
+        determinism_class=row.determinism_class if shown else None,
+        sketch=sketch_view(sketch) if shown else None,
+        sketch_signature=hexed(row.sketch_signature) if shown else None,
+        outcome=row.outcome,
+        verdict_root=row.verdict_root if shown else None,
+        verdict_signature=hexed(row.verdict_signature) if shown else None,
+    )
+
+
+class WaveView(BaseModel):
+    number: int
+    secret: str | None
+    commitments: str | None
+    seed: str | None
+    signature: str | None
+    closed_at: str | None
+
+
+def wave_view(row: Wave) -> WaveView:
+    return WaveView(
+        number=row.number,
+        secret=hexed(row.secret),
+        commitments=hexed(row.commitments),
+        seed=hexed(row.seed),
+        signature=hexed(row.signature),
+        closed_at=time(row.closed_at),
+    )
+
+
+class TaskView(BaseModel):
+    id: str
+    round: int
+    index: int
+    attempt: int
+    state: TaskState
+    wave: int
+    reason: str
+    root: str | None
+    payload_bytes: int | None
+    used: bool
+    created_at: str | None
+    ended_at: str | None
+
+
+LISTED: Final = tuple(defer(column, raiseload=True) for column in (Task.offer, Task.plan, Task.allowed))
+"""Of a task in a list none of these is shown, and to read their JSON takes longer than all else."""
+
+
+def task_view(row: Task, published: bool) -> TaskView:
+    """`published`: its answer may be (store.disclosure)."""
+    return TaskView(**_task_fields(row, published))
+
+
+def _task_fields(row: Task, published: bool) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "round": row.round,
+        "index": row.index,
+        "attempt": row.attempt,
+        "state": TaskState(row.state),
+        "wave": row.wave,
+        "reason": row.reason,
+        "root": row.root if published and row.state in DECIDED else None,
+        "payload_bytes": row.payload_bytes,
+        "used": row.used,
+        "created_at": time(row.created_at),
+        "ended_at": time(row.ended_at),
+    }
+
+
+class PlanView(BaseModel):
+    """Replicas asked first, agreeing ballots that decide, replicas at most, and the probability of an audit."""
+
+    first_wave: int
+    quorum: int
+    maximum: int
+    audit: float
+
+
+class AllowedView(BaseModel):
+    """How far the tensors of two determinism classes may deviate: market.rules.verifiers.tolerance."""
+
+    classes: tuple[str, str]
+    tau: dict[str, float]
+
+
+class TaskEvidence(TaskView):
+    """All that a verdict rests on: offer, waves, and every replica with its ballot.
+
+    Ballots and the found root are told once no other attempt at the task can follow: it would have the same answer.
+    """
+
+    offer: dict[str, Any]
+    offer_digest: str | None
+    offer_signature: str | None
+    waves: list[WaveView]
+    replicas: list[ReplicaView]
+    allowed: list[AllowedView] | None
+    """The thresholds that its sketches were judged by, where the job compares sketches; told with the ballots."""
+    plan: PlanView | None
+    """How it was checked. Told once no audit can change the task: who knew it while at work would cheat accordingly."""
+    audit_link: str | None
+    """Leads to the offer's anchor, and draws: market.rules.auditing.drawn. Open once no audit can change the task."""
+    audit: AuditView | None
+
+
+def evidence(
+    row: Task,
+    waves: list[Wave],
+    replicas: list[Replica],
+    published: bool,
+    link: Hash,
+    audit: Audit | None,
+    made: RevealedBallot = UNSKETCHED,
+) -> TaskEvidence:
+    """`published`: its answer may be (store.disclosure)."""
+    over = row.state in STANDING
+    return TaskEvidence(
+        **_task_fields(row, published),
+        offer=row.offer,
+        offer_digest=hexed(row.offer_digest),
+        offer_signature=hexed(row.offer_signature),
+        waves=[wave_view(wave) for wave in waves],
+        replicas=[
+            replica_view(replica, published, made.replicas.get(replica.id))
+            for replica in replicas
+            if published or not _at_work(row, replica)
+        ],
+        allowed=[AllowedView(**pair) for pair in row.allowed] if published and row.allowed is not None else None,
+        plan=PlanView(**row.plan) if over else None,
+        audit_link=hexed(link) if over else None,
+        audit=audit_view(audit, published, found=made.audit) if audit is not None and over else None,
+    )
+
+
+def _at_work(task: Task, replica: Replica) -> bool:
+    """Until its wave is closed nobody is told of it: who sees its siblings, or that it has none, cheats just then."""
+    return replica.wave == task.wave and task.state in GATHERING
+
+
+class VerdictView(BaseModel):
+    task: str
+    replica: str
+    worker: str
+    state: ReplicaState
+    outcome: int | None
+    reason: str
+    signature: str | None
+
+
+VERDICT: Final = (
+    *(Replica.id, Replica.task_id, Replica.worker, Replica.state),
+    *(Replica.outcome, Replica.reason, Replica.verdict_signature),
+)
+
+
+def verdict_view(row: Row[*tuple[Any, ...]]) -> VerdictView:
+    """Of VERDICT's columns."""
+    return VerdictView(
+        task=row.task_id,
+        replica=row.id,
+        worker=row.worker,
+        state=ReplicaState(row.state),
+        outcome=row.outcome,
+        reason=row.reason,
+        signature=hexed(row.verdict_signature),
+    )

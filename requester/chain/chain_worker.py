@@ -1,0 +1,198 @@
+"""All chain work of the service, one step at a time: `step` may be called at any moment, and killed at any moment."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from sqlalchemy import exists, or_, select
+
+from gradmarket.contracts import local
+from gradmarket.contracts.calls import mint
+from gradmarket.contracts.errors import ChainUnreachable, ForeignChain, LocalChainFailed, NodeRefused
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.transactions import execute, mined
+from gradmarket.market.terms import Address, Amount, JobState, TaskState, Units
+from gradmarket.requester.chain import (
+    accusing,
+    funding,
+    leader_lease,
+    mirror,
+    owner,
+    reconcile,
+    reservations,
+    sender,
+    settlement_batches,
+)
+from gradmarket.requester.chain.chain_context import UNDER_WAY, ChainContext
+from gradmarket.requester.chain.chain_jobs import UNBATCHED
+from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.progress import CHAIN
+from gradmarket.requester.store.tables import Earned, Job, Task, Transaction, Trouble
+
+NOTHING: Final = Units(0)
+GAS_MONEY: Final = 10**19
+"""Wei that a sender keeps on a local chain."""
+LOOK_S: Final = 5.0
+"""At least so often everything is looked at, whatever the notifier, the books and the chain say."""
+
+
+class ChainWorker:
+    """`trouble` says in words why no chain work is done; empty where it is. A foreign chain stops it for good.
+
+    `notified` is set by whoever has work for it; where there is none, every moment may be one.
+    """
+
+    def __init__(self, chain: ChainContext, notified: threading.Event | None = None) -> None:
+        self._chain = chain
+        self._notified = notified
+        self._look_at = 0.0
+        self._connected = False
+        self._looked: int | None = None
+        self.trouble = ""
+        self._told: str | None = None
+
+    def wanted(self) -> bool:
+        """Whether a step may find anything: one query and one call, where a step has twenty."""
+        if self._notified is None or self._notified.is_set() or self._chain.clock() >= self._look_at:
+            return True
+        try:
+            return self._chain.ledger.height() != self._looked or self._due()
+        except (ChainUnreachable, NodeRefused):
+            return True  # the step says it
+
+    def _due(self) -> bool:
+        """Whether the books have a transaction under way, a job to open or to fund, or gradients to settle.
+
+        Where an owner opens and funds, it does so in a block.
+        """
+        old = self._chain.clock() - self._chain.policy.settle_every_s
+        told = or_(Job.ended_at.is_not(None), Task.state == TaskState.FINAL)
+        waiting = exists().where(Earned.job_id == Job.id, *UNBATCHED, Earned.at <= old, Task.id == Earned.task_id, told)
+        cases = [
+            exists().where(Transaction.sender == self._chain.sender, Transaction.state.in_(UNDER_WAY)),
+            exists().where(Job.chain_job.is_not(None), waiting),
+        ]
+        if self._chain.owner is None:
+            cases += [
+                exists().where(Job.state == JobState.AWAITING_FUNDS, Job.chain_job.is_(None)),
+                exists().where(Job.chain_job.is_not(None), Job.ended_at.is_(None), Job.budget > Job.deposited),
+            ]
+        with self._chain.reading() as session:
+            return bool(session.scalar(select(or_(*cases))))
+
+    def step(self) -> bool:
+        """Everything that can be done now; whether anything moved, so that another step may find more."""
+        if self._notified is not None:
+            self._notified.clear()
+        moved = self._step()
+        self._look_at = 0.0 if moved else self._chain.clock() + LOOK_S
+        return moved
+
+    def _step(self) -> bool:
+        if not leader_lease.hold(self._chain):
+            return False
+        moved = self._tried()
+        self._tell()
+        return moved
+
+    def _tried(self) -> bool:
+        try:
+            self._connect()
+            moved = self._work()
+            self.trouble = sender.refused(self._chain)
+            return moved
+        except ChainUnreachable as error:
+            self._connected, self.trouble = False, str(error)
+            return self._revived()
+        except NodeRefused as error:
+            self.trouble = str(error)
+        except ForeignChain as error:
+            self._foreign(error)
+        return False
+
+    def _revived(self) -> bool:
+        """Whether the service's own chain was started again: the next step goes on from what it still knows."""
+        try:
+            return self._chain.revive()
+        except LocalChainFailed as error:
+            self.trouble = str(error)
+            return False
+
+    def _tell(self) -> None:
+        """Every process says why no chain work is done; the one that does it writes it down."""
+        if self._told != self.trouble:
+            with self._chain.begin() as session:
+                session.merge(Trouble(part=CHAIN, said=self.trouble))
+            self._told = self.trouble
+
+    def to_sign(self, job: Job, added: Units = NOTHING) -> list[owner.ToSign]:
+        """What the funds' owner is to sign now for the job, if its budget grows by `added`."""
+        chain = self._chain
+        if chain.owner is None:
+            return []
+        return owner.to_sign(chain, job, replace(funding.terms(chain, job), amount=Units(job.budget + added)), added)
+
+    def leave(self) -> None:
+        """At an orderly end: the next process takes over at once."""
+        leader_lease.leave(self._chain)
+
+    def _connect(self) -> None:
+        """Verifies that this is the chain of the books: all of it after a gap, its instance at every step."""
+        if self._connected:
+            self._chain.ledger.verify_instance()
+            return
+        self._chain.ledger.verify()
+        reconcile.everything(self._chain)
+        self._connected = True
+
+    def _work(self) -> bool:
+        chain = self._chain
+        moved = reconcile.rewound(chain)
+        moved |= self._follow()
+        for part in (
+            funding.open_jobs,
+            funding.top_up_jobs,
+            reservations.step,
+            settlement_batches.step,
+            funding.close_jobs,
+            accusing.step,
+            sender.push,
+        ):
+            moved |= part(chain)
+        return self._follow() or self._watch() or moved
+
+    def _follow(self) -> bool:
+        touched = sender.follow(self._chain)
+        for job_id in touched - {""}:
+            mirror.job(self._chain, job_id)
+        return bool(touched)
+
+    def _watch(self) -> bool:
+        """What workers did on-chain since the last look."""
+        last = self._chain.ledger.block().number
+        first, self._looked = (last if self._looked is None else self._looked) + 1, last
+        return first <= last and mirror.changed(self._chain, first, last)
+
+    def _foreign(self, error: ForeignChain) -> None:
+        self._connected = False
+        if self.trouble == str(error):
+            return
+        self.trouble = str(error)
+        with self._chain.begin() as session:
+            for job in session.scalars(select(Job).where(Job.state == JobState.RUNNING)):
+                tell(session, job.id, "foreign_chain", self._chain.clock(), reason=self.trouble)
+
+
+def local_grant(ledger: Ledger, holder: Address) -> Callable[[Amount], None]:
+    """For a Desk on a local chain: its development wallet keeps `holder` in gas money and in tokens."""
+
+    def grant(amount: Amount) -> None:
+        if ledger.gas_money(holder) < GAS_MONEY // 2:
+            local.fund_gas(ledger.web3, holder, GAS_MONEY)
+        short = amount - ledger.balance(holder)
+        if short > 0:
+            call = mint(ledger.deployment.token, holder, Amount(short))
+            mined(execute(ledger.web3, local.DEVELOPMENT_KEYS[0], call))
+
+    return grant

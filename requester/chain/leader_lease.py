@@ -1,0 +1,46 @@
+"""A lease on sending: of all processes that share the database, one at a time does the chain work.
+
+What is safe does not hang on it: a nonce and a batch number can be taken once, by the tables' unique keys. It keeps
+two processes from doing the same work in vain. Who is known to be dead holds nothing: a service that was killed and
+comes back on the same machine goes on at once.
+"""
+
+from typing import Any, cast
+
+from sqlalchemy import CursorResult, or_, update
+from sqlalchemy.exc import IntegrityError
+
+from gradmarket.contracts.processes import known_ended
+from gradmarket.requester.chain.chain_context import ChainContext
+from gradmarket.requester.store.tables import LeaderLease
+
+
+def hold(chain: ChainContext) -> bool:
+    """Takes or renews the lease for the desk's sender; False while another process has it."""
+    name, now = f"chain:{chain.sender}", chain.clock()
+    until = now + chain.policy.duty_s
+    with chain.reading() as session:
+        held = session.get(LeaderLease, name)
+    if held is not None and held.holder == chain.holder and held.until > now + chain.policy.duty_s / 2:
+        return True
+    dead = {held.holder} if held is not None and known_ended(held.holder) else set()
+    free = or_(LeaderLease.holder.in_({chain.holder} | dead), LeaderLease.until < now)
+    with chain.begin() as session:
+        statement = update(LeaderLease).where(LeaderLease.name == name, free).values(holder=chain.holder, until=until)
+        if cast(CursorResult[Any], session.execute(statement)).rowcount == 1:
+            return True
+    try:
+        with chain.begin() as session:
+            session.add(LeaderLease(name=name, holder=chain.holder, until=until))
+    except IntegrityError:
+        return False
+    return True
+
+
+def leave(chain: ChainContext) -> None:
+    """Gives the lease back, so that the next process need not wait."""
+    with chain.begin() as session:
+        mine = update(LeaderLease).where(
+            LeaderLease.name == f"chain:{chain.sender}", LeaderLease.holder == chain.holder
+        )
+        session.execute(mine.values(until=0.0))

@@ -1,0 +1,106 @@
+"""What the books say of a transaction, and what follows from its outcome. Runs in the caller's transaction."""
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.contracts import events
+from gradmarket.contracts.events import JobOpened
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.transactions import Mined, Outcome, Receipt, Reverted
+from gradmarket.market.terms import BatchState, JobState
+from gradmarket.requester.chain.chain_context import TransactionKind, TransactionState
+from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.locks import locked
+from gradmarket.requester.store.session import notify
+from gradmarket.requester.store.tables import Batch, Job, Transaction
+from gradmarket.requester.store.transitions import move_now
+
+
+def rewrite(session: Session, row_id: int, raw: bytes, hash_: str) -> None:
+    """A replacement, before anybody sees it."""
+    row = session.get_one(Transaction, row_id)
+    row.raw, row.hash = raw, hash_
+
+
+def sent(session: Session, row_id: int, now: float, error: str) -> None:
+    """A node has it, or said in `error` why it will not have it: then it is tried again."""
+    row = session.get_one(Transaction, row_id)
+    row.sent_at, row.error = now, error
+    if error or row.state != TransactionState.PREPARED:
+        return
+    row.state = TransactionState.SENT
+    for batch in _batches(session, row_id):
+        if batch.state == BatchState.PREPARED:
+            move_now(session, batch, BatchState.SENT)
+
+
+def finished(session: Session, ledger: Ledger, row_id: int, found: Outcome, hash_: str, now: float) -> None:
+    """An outcome: mined, reverted, or (unknown, and its nonce used by another) lost."""
+    row = session.get_one(Transaction, row_id)
+    row.hash = hash_
+    match found:
+        case Mined(receipt):
+            _known(row, TransactionState.MINED, receipt)
+            _succeeded(session, ledger, row, receipt, now)
+        case Reverted(name, receipt):
+            _known(row, TransactionState.REVERTED, receipt)
+            row.error = name
+            _failed(session, row, now)
+        case _:
+            row.state, row.error = TransactionState.LOST, "its nonce was used by another transaction"
+            _failed(session, row, now)
+
+
+def unfinished(session: Session, row: Transaction) -> None:
+    """The chain has forgotten that it was mined: its bytes are sent again, its batch is not settled."""
+    row.state, row.block, row.gas, row.sent_at = TransactionState.PREPARED, None, None, None
+    for batch in _batches(session, row.id):
+        put_back(session, batch)
+
+
+def settled(session: Session, batch: Batch, now: float) -> None:
+    if batch.state != BatchState.SETTLED and move_now(session, batch, BatchState.SETTLED, settled_at=now):
+        tell(session, batch.job_id, "settled", now, batch=batch.number, gradients=batch.gradients, units=batch.units)
+
+
+def put_back(session: Session, batch: Batch) -> None:
+    if batch.state != BatchState.PREPARED:
+        move_now(session, batch, BatchState.PREPARED, settled_at=None)
+
+
+def opened(session: Session, job: Job, event: JobOpened, now: float) -> None:
+    """The escrow of the job, which the caller has locked, is on-chain: it runs, unless it was ended meanwhile."""
+    job.chain_job, job.expiry, job.claim_until = event.job, event.expiry, event.claim_until
+    job.deposited = event.deposited
+    session.flush()
+    tell(session, job.id, "funded", now, chain_job=event.job, deposited=event.deposited)
+    if job.state == JobState.AWAITING_FUNDS:
+        move_now(session, job, JobState.RUNNING, reason="")
+        notify(session, "plan")
+
+
+def _known(row: Transaction, state: TransactionState, receipt: Receipt) -> None:
+    row.state, row.block, row.gas, row.error = state, receipt.block, receipt.gas, ""
+
+
+def _succeeded(session: Session, ledger: Ledger, row: Transaction, receipt: Receipt, now: float) -> None:
+    if row.kind == TransactionKind.SETTLE:
+        for batch in _batches(session, row.id):
+            settled(session, batch, now)
+    if row.kind == TransactionKind.OPEN and row.job_id is not None:
+        job = locked(session, Job, row.job_id)
+        for event in events.opened(ledger, receipt):
+            opened(session, job, event, now)
+
+
+def _failed(session: Session, row: Transaction, now: float) -> None:
+    """The batch stays, without a transaction: the outbox looks at the chain, and posts it again or not."""
+    for batch in _batches(session, row.id):
+        put_back(session, batch)
+        batch.transaction_id = None
+    if row.job_id is not None:
+        tell(session, row.job_id, "transaction_failed", now, purpose=row.kind, hash=row.hash, reason=row.error)
+
+
+def _batches(session: Session, row_id: int) -> list[Batch]:
+    return list(session.scalars(select(Batch).where(Batch.transaction_id == row_id)))

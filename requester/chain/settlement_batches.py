@@ -1,0 +1,134 @@
+"""EARNED rows -> a batch -> settlePacked -> settled, each exactly once.
+
+A batch's number is the contract's next, and the contract takes each number once: so whatever became of a transaction,
+a batch counts once. Its rows, its number and its signed transaction are committed together before anything is sent.
+
+A batch tells the chain the roots of its gradients, so a row waits until its answer may be published
+(market.rules.disclosure). Its worker has a voucher for it meanwhile.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from sqlalchemy import CursorResult, func, select, update
+from sqlalchemy.orm import Session
+
+from gradmarket.contracts import calls
+from gradmarket.contracts.errors import ContractRefused
+from gradmarket.market.errors import Conflict
+from gradmarket.market.rules import lifecycle
+from gradmarket.market.terms import BatchState, JobState
+from gradmarket.requester.chain import escrow, reconcile, sender
+from gradmarket.requester.chain.chain_context import ChainContext, ChainPolicy, TransactionKind
+from gradmarket.requester.chain.chain_jobs import UNBATCHED, tell_once, with_money
+from gradmarket.requester.store import disclosure
+from gradmarket.requester.store.tables import Batch, Earned, Job, Task
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDraft:
+    """A batch before it is written down: `rows` in order of their ids, under the contract's next number."""
+
+    job_id: str
+    chain_job: int
+    number: int
+    rows: Sequence[Earned]
+
+    @property
+    def units(self) -> int:
+        return sum(row.units for row in self.rows)
+
+
+def step(chain: ChainContext) -> bool:
+    """Writes down a batch for each job where one is due, or a new transaction for one that lost its own."""
+    with chain.reading() as session:
+        now = chain.clock()
+        parcels = [found for job in with_money(session) if (found := _due(session, job, chain.policy, now))]
+    return sum(_write_down(chain, draft) for draft in parcels) > 0
+
+
+def due(waiting: int, units: int, oldest: float, policy: ChainPolicy, now: float, ended: bool) -> bool:
+    """Whether so much EARNED, the oldest of it at `oldest`, is worth a batch now."""
+    if waiting == 0:
+        return False
+    worth_it = policy.settle_units is not None and units >= policy.settle_units
+    return ended or worth_it or waiting >= policy.settle_gradients or now - oldest >= policy.settle_every_s
+
+
+def next_number(session: Session, job_id: str) -> int:
+    last = session.scalar(select(func.max(Batch.number)).where(Batch.job_id == job_id))
+    return 0 if last is None else last + 1
+
+
+def rows_of(session: Session, batch: Batch) -> Sequence[Earned]:
+    return session.scalars(select(Earned).where(Earned.batch_id == batch.id).order_by(Earned.id)).all()
+
+
+def _due(session: Session, job: Job, policy: ChainPolicy, now: float) -> BatchDraft | None:
+    """One batch of a job is under way at a time."""
+    if job.chain_job is None or (job.claim_until is not None and now > job.claim_until):
+        return None
+    unsettled = (Batch.job_id == job.id, Batch.state != BatchState.SETTLED)
+    first = session.scalar(select(Batch).where(*unsettled).order_by(Batch.number).limit(1))
+    if first is not None:
+        stranded = first.transaction_id is None
+        return BatchDraft(job.id, job.chain_job, first.number, rows_of(session, first)) if stranded else None
+    new = (Earned.job_id == job.id, *UNBATCHED, disclosure.of_job(session, job).tasks)
+    summary = select(func.count(), func.sum(Earned.units), func.min(Earned.at))
+    waiting, units, oldest = session.execute(summary.join(Task, Task.id == Earned.task_id).where(*new)).one()
+    if not due(waiting, units or 0, oldest or now, policy, now, lifecycle.over(JobState(job.state))):
+        return None
+    oldest_first = select(Earned).join(Task, Task.id == Earned.task_id).where(*new).order_by(Earned.id)
+    rows = session.scalars(oldest_first.limit(4 * policy.settle_gradients)).all()
+    return BatchDraft(job.id, job.chain_job, next_number(session, job.id), escrow.that_fit(rows))
+
+
+def _write_down(chain: ChainContext, draft: BatchDraft) -> bool:
+    groups = escrow.groups_of(draft.rows)
+    try:
+        quoted = sender.quote(chain, calls.settle_packed(chain.market, draft.chain_job, draft.number, groups))
+    except ContractRefused as error:
+        return _refused(chain, draft, error)
+    with chain.begin() as session:
+        batch = _batch(chain, session, draft)
+        row = sender.post(chain, session, quoted, TransactionKind.SETTLE, draft.job_id)
+        batch.transaction_id = row.id
+    return True
+
+
+def _batch(chain: ChainContext, session: Session, draft: BatchDraft) -> Batch:
+    """The batch that lost its transaction, or a new one that takes the parcel's rows."""
+    same = (Batch.job_id == draft.job_id, Batch.number == draft.number)
+    found = session.scalar(select(Batch).where(*same))
+    if found is not None:
+        return found
+    batch = Batch(
+        job_id=draft.job_id,
+        number=draft.number,
+        state=BatchState.PREPARED,
+        gradients=len(draft.rows),
+        units=draft.units,
+        created_at=chain.clock(),
+    )
+    session.add(batch)
+    session.flush()
+    take(session, batch, draft.rows)
+    return batch
+
+
+def take(session: Session, batch: Batch, rows: Sequence[Earned]) -> None:
+    """Puts EARNED rows into a batch; raises Conflict where one of them is none of its any more."""
+    ids = [row.id for row in rows]
+    mine = update(Earned).where(Earned.id.in_(ids), *UNBATCHED).values(batch_id=batch.id)
+    taken = cast(CursorResult[Any], session.execute(mine)).rowcount
+    if taken != len(ids):
+        raise Conflict(f"{len(ids) - taken} of the gradients of batch {batch.number} are in another, or taken back")
+
+
+def _refused(chain: ChainContext, draft: BatchDraft, error: ContractRefused) -> bool:
+    """Another number is next: the chain has what the books do not know. Anything else waits, and is told."""
+    if error.name == "WrongBatch":
+        return reconcile.put_right(chain, draft.job_id)
+    tell_once(chain, draft.job_id, "settlement_refused", batch=draft.number, reason=str(error))
+    return False

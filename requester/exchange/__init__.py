@@ -1,0 +1,1 @@
+"""What workers and auditors bring and ask for: a transaction each, called by the routes of `requester/api`."""

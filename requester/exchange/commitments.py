@@ -1,0 +1,138 @@
+"""What workers say by poll: commitments, reveals, leases given back. Each is taken or refused by itself."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.market import signing
+from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.rules import faults, secrets, sketch_packing
+from gradmarket.market.terms import Address, Hash, ReplicaState, TaskState
+from gradmarket.market.wire import CommitmentRequest, LeaseReturn, Reveal, hash_of
+from gradmarket.requester.context import Context
+from gradmarket.requester.moves.ending import strike
+from gradmarket.requester.moves.faults import claimed, reopen
+from gradmarket.requester.store import ballots, jobs
+from gradmarket.requester.store.among import among
+from gradmarket.requester.store.tables import Job, Replica, Task, Wave
+from gradmarket.requester.store.transitions import move
+
+
+class TooLate(Refused):
+    """The time for it is over."""
+
+
+class TooEarly(Refused):
+    """The time for it has not come."""
+
+
+_WHOLE: Final = (
+    select(Replica, Task, Job)
+    .join(Task, Task.id == Replica.task_id)
+    .join(Job, Job.id == Replica.job_id)
+    .where(among(Replica.id, "replicas"))
+)
+
+
+def at_hand(session: Session, replicas: Sequence[str]) -> None:
+    """Reads replicas with their tasks and jobs in one query; by their keys they are not read again."""
+    session.execute(_WHOLE, {"replicas": replicas}).all()
+
+
+def held(session: Session, worker: Address, replica_id: str, fence: int) -> tuple[Replica, Task]:
+    """The worker's own replica; raises NotFound for another's, TooLate behind its fence."""
+    replica = session.get(Replica, replica_id)
+    if replica is None or replica.worker != worker:
+        raise NotFound(f"you hold no replica {replica_id[:80]}")
+    if replica.fence != fence:
+        raise TooLate("this lease has been given anew: the fence is another")
+    return replica, session.get_one(Task, replica.task_id)
+
+
+def commit(context: Context, session: Session, worker: Address, said: CommitmentRequest) -> Task | None:
+    """LEASED -> COMMITTED: the task, whose wave may close. The same again is no error, another one is a Conflict."""
+    replica, task = held(session, worker, said.replica, said.fence)
+    if replica.sealed is not None:
+        if replica.sealed != said.sealed:
+            raise Conflict("another commitment was made for this replica")
+        return None
+    now = context.clock()
+    if replica.state != ReplicaState.LEASED or now > replica.lease_until:
+        raise TooLate(f"the lease is over ({replica.state})")
+    struct = said.struct(Hash(task.offer_digest), worker)
+    signing.check(context.domain, struct, said.signature, worker)
+    move(
+        replica,
+        ReplicaState.COMMITTED,
+        sealed=said.sealed,
+        signature=said.signature,
+        committed_at=now,
+        compute_seconds=said.compute_seconds,
+    )
+    return task
+
+
+def reveal(context: Context, session: Session, worker: Address, said: Reveal) -> Task | None:
+    """COMMITTED -> REVEALED where salt and root open the seal, else REJECTED with that as the evidence: the task, which
+    may be judged."""
+    replica, task = held(session, worker, said.replica, said.fence)
+    if replica.salt is not None:
+        if (replica.salt, replica.root) != (said.salt, said.root) or not _same_sketch(session, replica, said):
+            raise Conflict("something else was revealed for this replica")
+        return None
+    if replica.state == ReplicaState.COMMITTED and task.state != TaskState.REVEALING:
+        raise TooEarly("the wave is not closed")
+    if replica.state != ReplicaState.COMMITTED:
+        raise TooLate(f"the replica is {replica.state}")
+    made = _sketched(context, session, task, replica, said)
+    opened = secrets.seal(Hash(task.offer_digest), worker, said.salt, hash_of(said.root)) == replica.sealed
+    state = ReplicaState.REVEALED if opened else ReplicaState.REJECTED
+    reason = "" if opened else "salt and root do not open the commitment"
+    move(replica, state, salt=said.salt, root=said.root, reason=reason, **made)
+    return task
+
+
+def _same_sketch(session: Session, replica: Replica, said: Reveal) -> bool:
+    if said.sketch is None or replica.sketch_signature is None:
+        return (said.sketch is None) == (replica.sketch_signature is None)
+    names = ballots.names(session.get_one(Job, replica.job_id))
+    told = said.sketch.numbers
+    return told.keys() == set(names) and b"".join(told[name] for name in names) == replica.sketch
+
+
+def _sketched(context: Context, session: Session, task: Task, replica: Replica, said: Reveal) -> dict[str, bytes]:
+    """What is kept of its sketch. Raises Refused where the job's verifier wants none, or another, or it is forged."""
+    wanted = jobs.spec_of(session, task).verifier.sketched
+    if said.sketch is None or not wanted:
+        if wanted != (said.sketch is not None):
+            raise Refused(f"this job compares {'sketches: reveal one too' if wanted else 'roots: reveal no sketch'}")
+        return {}
+    names = ballots.names(session.get_one(Job, task.job_id))
+    if differing := said.sketch.numbers.keys() ^ set(names):
+        raise Refused(f"the sketch has other tensors than an answer: {', '.join(sorted(differing)[:5])[:200]}")
+    if said.sketch.determinism_class != replica.determinism_class:
+        raise Refused(f"the lease was given to class {replica.determinism_class}, and the sketch is of another")
+    seed, worker = Hash(session.get_one(Wave, (task.id, task.wave)).seed), Address(replica.worker)
+    signing.check(
+        context.domain, said.sketch.struct(Hash(task.offer_digest), worker, seed), said.sketch.signature, worker
+    )
+    return {
+        "sketch": sketch_packing.pack(sketch_packing.read(said.sketch.numbers), names),
+        "sketch_signature": said.sketch.signature,
+    }
+
+
+def give_up(context: Context, session: Session, worker: Address, said: LeaseReturn) -> None:
+    """LEASED -> ABANDONED or ERROR; its place is open again. It costs a strike, or declining would choose siblings."""
+    replica, task = held(session, worker, said.replica, said.fence)
+    if replica.state != ReplicaState.LEASED:
+        return
+    if said.failed and said.fault is not None:
+        move(replica, ReplicaState.ERROR, reason=faults.described(said.fault))
+        claimed(context, session, task, replica, said.fault)
+        return
+    move(replica, ReplicaState.ERROR if said.failed else ReplicaState.ABANDONED, reason=said.reason)
+    strike(context, session, task, [replica])
+    reopen(session, task)

@@ -1,0 +1,36 @@
+"""Payloads that pass the service by: told where to put them, fetched from there, and held to the same rules."""
+
+from sqlalchemy.orm import Session
+
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.payload import payload_bytes
+from gradmarket.market.wire import UploadAnswer
+from gradmarket.requester.context import Context
+from gradmarket.requester.exchange import payload_upload
+from gradmarket.requester.exchange.upload_grant import UploadGrant
+from gradmarket.requester.store import jobs
+from gradmarket.requester.store.facts import layout_of
+from gradmarket.requester.store.tables import Job, Replica, Task
+
+
+def door(context: Context, session: Session, replica: Replica, task: Task, seconds: float) -> str | None:
+    """An address that takes the replica's payload for so long; None where it is sent to the service itself."""
+    if not context.blobs.reached_past_us:
+        return None
+    job = session.get_one(Job, task.job_id)
+    length = payload_bytes(layout_of(job), codec(jobs.spec(job).uplink.codec))
+    return context.blobs.door(_name(replica.id, replica.fence), length, seconds)
+
+
+def fetch(context: Context, want: UploadGrant, fence: int) -> UploadAnswer:
+    """Takes what was put at the replica's door. Raises NotFound or Conflict where that is not the payload."""
+    if want.paid:
+        return payload_upload.paid_before(context, want)
+    with context.blobs.left(_name(want.replica, fence), want.length) as incoming:
+        arrival = payload_upload.arriving(want, incoming)
+        arrival.take_written()
+        return payload_upload.take(context, want, arrival)
+
+
+def _name(replica: str, fence: int) -> str:
+    return f"{replica} {fence}"

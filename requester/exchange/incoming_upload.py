@@ -1,0 +1,67 @@
+"""A payload while it comes: hashed, written and looked at, so that little is left to do at its end."""
+
+from gradmarket.market.errors import PayloadRefused
+from gradmarket.market.gradient.arrays import Bytes, Vector
+from gradmarket.market.gradient.codecs import Codec
+from gradmarket.market.gradient.inspection import Diverged, Inspection, Usable
+from gradmarket.market.gradient.merkle import RootHasher
+from gradmarket.market.gradient.payload import Layout, payload_bytes, shard_place, unpack_shard
+from gradmarket.market.terms import Digest
+from gradmarket.requester.blobs.disk import Incoming
+
+
+class IncomingUpload:
+    """Into `incoming`."""
+
+    def __init__(self, incoming: Incoming, layout: Layout, codec: Codec, seed: bytes, norm_bound: float) -> None:
+        self.incoming = incoming
+        self._layout, self._codec, self._seed = layout, codec, seed
+        self._hasher = RootHasher()
+        self._inspection = Inspection(layout, norm_bound)
+        self._seen = 0
+        self._refused: str | None = None
+
+    def take(self, block: Bytes) -> None:
+        """The next one."""
+        self._hasher.update(block)
+        self.incoming.write(block)
+        self._look()
+
+    def take_written(self) -> None:
+        """Of what `incoming` holds already: all of it."""
+        with self.incoming.mapped() as data:
+            self._hasher.update(data)
+        self._look()
+
+    def root(self) -> Digest:
+        return self._hasher.digest()
+
+    def found(self) -> Usable | Diverged | PayloadRefused:
+        """What the payload is worth, once all of it is there; whoever made it malformed decided that by its root."""
+        length = payload_bytes(self._layout, self._codec)
+        if self.incoming.length != length:
+            return PayloadRefused(f"it has {self.incoming.length} bytes, not {length}")
+        self._look()
+        return self._inspection.verdict() if self._refused is None else PayloadRefused(self._refused)
+
+    def _look(self) -> None:
+        """At the shards that are written."""
+        while self._refused is None and self._seen < len(self._layout.shards):
+            place = shard_place(self._layout, self._seen, self._codec)
+            if place.stop > self.incoming.length:
+                return
+            with self.incoming.mapped() as data:
+                self._refused = self._inspect(memoryview(data)[place])
+            self._seen += 1
+
+    def _inspect(self, packed: memoryview) -> str | None:
+        """Why the shard is malformed, if it is; in words, since an error's frames would hold the mapping open."""
+        with packed:
+            try:
+                self._inspection.see(self._seen, self._unpacked(packed))
+            except PayloadRefused as error:
+                return error.detail
+        return None
+
+    def _unpacked(self, packed: memoryview) -> Vector:
+        return unpack_shard(self._layout, packed, self._seen, self._codec, self._seed)

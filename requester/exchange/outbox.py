@@ -1,0 +1,202 @@
+"""What a worker does not know yet: leases, opened waves, wanted uploads, verdicts and vouchers."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import and_, select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.rules import lifecycle
+from gradmarket.market.terms import Address, Hash, JobId, ReplicaId, ReplicaState, TaskId, TaskState
+from gradmarket.market.wire import (
+    CommitmentRequest,
+    Lease,
+    LeaseReturn,
+    OfferFields,
+    PollAnswer,
+    PollRequest,
+    Reveal,
+    UploadRequest,
+    WaveOpened,
+)
+from gradmarket.requester.context import Context
+from gradmarket.requester.exchange import direct_upload, receipts
+from gradmarket.requester.store import progress
+from gradmarket.requester.store.among import among
+from gradmarket.requester.store.tables import Account, Job, Replica, Task, Wave
+
+Held = list[tuple[Replica, Task]]
+"""What a worker has not yet heard the end of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """Who says what."""
+
+    worker: Address
+    said: PollRequest
+
+    @property
+    def items(self) -> Sequence[CommitmentRequest | Reveal | LeaseReturn]:
+        return (*self.said.commitments, *self.said.reveals, *self.said.given_up)
+
+
+_UNHEARD: Final = (
+    select(Replica, Task)
+    .join(Task, Task.id == Replica.task_id)
+    .where(among(Replica.worker, "workers"), Replica.heard.is_(False))
+)
+"""Put together once: every poll asks it."""
+
+
+def held(session: Session, workers: Collection[Address]) -> defaultdict[Address, Held]:
+    found: defaultdict[Address, Held] = defaultdict(list)
+    for replica, task in session.execute(_UNHEARD, {"workers": list(workers)}):
+        found[Address(replica.worker)].append((replica, task))
+    return found
+
+
+def answers(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
+    """What is new to each, in the order of the polls."""
+    with context.reading() as session:
+        return told(context, session, polls, held(session, {poll.worker for poll in polls}), context.clock())
+
+
+def last_answer(context: Context, poll: Poll) -> PollAnswer:
+    """The same for one whose time is over: with the reason why there is no lease."""
+    now = context.clock()
+    with context.reading() as session:
+        (found,) = told(context, session, [poll], held(session, [poll.worker]), now)
+        waiting = progress.why_no_lease(session, poll.worker, now)
+    return found.model_copy(update={"waiting": waiting})
+
+
+def addressed(context: Context) -> Sequence[str]:
+    """Workers with a replica whose end they have not heard."""
+    with context.reading() as session:
+        return session.scalars(select(Replica.worker).where(Replica.heard.is_(False)).distinct()).all()
+
+
+def any_in(answer: PollAnswer) -> bool:
+    """Whether it is worth answering now."""
+    return bool(
+        answer.leases or answer.waves or answer.uploads or answer.verdicts or answer.vouchers or answer.refusals
+    )
+
+
+def told(
+    context: Context, session: Session, polls: Sequence[Poll], held: defaultdict[Address, Held], now: float
+) -> list[PollAnswer]:
+    waves = _waves(
+        session, [(replica, task) for each in held.values() for replica, task in each if _opened(replica, task)]
+    )
+    _read_accounts(session, [(job, poll.worker) for poll in polls for job in _paid_in(poll, held[poll.worker])])
+    return [_told(context, session, poll, held[poll.worker], waves, now) for poll in polls]
+
+
+def _told(
+    context: Context, session: Session, poll: Poll, held: Held, waves: dict[str, WaveOpened], now: float
+) -> PollAnswer:
+    new = [(replica, task) for replica, task in held if _is_new(poll, replica)]
+    asked = [(replica, task) for replica, task in held if _is_asked(replica, task)]
+    vouchers = [receipts.voucher(session, job_id, poll.worker) for job_id in _paid_in(poll, held)]
+    return PollAnswer(
+        leases=tuple(_lease(replica, task, now) for replica, task in new if replica.state == ReplicaState.LEASED),
+        waves=tuple(waves[replica.id] for replica, _task in held if replica.id in waves),
+        uploads=tuple(_upload(context, session, replica, task, now) for replica, task in asked),
+        verdicts=tuple(receipts.verdict(replica, task) for replica, task in new if _is_judged(replica, task)),
+        vouchers=tuple(voucher for voucher in vouchers if voucher is not None),
+    )
+
+
+def _is_new(poll: Poll, replica: Replica) -> bool:
+    return poll.said.known.get(ReplicaId(replica.id)) != replica.state
+
+
+def _is_asked(replica: Replica, task: Task) -> bool:
+    return replica.state == ReplicaState.AGREE and task.uploader == replica.id
+
+
+def _is_judged(replica: Replica, task: Task) -> bool:
+    """A rejection names the quorum's root, so it waits for the payload: another attempt would have the same root."""
+    if replica.state == ReplicaState.REJECTED and task.state == TaskState.UPLOADING:
+        return False
+    return replica.state == ReplicaState.AGREE or lifecycle.over(ReplicaState(replica.state))
+
+
+def _paid_in(poll: Poll, held: Held) -> list[JobId]:
+    """Jobs whose voucher it asks for, or hears of now."""
+    paid = (task for replica, task in held if _is_new(poll, replica) and replica.state in lifecycle.PAID)
+    return list(dict.fromkeys([*poll.said.vouchers_for, *(JobId(task.job_id) for task in paid)]))
+
+
+def _read_accounts(session: Session, keys: Sequence[tuple[str, str]]) -> None:
+    """With their jobs, for the vouchers: by their keys they are at hand then."""
+    if keys:
+        jobs, workers = zip(*keys, strict=True)
+        session.execute(_ACCOUNTS, {"jobs": jobs, "workers": workers}).all()
+
+
+_ACCOUNTS: Final = (
+    select(Account, Job)
+    .join(Job, Job.id == Account.job_id)
+    .where(among(Account.job_id, "jobs"), among(Account.worker, "workers"))
+)
+
+
+def _lease(replica: Replica, task: Task, now: float) -> Lease:
+    return Lease(
+        replica=ReplicaId(replica.id),
+        task=TaskId(task.id),
+        job=JobId(task.job_id),
+        fence=replica.fence,
+        seconds=replica.lease_until - now,
+        offer=OfferFields.model_validate(task.offer),
+        signature=task.offer_signature,
+    )
+
+
+def _upload(context: Context, session: Session, replica: Replica, task: Task, now: float) -> UploadRequest:
+    seconds = (task.due_at or now) - now
+    door = direct_upload.door(context, session, replica, task, seconds)
+    return UploadRequest(replica=ReplicaId(replica.id), seconds=seconds, door=door)
+
+
+def _opened(replica: Replica, task: Task) -> bool:
+    return replica.state == ReplicaState.COMMITTED and task.state == TaskState.REVEALING
+
+
+def _waves(session: Session, opened: Held) -> dict[str, WaveOpened]:
+    """By replica, each with all that committed to it."""
+    if not opened:
+        return {}
+    waves: dict[tuple[str, int], Wave] = {}
+    members: defaultdict[tuple[str, int], list[tuple[Address, Hash]]] = defaultdict(list)
+    for wave, worker, sealed in session.execute(_CLOSED, {"tasks": [task.id for _, task in opened]}):
+        place = wave.task_id, wave.number
+        waves[place] = wave
+        members[place].append((Address(worker), Hash(sealed or b"")))
+    return {
+        replica.id: _wave(replica, waves[place], members[place])
+        for replica, task in opened
+        if (place := (task.id, task.wave))
+    }
+
+
+_CLOSED: Final = (
+    select(Wave, Replica.worker, Replica.sealed)
+    .join(Replica, and_(Replica.task_id == Wave.task_id, Replica.wave == Wave.number, Replica.sealed.is_not(None)))
+    .where(among(Wave.task_id, "tasks"))
+)
+
+
+def _wave(replica: Replica, wave: Wave, members: Iterable[tuple[Address, Hash]]) -> WaveOpened:
+    return WaveOpened(
+        replica=ReplicaId(replica.id),
+        wave=wave.number,
+        secret=wave.secret,
+        commitments=tuple(sorted(members)),
+        signature=wave.signature,
+    )

@@ -1,0 +1,245 @@
+"""A payload comes in: bytes -> blob -> one row that says accepted and earned. A crash between loses nothing."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.errors import Conflict, NotFound, PayloadRefused
+from gradmarket.market.gradient.arrays import Bytes
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.inspection import Diverged, Usable
+from gradmarket.market.messages import Outcome
+from gradmarket.market.rules import sketch_packing
+from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, TaskState
+from gradmarket.market.wire import UploadAnswer, hash_of
+from gradmarket.requester.blobs.disk import Incoming
+from gradmarket.requester.context import Context
+from gradmarket.requester.exchange import receipts
+from gradmarket.requester.exchange.commitments import at_hand
+from gradmarket.requester.exchange.incoming_upload import IncomingUpload
+from gradmarket.requester.exchange.upload_grant import RevealedSketch, UploadGrant, granted
+from gradmarket.requester.moves import audit_draws, blob_cleanup, judging, resume, verdicts
+from gradmarket.requester.moves.ending import delivered, strike, work_off
+from gradmarket.requester.store import earned_rows, jobs
+from gradmarket.requester.store.among import among
+from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.locks import tasks_named
+from gradmarket.requester.store.retries import patiently
+from gradmarket.requester.store.session import notify
+from gradmarket.requester.store.tables import Job, Replica, Round, Task, Worker
+from gradmarket.requester.store.transitions import move, move_now
+
+SKETCHED_OTHERWISE: Final = "its payload is not what its sketch was made of"
+DELIVERED: Final = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.DIVERGED)
+NEARLY: Final = 16
+"""With fewer tasks missing the merge is rung for: others may accept the last ones at the same moment, unseen by us."""
+
+
+@dataclass(frozen=True)
+class Unlike:
+    """The payload is the committed one, and not the one that the replica's ballot was made of."""
+
+    reason: str
+
+
+Found = Usable | Diverged | PayloadRefused | Unlike
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A payload that came and was looked at."""
+
+    want: UploadGrant
+    incoming: Incoming
+    digest: Digest
+    found: Found
+
+
+def arriving(want: UploadGrant, incoming: Incoming) -> IncomingUpload:
+    return IncomingUpload(incoming, want.layout, codec(want.spec.uplink.codec), want.seed, want.spec.norm_bound)
+
+
+def take(context: Context, want: UploadGrant, arrival: IncomingUpload) -> UploadAnswer:
+    """Keeps the payload, pays and says so; raises as `look` does, or NotFound. The same bytes again change nothing."""
+    if want.paid:
+        check(want, arrival.root())
+        return paid_before(context, want)
+    (answer,) = book(context, [look(context, want, arrival)])
+    return granted(answer)
+
+
+def check(want: UploadGrant, root: Digest) -> None:
+    """Raises Conflict where the bytes are not the committed ones."""
+    if root != want.root:
+        raise Conflict(f"the bytes' root is {root}; committed was {want.root}")
+
+
+def look(context: Context, want: UploadGrant, arrival: IncomingUpload) -> Delivery:
+    """Looks at the payload and makes it durable; raises Conflict as `check` does."""
+    check(want, arrival.root())
+    found = _look(want, arrival)
+    return Delivery(want, arrival.incoming, context.blobs.keep(arrival.incoming), found)
+
+
+def book(context: Context, deliveries: Sequence[Delivery]) -> list[UploadAnswer | NotFound]:
+    """Writes down what payloads are worth, all in one transaction, and says so, in their order.
+
+    NotFound for one whose replica is no longer asked. A payload that its whole quorum made malformed is rejected with
+    the evidence.
+    """
+    answers, late = _book(context, deliveries)
+    for digest in late:
+        blob_cleanup.payload(context, digest)
+    return answers
+
+
+def paid_before(context: Context, want: UploadGrant) -> UploadAnswer:
+    with context.reading() as session:
+        at_hand(session, [want.replica])
+        return _told(session, want)
+
+
+def _told(session: Session, want: UploadGrant) -> UploadAnswer:
+    replica, task = session.get_one(Replica, want.replica), session.get_one(Task, want.task)
+    voucher = receipts.voucher(session, task.job_id, want.worker)
+    return UploadAnswer(verdict=receipts.verdict(replica, task), voucher=voucher)
+
+
+@patiently
+def _book(context: Context, deliveries: Sequence[Delivery]) -> tuple[list[UploadAnswer | NotFound], list[Digest]]:
+    """The answers, and the payloads that came too late to be used."""
+    with context.begin() as session:
+        tasks = {task.id: task for task in tasks_named(session, [delivery.want.task for delivery in deliveries])}
+        quorums, outvoted = _quorums(session, tasks)
+        earned_rows.lock(
+            session, [(replica.job_id, replica.worker) for quorum in quorums.values() for replica in quorum]
+        )
+        blob_cleanup.keep_still(
+            context, session, {d.digest: partial(context.blobs.keep, d.incoming) for d in deliveries}
+        )
+        answers = [_book_one(context, session, tasks[d.want.task], quorums[d.want.task], d) for d in deliveries]
+        for replica in outvoted:  # its rejection is told with the payload (news)
+            verdicts.wake(session, replica)
+        _ring_for_merges(session, [task for task in tasks.values() if task.state in DELIVERED])
+        return answers, [d.digest for d in deliveries if tasks[d.want.task].state == TaskState.FINAL]
+
+
+def _quorums(session: Session, tasks: Collection[str]) -> tuple[dict[str, list[Replica]], list[Replica]]:
+    """Each task's quorum in the order of its workers, whose rows are at hand then; and who was outvoted."""
+    found: dict[str, list[Replica]] = {task: [] for task in tasks}
+    outvoted: list[Replica] = []
+    for replica, _worker in session.execute(_JUDGED, {"tasks": list(tasks)}):
+        (found[replica.task_id] if replica.state == ReplicaState.AGREE else outvoted).append(replica)
+    return found, outvoted
+
+
+_JUDGED: Final = (
+    select(Replica, Worker)
+    .join(Worker, Worker.address == Replica.worker)
+    .where(among(Replica.task_id, "tasks"), Replica.state.in_([ReplicaState.AGREE, ReplicaState.REJECTED]))
+    .order_by(Replica.worker)
+)
+
+
+def _book_one(
+    context: Context, session: Session, task: Task, agreeing: list[Replica], delivery: Delivery
+) -> UploadAnswer | NotFound:
+    want, found, now = delivery.want, delivery.found, context.clock()
+    if task.state == TaskState.UPLOADING:
+        if want.replica not in {replica.id for replica in agreeing}:
+            return NotFound("the replica is no longer asked")
+        if isinstance(found, PayloadRefused):
+            _reject(context, session, task, agreeing, str(found), now)
+        elif isinstance(found, Unlike):
+            _reject_one(context, session, task, agreeing, want, found.reason, now)
+        else:
+            reason = str(found) if isinstance(found, Diverged) else ""
+            kept = {"payload": delivery.digest, "payload_bytes": delivery.incoming.length}
+            _accept(context, session, task, agreeing, kept, reason, now)
+    return _told(session, want)
+
+
+def _ring_for_merges(session: Session, tasks: Sequence[Task]) -> None:
+    for job_id, number in sorted({(task.job_id, task.round) for task in tasks}):
+        if jobs.lacks(session, session.get_one(Job, job_id), number, NEARLY) < NEARLY:
+            notify(session, "aggregate")
+
+
+def _look(want: UploadGrant, arrival: IncomingUpload) -> Found:
+    found = arrival.found()
+    if want.sketch is None:
+        return found
+    if isinstance(found, PayloadRefused):  # nothing can be sketched of it
+        return Unlike(found.detail)
+    with arrival.incoming.mapped() as data:
+        return found if _is_of(want, want.sketch, data) else Unlike(SKETCHED_OTHERWISE)
+
+
+def _is_of(want: UploadGrant, revealed: RevealedSketch, data: Bytes) -> bool:
+    made = sketch_packing.of_payload(want.layout, data, codec(want.spec.uplink.codec), want.seed, revealed.seed)
+    return sketch_packing.pack(made, made) == revealed.numbers
+
+
+def _accept(
+    context: Context,
+    session: Session,
+    task: Task,
+    agreeing: list[Replica],
+    kept: dict[str, Any],
+    diverged: str,
+    now: float,
+) -> None:
+    """ACCEPTED (or DIVERGED) and EARNED for every agreeing replica, with vouchers, in this one transaction."""
+    job = session.get_one(Job, task.job_id)
+    state = TaskState.DIVERGED if diverged else TaskState.ACCEPTED
+    move(task, state, due_at=None, reason=diverged, ended_at=now, **kept)
+    for replica in agreeing:
+        if diverged:
+            own = replica.root
+            verdicts.sign(context, session, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, own, diverged)
+        else:
+            move(replica, ReplicaState.PAYABLE)
+        account = earned_rows.earn(session, task, replica, hash_of(Digest(replica.root or "")), now)
+        account.voucher_signature = context.voucher(job, account)
+        if account.reserved - account.earned <= 2 * task.offer["price"]:
+            notify(session, "settle")
+        verdicts.wake(session, replica)
+    if not diverged:
+        work_off(context, session, task, agreeing)
+        delivered(session, agreeing, now)
+    paid = [replica.worker for replica in agreeing]
+    tell(session, job.id, task.state, now, task=task.id, round=task.round, paid=paid)
+    if diverged and audit_draws.may_be_a_lie(job):
+        audit_draws.suspect(session, task, now)
+    elif not diverged and jobs.spec(job).audited:
+        audit_draws.draw(session, job, task, now)
+    elif not diverged and session.get_one(Round, (job.id, task.round)).state != RoundState.OPEN:
+        move(task, TaskState.FINAL)
+    if diverged and job.state == JobState.RUNNING:
+        move_now(session, job, JobState.PAUSED, reason=f"{resume.DIVERGED} in round {task.round}: {diverged}")
+        tell(session, job.id, "paused", now, reason=job.reason)
+
+
+def _reject(context: Context, session: Session, task: Task, agreeing: list[Replica], reason: str, now: float) -> None:
+    for replica in agreeing:
+        verdicts.sign(context, session, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, task.root, reason)
+    judging.fail(context, session, task, reason, now)
+
+
+def _reject_one(
+    context: Context, session: Session, task: Task, agreeing: list[Replica], want: UploadGrant, reason: str, now: float
+) -> None:
+    """Its ballot was not of its payload; the others' are their own, so the next one is asked.
+
+    Its verdict names its own root: who is rejected so and did as it should holds a promise and its breach.
+    """
+    (liar,) = (replica for replica in agreeing if replica.id == want.replica)
+    verdicts.sign(context, session, task, liar, ReplicaState.REJECTED, Outcome.REJECTED, liar.root, reason)
+    strike(context, session, task, [liar], withheld=True)
+    tell(session, task.job_id, "rejected", now, task=task.id, replica=liar.id, worker=liar.worker, reason=reason)
+    left = [replica for replica in agreeing if replica is not liar]
+    judging.ask_next(context, session, task, left, "no agreeing worker brought the payload of its ballot", now)

@@ -1,0 +1,171 @@
+"""A poll: what workers say is taken in, and what they do not know yet is told. The door is requester/api/work."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from sqlalchemy import bindparam, select, update
+from sqlalchemy.orm import Session
+
+from gradmarket.market.errors import Conflict, MarketError, NotFound
+from gradmarket.market.rules import lifecycle
+from gradmarket.market.terms import Address, ReplicaId, ReplicaState
+from gradmarket.market.wire import PollAnswer, PollRequest, RefusedItem
+from gradmarket.requester.context import Context
+from gradmarket.requester.exchange import commitments, outbox
+from gradmarket.requester.exchange.outbox import Held, Poll
+from gradmarket.requester.moves import judging, waves
+from gradmarket.requester.store.among import among
+from gradmarket.requester.store.locks import locked_workers, tasks_of
+from gradmarket.requester.store.retries import patiently
+from gradmarket.requester.store.session import notify
+from gradmarket.requester.store.tables import Account, Replica, Task, Worker
+from gradmarket.requester.store.workers import LIVE_S
+
+SEEN_S: Final = 5.0
+"""A poll that changes nothing else is not written down more often: far less than a worker may be silent."""
+
+
+@patiently
+def hear(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
+    """Takes in what workers say, all in one transaction, and tells each what is new to it, in the order of the polls.
+
+    An item that is refused leaves the others standing: each is looked at whole before anything is written of it.
+    """
+    now = context.clock()
+    with context.begin() as session:
+        addresses = {poll.worker for poll in polls}
+        tasks_of(session, addresses, [item.replica for poll in polls for item in poll.items])
+        workers = {worker.address: worker for worker in locked_workers(session, addresses)}
+        held = outbox.held(session, addresses)
+        taken = _Taken()
+        refusals = [_take_in(context, session, workers[poll.worker], held, poll, taken, now) for poll in polls]
+        waves.committed(context, session, list(taken.committed.values()))
+        judging.advance(context, session, list(taken.revealed.values()))
+        _stay(session, taken.asking)
+        session.flush()
+        told = outbox.told(context, session, polls, held, now)
+    return [answer.model_copy(update={"refusals": tuple(no)}) for answer, no in zip(told, refusals, strict=True)]
+
+
+class _Taken:
+    """What is left to do for all polls together: tasks by their ids, and who asks for work."""
+
+    def __init__(self) -> None:
+        self.committed: dict[str, Task] = {}
+        self.revealed: dict[str, Task] = {}
+        self.asking: list[Address] = []
+
+
+def _take_in(
+    context: Context,
+    session: Session,
+    worker: Worker,
+    held: defaultdict[Address, Held],
+    poll: Poll,
+    taken: _Taken,
+    now: float,
+) -> list[RefusedItem]:
+    """What is refused of it."""
+    address, said = poll.worker, poll.said
+    held[address], lost = _with_forgotten(session, poll, held[address])
+    _write_down(worker, said, now)
+    refusals = [
+        *lost,
+        *_each(said.commitments, lambda item: commitments.commit(context, session, address, item), taken.committed),
+        *_each(said.reveals, lambda item: commitments.reveal(context, session, address, item), taken.revealed),
+        *_each(said.given_up, lambda item: commitments.give_up(context, session, address, item), {}),
+    ]
+    held[address] = _unheard(held[address], said)
+    worker.capacity = 0 if said.leaving else max(0, said.capacity - _unheard_leases(held[address], said))
+    if worker.capacity:
+        worker.asking_until = now + min(said.wait_s, LIVE_S)  # and who waits longer is said to be there (presence)
+        taken.asking.append(address)
+        notify(session, "assign")
+    if said.leaving:
+        for account in session.scalars(select(Account).where(Account.worker == address)):
+            account.leaving = True
+    return refusals
+
+
+def _write_down(worker: Worker, said: PollRequest, now: float) -> None:
+    if said.capacity or now - worker.seen_at > SEEN_S:  # who asks is written down anyway
+        worker.seen_at = now
+    worker.determinism_class = said.determinism_class
+    worker.jobs, worker.least_price = list(said.jobs), said.min_price
+    worker.least_prices = {str(job): units for job, units in said.min_prices.items()}
+
+
+def _each(items: Sequence[Any], take: Callable[[Any], Task | None], changed: dict[str, Task]) -> list[RefusedItem]:
+    """Notes the tasks that the items changed."""
+    refusals = []
+    for item in items:
+        try:
+            task = take(item)
+        except MarketError as error:
+            refusals.append(RefusedItem(replica=item.replica, code=_code(error), detail=str(error)))
+        else:
+            changed.update({} if task is None else {task.id: task})
+    return refusals
+
+
+def _code(error: MarketError) -> str:
+    codes = {
+        commitments.TooLate: "too_late",
+        commitments.TooEarly: "too_early",
+        Conflict: "conflict",
+        NotFound: "not_found",
+    }
+    return codes.get(type(error), "refused")
+
+
+def _unheard(held: Held, said: PollRequest) -> Held:
+    """Marks what the worker knows the end of; the others."""
+    for replica, _task in held:
+        state = ReplicaState(replica.state)
+        if lifecycle.over(state) and said.known.get(ReplicaId(replica.id)) == state:
+            replica.heard = True
+    return [(replica, task) for replica, task in held if not replica.heard]
+
+
+def _unheard_leases(held: Held, said: PollRequest) -> int:
+    """Leases whose answer was lost: the worker asks again for what it has already got."""
+    return sum(
+        replica.state == ReplicaState.LEASED and ReplicaId(replica.id) not in said.known for replica, _task in held
+    )
+
+
+def _stay(session: Session, asking: Sequence[Address]) -> None:
+    """Who asks for work again does not leave."""
+    if asking:
+        session.execute(_STAY, {"workers": asking})
+
+
+_STAY: Final = (
+    update(Account)
+    .where(among(Account.worker, "workers"), Account.leaving.is_(True))
+    .values(leaving=False)
+    .execution_options(synchronize_session=False)
+)
+_OWN: Final = (
+    select(Replica, Task)
+    .join(Task, Task.id == Replica.task_id)
+    .where(Replica.worker == bindparam("worker"), among(Replica.id, "replicas"))
+)
+
+
+def _with_forgotten(session: Session, poll: Poll, held: Held) -> tuple[Held, list[RefusedItem]]:
+    """Adds what the worker takes for open though it has heard the end: killed before it noted that, it is told again.
+
+    What it takes for open and is not here, or not its own, it is told to forget.
+    """
+    open_ = {replica for replica, state in poll.said.known.items() if not lifecycle.over(state)}
+    astray = open_ - {ReplicaId(replica.id) for replica, _task in held}
+    if not astray:
+        return held, []
+    found = [(replica, task) for replica, task in session.execute(_OWN, {"worker": poll.worker, "replicas": astray})]
+    for replica, _task in found:
+        replica.heard = False
+    lost = sorted(astray - {ReplicaId(replica.id) for replica, _task in found} - {item.replica for item in poll.items})
+    detail = "you hold no such replica"
+    return [*held, *found], [RefusedItem(replica=replica, code="not_found", detail=detail) for replica in lost]

@@ -1,0 +1,37 @@
+"""What a worker is told of a replica's end and of its money, by poll, by upload and in its accounts."""
+
+from sqlalchemy.orm import Session
+
+from gradmarket.market.messages import Outcome
+from gradmarket.market.terms import JobId, ReplicaId, ReplicaState
+from gradmarket.market.wire import SignedVerdict, SignedVoucher
+from gradmarket.requester.store.tables import Account, Job, Replica, Task
+
+PROMISES = (Outcome.ACCEPTED, Outcome.DIVERGED)
+"""Signed outcomes that name the price, whatever became of the replica afterwards."""
+
+
+def verdict(replica: Replica, task: Task) -> SignedVerdict:
+    promised = replica.outcome in PROMISES
+    return SignedVerdict(
+        replica=ReplicaId(replica.id),
+        state=ReplicaState(replica.state),
+        outcome=replica.outcome,
+        root=replica.verdict_root,
+        price=task.offer["price"] if promised else 0,
+        reason=replica.reason,
+        signature=replica.verdict_signature,
+    )
+
+
+def voucher(session: Session, job_id: str, address: str) -> SignedVoucher | None:
+    """The newest voucher of the worker in the job, where it has earned anything."""
+    account = session.get(Account, (job_id, address))
+    if account is None or account.voucher_signature is None:
+        return None
+    return SignedVoucher(
+        job=JobId(job_id),
+        chain_job=session.get_one(Job, job_id).chain_job or 0,
+        cumulative=account.earned,
+        signature=account.voucher_signature,
+    )

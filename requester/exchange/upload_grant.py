@@ -1,0 +1,102 @@
+"""What the door may take in, known before a byte of it is read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sqlalchemy.orm import Session
+
+from gradmarket.market.errors import Conflict, MarketError
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.payload import Layout, payload_bytes
+from gradmarket.market.job import JobSpec
+from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState
+from gradmarket.requester.context import Context
+from gradmarket.requester.exchange.commitments import TooLate, at_hand, held
+from gradmarket.requester.store import jobs
+from gradmarket.requester.store.facts import layout_of
+from gradmarket.requester.store.tables import Job, Replica, Task, Wave
+
+Granted = TypeVar("Granted")
+
+
+@dataclass(frozen=True)
+class RevealedSketch:
+    """What the payload's sketch under the wave's `seed` must be, bit by bit; `numbers` as rules.sketches packs them."""
+
+    seed: Hash
+    numbers: bytes
+
+
+@dataclass(frozen=True)
+class UploadGrant:
+    """Exactly `length` bytes under `root`."""
+
+    replica: str
+    task: str
+    worker: Address
+    root: Digest
+    length: int
+    seed: bytes
+    spec: JobSpec
+    layout: Layout
+    sketch: RevealedSketch | None
+    paid: bool
+    """It came before: the same bytes are taken for granted."""
+
+
+@dataclass(frozen=True, slots=True)
+class UploadClaim:
+    """Who wants to bring which replica's payload."""
+
+    worker: Address
+    replica: str
+    fence: int
+
+
+def granted(found: Granted | MarketError) -> Granted:
+    """Raises what stands against one of several."""
+    if isinstance(found, MarketError):
+        raise found
+    return found
+
+
+def find(context: Context, claims: Sequence[UploadClaim]) -> list[UploadGrant | MarketError]:
+    """In the claims' order; NotFound, TooLate or Conflict where nothing is wanted of a replica."""
+    with context.reading() as session:
+        at_hand(session, [claim.replica for claim in claims])
+        return [_wanted_or_why_not(session, claim) for claim in claims]
+
+
+def _wanted_or_why_not(session: Session, claim: UploadClaim) -> UploadGrant | MarketError:
+    try:
+        return _wanted(session, claim)
+    except MarketError as error:
+        return error
+
+
+def _wanted(session: Session, claim: UploadClaim) -> UploadGrant:
+    replica, task = held(session, claim.worker, claim.replica, claim.fence)
+    paid = replica.state in (ReplicaState.PAYABLE, ReplicaState.DIVERGED)
+    if replica.state != ReplicaState.AGREE and not paid:
+        raise TooLate(f"the replica is {replica.state}")
+    if task.state == TaskState.UPLOADING and task.uploader != replica.id:
+        raise Conflict("another replica was asked for this payload")
+    job = session.get_one(Job, task.job_id)
+    spec, layout = jobs.spec(job), layout_of(job)
+    return UploadGrant(
+        replica=replica.id,
+        task=task.id,
+        worker=claim.worker,
+        root=Digest(replica.root or ""),
+        length=payload_bytes(layout, codec(spec.uplink.codec)),
+        seed=bytes.fromhex(task.offer["seed"][2:]),
+        spec=spec,
+        layout=layout,
+        sketch=_revealed(session, task, replica) if spec.verifier.sketched else None,
+        paid=paid,
+    )
+
+
+def _revealed(session: Session, task: Task, replica: Replica) -> RevealedSketch:
+    return RevealedSketch(Hash(session.get_one(Wave, (task.id, task.wave)).seed), replica.sketch or b"")

@@ -1,0 +1,166 @@
+"""What needs torch is asked of the runner, the child process that workers compute in; none is imported here."""
+
+import math
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from gradmarket.market.data.manifest import Manifest, Partition
+from gradmarket.market.data.values import Outside
+from gradmarket.market.errors import JobRefused
+from gradmarket.market.gradient.payload import Layout
+from gradmarket.market.job import DocumentModel, JobSpec, Publication, ReadyModel
+from gradmarket.market.model import tensors
+from gradmarket.market.model.document.schema import load
+from gradmarket.market.model.figures import Range
+from gradmarket.market.model.task_cost import cost, evaluation, evaluation_cost
+from gradmarket.market.model.tensors import Expected
+from gradmarket.market.terms import Digest
+from gradmarket.requester.blobs import Blobs
+from gradmarket.runner import Runner, RunnerSettings
+
+PUBLISHING: Final = "publishing"
+"""Whose child documents are bounded in, on shapes alone."""
+FASTEST: Final = 10**11
+"""Operations a second that no runner does more of: an evaluation of more than these in its time cannot end."""
+IN_ORDER: Final = 100_000
+"""Partitions that were looked through and are remembered."""
+
+
+@dataclass(frozen=True)
+class PublishedModel:
+    """A published model by its blobs, and what one task of it costs."""
+
+    document: Digest
+    evaluation: Digest | None
+    parameters: Digest
+    layout: Layout
+    counters: tuple[str, ...]
+    inputs: Expected
+    """What the document reads of one row, the row's own dimension included."""
+    ranges: dict[str, Range]
+    """What whole numbers it reads, by input."""
+    flops: int
+    peak_bytes: int
+
+
+class ModelRunner:
+    """What is published is read and bounded in a child that has nobody's arrays; each job is evaluated in its own.
+
+    Calls wait for each other.
+    """
+
+    def __init__(self, settings: RunnerSettings | None = None) -> None:
+        self._runner = Runner(settings or RunnerSettings())
+        self._lock = threading.RLock()
+        self._in_order: dict[str, None] = {}
+        self._held_out: tuple[tuple[Digest, str, Expected], dict[str, np.ndarray]] | None = None
+
+    def close(self) -> None:
+        with self._lock:
+            self._runner.close()
+
+    def ready(self, blobs: Blobs, spec: JobSpec, manifest: Manifest) -> PublishedModel:
+        """Builds a ready architecture for the job's data and publishes it."""
+        if not isinstance(spec.model, ReadyModel):
+            raise JobRefused("model", "names no ready architecture")
+        if manifest.labelled is None:
+            raise JobRefused(
+                "model.architecture", "a ready one takes data of `x`, and `y` with its number of `classes`"
+            )
+        with self._lock:
+            self._runner.turn(PUBLISHING)
+            made = self._runner.publish(
+                spec.model.architecture, spec.model.arguments, manifest.labelled, spec.seed, spec.precision
+            )
+        parameters = blobs.put(tensors.pack(made.parameters))
+        return self._described(blobs, spec, blobs.put(made.document), blobs.put(made.evaluation), parameters)
+
+    def uploaded(self, blobs: Blobs, spec: JobSpec, model: DocumentModel) -> PublishedModel:
+        """Checks a document that its requester uploaded; raises DocumentRefused or TensorsRefused."""
+        return self._described(blobs, spec, model.document, model.evaluation, model.parameters)
+
+    def _described(
+        self, blobs: Blobs, spec: JobSpec, document: Digest, evaluation: Digest | None, parameters: Digest
+    ) -> PublishedModel:
+        with self._lock:
+            self._runner.turn(PUBLISHING)
+            info = self._runner.load(blobs.read(document))
+            found = cost(info.document, self._runner.bound(*spec.step.pass_sizes), spec.step)
+            ranges = self._runner.ranges(spec.step.pass_rows)
+        tensors.unpack(blobs.read(parameters), info.document.state)
+        if info.document.precision != spec.precision:
+            raise JobRefused("precision", f"{spec.precision}, and the document computes in {info.document.precision}")
+        return PublishedModel(
+            document=document,
+            evaluation=evaluation,
+            parameters=parameters,
+            layout=info.layout,
+            counters=info.document.counters,
+            inputs=info.document.batch(1),
+            ranges=ranges,
+            flops=found.operations,
+            peak_bytes=found.memory,
+        )
+
+    def check_evaluation(self, blobs: Blobs, model: PublishedModel, rows: int) -> None:
+        """So many held-out rows can be evaluated here, by their bound. Raises JobRefused, DocumentRefused."""
+        document = blobs.read(model.evaluation or model.document)
+        with self._lock:
+            self._runner.turn(PUBLISHING)
+            bound = self._runner.bound_evaluation(document, *evaluation(rows).pass_sizes)
+        found, most = evaluation_cost(load(document), bound, rows), self._runner.settings
+        if found.memory - bound.idle_bytes > most.memory_bytes:
+            raise JobRefused(
+                "evaluation", f"it takes {found.memory} bytes, more than there are here: hold out fewer rows"
+            )
+        if found.operations > most.seconds * FASTEST:
+            raise JobRefused("evaluation", f"{found.operations:.3g} operations are too many: hold out fewer rows")
+
+    def held_out(self, blobs: Blobs, manifest: Manifest, partition: Partition) -> dict[str, np.ndarray]:
+        """The rows of a partition that lies here, read by the runner; the last ones are kept. Raises Refused."""
+        with self._lock:
+            named = (partition.digest, partition.format, manifest.batch(partition.rows))
+            if self._held_out is None or self._held_out[0] != named:
+                arrays = self._runner.read(partition.format, blobs.read(partition.digest), named[-1])
+                self._held_out = (named, arrays)
+            return self._held_out[1]
+
+    def reads(self, manifest: Manifest, partition: Partition) -> bool:
+        """Whether the reader has memory for the partition's file and arrays."""
+        arrays = sum(
+            math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in manifest.batch(partition.rows).values()
+        )
+        return 2 * (partition.bytes + arrays) <= self._runner.settings.memory_bytes
+
+    def outside(
+        self, blobs: Blobs, manifest: Manifest, partition: Partition, ranges: Mapping[str, Range]
+    ) -> Outside | None:
+        """The first value of a partition that lies here that is in no range; what was in order is not read again.
+
+        Raises Refused where its arrays are not what the manifest declares.
+        """
+        expected = manifest.batch(partition.rows)
+        key = repr((partition.digest, partition.format, sorted(expected.items()), sorted(ranges.items())))
+        if key in self._in_order:
+            return None
+        found = self._runner.check(partition.format, blobs.read(partition.digest), expected, ranges)
+        if found is None:
+            self._in_order[key] = None
+            while len(self._in_order) > IN_ORDER:
+                self._in_order.pop(next(iter(self._in_order)))
+        return found
+
+    def evaluate(
+        self, blobs: Blobs, publication: Publication, parameters: bytes, manifest: Manifest, partition: Partition
+    ) -> dict[str, float]:
+        """Loss and metrics of these parameters on a held-out partition."""
+        document = blobs.read(publication.evaluation or publication.document)
+        with self._lock:
+            batch = self.held_out(blobs, manifest, partition)
+            self._runner.turn(publication.digest)
+            metrics = self._runner.evaluate(document, tensors.unpack(parameters), batch)
+        return {"loss": metrics.loss, **metrics.values}

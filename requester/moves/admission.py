@@ -1,0 +1,79 @@
+"""What can be said of a posted job at once, before anything is computed."""
+
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from gradmarket.market import plugins
+from gradmarket.market.errors import JobRefused, Refused
+from gradmarket.market.fields import first_fault
+from gradmarket.market.gradient.aggregators import configured
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.optimizers import optimizer
+from gradmarket.market.gradient.round_merge import OptimizerStep
+from gradmarket.market.job import JobSpec, ReadyModel
+from gradmarket.market.rules import payment
+from gradmarket.market.step import InnerOptimizer, LocalStep
+from gradmarket.market.terms import Amount, Units
+from gradmarket.requester.context import Context
+
+ARCHITECTURES = "gradmarket.market.model.architectures"
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """Money in units that a job's amounts come to."""
+
+    unit: Amount
+    most: Units
+    """What a gradient costs at most."""
+    budget: Units
+
+
+def admit(context: Context, spec: JobSpec) -> Admitted:
+    """What can be said at once, before anything is computed. Raises JobRefused naming the field."""
+    _plugin("uplink.codec", lambda: codec(spec.uplink.codec))
+    configured(spec.aggregator.name, spec.aggregator.settings, spec.tasks_needed, spec.tasks_per_round)
+    move_of(spec)
+    if isinstance(spec.step, LocalStep):
+        chosen("step.optimizer", spec.step.optimizer)
+    if isinstance(spec.model, ReadyModel) and spec.model.architecture not in plugins.names(ARCHITECTURES):
+        known = ", ".join(plugins.names(ARCHITECTURES))
+        raise JobRefused("model.architecture", f"no {spec.model.architecture!r}; there is {known}")
+    unit = Amount(int(context.chain_facts.unit))
+    for field, amount in spec.price.prices.items():
+        payment.in_units(field, amount, unit, payment.MAX_PRICE)
+    _takes_stakes(context, spec, unit)
+    most = payment.in_units("price", spec.price.most, unit, payment.MAX_PRICE)
+    return Admitted(unit, most, payment.in_units("budget", spec.deposit, unit))
+
+
+def _takes_stakes(context: Context, spec: JobSpec, unit: Amount) -> None:
+    if spec.stake is None:
+        return
+    payment.in_units("stake.bond", spec.stake.bond, unit)
+    if context.settings.owner is not None:
+        raise JobRefused("stake", "only who owns a job can accuse, and this service's jobs belong to a key elsewhere")
+
+
+def _plugin(field: str, load: object) -> None:
+    try:
+        load()  # type: ignore[operator]
+    except Refused as error:
+        raise JobRefused(field, error.detail) from error
+
+
+def move_of(spec: JobSpec) -> OptimizerStep:
+    """How the job's model moves. Raises JobRefused where the optimizer or its settings are unknown."""
+    return chosen("optimizer", spec.optimizer)
+
+
+def chosen(field: str, wanted: InnerOptimizer) -> OptimizerStep:
+    """An optimizer with its settings. Raises JobRefused, naming what of `field` is unknown."""
+    try:
+        rule = optimizer(wanted.name)
+        return OptimizerStep(rule, rule.Settings(**wanted.settings), wanted.clip)
+    except Refused as error:
+        raise JobRefused(f"{field}.name", error.detail) from error
+    except ValidationError as error:
+        raise JobRefused(*first_fault(error, field)) from error

@@ -1,0 +1,88 @@
+"""Which accepted tasks are audited, and why. The rules are market.rules.auditing and market.rules.classes."""
+
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.rules import auditing, classes, operators, secrets
+from gradmarket.market.rules.replication import Plan
+from gradmarket.market.rules.reputation import BARRED_S
+from gradmarket.market.terms import AuditState, Digest, Hash, ReplicaState
+from gradmarket.market.wire import hash_of
+from gradmarket.requester.moves import copies, scoring
+from gradmarket.requester.store import jobs, reputations
+from gradmarket.requester.store.tables import Audit, Job, Replica, Task
+from gradmarket.requester.store.workers import party
+
+DRAWN: Final = "drawn"
+
+
+UNPROVEN: Final = "its determinism class is not proven in this job yet"
+
+
+UNCLEARED: Final = "no whole test has found its operator honest in this job yet"
+
+
+SUSPECT: Final = "its answer diverged"
+
+
+REOPENED: Final = "another audit of the same operator failed"
+
+
+def draw(session: Session, job: Job, task: Task, now: float) -> None:
+    """For the transaction that accepts the task: the offer's last link and the accepted root decide.
+
+    Where another task has that root already, a worker was barred while it was at work, or one replica decides in a
+    class unproven, nothing is left to chance; nor where answers are scored, for an operator that no test has cleared.
+    """
+    if copies.pointed(session, task):
+        order(session, task, 1.0, copies.ALIKE, now)
+        return
+    paid = [party(replica) for replica in replicas_in(session, task, ReplicaState.PAYABLE)]
+    if reputations.barred_among(session, operators.answerable(paid), now - BARRED_S):
+        order(session, task, 1.0, REOPENED, now)
+        return
+    link = secrets.of_task(Hash(task.secret), jobs.spec(job).replication.max_replicas)[-1]
+    plan = Plan(**task.plan)
+    if jobs.spec(job).verifier.scored:
+        rate, certain = scoring.rate(session, task, plan.audit), UNCLEARED
+    else:
+        rate, certain = classes.rate(plan, task.determinism_class == job.proven_class), UNPROVEN
+    if auditing.drawn(link, Hash(task.offer_digest), hash_of(Digest(task.root or "")), rate):
+        order(session, task, rate, DRAWN if rate == plan.audit else certain, now)
+
+
+def may_be_a_lie(job: Job) -> bool:
+    """Whether what diverges in the job is audited: where answers are scored, a single score says nothing."""
+    spec = jobs.spec(job)
+    return spec.audited and not spec.verifier.scored
+
+
+def suspect(session: Session, task: Task, now: float) -> None:
+    """For the transaction that finds a divergence: paid and never merged, it would shelter who wants a job to pause."""
+    order(session, task, 1.0, SUSPECT, now)
+
+
+def order(session: Session, task: Task, rate: float, reason: str, now: float) -> None:
+    session.add(
+        Audit(
+            task_id=task.id,
+            job_id=task.job_id,
+            round=task.round,
+            state=AuditState.DUE,
+            rate=rate,
+            determinism_class=task.determinism_class or "",
+            reason=reason,
+            scored=jobs.spec_of(session, task).verifier.scored,
+            runs=0,
+            auditor="",
+            created_at=now,
+        )
+    )
+    session.flush()
+
+
+def replicas_in(session: Session, task: Task, state: ReplicaState) -> list[Replica]:
+    found = select(Replica).where(Replica.task_id == task.id, Replica.state == state)
+    return list(session.scalars(found.order_by(Replica.worker)))

@@ -1,0 +1,129 @@
+"""Where the thresholds of `tolerance` come from: audited tasks that auditors of other classes computed too.
+
+Only trusted runs count. An auditor whose audit passed has sketched its own answer, which is the accepted one; one of
+another class that has nothing to audit computes the same task, and answers with its sketch. What a worker revealed is
+neither. So a threshold grows with what honest machines show as the training goes on, and with nothing else.
+"""
+
+from collections.abc import Iterator
+
+from sqlalchemy.orm import Session
+
+from gradmarket.market.audit_wire import SketchAnswer
+from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.rules import sketch_packing
+from gradmarket.market.rules.calibration import Evidence
+from gradmarket.market.rules.verifiers.tolerance import deviations, pair
+from gradmarket.market.terms import CalibrationState
+from gradmarket.requester.context import Context
+from gradmarket.requester.store import ballots, calibrations, trusted_runs
+from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.locks import locked
+from gradmarket.requester.store.session import notify
+from gradmarket.requester.store.tables import Audit, Calibration, Job, Task, TrustedRun
+
+
+def confirm(session: Session, job: Job, audit: Audit, now: float) -> None:
+    """For the transaction in which an audit passes: what it found is the class's own answer, and it sketched it."""
+    if audit.sketch is not None:
+        trusted_runs.of_audit(session, audit, calibrations.family_of(job), now)
+
+
+def claim(session: Session, auditor: str, determinism_class: str, now: float) -> TrustedRun | None:
+    """A task that this class is to compute too, claimed for as long as a lease."""
+    found = trusted_runs.wanted(session, determinism_class, now)
+    if found is None:
+        return None
+    task = locked(session, Task, found.task_id)
+    run = trusted_runs.held(session, task.id, determinism_class) or TrustedRun(
+        task_id=task.id,
+        determinism_class=determinism_class,
+        job_id=task.job_id,
+        round=task.round,
+        family=found.family,
+        runs=0,
+        created_at=now,
+    )
+    if run.ended_at is not None or (run.claimed_until is not None and run.claimed_until >= now):
+        return None  # another auditor was quicker
+    run.auditor, run.claimed_until = auditor, now + task.offer["lease_seconds"]
+    session.add(run)
+    session.flush()
+    return run
+
+
+def answer(context: Context, task_id: str, said: SketchAnswer) -> bool:
+    """Takes what a run found; whether it is to be run once more.
+
+    The same answer of a run that was taken changes nothing. Another one is a Conflict, and so is a run of anybody but
+    who claimed the task last. Raises NotFound where nobody of the class claimed it, Refused where it is no such sketch.
+    """
+    now = context.clock()
+    with context.begin() as session:
+        run = session.get(TrustedRun, (task_id, said.determinism_class))
+        if run is None:
+            raise NotFound(f"no run of task {task_id[:80]} was claimed in this class")
+        task = locked(session, Task, task_id)
+        session.refresh(run)
+        job = session.get_one(Job, task.job_id)
+        _check(job, said)
+        if run.ended_at is not None or said.run < run.runs:
+            if run.root != said.root or run.sketch not in (None, _packed(job, said)):
+                raise Conflict(f"run {run.runs - 1} of the task in this class found something else")
+            return run.ended_at is None
+        if (said.auditor, said.run) != (run.auditor, run.runs):
+            raise Conflict(f"run {run.runs} of the task in this class is another auditor's: claim one")
+        return _take(session, job, task, run, said, now)
+
+
+def _check(job: Job, said: SketchAnswer) -> None:
+    names = set(ballots.names(job))
+    if said.sketch.keys() != names:
+        differing = sorted(said.sketch.keys() ^ names)[:5]
+        raise Refused(f"the sketch has other tensors than an answer in this job: {', '.join(differing)[:200]}")
+
+
+def _packed(job: Job, said: SketchAnswer) -> bytes:
+    return sketch_packing.pack(sketch_packing.read(said.sketch), ballots.names(job))
+
+
+def _take(session: Session, job: Job, task: Task, run: TrustedRun, said: SketchAnswer, now: float) -> bool:
+    """Who errs once spoils no pair: one that this run would have refused is refused by the same answer of two."""
+    before = run.root
+    run.runs += 1
+    run.root, run.seconds = said.root, said.seconds
+    found = list(_compared(session, job, run, said, now))
+    if before != said.root and any(after.excess for _, after in found):
+        run.claimed_until = now + task.offer["lease_seconds"]
+        tell(session, job.id, "calibration_unsure", now, task=task.id, determinism_class=run.determinism_class)
+        return True
+    run.claimed_until, run.ended_at = None, now
+    if found:
+        run.sketch = _packed(job, said)
+    for row, after in found:
+        _learn(session, job, row, after, now)
+    return False
+
+
+def _compared(
+    session: Session, job: Job, run: TrustedRun, said: SketchAnswer, now: float
+) -> Iterator[tuple[Calibration, Evidence]]:
+    """Every pair that this run says something of, with what is known then; pairs in one order, for they are locked."""
+    names, own = ballots.names(job), sketch_packing.read(said.sketch)
+    for other in trusted_runs.beside(session, run):
+        row = calibrations.held(session, run.family, pair(run.determinism_class, other.determinism_class), now)
+        if row.state != CalibrationState.REFUSED:
+            apart = deviations(own, sketch_packing.unpack(other.sketch or b"", names))
+            yield row, calibrations.evidence(row).and_run(apart)
+
+
+def _learn(session: Session, job: Job, row: Calibration, after: Evidence, now: float) -> None:
+    state, threshold = row.state, max(calibrations.evidence(row).tau.values(), default=0.0)
+    calibrations.keep(session, row, after, now)
+    classes, largest = [row.one, row.other], max(after.tau.values(), default=0.0)
+    if after.state == CalibrationState.REFUSED:
+        tell(session, job.id, "calibration_refused", now, classes=classes, runs=after.runs, reason=after.excess)
+    elif after.state == CalibrationState.CALIBRATED and (state != after.state or largest > threshold):
+        kind = "calibrated" if state != after.state else "threshold_raised"
+        tell(session, job.id, kind, now, classes=classes, runs=after.runs, threshold=largest)
+        notify(session, "assign")

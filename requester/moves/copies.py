@@ -1,0 +1,44 @@
+"""An accepted answer that another task of its job has too: both are audited. The rule is market.rules.copying."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import exists, select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.rules import copying
+from gradmarket.market.terms import TaskState
+from gradmarket.requester.store import answers
+from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.locks import held_tasks
+from gradmarket.requester.store.tables import Audit, Task
+
+ALIKE: Final = "another task has the same answer"
+
+
+def pointed(session: Session, task: Task) -> bool:
+    """Whether the task that was just accepted is audited for certain."""
+    own, others = answers.pointing(session, task, ALIKE)
+    return bool(copying.to_audit(own, others))
+
+
+def followed(session: Session, task: Task) -> Sequence[Task]:
+    """Once its audit is over: those it points at that nobody has audited and that are not final. They are held.
+
+    What diverged by honest work was never accepted, and points at nothing.
+    """
+    if task.state == TaskState.DIVERGED:
+        return ()
+    own, others = answers.pointing(session, task, ALIKE)
+    wanted = [answer.task for answer in copying.to_audit(own, others)]
+    audited = exists().where(Audit.task_id == Task.id)
+    open_yet = select(Task).where(Task.id.in_(wanted), Task.state == TaskState.ACCEPTED, Task.payload.is_not(None))
+    return held_tasks(session, open_yet.where(~audited)) if wanted else ()
+
+
+def convicted(session: Session, task: Task, workers: Sequence[str], now: float) -> None:
+    """Tells who was paid for a copy; nothing where the answer is a lie of its own."""
+    own, others = answers.pointing(session, task, ALIKE)
+    same = [answer.task for answer in copying.copied(own, others)]
+    if same:
+        tell(session, task.job_id, "copied", now, task=task.id, round=task.round, same_as=same, workers=workers)

@@ -1,0 +1,72 @@
+"""At every merge: whether an operator's accepted answers, each of which passed, together push the model one way.
+
+The rule is market.rules.drift. An alarm is told, and convicts nobody: what is done about it is the requester's.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.gradient.payload import decode
+from gradmarket.market.gradient.round_merge import Recipe
+from gradmarket.market.rules import drift, secrets
+from gradmarket.market.rules.drift import Contribution
+from gradmarket.market.terms import Digest, Hash, ReplicaState
+from gradmarket.requester.context import Context
+from gradmarket.requester.store import drift_sums
+from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.tables import Job, Replica, Round, Task
+
+TOLD: Final = "accepted answers of {} push the model one way, by more than honest errors do"
+
+
+def seed_of(job: Job) -> Hash:
+    """Under which the job's answers are sketched: never shown, or who knows it leans where no sketch looks."""
+    return secrets.tagged("drift", job.secret)
+
+
+def operators(session: Session, tasks: Sequence[Task]) -> tuple[frozenset[str], ...]:
+    """Who answered with each accepted task's payload: who was only near it gave another answer, that nobody merges."""
+    theirs = (Replica.task_id.in_([task.id for task in tasks]), Replica.state == ReplicaState.PAYABLE)
+    paid = select(Replica.task_id, Replica.operator).join(Task, Task.id == Replica.task_id)
+    paid = paid.where(*theirs, Replica.root == Task.root)
+    found: dict[str, set[str]] = {task.id: set() for task in tasks}
+    for task_id, operator in session.execute(paid):
+        found[task_id].add(operator)
+    return tuple(frozenset(found[task.id]) for task in tasks)
+
+
+def contributions(
+    context: Context,
+    recipe: Recipe,
+    answers: Sequence[tuple[Digest, bytes]],
+    groups: Sequence[frozenset[str]],
+    seed: Hash,
+) -> list[Contribution]:
+    """The answers' sketches, each read shard by shard; none where nothing could be compared."""
+    if not drift.comparable(groups):
+        return []
+    found = []
+    for (blob, task_seed), group in zip(answers, groups, strict=True):
+        with context.blobs.mapped(blob) as data:
+            shards = decode(recipe.layout, data, recipe.codec, task_seed)
+            found.append(Contribution(group, drift.line(recipe.layout, shards, seed)))
+    return found
+
+
+def keep(session: Session, job: Job, row: Round, answers: Sequence[Contribution], now: float) -> None:
+    """For the transaction that closes the round: the leans after it, and the alarm where one is over the limit."""
+    before = drift_sums.before(session, job.id, row.number)
+    after = drift.after_round(before, answers)
+    changed = {operator: lean for operator, lean in after.items() if lean is not before.get(operator)}
+    drift_sums.keep(session, job.id, row.number, changed)
+    over = drift.leaning(after)
+    row.drift = {"operators": len(after), "leaning": over} if after else None
+    if over:
+        job.reason = TOLD.format(", ".join(over))
+    for operator in set(over) - set(drift.leaning(before)):
+        lean = after[operator]
+        measured = {"lean": lean.ratio, "limit": drift.limit(lean.rounds, len(after)), "rounds": lean.rounds}
+        tell(session, job.id, "leaning", now, round=row.number, operator=operator, **measured)

@@ -1,0 +1,101 @@
+"""How a job ends: what nobody has committed to is called off; what is committed is still judged and paid."""
+
+from collections.abc import Iterable
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.rules import lifecycle, newcomers
+from gradmarket.market.terms import JobState, ReplicaState, TaskState
+from gradmarket.requester.context import Context
+from gradmarket.requester.moves import verdicts
+from gradmarket.requester.notifier import ended_topic, worker_topic
+from gradmarket.requester.store import strikes
+from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.locks import locked_tasks, locked_workers
+from gradmarket.requester.store.session import notify
+from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
+from gradmarket.requester.store.tasks import replicas_of
+from gradmarket.requester.store.transitions import move, move_now
+
+
+def end(context: Context, session: Session, job: Job, state: JobState, reason: str) -> bool:
+    """Moves the job, which the caller has locked, to an end and calls off its open work; False where it has ended."""
+    now = context.clock()
+    if not move_now(session, job, state, reason=reason, ended_at=now):
+        return False
+    call_off(context, session, job.id)
+    tell(session, job.id, state.value, now, reason=reason)
+    theirs = (topic(address) for address in _workers(session, job.id) for topic in (worker_topic, ended_topic))
+    notify(session, "settle", *theirs)
+    return True
+
+
+def call_off(context: Context, session: Session, job_id: str, round_number: int | None = None) -> None:
+    """Cancels gathering tasks (of one round, or all) that no commitment waits in; the others close as they are."""
+    gathering = select(Task).where(Task.job_id == job_id, Task.state.in_([TaskState.OPEN, TaskState.COMMITTING]))
+    if round_number is not None:
+        gathering = gathering.where(Task.round == round_number)
+    for task in locked_tasks(session, gathering):
+        replicas = replicas_of(session, [task])[task.id]
+        dismiss(session, replicas)
+        task.wave_size = sum(replica.state == ReplicaState.COMMITTED for replica in replicas)
+        if task.wave_size == 0:
+            verdicts.inconclusive(context, session, task, "no longer needed")
+            move(task, TaskState.CANCELLED, ended_at=context.clock(), reason="no longer needed")
+    notify(session, "close")
+
+
+def dismiss(
+    session: Session,
+    replicas: Iterable[Replica],
+    state: ReplicaState = ReplicaState.NOT_NEEDED,
+    reason: str = "",
+) -> list[Replica]:
+    """Ends the leases among a task's replicas, and returns them: nobody waits for them any more."""
+    leased = [replica for replica in replicas if replica.state == ReplicaState.LEASED]
+    for replica in leased:
+        move(replica, state, reason=reason)
+        notify(session, worker_topic(replica.worker))
+    return leased
+
+
+def strike(context: Context, session: Session, task: Task, replicas: Iterable[Replica], withheld: bool = False) -> None:
+    """Counts answers that were owed to the task and not given."""
+    owed = list(replicas)
+    keys = _keys(owed)
+    if keys:
+        strikes.strike(session, task.job_id, keys, context.clock(), context.settings.max_strikes, withheld)
+    _rest(session, {replica.worker for replica in owed if replica.state in lifecycle.SILENT}, context.clock())
+
+
+def _rest(session: Session, addresses: set[str], now: float) -> None:
+    """They left a place unanswered: each waits for its next one, longer each time."""
+    for worker in locked_workers(session, addresses) if addresses else ():
+        worker.stalls += 1
+        worker.stalled_at = now
+        worker.rests_until = now + newcomers.rest_s(worker.stalls, worker.accepted_at is not None)
+
+
+def delivered(session: Session, replicas: Iterable[Replica], now: float) -> None:
+    """Work of theirs was accepted: none is a newcomer any more, and half of what it left unanswered is forgotten."""
+    known = [session.get_one(Worker, replica.worker) for replica in replicas]
+    changed = {worker.address for worker in known if worker.accepted_at is None or worker.stalls}
+    for worker in locked_workers(session, changed) if changed else ():
+        worker.accepted_at = worker.accepted_at or now
+        worker.stalls //= 2
+        worker.rests_until = 0.0
+
+
+def work_off(context: Context, session: Session, task: Task, replicas: Iterable[Replica]) -> None:
+    """Makes up for one strike each: who lapses now and then is not suspended."""
+    strikes.work_off(session, task.job_id, _keys(replicas), context.clock(), context.settings.max_strikes)
+
+
+def _keys(replicas: Iterable[Replica]) -> list[str]:
+    """Wallets and operators: one strike for each replica of theirs. Who joins another operator keeps its wallet's."""
+    return [key for replica in replicas for key in {replica.worker, replica.operator}]
+
+
+def _workers(session: Session, job_id: str) -> list[str]:
+    return list(session.scalars(select(Account.worker).where(Account.job_id == job_id)))

@@ -1,0 +1,171 @@
+"""Revealed ballots become a verdict, another wave, or nothing. The rule is market.rules.voting."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import and_, select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.messages import Outcome
+from gradmarket.market.rules import faults, operators, voting
+from gradmarket.market.rules.faults import StepFault
+from gradmarket.market.rules.replication import Plan
+from gradmarket.market.terms import Hash, ReplicaId, ReplicaState, TaskState
+from gradmarket.requester.context import Context
+from gradmarket.requester.moves import task_attempts, verdicts
+from gradmarket.requester.moves.ending import strike
+from gradmarket.requester.notifier import worker_topic
+from gradmarket.requester.store import ballots, jobs, reputations
+from gradmarket.requester.store.among import among
+from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.session import notify
+from gradmarket.requester.store.tables import Job, Replica, Task, Wave
+from gradmarket.requester.store.tasks import replicas_of
+from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.workers import party
+
+_REASONS: Final = (
+    "{agree} of {committed} committed to another root than it did",
+    "{agree} of {committed} agree, and its answer is further from theirs than is allowed for its class",
+)
+"""Where roots were compared, and where sketches were."""
+
+
+def advance(context: Context, session: Session, tasks: Sequence[Task]) -> None:
+    """Judges the tasks where all is said or the time is over; whoever reveals last does so in the same transaction."""
+    revealing = [task for task in tasks if task.state == TaskState.REVEALING]
+    committed = _committed(session, revealing)
+    for task in revealing:
+        now, replicas = context.clock(), committed[task.id]
+        if _all_said(context, session, task, replicas, now):
+            judgement = voting.judge(ballots.groups(session, task, replicas), len(replicas), Plan(**task.plan))
+            _carry_out(context, session, task, replicas, judgement, now)
+
+
+def _committed(session: Session, tasks: Sequence[Task]) -> dict[str, dict[ReplicaId, Replica]]:
+    """By task, who committed to it."""
+    found: dict[str, dict[ReplicaId, Replica]] = {task.id: {} for task in tasks}
+    for replica, _wave in session.execute(_COMMITTED, {"tasks": list(found)}) if found else ():
+        found[replica.task_id][ReplicaId(replica.id)] = replica
+    return found
+
+
+_COMMITTED: Final = (
+    select(Replica, Wave)  # the wave is at hand for who is crowned
+    .join(Task, Task.id == Replica.task_id)
+    .join(Wave, and_(Wave.task_id == Task.id, Wave.number == Task.wave))
+    .where(among(Task.id, "tasks"), Replica.committed_at.is_not(None))
+    .execution_options(autoflush=False)
+)
+
+
+def _all_said(context: Context, session: Session, task: Task, replicas: dict[ReplicaId, Replica], now: float) -> bool:
+    """Whether nobody is waited for; after the deadline who has not revealed has withheld."""
+    silent = [replica for replica in replicas.values() if replica.state == ReplicaState.COMMITTED]
+    silent.sort(key=lambda replica: replica.worker)
+    if silent and (task.due_at or 0) > now:
+        return False
+    for replica in silent:
+        move(replica, ReplicaState.WITHHELD, reason="it did not reveal its commitment in time")
+        notify(session, worker_topic(replica.worker))
+    strike(context, session, task, silent, withheld=True)
+    return True
+
+
+def _carry_out(
+    context: Context,
+    session: Session,
+    task: Task,
+    replicas: dict[ReplicaId, Replica],
+    judgement: voting.Judgement,
+    now: float,
+) -> None:
+    if isinstance(judgement, voting.Quorum):
+        _crown(context, session, task, replicas, judgement, now)
+    elif isinstance(judgement, voting.Another) and _may_go_on(session, task):
+        patience = now + task.offer["lease_seconds"] + task.offer["wave_seconds"]
+        wave = {"wave": task.wave + 1, "wave_size": judgement.wave, "due_at": None, "patience_until": patience}
+        move(task, TaskState.OPEN, **wave)
+        tell(session, task.job_id, "split", now, task=task.id, committed=len(replicas), more=judgement.wave)
+        notify(session, "assign")
+    else:
+        fail(context, session, task, "no quorum among those that the job may ask", now)
+
+
+def _may_go_on(session: Session, task: Task) -> bool:
+    """Whether a further wave is of use: who commits after sketches were told would know what they do not see."""
+    sketched = jobs.spec_of(session, task).verifier.sketched
+    return not sketched and jobs.wants(session, session.get_one(Job, task.job_id), task.round)
+
+
+def _crown(
+    context: Context,
+    session: Session,
+    task: Task,
+    replicas: dict[ReplicaId, Replica],
+    quorum: voting.Quorum,
+    now: float,
+) -> None:
+    agreeing = [replicas[id_] for id_ in sorted(quorum.agreeing)]
+    asked = _first(session, task, agreeing)
+    rejected = [r for id_, r in replicas.items() if id_ not in quorum.agreeing and r.state == ReplicaState.REVEALED]
+    _outvoted(session, rejected, now)
+    reason = _REASONS[task.allowed is not None].format(agree=len(agreeing), committed=len(replicas))
+    for replica in agreeing:
+        verdicts.sign(context, session, task, replica, ReplicaState.AGREE, Outcome.ACCEPTED, replica.root)
+    for replica in rejected:
+        verdicts.sign(context, session, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, asked.root, reason)
+        named = {"task": task.id, "replica": replica.id, "worker": replica.worker}
+        tell(session, task.job_id, "rejected", now, **named, reason=reason)
+    _ask(session, task, asked, now)
+
+
+def _outvoted(session: Session, rejected: Sequence[Replica], now: float) -> None:
+    for name in sorted({replica.determinism_class for replica in rejected}):
+        theirs = [party(replica) for replica in rejected if replica.determinism_class == name]
+        reputations.outvoted(session, operators.answerable(theirs), name, now)
+
+
+def _first(session: Session, task: Task, agreeing: Sequence[Replica]) -> Replica:
+    """Whom of them the wave's seed has asked for the payload first."""
+    by_id = {ReplicaId(replica.id): replica for replica in agreeing}
+    seed = Hash(session.get_one(Wave, (task.id, task.wave)).seed)
+    order = voting.upload_order(seed, {id_: replica.worker for id_, replica in by_id.items()})
+    return by_id[order[0]]
+
+
+def _ask(session: Session, task: Task, uploader: Replica, now: float) -> None:
+    """Its payload is the one that is used, and that an audit holds its own against."""
+    asked = {"uploader": uploader.id, "root": uploader.root, "determinism_class": uploader.determinism_class}
+    asked["due_at"] = now + task.offer["upload_seconds"]
+    if task.state != TaskState.UPLOADING:
+        move(task, TaskState.UPLOADING, **asked)
+    for name, value in asked.items():
+        setattr(task, name, value)
+    notify(session, worker_topic(uploader.worker))
+
+
+def ask_next(
+    context: Context, session: Session, task: Task, agreeing: Sequence[Replica], none_left: str, now: float
+) -> None:
+    """Asks another one of those that still agree; where nobody is left, the task is tried again."""
+    if agreeing:
+        _ask(session, task, _first(session, task, agreeing), now)
+    else:
+        fail(context, session, task, none_left, now)
+
+
+def fail(context: Context, session: Session, task: Task, reason: str, now: float) -> None:
+    """No verdict from this attempt: nobody is to blame, nobody is paid, and the task is tried again."""
+    reason = _with_claim(session, task, reason)
+    verdicts.inconclusive(context, session, task, reason)
+    move(task, TaskState.FAILED, reason=reason, ended_at=now)
+    tell(session, task.job_id, "task_failed", now, task=task.id, reason=reason)
+    task_attempts.reissue(context, session, session.get_one(Job, task.job_id), task, now)
+
+
+def _with_claim(session: Session, task: Task, reason: str) -> str:
+    """The reason, and what kept one of its workers from computing."""
+    made = [replica.fault for replica in replicas_of(session, [task])[task.id] if replica.fault is not None]
+    claim = faults.described(StepFault(**made[0])) if made else ""
+    return reason if not claim or claim in reason else f"{reason}; a worker says: {claim}"

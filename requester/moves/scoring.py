@@ -1,0 +1,80 @@
+"""Audits where no second machine gives the same answer: an accepted gradient is scored, and passes by itself.
+
+Only all scores of its operator in the job together convict it, as market.rules.loss_change says.
+"""
+
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from gradmarket.market.audit_wire import ScoreRequest
+from gradmarket.market.errors import Refused
+from gradmarket.market.rules import loss_change_test, secrets
+from gradmarket.market.rules.loss_change_test import ChangeVerdict, added, honest_share, verdict, weight
+from gradmarket.market.terms import Digest, Hash
+from gradmarket.requester.store import jobs, scores
+from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.tables import Audit, Job, Replica, Score, Task
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringTask:
+    """What is to be scored: a payload, on its task's rows and on others that `seed` draws."""
+
+    payload: Digest
+    seed: Hash
+
+
+def wanted(session: Session, task: Task) -> ScoringTask:
+    spec = jobs.spec(session.get_one(Job, task.job_id))
+    link = secrets.of_task(Hash(task.secret), spec.replication.max_replicas)[-1]
+    return ScoringTask(Digest(task.payload or ""), loss_change_test.seed(link, Hash(task.offer_digest)))
+
+
+def take(session: Session, task: Task, audit: Audit, said: ScoreRequest | None) -> None:
+    """Keeps what the auditor measured. Raises Refused where it brings no score, or one that was not asked for."""
+    if audit.scored != (said is not None):
+        raise Refused("a score is wanted with the root" if audit.scored else "no score was asked for")
+    if said is None:
+        return
+    session.add(
+        Score(
+            task_id=audit.task_id,
+            job_id=audit.job_id,
+            operator=answered(session, task).operator,
+            own=said.accepted.own,
+            others=list(said.accepted.others),
+            trusted_own=said.trusted.own,
+            trusted_others=list(said.trusted.others),
+        )
+    )
+    session.flush()
+
+
+def convicts(session: Session, audit: Audit, now: float) -> bool:
+    """Adds the score to its operator's sum; whether that convicts. One at a time in a job."""
+    row = session.get_one(Score, audit.task_id)
+    worker = answered(session, session.get_one(Task, row.task_id)).worker
+    before = scores.latest(session, row.job_id, row.operator, worker)
+    row.number = scores.judged(session, row.job_id)
+    session.flush()
+    runs = scores.newest(session, row.job_id)
+    row.honest = honest_share(sum(scores.trusted(run).passes for run in runs), len(runs))
+    change = scores.accepted(row)
+    row.total = added(before.total or 0.0 if before else 0.0, weight(change.passes, row.honest))
+    session.flush()
+    found = verdict(row.total)
+    if found != ChangeVerdict.OPEN:
+        told = {"task": row.task_id, "operator": row.operator, "total": row.total, "honest": row.honest}
+        tell(session, row.job_id, f"scores_{found}", now, **told)
+    return found == ChangeVerdict.CONVICTED
+
+
+def rate(session: Session, task: Task, drawn: float) -> float:
+    """The probability that a task is audited: certain until a whole test has cleared its operator in the job."""
+    return drawn if scores.cleared(session, task.job_id, answered(session, task).operator) else 1.0
+
+
+def answered(session: Session, task: Task) -> Replica:
+    """Whose answer was accepted."""
+    return session.get_one(Replica, task.uploader or "")

@@ -1,0 +1,78 @@
+"""A task and its further attempts, each with its signed offer."""
+
+from dataclasses import asdict
+
+from sqlalchemy.orm import Session
+
+from gradmarket.market.messages import Offer
+from gradmarket.market.rules import lifecycle, secrets
+from gradmarket.market.signing import digest
+from gradmarket.market.terms import Digest, JobState, TaskState, Units
+from gradmarket.market.wire import OfferFields, hash_of
+from gradmarket.requester.context import Context
+from gradmarket.requester.store import jobs
+from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.session import notify
+from gradmarket.requester.store.tables import Job, Round, Task
+from gradmarket.requester.store.tasks import replicas_of
+from gradmarket.requester.store.transitions import move_now
+
+
+def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: float) -> Task:
+    """A task with its signed offer; its seeds come from the job's seed and indices alone."""
+    spec = jobs.spec(job)
+    checked, place = spec.plan(), (row.number, index, attempt)
+    secret = secrets.tagged("secret", job.secret, *(part.to_bytes(8, "big") for part in place))
+    offer = Offer(
+        job=job.chain_job or 0,
+        spec=hash_of(Digest(job.spec_digest or "")),
+        round=row.number,
+        task=index,
+        attempt=attempt,
+        parameters=hash_of(Digest(row.parameters)),
+        seed=secrets.task_seed(spec.seed, row.number, index),
+        price=Units(row.price),
+        anchor=secrets.anchor_of_task(secret, spec.replication.max_replicas),
+        lease_seconds=spec.deadlines.lease_s,
+        wave_seconds=spec.deadlines.wave_s,
+        upload_seconds=spec.deadlines.upload_s,
+    )
+    return Task(
+        id=f"{job.id}-{row.number}-{index}-{attempt}",
+        job_id=job.id,
+        round=row.number,
+        index=index,
+        attempt=attempt,
+        state=TaskState.OPEN,
+        offer=OfferFields(**asdict(offer)).model_dump(mode="json"),
+        offer_digest=digest(context.domain, offer),
+        offer_signature=context.sign(offer),
+        secret=secret,
+        plan=asdict(checked),
+        wave_size=checked.first_wave,
+        created_at=now,
+    )
+
+
+def reissue(context: Context, session: Session, job: Job, failed: Task, now: float) -> None:
+    """Another attempt at a task that gave no verdict; after too many of those where all answered the job pauses with
+    the reason. Who leaves attempts unanswered waits longer each time, and cannot pause a job.
+    """
+    if job.state not in (JobState.RUNNING, JobState.PAUSED) or not jobs.wants(session, job, failed.round):
+        return
+    row = session.get_one(Round, (job.id, failed.round))
+    attempt = failed.attempt + 1
+    failures = failed.failures + (not _silent(session, failed))
+    if failures >= context.settings.max_attempts and job.state == JobState.RUNNING:
+        move_now(session, job, JobState.PAUSED, reason=f"task {failed.index} of round {failed.round}: {failed.reason}")
+        tell(session, job.id, "paused", now, reason=job.reason)
+    again = task(context, job, row, failed.index, attempt, now)
+    again.failures = failures
+    session.add(again)
+    tell(session, job.id, "task_reissued", now, round=failed.round, task=failed.index, attempt=attempt)
+    notify(session, "assign")
+
+
+def _silent(session: Session, failed: Task) -> bool:
+    """Whether somebody left the attempt unanswered."""
+    return any(replica.state in lifecycle.SILENT for replica in replicas_of(session, [failed])[failed.id])

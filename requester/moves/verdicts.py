@@ -1,0 +1,54 @@
+"""A verdict is signed and stored in the transaction that decides it."""
+
+from typing import Final
+
+from sqlalchemy import and_, or_, select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.messages import Outcome, Verdict
+from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, Units
+from gradmarket.market.wire import NO_ROOT, hash_of
+from gradmarket.requester.context import Context
+from gradmarket.requester.notifier import worker_topic
+from gradmarket.requester.store.session import notify
+from gradmarket.requester.store.tables import Replica, Task
+from gradmarket.requester.store.transitions import move
+
+
+def sign(
+    context: Context,
+    session: Session,
+    task: Task,
+    replica: Replica,
+    state: ReplicaState,
+    outcome: Outcome,
+    root: str | None,
+    reason: str = "",
+    heard: bool | None = None,
+) -> None:
+    """Moves the replica to `state` with a signed verdict on it, and wakes its worker; `heard` where that changes."""
+    price = Units(task.offer["price"] if outcome in (Outcome.ACCEPTED, Outcome.DIVERGED) else 0)
+    agreed = hash_of(Digest(root)) if root else NO_ROOT
+    verdict = Verdict(Hash(task.offer_digest), Address(replica.worker), int(outcome), agreed, price)
+    signed = {"outcome": int(outcome), "verdict_root": root, "verdict_signature": context.sign(verdict)}
+    move(replica, state, reason=reason, **signed, **({} if heard is None else {"heard": heard}))
+    wake(session, replica)
+
+
+_OUTVOTED: Final = and_(
+    Replica.state == ReplicaState.REJECTED, Replica.outcome == Outcome.REJECTED, Replica.verdict_root != Replica.root
+)
+
+
+def wake(session: Session, replica: Replica) -> None:
+    notify(session, worker_topic(replica.worker))
+
+
+def inconclusive(context: Context, session: Session, task: Task, reason: str) -> None:
+    """Nobody is to blame and nobody is paid: the replicas that revealed are told so.
+
+    Who was outvoted is told the same: its rejection would name the root that the next attempt is to find.
+    """
+    undecided = or_(Replica.state.in_((ReplicaState.REVEALED, ReplicaState.AGREE)), _OUTVOTED)
+    for replica in session.scalars(select(Replica).where(Replica.task_id == task.id, undecided)):
+        sign(context, session, task, replica, ReplicaState.INCONCLUSIVE, Outcome.INCONCLUSIVE, None, reason)

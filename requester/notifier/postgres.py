@@ -1,0 +1,132 @@
+"""The bell across processes: NOTIFY goes with the commit, and one connection for each process that listens hears it.
+
+A connection that breaks loses rings: every listener is woken when there is a new one, and looks at the rows.
+"""
+
+import os
+import secrets
+import selectors
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import psycopg
+import structlog
+from sqlalchemy.engine import make_url
+from sqlalchemy.orm import Session
+
+from gradmarket.requester.notifier.local import Notifier
+
+CHANNEL: Final = "gradmarket"
+MOST_BYTES: Final = 7_900
+"""PostgreSQL takes payloads shorter than 8000 bytes."""
+RECONNECT_S: Final = 0.5
+
+Relay = Callable[[Iterable[str]], None]
+"""Is handed the topics that were rung for here, after the commit."""
+
+log = structlog.get_logger("gradmarket.bell")
+
+
+class DatabaseNotifier(Notifier):
+    """`relay`: whatever drives the stages elsewhere."""
+
+    def __init__(self, url: str, relay: Relay | None = None) -> None:
+        super().__init__()
+        self._address = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+        self._relay = relay
+        self._name = secrets.token_hex(8)
+        self._ears: _Ears | None = None
+        self._starting = threading.Lock()
+
+    def promise(self, session: Session, topics: Iterable[str]) -> None:
+        for payload in payloads(self._name, topics):
+            session.connection().exec_driver_sql("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
+
+    def notify(self, topics: Iterable[str]) -> None:
+        asked = tuple(topics)
+        super().notify(asked)
+        if self._relay is not None and asked:
+            self._relay(asked)
+
+    def stop(self) -> None:
+        with self._starting:
+            if self._ears is not None:
+                self._ears.close()
+                self._ears = None
+
+    @contextmanager
+    def _listening(self, topics: Iterable[str], wake: Callable[[], None]) -> Iterator[None]:
+        with super()._listening(topics, wake):
+            self._start()
+            yield
+
+    def _start(self) -> None:
+        """A process that never listens takes no connection."""
+        with self._starting:
+            if self._ears is None:
+                self._ears = _Ears(self._address, self._heard, self._wake_all)
+
+    def _heard(self, payload: str) -> None:
+        sender, *topics = payload.split("\n")
+        if sender != self._name:  # our own was rung at the commit
+            super().notify(topics)
+
+    def _wake_all(self) -> None:
+        with self._lock:
+            topics = list(self._listeners)
+        super().notify(topics)
+
+
+def payloads(sender: str, topics: Iterable[str]) -> Iterator[str]:
+    """Sender and topics, a line each, in as few payloads as PostgreSQL takes."""
+    lines: list[str] = []
+    room = MOST_BYTES - len(sender)
+    for topic in sorted(topics):
+        size = len(topic.encode()) + 1
+        if size > room:
+            yield "\n".join([sender, *lines])
+            lines, room = [], MOST_BYTES - len(sender)
+        lines.append(topic)
+        room -= size
+    if lines:
+        yield "\n".join([sender, *lines])
+
+
+class _Ears:
+    """A thread with a connection that listens until `close`."""
+
+    def __init__(self, address: str, heard: Callable[[str], None], connected: Callable[[], None]) -> None:
+        self._address, self._heard, self._connected = address, heard, connected
+        self._ended, self._end = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="bell", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        os.close(self._end)
+        self._thread.join()
+        os.close(self._ended)
+
+    def _run(self) -> None:
+        while not self._closed(0):
+            try:
+                with psycopg.connect(self._address, autocommit=True, client_encoding="utf8") as connection:
+                    self._listen(connection)
+            except psycopg.Error as error:
+                log.warning("the notifier lost its connection", error=str(error))
+                self._closed(RECONNECT_S)
+
+    def _listen(self, connection: psycopg.Connection) -> None:
+        connection.execute(f"LISTEN {CHANNEL}")
+        self._connected()
+        while not self._closed(None, connection.fileno()):
+            for notice in connection.notifies(timeout=0):
+                self._heard(notice.payload)
+
+    def _closed(self, seconds: float | None, *others: int) -> bool:
+        """Waits for the end, or for one of the others to have something to read; whether it is the end."""
+        with selectors.DefaultSelector() as selector:
+            for descriptor in (self._ended, *others):
+                selector.register(descriptor, selectors.EVENT_READ)
+            return any(key.fd == self._ended for key, _ in selector.select(seconds))

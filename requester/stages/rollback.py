@@ -1,0 +1,122 @@
+"""What follows when audits are over: a merged round that one found wrong is taken back, the others become final.
+
+A round is taken back once nothing later is in flight, so that all who committed are judged and paid first. Its other
+gradients stand, the revoked ones are done again, and what came after it is done anew from the right parameters.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from sqlalchemy import ColumnElement, and_, exists, or_, select, update
+from sqlalchemy.orm import Session
+
+from gradmarket.market.terms import Digest, RoundState, TaskState
+from gradmarket.requester.context import Context
+from gradmarket.requester.moves import blob_cleanup, task_attempts
+from gradmarket.requester.store import audits, jobs, trusted_runs
+from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.locks import locked, locked_tasks
+from gradmarket.requester.store.session import notify
+from gradmarket.requester.store.tables import Job, Round, Task, TrustedRun
+from gradmarket.requester.store.transitions import move, move_now
+
+TOPIC = "aftermath"
+IN_FLIGHT = (TaskState.OPEN, TaskState.COMMITTING, TaskState.REVEALING, TaskState.UPLOADING)
+
+
+def ready(session: Session, _now: float) -> Sequence[str]:
+    """Jobs with a round to be taken back, or accepted tasks that nothing can revoke any more."""
+    accepted = exists().where(Task.job_id == Job.id, Task.state == TaskState.ACCEPTED)
+    concerned = select(Job).where(or_(Job.rewind_to.is_not(None), accepted))
+    found = [job for job in session.scalars(concerned) if jobs.spec(job).audited]
+    return [job.id for job in found if _rewinds(session, job) or _finishes(session, job)]
+
+
+def run(context: Context, job_id: str) -> None:
+    with context.begin() as session:
+        job = locked(session, Job, job_id)
+        if _rewinds(session, job):
+            payloads, parameters = [], _rewind(context, session, job)
+        else:
+            payloads, parameters = _finish(session, job), []
+    for digest in payloads:
+        blob_cleanup.payload(context, digest)
+    for digest in parameters:
+        every = context.settings.keep_parameters_every
+        needed = partial(jobs.needs_parameters, digest=digest, job_id=job_id, after=-1, every=every)
+        blob_cleanup.drop(context, digest, needed)
+
+
+def _rewinds(session: Session, job: Job) -> bool:
+    """Whether a round is to be taken back and nothing is in flight that rests on it, no audit and no merge either."""
+    if job.rewind_to is None or audits.earliest(session, job.id) is not None:
+        return False
+    later = exists().where(Task.job_id == job.id, Task.round > job.rewind_to, Task.state.in_(IN_FLIGHT))
+    merging = exists().where(Round.job_id == job.id, Round.state == RoundState.MERGING)
+    return not session.scalar(select(or_(later, merging)))
+
+
+def _rewind(context: Context, session: Session, job: Job) -> list[Digest]:
+    """Opens the round again; the blobs that its merge and later ones gave."""
+    now, number = context.clock(), job.rewind_to
+    standing = (Round.job_id == job.id, Round.number >= number, Round.state != RoundState.REWOUND)
+    first, *later = session.scalars(select(Round).where(*standing).order_by(Round.number)).all()
+    given = [row.updated for row in (first, *later)] + [row.optimizer_state for row in later]
+    nothing = {"updated": None, "loss": None, "metrics": None, "drift": None, "closed_at": None}
+    for row in later:
+        move_now(session, row, RoundState.REWOUND, optimizer_state="", **nothing)
+    move_now(session, first, RoundState.OPEN, **nothing)
+    job.rewind_to = None
+    if jobs.spec(job).verifier.sketched:
+        trusted_runs.let_go(session, job.id, TrustedRun.round > first.number)
+    _undo(session, job, first.number)
+    _do_again(context, session, job, first.number, now)
+    tell(session, job.id, "rewound", now, round=first.number, again=[row.number for row in later])
+    notify(session, "plan", "assign", "aggregate")
+    return [Digest(digest) for digest in given if digest]
+
+
+def _undo(session: Session, job: Job, number: int) -> None:
+    """Later gradients are paid and of no use; those of the round itself may be used again."""
+    later = select(Task).where(Task.job_id == job.id, Task.round > number)
+    for task in locked_tasks(session, later.where(Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED]))):
+        move(task, TaskState.FINAL)
+    theirs = update(Task).where(Task.job_id == job.id, Task.round >= number)
+    session.execute(theirs.values(used=False).execution_options(synchronize_session="fetch"))
+
+
+def _do_again(context: Context, session: Session, job: Job, number: int, now: float) -> None:
+    """Every task of the round without an accepted attempt, by its last one."""
+    rows = select(Task).where(Task.job_id == job.id, Task.round == number).order_by(Task.index, Task.attempt)
+    attempts = session.scalars(rows).all()
+    stands = {task.index for task in attempts if task.state == TaskState.ACCEPTED}
+    for task in {task.index: task for task in attempts if task.index not in stands}.values():
+        task_attempts.reissue(context, session, job, task, now)
+
+
+def _finishes(session: Session, job: Job) -> bool:
+    return bool(session.scalar(select(exists().where(_settled(session, job)))))
+
+
+def _settled(session: Session, job: Job) -> ColumnElement[bool]:
+    """Of accepted tasks in rounds that nothing can take back: all of them in a job that is over and audited."""
+    return and_(Task.job_id == job.id, Task.state == TaskState.ACCEPTED, Task.round < _revocable(session, job))
+
+
+def _revocable(session: Session, job: Job) -> int:
+    """The first round that something may take back yet, or an audit change."""
+    first = audits.earliest(session, job.id)
+    latest = jobs.latest_round(session, job.id)
+    if latest is None or (job.ended_at is not None and first is not None) or job.rewind_to is not None:
+        return 0
+    through = latest.number if job.ended_at is not None else latest.number - audits.BEHIND
+    return through + 1 if first is None else min(through + 1, first)
+
+
+def _finish(session: Session, job: Job) -> list[Digest]:
+    """The tasks become final; their payloads."""
+    settled = select(Task).where(_settled(session, job))
+    tasks = session.scalars(settled.order_by(Task.round, Task.index, Task.attempt)).all()
+    for task in tasks:
+        move(task, TaskState.FINAL)
+    return [Digest(task.payload) for task in tasks if task.payload]

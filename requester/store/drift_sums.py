@@ -1,0 +1,42 @@
+"""What operators' accepted answers in a job say together. The rule is market.rules.drift."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.rules import drift
+from gradmarket.requester.store import audits
+from gradmarket.requester.store.tables import Lean
+
+NUMBERS: Final = np.dtype("<f8")
+
+
+def before(session: Session, job_id: str, number: int) -> dict[str, drift.Drift]:
+    """By operator, as the merges of the rounds before this one left it."""
+    rows = select(Lean).where(Lean.job_id == job_id, Lean.round < number).order_by(Lean.round)
+    return {row.operator: _read(row) for row in session.scalars(rows)}
+
+
+def keep(session: Session, job_id: str, number: int, leans: Mapping[str, drift.Drift]) -> None:
+    """The leans of the operators that this round's merge says something of; what a later round said is gone with it."""
+    session.execute(delete(Lean).where(Lean.job_id == job_id, Lean.round >= number))
+    earlier = select(Lean).where(Lean.job_id == job_id, Lean.operator.in_(leans)).order_by(Lean.round)
+    for row in _needless(session.scalars(earlier).all(), number - audits.BEHIND):
+        session.delete(row)
+    for operator, lean in leans.items():
+        total = lean.total.astype(NUMBERS).tobytes()
+        kept = {"operator": operator, "total": total, "squares": lean.squares, "rounds": lean.rounds}
+        session.add(Lean(job_id=job_id, round=number, **kept))
+
+
+def _needless(rows: Sequence[Lean], first: int) -> Iterable[Lean]:
+    """Of each operator, what an equally old or newer row stands before: no round before `first` is taken back."""
+    settled = {row.operator: row for row in rows if row.round < first}
+    return (row for row in rows if row.round < first and row is not settled[row.operator])
+
+
+def _read(row: Lean) -> drift.Drift:
+    return drift.Drift(np.frombuffer(row.total, NUMBERS), row.squares, row.rounds)

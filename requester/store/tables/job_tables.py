@@ -1,0 +1,86 @@
+"""What is bought: a job, its rounds, and what happened in it."""
+
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from gradmarket.requester.store.tables.base import Base, BigKey
+
+
+class Job(Base):
+    __tablename__ = "jobs"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    state: Mapped[str] = mapped_column(index=True)
+    reason: Mapped[str] = mapped_column(default="")
+    spec: Mapped[dict[str, Any]]
+    visibility: Mapped[str] = mapped_column(default="workers", server_default="workers")
+    """The spec's, for queries."""
+    publication: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
+    """Large, as `facts` are: read only by who asks for it, within its transaction."""
+    spec_digest: Mapped[str | None]
+    facts: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
+    """What the runner said of the document: layout, rows' cost, integer buffers (stages.publish)."""
+    token: Mapped[str]
+    """The API token's name: who posted it."""
+    secret: Mapped[bytes]
+    """Every task's wave secrets come from it; never shown."""
+    chain_job: Mapped[int | None] = mapped_column(unique=True)
+    unit: Mapped[str]
+    """Smallest token units in one job unit, as a decimal string."""
+    price: Mapped[int]
+    """What a gradient of its newest round pays; before the first, what that will; of a draft, at most."""
+    budget: Mapped[int]
+    deposited: Mapped[int] = mapped_column(default=0)
+    refunded: Mapped[int] = mapped_column(default=0)
+    expiry: Mapped[int | None]
+    claim_until: Mapped[int | None]
+    determinism_class: Mapped[str | None]
+    proven_class: Mapped[str | None]
+    """The class in which audits confirmed enough operators (market.rules.classes)."""
+    created_at: Mapped[float]
+    ended_at: Mapped[float | None]
+    compute_seconds: Mapped[float] = mapped_column(default=0.0)
+    fault: Mapped[dict[str, Any] | None]
+    """What separate workers could not compute, while the job is paused by it: api.views.jobs.FaultView."""
+    rewind_to: Mapped[int | None]
+    """A merged round that an audit found wrong: it opens again once nothing later is in flight."""
+
+    __table_args__ = (Index("jobs_listed", "created_at", "id"),)
+
+
+class Round(Base):
+    __tablename__ = "rounds"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    state: Mapped[str]
+    parameters: Mapped[str]
+    """Digest of the parameters that the round's tasks start from."""
+    price: Mapped[int]
+    """What each of its gradients pays, in every offer; set when it opens."""
+    optimizer_state: Mapped[str]
+    updated: Mapped[str | None]
+    """Digest of the parameters that its merge gave."""
+    loss: Mapped[float | None]
+    metrics: Mapped[dict[str, Any] | None]
+    """Of the updated parameters on the held-out rows."""
+    drift: Mapped[dict[str, Any] | None]
+    """What its merge said of its operators (stages.drift); None where there was nothing to compare."""
+    opened_at: Mapped[float]
+    closed_at: Mapped[float | None]
+
+    __table_args__ = (Index("rounds_by_state", "state", "job_id"), Index("rounds_by_updated", "updated"))
+
+
+class JobEvent(Base):
+    __tablename__ = "events"
+
+    id: Mapped[int] = mapped_column(BigKey, primary_key=True, autoincrement=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    kind: Mapped[str]
+    body: Mapped[dict[str, Any]]
+    at: Mapped[float]
+
+    __table_args__ = (Index("events_of_job", "job_id", "id"),)

@@ -1,0 +1,251 @@
+"""A worker over HTTP: its wallet signs and its gradient is computed, but every move it makes is chosen."""
+
+import secrets as chance
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import numpy as np
+from eth_account import Account
+from eth_account.messages import encode_defunct
+from eth_keys.datatypes import PrivateKey
+from market_sketches import sketched
+from siwe import SiweMessage
+
+from gradmarket.market import signing, wire
+from gradmarket.market.gradient.merkle import root as root_of
+from gradmarket.market.messages import SignedConsent, Voucher
+from gradmarket.market.rules import lifecycle, secrets
+from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState
+from gradmarket.market.wire import (
+    CommitmentRequest,
+    Lease,
+    LeaseReturn,
+    PollAnswer,
+    RefusedItem,
+    Reveal,
+    SignedVerdict,
+    SketchRequest,
+    WaveOpened,
+)
+
+if TYPE_CHECKING:
+    from scene import Posted
+
+Answer = dict[str, np.ndarray]
+Spoil = Callable[[Answer, Address], Answer]
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """`spoil` makes of the honest answer and the worker's address what it commits to; `takes` how it computes."""
+
+    spoil: Spoil = lambda answer, _address: answer
+    commits: bool = True
+    reveals: bool = True
+    uploads: bool = True
+    sketches: Callable[[bytes], bytes] = bytes
+    """Makes of its payload what its sketch is of."""
+    takes: str = "honest"
+    """honest, or one of the short cuts that scene.Posted.compute knows."""
+
+
+HONEST = Behaviour()
+
+
+@dataclass(frozen=True)
+class Held:
+    """A replica as its worker knows it."""
+
+    lease: Lease
+    state: ReplicaState = ReplicaState.LEASED
+    payload: bytes = b""
+    salt: Hash = wire.NO_ROOT
+    wave: WaveOpened | None = None
+    wanted: bool = False
+    told: SignedVerdict | None = None
+
+    @property
+    def root(self) -> Digest:
+        return root_of(self.payload)
+
+
+class ScriptedWorker:
+    """Signed in at the job's market; it asks for work in that job alone."""
+
+    def __init__(self, job: "Posted", behaviour: Behaviour = HONEST, key: PrivateKey | None = None) -> None:
+        self.job, self.behaviour = job, behaviour
+        self.key = key or PrivateKey(chance.token_bytes(32))
+        self.address = signing.address_of(self.key)
+        self.held: dict[ReplicaId, Held] = {}
+        self.refusals: list[RefusedItem] = []
+        self.voucher: tuple[Voucher, bytes] | None = None
+        self.determinism_class, self.capacity, self.waiting = "cpu", 1, ""
+        self.http = httpx.Client(base_url=job.scene.url, timeout=30, verify=False, trust_env=False)
+        self.sign_in()
+
+    def sign_in(self, payout: Address | None = None, by: PrivateKey | None = None) -> None:
+        """`by`: the payout's key, that consents."""
+        told = self.http.get("/v1/session/nonce").json()
+        text = SiweMessage(
+            domain=told["domain"],
+            address=self.address,
+            statement=wire.STATEMENT.format(payout=payout or self.address),
+            uri=told["uri"],
+            version="1",
+            chain_id=told["chain_id"],
+            nonce=told["nonce"],
+            issued_at="2026-01-01T00:00:00Z",
+        ).prepare_message()
+        signed = Account.sign_message(encode_defunct(text=text), self.key)
+        self.signed_in: dict[str, Any] = {"message": text, "signature": "0x" + bytes(signed.signature).hex()}
+        if by is not None:
+            consent = signing.digest(self.job.domain, SignedConsent(self.address, payout or self.address, 1))
+            self.signed_in["consent"] = {"nonce": 1, "signature": "0x" + signing.sign(by, consent).hex()}
+        answer = self.http.post("/v1/session", json=self.signed_in)
+        answer.raise_for_status()
+        self.http.headers["Authorization"] = f"Bearer {answer.json()['token']}"
+
+    def follow(self, job: "Posted") -> None:
+        """To where the market is now."""
+        self.job = job
+        self.http = httpx.Client(base_url=job.scene.url, timeout=30, verify=False, trust_env=False)
+        self.sign_in()
+
+    # a turn, and its parts for attacks that stop between them
+
+    def live(self, over: threading.Event) -> None:
+        """Turns until it is over, and once more to hear how everything ended."""
+        while not over.is_set():
+            self.turn()
+        self.turn(wait_s=0.0)
+
+    def turn(self, wait_s: float = 1.0) -> None:
+        self.poll(self.commitments(), self.reveals(), wait_s=wait_s)
+        for held in self.open():
+            if held.wanted and self.behaviour.uploads:
+                self.upload(held)
+
+    def poll(
+        self,
+        commitments: Sequence[CommitmentRequest] = (),
+        reveals: Sequence[Reveal] = (),
+        given_up: Sequence[LeaseReturn] = (),
+        wait_s: float = 0.0,
+    ) -> PollAnswer:
+        """One request; what it brings is kept."""
+        said = wire.PollRequest(
+            determinism_class=self.determinism_class,
+            capacity=max(0, self.capacity - len(self.open())) if wait_s else 0,
+            commitments=tuple(commitments),
+            reveals=tuple(reveals),
+            given_up=tuple(given_up),
+            known={replica: held.state for replica, held in list(self.held.items())},
+            jobs=(self.job.id,),
+            wait_s=wait_s,
+        )
+        answer = self.http.post("/v1/work/poll", json=said.model_dump(mode="json"))
+        answer.raise_for_status()
+        told = PollAnswer.model_validate_json(answer.content)
+        self._hear(told)
+        return told
+
+    def _hear(self, told: PollAnswer) -> None:
+        for lease in told.leases:
+            self.held.setdefault(lease.replica, Held(lease))
+        for wave in told.waves:
+            self._put(self.held[wave.replica], wave=wave)
+        for wanted in told.uploads:
+            self._put(self.held[wanted.replica], wanted=True)
+        for verdict in told.verdicts:
+            self._judged(verdict)
+        for voucher in told.vouchers:
+            self.voucher = (voucher.struct(self.address), voucher.signature)
+        self.refusals += told.refusals
+        self.waiting = told.waiting or self.waiting
+
+    def open(self) -> list[Held]:
+        return [held for held in list(self.held.values()) if not lifecycle.over(held.state)]
+
+    def newest(self) -> Held:
+        return list(self.held.values())[-1]
+
+    def lease(self, seconds: float = 180.0) -> Held:
+        """Asks until it holds a lease."""
+        end = time.monotonic() + seconds
+        while not self.open():
+            assert time.monotonic() < end, f"no lease: {self.waiting}"
+            self.poll(wait_s=10.0)
+        return self.newest()
+
+    def commitments(self) -> list[CommitmentRequest]:
+        if not self.behaviour.commits:
+            return []
+        fresh = [held for held in self.open() if held.wave is None and held.state == ReplicaState.LEASED]
+        return [self.commitment(self.computed(held)) for held in fresh]
+
+    def commitment(self, held: Held, **changes: Any) -> CommitmentRequest:
+        """Sealed and signed; `changes` are what a cheater says instead."""
+        offer, lease = self.offer(held), held.lease
+        sealed = secrets.seal(offer, self.address, held.salt, wire.hash_of(held.root))
+        fields = {"replica": lease.replica, "fence": lease.fence, "sealed": sealed} | changes
+        unsigned = CommitmentRequest(signature=bytes(65), **{k: v for k, v in fields.items() if k != "signature"})
+        own = signing.sign(self.key, signing.digest(self.job.domain, unsigned.struct(offer, self.address)))
+        return unsigned.model_copy(update={"signature": fields.get("signature", own)})
+
+    def reveals(self) -> list[Reveal]:
+        if not self.behaviour.reveals:
+            return []
+        opened = [held for held in self.open() if held.wave is not None and held.state == ReplicaState.LEASED]
+        return [self.revelation(held) for held in opened]
+
+    def revelation(self, held: Held, **changes: Any) -> Reveal:
+        fields = {"replica": held.lease.replica, "fence": held.lease.fence, "salt": held.salt, "root": held.root}
+        return Reveal(**(fields | {"sketch": self.sketch(held)} | changes))
+
+    def sketch(self, held: Held, **changes: Any) -> SketchRequest | None:
+        """Where the job compares sketches; `changes` are what a cheater says instead."""
+        if held.wave is None or not self.job.spec.verifier.sketched:
+            return None
+        lied, named = self.behaviour.sketches(held.payload), {"determinism_class": self.determinism_class}
+        offer = held.lease.offer
+        return sketched(self.job.domain, self.key, self.job.layout, lied, offer, held.wave, **(named | changes))
+
+    def give_up(self, held: Held) -> LeaseReturn:
+        return LeaseReturn(replica=held.lease.replica, fence=held.lease.fence, reason="declined")
+
+    def computed(self, held: Held) -> Held:
+        if held.payload:
+            return held
+        payload = self.job.compute(held.lease.offer, self.behaviour.spoil, self.address, self.behaviour.takes)
+        return self._put(held, payload=payload, salt=Hash(chance.token_bytes(32)))
+
+    def upload(self, held: Held, data: bytes | None = None, fence: int | None = None) -> httpx.Response:
+        path = f"/v1/work/payloads/{held.lease.replica}"
+        fence = held.lease.fence if fence is None else fence
+        answer = self.http.put(path, params={"fence": fence}, content=held.payload if data is None else data)
+        if answer.status_code == 200:
+            told = wire.UploadAnswer.model_validate_json(answer.content)
+            self._judged(told.verdict)
+            if told.voucher is not None:
+                self.voucher = (told.voucher.struct(self.address), told.voucher.signature)
+        return answer
+
+    def offer(self, held: Held) -> Hash:
+        return signing.digest(self.job.domain, held.lease.offer.struct())
+
+    def _judged(self, told: SignedVerdict) -> None:
+        if told.replica in self.held:
+            self._put(self.held[told.replica], state=told.state, told=told)
+
+    def _put(self, held: Held, **changes: Any) -> Held:
+        self.held[held.lease.replica] = replace(self.held[held.lease.replica], **changes)
+        return self.held[held.lease.replica]
+
+    @property
+    def states(self) -> str:
+        """What became of its replicas, in words: each once, in order."""
+        return "+".join(dict.fromkeys(str(held.state) for held in self.held.values())) or "no lease"

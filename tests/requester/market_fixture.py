@@ -1,0 +1,392 @@
+"""A market in one thread: the real stages over a real database and real blobs, driven step by step by a settable clock.
+
+What HTTP, the chain and the runner would bring is brought by hand: a published and funded job, and reserved money.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import combinations, count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from databases import NewDatabase, in_memory
+from eth_utils.crypto import keccak
+from market_rest import Rest
+from market_workers import HONEST, Behaviour, SimWorker, key_of
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.market.gradient.payload import Layout, LayoutEntry
+from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.model import tensors
+from gradmarket.market.rules import assignment, calibration
+from gradmarket.market.rules.calibration import Evidence
+from gradmarket.market.signing import address_of, signer_of
+from gradmarket.market.terms import Address, Digest, JobState
+from gradmarket.market.wire import ChainFacts
+from gradmarket.requester.blobs.disk import DiskBlobs
+from gradmarket.requester.chain.chain_context import ChainContext
+from gradmarket.requester.chain.chain_worker import ChainWorker
+from gradmarket.requester.context import Context, begun
+from gradmarket.requester.model_runner import ModelRunner
+from gradmarket.requester.moves.ending import end
+from gradmarket.requester.moves.resume import resume_job
+from gradmarket.requester.notifier import Notifier, notifier_of
+from gradmarket.requester.settings import RequesterSettings
+from gradmarket.requester.stages import aggregate, assign, audit, close, expire, judge, plan, rollback
+from gradmarket.requester.stages.stage import Stage
+from gradmarket.requester.store import calibrations, earned_rows, identities, progress, strikes
+from gradmarket.requester.store.facts import Facts, as_json, layout_facts
+from gradmarket.requester.store.session import Sessions, connect, reading, sessions_of
+from gradmarket.requester.store.tables import Account, Earned, Job, JobEvent, Replica, Round, Task, Worker
+
+LAYOUT = Layout((LayoutEntry("loss", (), "loss"), LayoutEntry("w", (4,), "gradient"), LayoutEntry("m", (2,), "buffer")))
+COUNTER = "n"
+PRICE = 10
+STAGES: tuple[Stage, ...] = (plan, assign, close, judge, aggregate, expire, audit, rollback)
+CLASS = "cpu"
+DEADLINES = {"lease_s": 20, "wave_s": 10, "upload_s": 10}
+
+
+class Clock:
+    def __init__(self, now: float = 1_800_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def folder_for_floor() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(dir=in_memory())
+
+
+def first_parameters() -> dict[str, np.ndarray]:
+    return {
+        "w": np.array([1.0, -2.0, 3.0, -4.0], np.float32),
+        "m": np.zeros(2, np.float32),
+        COUNTER: np.array(0, np.int64),
+    }
+
+
+class MarketFixture:
+    """One service with one running job; `spec` and `settings` change the defaults."""
+
+    def __init__(
+        self, folder: Path, ledger: Ledger, database: NewDatabase, settings: dict[str, Any] | None = None, **spec: Any
+    ) -> None:
+        self.folder, self.ledger, self.clock = folder, ledger, Clock()
+        self.signer, self._names = key_of("signer"), count()
+        self.settings = RequesterSettings(data=folder, **(settings or {}))
+        self.workers: list[SimWorker] = []
+        self.stages = STAGES
+        self.sketched: set[str] = set()
+        """The jobs that compare sketches."""
+        self.driven = False
+        """Somebody else drives the stages."""
+        self._rest = Rest()
+        self._database = database(folder)
+        self._open_parts: list[Callable[[], None]] = []
+        self.context = self._open()
+        self.job = "00000000000000aa"
+        self._post(self.job, 7, **spec)
+        self.drive()
+
+    def _open(self) -> Context:
+        facts = ChainFacts(
+            chain_id=self.ledger.deployment.chain_id,
+            genesis=self.ledger.deployment.genesis,
+            contract=self.ledger.deployment.contract,
+            token=self.ledger.deployment.token,
+            instance=self.ledger.deployment.instance,
+            signer=address_of(self.signer),
+            symbol="TEST",
+            decimals=18,
+            unit="1",
+            rpc=None,
+        )
+        engine, notifier = connect(self._database), notifier_of(self._database)
+        self._open_parts += [notifier.stop, engine.dispose]
+        self._rest.watch(engine)
+        sessions = sessions_of(engine)
+        return Context(
+            settings=self.settings,
+            sessions=sessions,
+            blobs=DiskBlobs(self.folder / "blobs"),
+            notifier=notifier,
+            clock=self.clock,
+            domain=self.ledger.domain(),
+            signer=signer_of(self.signer),
+            signer_address=address_of(self.signer),
+            public_url="http://127.0.0.1",
+            chain_facts=facts,
+            modelling=ModelRunner(),
+            ledger=self.ledger,
+            chain_worker=ChainWorker(self._chain(sessions, notifier)),
+            on_sign_in=lambda _address: None,
+            chain_trouble=lambda: "",
+        )
+
+    def chain(self, holder: str) -> ChainContext:
+        """As a process of this name has it."""
+        context = self._open()
+        return replace(self._chain(context.sessions, context.notifier), holder=holder)
+
+    def _chain(self, sessions: Sessions, notifier: Notifier) -> ChainContext:
+        begin, look = partial(begun, sessions, notifier), partial(reading, sessions)
+        return ChainContext(begin, look, self.ledger, key_of("sender"), address_of(self.signer), self.clock)
+
+    def crash(self) -> None:
+        """Everything in memory is lost; the files stay."""
+        self.close()
+        self.context = self._open()
+
+    def another(self) -> Context:
+        """What another process on the same database and blobs works with."""
+        return self._open()
+
+    def close(self) -> None:
+        for end_part in self._open_parts:
+            end_part()
+        self._open_parts.clear()
+
+    def also(self, job: str, chain_job: int, **spec: Any) -> None:
+        """A second job beside the first, with as much money for every worker."""
+        self._post(job, chain_job, **spec)
+        with self.context.begin() as session:
+            for worker in self.workers:
+                earned_rows.account(session, job, worker.address).reserved = 1000 * PRICE
+        self.drive()
+
+    def _post(self, job: str, chain_job: int, **changes: Any) -> None:
+        spec = JobSpec.model_validate(self._spec(**changes))
+        self.sketched |= {job} if spec.verifier.sketched else set()
+        blobs = self.context.blobs
+        publication = Publication(
+            job=job,
+            spec=spec,
+            document=Digest("blake3:" + "1" * 64),
+            evaluation=None,
+            parameters=blobs.put(tensors.pack(first_parameters())),
+            manifest=Digest("blake3:" + "2" * 64),
+        )
+        memory = blobs.put(tensors.pack({}))
+        facts = Facts(layout=layout_facts(LAYOUT), counters=(COUNTER,), flops=1, peak_bytes=1, memory=memory)
+        with self.context.begin() as session:
+            session.add(
+                Job(
+                    id=job,
+                    state=JobState.RUNNING,
+                    reason="",
+                    spec=spec.model_dump(mode="json"),
+                    publication=publication.model_dump(mode="json"),
+                    spec_digest=publication.digest,
+                    facts=as_json(facts),
+                    token="requester",
+                    secret=keccak(text="the job's secret"),
+                    chain_job=chain_job,
+                    unit="1",
+                    price=spec.price.most,
+                    budget=10**9,
+                    deposited=10**9,
+                    refunded=0,
+                    created_at=self.clock(),
+                    compute_seconds=0.0,
+                )
+            )
+
+    def _spec(self, **changes: Any) -> dict[str, Any]:
+        digest = "blake3:" + "3" * 64
+        return {
+            "name": "test",
+            "model": {"document": digest, "parameters": digest},
+            "data": {"manifest": digest},
+            "step": {"rows": 1},
+            "optimizer": {"name": "sgd", "lr": 0.125},
+            "rounds": 1,
+            "seed": 5,
+            "price": str(PRICE),
+            "deadlines": DEADLINES,
+        } | changes
+
+    def calibrate(self, *classes: str, tau: float = 1e-5) -> None:
+        """As trusted runs of these classes leave it: every pair of them may deviate by `tau` in each tensor."""
+        largest = {entry.name: tau / calibration.MARGIN for entry in LAYOUT.entries}
+        with self.context.begin() as session:
+            family = calibrations.family_of(session.get_one(Job, self.job))
+            for pair in combinations(sorted(classes), 2):
+                row = calibrations.held(session, family, pair, self.clock())
+                calibrations.keep(session, row, Evidence(calibration.RUNS, largest), self.clock())
+
+    def prove_class(self) -> None:
+        """As audits of three operators' work leave it."""
+        with self.context.begin() as session:
+            session.get_one(Job, self.job).proven_class = CLASS
+
+    def worker(
+        self,
+        behaviour: Behaviour = HONEST,
+        payout: Address | None = None,
+        determinism_class: str = CLASS,
+        reserved: int = 1000 * PRICE,
+        consent: int | None = None,
+    ) -> SimWorker:
+        """A worker that has signed in, with `reserved` units for it in the job; `consent`: its payout key's nonce."""
+        made = SimWorker(self, key_of(f"worker {next(self._names)}"), behaviour, determinism_class)
+        with self.context.begin() as session:
+            identities.sign_in(session, made.address, payout or made.address, None, self.clock(), consent)
+            session.flush()
+            earned_rows.account(session, self.job, made.address).reserved = reserved
+        self.workers.append(made)
+        return made
+
+    def drive(self) -> None:
+        """Runs the stages until none has anything to do at this instant; raises where one never comes to rest."""
+        for _ in range(0 if self.driven else 200):
+            if not self._sweep():
+                return
+        if not self.driven:
+            raise AssertionError("the stages do not come to rest")
+
+    def _sweep(self) -> bool:
+        """As engine.sweep_once for every stage, but errors are the test's."""
+        now = self.clock()
+        asked = [stage for stage in self.stages if not self._rest.lasts(stage, now)]
+        if not asked:
+            return False
+        ready: list[tuple[Stage, str]] = []
+        with self.reading() as session:
+            for stage in asked:
+                with self._rest.asking(stage, now, ready):
+                    ready += [(stage, row_id) for row_id in stage.ready(session, now)]
+        waits = [stage.run(self.context, row_id) for stage, row_id in ready]
+        soon = [wait for wait in waits if wait is not None and wait <= assignment.WINDOW_MAX_S]
+        self.clock.now += min(soon, default=0.0)
+        return bool(soon) or None in waits
+
+    def play(self, *workers: SimWorker, passes: int = 60, seconds: float = 2.0) -> None:
+        """Every worker takes a turn, time passes, and again, until the job is over or at rest for people to act."""
+        for _ in range(passes):
+            for worker in workers or self.workers:
+                worker.turn()
+            if self.state() != JobState.RUNNING:
+                break
+            self.clock.now += seconds
+            self.drive()
+        for worker in self.workers:
+            worker.turn()
+
+    def until(self, done: Callable[[], object], *workers: SimWorker, seconds: float = 1.0) -> None:
+        """Plays until `done()`; raises where that never comes."""
+        for _ in range(100):
+            if done():
+                return
+            for worker in workers or self.workers:
+                worker.turn()
+            self.clock.now += seconds
+            self.drive()
+        raise AssertionError("it never came")
+
+    def lapse(self, seconds: float) -> None:
+        """Nobody says anything for so long."""
+        self.clock.now += seconds
+        self.drive()
+
+    def gather(self, *workers: SimWorker) -> None:
+        """All of them ask and hold a lease, and nobody has committed."""
+        for _ in range(2):
+            for worker in workers or self.workers:
+                worker.ask()
+
+    def commit(self, *workers: SimWorker) -> None:
+        for worker in workers or self.workers:
+            worker.say(commitments=worker.commitments())
+        self.drive()
+
+    def reveal(self, *workers: SimWorker) -> None:
+        for worker in workers or self.workers:
+            worker.hear()
+            worker.say(reveals=worker.reveals())
+        self.drive()
+
+    # what the rows hold
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        with self.context.reading() as session:
+            yield session
+
+    def all(self, table: type[Any], *where: Any) -> Sequence[Any]:
+        with self.reading() as session:
+            return session.scalars(select(table).where(*where)).all()
+
+    def the_job(self) -> Job:
+        (job,) = self.all(Job, Job.id == self.job)
+        return job  # type: ignore[no-any-return]
+
+    def state(self) -> JobState:
+        return JobState(self.the_job().state)
+
+    def tasks(self, *where: Any) -> list[Task]:
+        return sorted(self.all(Task, *where), key=lambda task: (task.round, task.index, task.attempt))
+
+    def task(self) -> Task:
+        """The newest attempt at the only task."""
+        return self.tasks()[-1]
+
+    def rounds(self) -> list[Round]:
+        return sorted(self.all(Round), key=lambda row: row.number)
+
+    def replicas(self, worker: SimWorker | None = None) -> list[Replica]:
+        found = self.all(Replica) if worker is None else self.all(Replica, Replica.worker == worker.address)
+        return sorted(found, key=lambda replica: (replica.leased_at, replica.id))
+
+    def replica(self, worker: SimWorker) -> Replica:
+        """The worker's newest."""
+        return self.replicas(worker)[-1]
+
+    def account(self, worker: SimWorker) -> Account:
+        (account,) = self.all(Account, Account.worker == worker.address)
+        return account  # type: ignore[no-any-return]
+
+    def row(self, worker: SimWorker) -> Worker:
+        (row,) = self.all(Worker, Worker.address == worker.address)
+        return row  # type: ignore[no-any-return]
+
+    def strikes(self, worker: SimWorker) -> int:
+        with self.reading() as session:
+            operator = session.get_one(Worker, worker.address).operator
+            return round(sum(strikes.weight(row, self.clock()) for row in strikes.of(session, operator)))
+
+    def earned(self) -> dict[str, int]:
+        sums: dict[str, int] = {}
+        for row in self.all(Earned):
+            sums[row.worker] = sums.get(row.worker, 0) + row.units
+        return sums
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        return [event.body for event in self.all(JobEvent, JobEvent.kind == kind)]
+
+    def why_waiting(self) -> str:
+        with self.reading() as session:
+            job = session.get_one(Job, self.job)
+            return progress.why_waiting(session, job, self.clock())
+
+    def final_parameters(self) -> str:
+        return str(self.rounds()[-1].updated)
+
+    # what people do
+
+    def resume(self) -> None:
+        with self.context.begin() as session:
+            resume_job(self.context, session, session.get_one(Job, self.job))
+        self.drive()
+
+    def cancel(self) -> None:
+        with self.context.begin() as session:
+            end(self.context, session, session.get_one(Job, self.job), JobState.CANCELLED, "cancelled")
+        self.drive()

@@ -1,0 +1,413 @@
+"""A market for one worker on a real chain: honest as it stands; tests make it cheat by replacing one of its moves."""
+
+import asyncio
+import threading
+import time
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import uvicorn
+from eth_keys.datatypes import PrivateKey
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.responses import JSONResponse
+from onchain import OpenedJob
+
+from gradmarket.market.gradient.merkle import root as payload_root
+from gradmarket.market.job import Publication
+from gradmarket.market.messages import Offer, Outcome, SignedWave, Verdict, Voucher
+from gradmarket.market.rules import secrets
+from gradmarket.market.rules.lifecycle import over
+from gradmarket.market.signing import address_of, digest, sign
+from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
+from gradmarket.market.wire import (
+    ChainFacts,
+    CommitmentRequest,
+    Lease,
+    OfferFields,
+    PollAnswer,
+    PollRequest,
+    RefusedItem,
+    Reveal,
+    Session,
+    SignedVerdict,
+    SignedVoucher,
+    SignInNonce,
+    UploadAnswer,
+    UploadRequest,
+    WaveOpened,
+    hash_of,
+)
+
+PRICE = Units(7)
+OTHER = Address("0x000000000000000000000000000000000000dEaD")
+
+
+@dataclass
+class Row:
+    """One replica, as the market keeps it."""
+
+    id: ReplicaId
+    number: int
+    offer: Offer
+    secret: Hash
+    worker: Address
+    state: ReplicaState = ReplicaState.LEASED
+    sealed: Hash | None = None
+    root: Digest | None = None
+    heard: bool = False
+    uploads: int = 0
+
+
+@dataclass
+class FakeMarket:
+    job: OpenedJob
+    publication: Publication
+    blobs: dict[Digest, bytes]
+    price: Units = PRICE
+    most: int = 3
+    rows: dict[ReplicaId, Row] = field(default_factory=dict)
+    earned: int = 0
+    left: bool = False
+    state: str = "running"
+    asked: list[PollRequest] = field(default_factory=list)
+    down: int = 0
+    """Times that it does not tell its chain."""
+    broken: int = 0
+    """Times that it fails to list its jobs."""
+    failing: bool = False
+    """Polls end in an error of its own."""
+    elsewhere: bool = False
+    """Nobody is signed in any more, and who signs in again is to do so at another place."""
+    decimals: int = 18
+    """Of its token, as it says."""
+    unlisted: set[ReplicaId] = field(default_factory=set)
+    """Paid, and left out of the published payments."""
+    longest_wait: float = 0.2
+
+    # the moves that a cheat replaces
+
+    def offer(self, number: int) -> tuple[Offer, PrivateKey]:
+        spec = self.publication.spec
+        secret = self.secret(number)
+        offer = Offer(
+            job=self.job.id,
+            spec=hash_of(self.publication.digest),
+            round=0,
+            task=number,
+            attempt=0,
+            parameters=hash_of(self.publication.parameters),
+            seed=secrets.task_seed(spec.seed, 0, number),
+            price=self.price,
+            anchor=secrets.anchor(secret, 5),
+            lease_seconds=60,
+            wave_seconds=30,
+            upload_seconds=30,
+        )
+        return offer, self.job.signer
+
+    def wave(self, row: Row) -> WaveOpened:
+        commitments = ((row.worker, row.sealed or Hash(bytes(32))), (OTHER, Hash(bytes(32))))
+        return self.signed_wave(row, secrets.links(row.secret, 5)[0], commitments)
+
+    def verdict(self, row: Row) -> SignedVerdict:
+        return self.signed_verdict(row, row.state, Outcome.ACCEPTED, row.root, self.price)
+
+    def voucher(self, worker: Address) -> SignedVoucher | None:
+        return self.signed_voucher(worker, self.earned, self.job.signer)
+
+    def uploaded(self, row: Row) -> None:
+        row.state = ReplicaState.PAYABLE
+        self.earned += row.offer.price
+
+    # what they are made of
+
+    def secret(self, number: int) -> Hash:
+        return secrets.tagged("stranger", self.job.id.to_bytes(8, "big"), number.to_bytes(8, "big"))
+
+    def sign(self, struct: Any, key: PrivateKey) -> bytes:
+        return sign(key, digest(self.job.ledger.domain(), struct))
+
+    def offer_digest(self, row: Row) -> Hash:
+        return digest(self.job.ledger.domain(), row.offer)
+
+    def signed_wave(self, row: Row, secret: Hash, commitments: tuple[tuple[Address, Hash], ...]) -> WaveOpened:
+        struct = SignedWave(self.offer_digest(row), 0, secret, secrets.digest_of(commitments))
+        signature = self.sign(struct, self.job.signer)
+        return WaveOpened(replica=row.id, wave=0, secret=secret, commitments=commitments, signature=signature)
+
+    def signed_verdict(
+        self, row: Row, state: ReplicaState, outcome: Outcome, root: Digest | None, price: int
+    ) -> SignedVerdict:
+        struct = Verdict(
+            self.offer_digest(row), row.worker, outcome, hash_of(root) if root else Hash(bytes(32)), Units(price)
+        )
+        return SignedVerdict(
+            replica=row.id,
+            state=state,
+            outcome=outcome,
+            root=root,
+            price=price,
+            reason="",
+            signature=self.sign(struct, self.job.signer),
+        )
+
+    def signed_voucher(self, worker: Address, cumulative: int, key: PrivateKey) -> SignedVoucher | None:
+        if cumulative == 0:
+            return None
+        signature = self.sign(Voucher(self.job.id, worker, Units(cumulative)), key)
+        job = JobId(self.publication.job)
+        return SignedVoucher(job=job, chain_job=self.job.id, cumulative=cumulative, signature=signature)
+
+    @property
+    def committed(self) -> int:
+        """Gradients that it got out of the worker."""
+        return sum(row.sealed is not None for row in self.rows.values())
+
+    def facts(self, rpc: str | None) -> ChainFacts:
+        place = self.job.ledger.deployment
+        return ChainFacts(
+            **{k: v for k, v in asdict(place).items() if k != "block"},
+            signer=address_of(self.job.signer),
+            symbol="GRAD",
+            decimals=self.decimals,
+            unit="1",
+            rpc=rpc,
+        )
+
+    # the service
+
+    def hear(self, worker: Address, said: PollRequest) -> None:
+        self.asked.append(said)
+        self.left |= said.leaving
+        for made in said.commitments:
+            if made.replica in self.rows:
+                self._commit(made)
+        for reveal in said.reveals:
+            if reveal.replica in self.rows:
+                self._reveal(reveal)
+        for given in said.given_up:
+            if given.replica in self.rows:
+                self.rows[given.replica].state = ReplicaState.ERROR if given.failed else ReplicaState.ABANDONED
+        for row in self.rows.values():
+            row.heard |= said.known.get(row.id) == row.state and row.state in ENDS
+        if said.capacity and len(self.rows) < self.most:
+            self._lease(worker)
+
+    def _commit(self, made: CommitmentRequest) -> None:
+        row = self.rows[made.replica]
+        if row.state is ReplicaState.LEASED:
+            row.sealed, row.state = made.sealed, ReplicaState.COMMITTED
+
+    def _reveal(self, said: Reveal) -> None:
+        row = self.rows[said.replica]
+        if secrets.seal(self.offer_digest(row), row.worker, said.salt, hash_of(said.root)) == row.sealed:
+            row.root, row.state = said.root, ReplicaState.AGREE
+
+    def _lease(self, worker: Address) -> None:
+        number = len(self.rows)
+        offer, _ = self.offer(number)
+        row = Row(ReplicaId(f"{self.publication.job}-{number}"), number, offer, self.secret(number), worker)
+        self.rows[row.id] = row
+
+    def answer(self, worker: Address, said: PollRequest) -> PollAnswer:
+        open_ = [row for row in self.rows.values() if not row.heard]
+        new = [row for row in open_ if said.known.get(row.id) != row.state]
+        voucher = self.voucher(worker) if said.vouchers_for or any(row.state in PAID for row in new) else None
+        return PollAnswer(
+            leases=tuple(self._told(row) for row in new if row.state is ReplicaState.LEASED),
+            waves=tuple(self.wave(row) for row in open_ if row.state is ReplicaState.COMMITTED),
+            uploads=tuple(UploadRequest(replica=r.id, seconds=30) for r in open_ if r.state is ReplicaState.AGREE),
+            verdicts=tuple(self.verdict(row) for row in new if row.state not in EARLY),
+            vouchers=(voucher,) if voucher else (),
+            refusals=tuple(self._lost(replica) for replica in said.known if replica not in self.rows),
+        )
+
+    def _lost(self, replica: ReplicaId) -> RefusedItem:
+        return RefusedItem(replica=replica, code="not_found", detail="you hold no such replica")
+
+    def _told(self, row: Row) -> Lease:
+        offer, key = self.offer(row.number)
+        return Lease(
+            replica=row.id,
+            task=TaskId(f"task-{row.number}"),
+            job=JobId(self.publication.job),
+            fence=1,
+            seconds=60,
+            offer=OfferFields(**asdict(offer)),
+            signature=self.sign(offer, key),
+        )
+
+    def take(self, replica: ReplicaId, data: bytes) -> UploadAnswer:
+        row = self.rows[replica]
+        if payload_root(data) != row.root:
+            raise HTTPException(409, "other bytes than committed")
+        row.uploads += 1
+        self.uploaded(row)
+        return self.told_again(row)
+
+    def told_again(self, row: Row) -> UploadAnswer:
+        """What came of a payload that is here."""
+        return UploadAnswer(verdict=self.verdict(row), voucher=self.voucher(row.worker))
+
+
+EARLY = frozenset({ReplicaState.LEASED, ReplicaState.COMMITTED})
+PAID = frozenset({ReplicaState.PAYABLE, ReplicaState.DIVERGED})
+ENDS = frozenset(state for state in ReplicaState if over(state))
+
+
+class Desks:
+    """Who is signed in."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, Address] = {}
+
+    def open(self, address: Address) -> str:
+        token = f"token-{len(self._workers)}"
+        self._workers[token] = address
+        return token
+
+    def who(self, request: Request) -> Address:
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if token not in self._workers:
+            raise HTTPException(401, "sign in")
+        return self._workers[token]
+
+
+def app_of(fake_market: FakeMarket, rpc: str | None) -> FastAPI:
+    app, desks = FastAPI(), Desks()
+    _publish(app, fake_market, rpc)
+    _admit(app, desks, fake_market)
+    _exchange(app, desks, fake_market)
+    _tell(app, fake_market)
+    return app
+
+
+def _publish(app: FastAPI, fake_market: FakeMarket, rpc: str | None) -> None:
+    @app.get("/v1/chain")
+    def chain() -> ChainFacts:
+        if fake_market.down:
+            fake_market.down -= 1
+            raise HTTPException(503, "not now")
+        return fake_market.facts(rpc)
+
+    @app.get("/v1/jobs")
+    def jobs() -> dict[str, Any]:
+        if fake_market.broken:
+            fake_market.broken -= 1
+            raise HTTPException(500, "out of order")
+        return {"items": [job(fake_market.publication.job)], "next": None}
+
+    @app.get("/v1/jobs/{job_id}")
+    def job(job_id: str) -> dict[str, Any]:
+        published = fake_market.publication.model_dump(mode="json")
+        return {
+            "id": job_id,
+            "name": "digits",
+            "state": fake_market.state,
+            "publication": published,
+            "chain_job": fake_market.job.id,
+        }
+
+    @app.get("/v1/blobs/{name}")
+    def blob(name: str) -> Response:
+        if Digest(name) not in fake_market.blobs:
+            return JSONResponse({"title": "not found"}, 404)
+        return Response(fake_market.blobs[Digest(name)], media_type="application/octet-stream")
+
+
+def _admit(app: FastAPI, desks: Desks, fake_market: FakeMarket) -> None:
+    chain_id = fake_market.job.ledger.deployment.chain_id
+
+    @app.get("/v1/session/nonce")
+    def nonce(request: Request) -> SignInNonce:
+        domain, until = (
+            "elsewhere.example" if fake_market.elsewhere else request.headers["host"],
+            "2036-01-01T00:00:00Z",
+        )
+        uri = f"http://{domain}/v1/session"
+        return SignInNonce(nonce="n0nce123456", domain=domain, uri=uri, chain_id=chain_id, expires_at=until)
+
+    @app.post("/v1/session")
+    def session(body: dict[str, Any]) -> Session:
+        address = Address(body["message"].splitlines()[1])
+        return Session(token=desks.open(address), address=address, payout=address, expires_at="2036-01-01T00:00:00Z")
+
+
+def _exchange(app: FastAPI, desks: Desks, fake_market: FakeMarket) -> None:
+    @app.post("/v1/work/poll")
+    async def poll(request: Request, said: PollRequest) -> PollAnswer:
+        worker = desks.who(request)
+        if fake_market.failing or fake_market.elsewhere:
+            raise HTTPException(500 if fake_market.failing else 401, "not here")
+        fake_market.hear(worker, said)
+        end = time.monotonic() + min(said.wait_s, fake_market.longest_wait)
+        while (told := fake_market.answer(worker, said)) == PollAnswer() and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+        return told
+
+    @app.put("/v1/work/payloads/{replica}")
+    async def upload(request: Request, replica: str, fence: int) -> UploadAnswer:
+        desks.who(request)
+        return fake_market.take(ReplicaId(replica), await request.body())
+
+
+def _tell(app: FastAPI, fake_market: FakeMarket) -> None:
+    """What it publishes of its dealings."""
+
+    @app.get("/v1/jobs/{job_id}/payments")
+    def payments(job_id: str) -> dict[str, Any]:
+        paid = [row for row in fake_market.rows.values() if row.state in PAID and row.id not in fake_market.unlisted]
+        return {"items": [{"replica": row.id, "worker": row.worker} for row in paid], "next": None}
+
+    @app.get("/v1/jobs/{job_id}/audits")
+    def audits(job_id: str) -> dict[str, Any]:
+        return {"items": [], "next": None}
+
+    @app.get("/v1/jobs/{job_id}/verdicts")
+    def verdicts(job_id: str) -> dict[str, Any]:
+        told = [(row, fake_market.verdict(row)) for row in fake_market.rows.values() if row.state not in EARLY]
+        items = [{"worker": row.worker, **verdict.model_dump(mode="json")} for row, verdict in told]
+        return {"items": items, "next": None}
+
+
+class Server:
+    """The app on a free port of the loopback, in a thread."""
+
+    def __init__(self, app: FastAPI, port: int = 0) -> None:
+        self._server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="critical", lifespan="off", ws="none"))
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+
+    def __enter__(self) -> "Server":
+        self._thread.start()
+        while not self._server.started:
+            time.sleep(0.01)
+        return self
+
+    @property
+    def port(self) -> int:
+        return int(self._server.servers[0].sockets[0].getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._thread.join(10)
+
+
+def other(value: Any, **changes: Any) -> Any:
+    """A copy of a dataclass or a model with some fields changed."""
+    return value.model_copy(update=changes) if hasattr(value, "model_copy") else replace(value, **changes)
+
+
+def some_rows(count: int, columns: int, classes: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    return {
+        "x": rng.standard_normal((count, columns)).astype(np.float32),
+        "y": rng.integers(0, classes, count).astype(np.int64),
+    }

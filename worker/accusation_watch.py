@@ -1,0 +1,175 @@
+"""Looks out for accusations against this wallet while the worker runs, whatever market or step it waits for.
+
+Who is silent is slashed, and contesting costs gas alone: so every accusation is contested at once, and its owner told.
+A look costs one question for each chain without a stake; with one a few more and SPANS spans of events at most.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gradmarket.contracts import events, stakes
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.stakes import CaseStage
+from gradmarket.market.errors import MarketError
+from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire import ChainFacts
+from gradmarket.worker import cases, durable, known_chains, proofs, records
+from gradmarket.worker.account_store import AccountStore
+from gradmarket.worker.cases import WalletCase
+from gradmarket.worker.chain_view import ledger_of
+from gradmarket.worker.journal import Journal, Money
+from gradmarket.worker.settings import WorkerSettings
+from gradmarket.worker.wallet import Wallet
+
+SPANS: Final = 20
+"""Of events.SPAN blocks, in one look; who is further behind looks again at once."""
+AGAIN: Final = 64
+"""Blocks that are read again: a chain may have changed its mind about them."""
+AT_ONCE: Final = 32
+"""Open cases in one look; each costs the requester its bond."""
+OPEN, CLOSED = CaseStage.OPEN.name.lower(), CaseStage.CLOSED.name.lower()
+
+
+class WatchProgress(BaseModel):
+    """As far as one chain was read: the next block, and the cases that were found, each with the stage it was in."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    block: int
+    cases: dict[str, str] = {}
+
+    @property
+    def standing(self) -> list[str]:
+        """The cases that are not over."""
+        return [name for name, stage in self.cases.items() if stage != CLOSED]
+
+
+class AccusationWatch:
+    """`standing` counts the accusations of this wallet that are not over, as of the last look."""
+
+    def __init__(self, settings: WorkerSettings, wallet: Wallet, journal: Journal) -> None:
+        self._settings, self._wallet, self._journal = settings, wallet, journal
+        self._ledgers: dict[Hash, Ledger] = {}
+        self._over = threading.Event()
+
+    @contextmanager
+    def running(self) -> Iterator["AccusationWatch"]:
+        """Looks by a thread of its own until the end of the block."""
+        thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._over.set()
+            thread.join(timeout=5.0)
+
+    @property
+    def standing(self) -> int:
+        return sum(len(self._seen(facts).standing) for facts in known_chains.kept(self._settings.data))
+
+    def look(self) -> bool:
+        """At every chain that this worker was on; whether all of them were read to their end."""
+        return min([self._looked(facts) for facts in known_chains.kept(self._settings.data)], default=True)
+
+    def _run(self) -> None:
+        behind = True
+        while not self._over.wait(0.5 if behind else self._settings.watch_s):
+            behind = not self.look()
+
+    def _looked(self, facts: ChainFacts) -> bool:
+        try:
+            return self._on(facts)
+        except MarketError as error:
+            text = f"Cannot look for accusations on chain {facts.chain_id}: {error}"
+            self._journal.once("watch", text, chain_id=facts.chain_id)
+            return True
+
+    def _on(self, facts: ChainFacts) -> bool:
+        ledger = self._ledger(facts)
+        seen = self._seen(facts)
+        if stakes.staker(ledger, self._wallet.address).exposed == 0 and not seen.standing:
+            return True
+        height = ledger.height()
+        first = max(facts.block, seen.block - AGAIN)
+        last = min(height, first + SPANS * events.SPAN - 1)
+        found = events.accused(ledger, self._wallet.address, first, last)
+        known = seen.model_copy(update={"cases": {"0x" + each.case.hex(): "" for each in found} | seen.cases})
+        stages = {name: self._see_to(ledger, facts, name, known.cases[name]) for name in known.standing[:AT_ONCE]}
+        self._keep(facts, WatchProgress(block=last + 1, cases={**known.cases, **stages}))
+        return last >= height
+
+    def _see_to(self, ledger: Ledger, facts: ChainFacts, name: str, before: str) -> str:
+        """The case's stage, told where it is another one than `before`; contested where it is open."""
+        case = cases.told(ledger, cases.named(name))
+        if case.stage != before:
+            self._tell(facts, case)
+        if case.stage != OPEN or not self._settings.contest:
+            return case.stage
+        try:
+            cases.contest_one(ledger, self._wallet.key, name)
+        except MarketError as error:
+            text = f"NOT contested yet: {name}: {error}. It is tried again; see to gas money and the node."
+            self._journal.say("contest_failed", text, case=name)
+            return case.stage
+        text = f"Contested {name}: now the validators of job {case.chain_job} decide, not its requester alone."
+        self._journal.say("contested", text, case=name)
+        return CaseStage.CONTESTED.name.lower()
+
+    def _tell(self, facts: ChainFacts, case: WalletCase) -> None:
+        sum_ = Money(facts.symbol, facts.decimals).text(int(case.amount))
+        what = f"{sum_} of its stake in job {case.chain_job} of chain {case.chain_id} (case {case.case}, {case.stage})"
+        word = "An accusation is over" if case.stage == CLOSED else "ACCUSED"
+        self._journal.say("accused", f"{word}: {what}. {self._evidence(facts, case)}", **asdict(case))
+
+    def _evidence(self, facts: ChainFacts, case: WalletCase) -> str:
+        """What this worker's own records say of its answers in that job, for whoever decides."""
+        account_store = AccountStore(self._settings.data / "book.json")
+        account = next(
+            (
+                each
+                for each in account_store.accounts
+                if each.instance == facts.instance and each.chain_job == case.chain_job
+            ),
+            None,
+        )
+        kept = list(records.read(self._settings.data, account.domain, case.chain_job)) if account else []
+        answers = [record for record in kept if record.prepared is not None]
+        if account is None or not answers:
+            return "This worker's records have no answer of its in that job: it cannot have given a wrong one."
+        opened = sum(proofs.opens(account.domain, self._wallet.address, record) for record in answers)
+        where = records.file_of(self._settings.data, Hash(facts.instance), case.chain_job)
+        return f"Its records have {len(answers)} answers there, {opened} of which open what it committed to: {where}."
+
+    def _ledger(self, facts: ChainFacts) -> Ledger:
+        if facts.instance not in self._ledgers:
+            self._ledgers[facts.instance] = ledger_of(self._settings.node, facts)
+        return self._ledgers[facts.instance]
+
+    def _seen(self, facts: ChainFacts) -> WatchProgress:
+        path = _path(self._settings.data, facts)
+        try:
+            return (
+                WatchProgress.model_validate_json(path.read_bytes())
+                if path.is_file()
+                else WatchProgress(block=facts.block)
+            )
+        except ValidationError:
+            return WatchProgress(block=facts.block)
+
+    def _keep(self, facts: ChainFacts, seen: WatchProgress) -> None:
+        durable.write(_path(self._settings.data, facts), seen.model_dump_json().encode(), synced=False)
+
+
+def begin(folder: Path, facts: ChainFacts, ledger: Ledger, me: Address) -> None:
+    """Before a first stake: nothing that was before this block concerns it."""
+    if stakes.staker(ledger, me).exposed == 0:
+        durable.write(_path(folder, facts), WatchProgress(block=ledger.height()).model_dump_json().encode())
+
+
+def _path(folder: Path, facts: ChainFacts) -> Path:
+    return folder / "watch" / f"{facts.instance.hex()}.json"

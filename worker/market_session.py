@@ -1,0 +1,227 @@
+"""One market that this worker works for: its loop, its upkeep, and how it is joined and left."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from gradmarket.contracts.errors import ChainError
+from gradmarket.market.errors import MarketError
+from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire import ChainFacts
+from gradmarket.runner import Runner, RunnerSettings
+from gradmarket.worker import consents, known_chains
+from gradmarket.worker.account_store import AccountStore
+from gradmarket.worker.cache import Cache
+from gradmarket.worker.chain_view import ChainView, choose_rpc, join
+from gradmarket.worker.client import MarketClient
+from gradmarket.worker.executor import Compute, Executor
+from gradmarket.worker.expected_pay import prospect
+from gradmarket.worker.fetch import Fetcher
+from gradmarket.worker.in_flight import InFlightFolder
+from gradmarket.worker.journal import Journal
+from gradmarket.worker.loop import Loop
+from gradmarket.worker.object_stores import ObjectStores
+from gradmarket.worker.policy import WorkLimits
+from gradmarket.worker.problems import MarketUnreachable, Untrusted
+from gradmarket.worker.redeemer import Redeemer
+from gradmarket.worker.settings import WorkerSettings
+from gradmarket.worker.signals import Signals
+from gradmarket.worker.signin import Credentials
+from gradmarket.worker.upkeep import Upkeep
+from gradmarket.worker.wallet import Wallet
+from gradmarket.worker.worker_context import WorkerContext
+
+Wrap = Callable[[Compute], Compute]
+LAST_WORDS: Final = 3
+"""Polls at most that say what is still to be said when leaving."""
+PROBLEM_PAUSE_S: Final = 3.0
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the markets share: one wallet, one book, one child that computes. `wrapper` goes around what it computes."""
+
+    settings: WorkerSettings
+    wallet: Wallet
+    account_store: AccountStore
+    runner: Runner
+    journal: Journal
+    signals: Signals
+    stack: ExitStack
+    wrapper: Wrap | None = None
+
+    @property
+    def payout(self) -> Address:
+        return self.settings.payout or self.wallet.address
+
+
+def opened(shared: Shared, market: MarketClient, facts: ChainFacts, named: bool = True) -> "MarketSession":
+    """Signs nothing yet. Raises Untrusted where the market's chain is not what it says."""
+    settings, key = shared.settings, shared.wallet
+    consent = consents.fitting(settings.consents, facts, key.address, shared.payout)
+    market.identify(Credentials(key, shared.payout, facts.chain_id, consent))
+    chain_view = _chain_view(settings, facts, key.address, shared.journal)
+    cache = Cache(settings.data / "cache", settings.max_disk)
+    fetcher = Fetcher(
+        cache, market.origin, settings.max_download, bearer=market.bearer, stores=settings.stores, named=named
+    )
+    shared.stack.callback(fetcher.close)
+    limits = limits_of(settings)
+    _say_unconfined(shared)
+    bench = Executor(shared.runner, fetcher, limits, shared.wrapper(shared.runner.compute) if shared.wrapper else None)
+    context = WorkerContext(
+        settings,
+        limits,
+        facts,
+        key,
+        market,
+        chain_view,
+        shared.account_store,
+        bench,
+        shared.journal,
+        shared.signals,
+        shared.runner.determinism_class(),
+        ObjectStores(settings.stores),
+    )
+    return MarketSession(
+        context,
+        Redeemer(chain_view, key.key, shared.account_store, shared.journal, context.money, shared.payout),
+        shared.payout,
+    )
+
+
+def _say_unconfined(shared: Shared) -> None:
+    missing = shared.runner.missing()
+    if missing:
+        text = f"Warning: this machine does not confine what computes strangers' models in: {', '.join(missing)}."
+        shared.journal.once("unconfined", text, missing=list(missing))
+
+
+def _chain_view(settings: WorkerSettings, facts: ChainFacts, me: Address, journal: Journal) -> ChainView:
+    url = choose_rpc(settings.node, facts)
+    if settings.node is None:
+        text = f"Warning: the chain is read through the market's own node {url}: fit for a local chain only."
+        journal.say("market_rpc", text, rpc=url)
+    chain_view = ChainView(join(url, facts), me)
+    known_chains.keep(settings.data, facts)
+    return chain_view
+
+
+def runner_settings(settings: WorkerSettings) -> RunnerSettings:
+    return RunnerSettings(
+        threads=settings.threads,
+        device=settings.device,
+        memory_bytes=settings.max_memory,
+        seconds=settings.step_s,
+        operations=int(settings.max_flops),
+    )
+
+
+def limits_of(settings: WorkerSettings) -> WorkLimits:
+    return WorkLimits(
+        jobs=settings.jobs,
+        min_price=settings.min_price,
+        min_per_tflop=settings.min_per_tflop,
+        min_per_hour=settings.min_per_hour,
+        leases=settings.leases,
+        unpaid=settings.unpaid,
+        margin_s=settings.margin_s,
+        max_flops=settings.max_flops,
+        max_memory=settings.max_memory,
+        max_disk=settings.max_disk,
+        device=settings.device,
+    )
+
+
+class MarketSession:
+    """`worth`: pay for a second's work at its best job, in its token's smallest unit; zero where none is known."""
+
+    def __init__(self, context: WorkerContext, redeemer: Redeemer, payout: Address) -> None:
+        self.context = context
+        self._redeemer = redeemer
+        self._payout = payout
+        self._replica_files = InFlightFolder(
+            context.settings.data / "held" / f"{context.domain.instance.hex()[:16]}-{context.signer[2:]}"
+        )
+        self._loop = Loop(context, self._replica_files)
+        self._upkeep = Upkeep(context, redeemer, self._replica_files)
+        self.worth = Fraction(0)
+        self._gone = False
+
+    @property
+    def token(self) -> tuple[Hash, Address]:
+        """What it pays in: the chain, by its first block, and the token's contract, both found there."""
+        deployment = self.context.chain_view.ledger.deployment
+        return deployment.genesis, deployment.token
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._replica_files.open())
+
+    def start(self) -> None:
+        context = self.context
+        try:
+            self._redeemer.get_gas()
+        except ChainError as error:
+            context.journal.say("gas", f"Could not get gas money: {error}")
+        with_name = f"Worker {context.address}, paid out to {self._payout}, class {context.determinism_class}"
+        facts = {"address": context.address, "payout": self._payout, "market": context.market.origin}
+        context.journal.say("joining", f"{with_name}.", **facts)
+        self.look()
+
+    def look(self) -> None:
+        """Says and remembers what its best job is worth."""
+        found = prospect(self.context)
+        self.worth = found.worth if found else Fraction(0)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a replica is still to be judged, by a market that can be asked."""
+        return self._loop.busy and not self._gone
+
+    def turn(self, leaving: bool = False, wait_s: float | None = None, room: int | None = None) -> None:
+        """One poll and all that follows from it. Raises MarketError."""
+        self._loop.turn(leaving, wait_s, room)
+
+    def turn_patiently(self, leaving: bool = False, wait_s: float | None = None) -> None:
+        """What goes wrong with market or chain is said and tried again, unless the market is not to be trusted."""
+        try:
+            self.turn(leaving, wait_s)
+        except (MarketUnreachable, Untrusted):
+            raise
+        except MarketError as error:
+            self.say_problem(error)
+            self.context.signals.pause(PROBLEM_PAUSE_S)
+
+    def upkeep(self) -> None:
+        self._upkeep.turn()
+
+    def say_problem(self, error: MarketError) -> None:
+        self.context.journal.once("problem", str(error))
+
+    def finish(self, wait_s: float) -> None:
+        """A turn that takes nothing new; a market that cannot be asked any more is done with."""
+        if self._gone:
+            return
+        try:
+            self.turn_patiently(leaving=True, wait_s=wait_s)
+        except (MarketUnreachable, Untrusted) as error:
+            self._gone = True
+            self.context.journal.say("unreachable", f"{error}. What was vouchered is redeemed without it.")
+
+    def leave(self) -> None:
+        """Says what is still to be said, and takes its money along."""
+        for _ in range(LAST_WORDS):
+            self.finish(wait_s=0.0)
+            if not self._loop.owes_word:
+                break
+        self.context.account_store.keep()
+        self._upkeep.close_all()
+
+    def leave_now(self) -> None:
+        try:
+            self._loop.leave_now()
+        except MarketError as error:
+            self.context.journal.say("unreachable", f"The leases lapse by themselves: {error}")

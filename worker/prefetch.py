@@ -1,0 +1,75 @@
+"""What will be wanted is loaded ahead of time, by one thread, while something else is computed."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+Thing = TypeVar("Thing")
+Load = Callable[[], Thing]
+
+
+class Prefetch(Generic[Thing]):
+    """Keeps the `kept` things asked for last, by their names. What fails ahead of time is tried again when taken."""
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self._lock = threading.Lock()
+        self._things: OrderedDict[str, Future[Thing]] = OrderedDict()
+        self._queue: SimpleQueue[tuple[Future[Thing], Load[Thing]]] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def expect(self, name: str, load: Load[Thing]) -> None:
+        """Loads it soon, unless it is here."""
+        with self._lock:
+            if name in self._things:
+                return
+            future = self._new(name)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="ahead", daemon=True)
+                self._thread.start()
+        self._queue.put((future, load))
+
+    def take(self, name: str, load: Load[Thing]) -> Thing:
+        """The thing: here, waited for while it is being loaded, or else loaded now. Raises what `load` raises."""
+        with self._lock:
+            found = self._things.get(name)
+            if found is None or found.cancel() or (found.done() and found.exception() is not None):
+                found, mine = self._new(name), True
+            else:
+                self._things.move_to_end(name)
+                mine = False
+        if not mine and found.exception() is None:
+            return found.result()
+        return self._load(name, found if mine else Future(), load)
+
+    def _new(self, name: str) -> Future[Thing]:
+        """A place for it, at the cost of the one that was asked for longest ago."""
+        self._things[name] = Future()
+        self._things.move_to_end(name)
+        while len(self._things) > self._kept:
+            self._things.popitem(last=False)[1].cancel()
+        return self._things[name]
+
+    def _load(self, name: str, future: Future[Thing], load: Load[Thing]) -> Thing:
+        try:
+            future.set_result(load())
+        except BaseException as error:
+            future.set_exception(error)
+            raise
+        with self._lock:
+            if name in self._things:
+                self._things[name] = future
+        return future.result()
+
+    def _work(self) -> None:
+        while True:
+            future, load = self._queue.get()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(load())
+            except BaseException as error:  # noqa: BLE001  # whoever takes it hears of it
+                future.set_exception(error)

@@ -1,0 +1,186 @@
+"""Everything that this worker was told, verified again: against its own records, and the chain by its own node."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gradmarket.contracts import events
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.market.errors import MarketError
+from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire import hash_of
+from gradmarket.worker import known_chains, proofs, published_evidence, records, wallet
+from gradmarket.worker.account_store import AccountStore, JobAccount, value
+from gradmarket.worker.chain_view import ChainView, ledger_of
+from gradmarket.worker.client import MarketClient
+from gradmarket.worker.in_flight import handed_over
+from gradmarket.worker.journal import Journal, Money
+from gradmarket.worker.proofs import ChainHistory, EvidenceFault, EvidenceFinding
+from gradmarket.worker.records import ReplicaRecord
+from gradmarket.worker.settings import WorkerSettings
+
+OVERDUE_S: Final = 3600.0
+"""So long after its deadlines a payload that left should be paid: others may be asked first, or be waited for."""
+FRESH_S: Final = 30.0
+"""A verdict so young may be ahead of its voucher."""
+MARKET_S: Final = 5.0
+"""How long a market that does not answer is asked: its word is held against the records, and proves nothing."""
+
+
+@dataclass(frozen=True)
+class SelfCheck:
+    """`ask` whether to hold what the markets publish against the records too."""
+
+    settings: WorkerSettings
+    journal: Journal
+    ask: bool = True
+    clock: Callable[[], float] = time.time
+
+    def run(self) -> bool:
+        """Verifies every job in the folder's book and says each finding; whether nothing is wrong and all was read.
+
+        Raises NotFound where there is no wallet.
+        """
+        me = wallet.load(self.settings.data, self.settings.secret).address
+        account_store = AccountStore(self.settings.data / "book.json")
+        done = [self._job(account, me) for account in account_store.accounts]
+        for signer, known in account_store.grievances():
+            self.journal.say("grievance", f"Written down while working: {known} by {signer}.", signer=signer)
+        sound = all(done) and not account_store.grievances()
+        result = "all is proven" if sound else "NOT all is well"
+        self.journal.say("verified", f"{len(done)} jobs: {result}.", sound=sound)
+        return sound
+
+    def _job(self, account: JobAccount, me: Address) -> bool:
+        try:
+            facts = known_chains.find(self.settings.data, Hash(account.instance))
+            ledger = ledger_of(self.settings.node, facts)
+            seen = see(ledger, account, me)
+        except MarketError as error:
+            self.journal.say("unread", f"{account.job}: the chain does not tell: {error}", job=account.job)
+            return False
+        kept = list(records.read(self.settings.data, account.domain, account.chain_job))
+        found = [*self._findings(account, me, seen, kept), *self._published(account, me, seen, kept)]
+        for finding in found:
+            self._say(finding)
+        money = Money(facts.symbol, facts.decimals)
+        self._sum(account, seen, kept, found, money)
+        return not found
+
+    def _findings(
+        self, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
+    ) -> Iterator[EvidenceFinding]:
+        for record in kept:
+            for fault, detail in proofs.of_record(account.domain, seen, me, record):
+                yield EvidenceFinding(fault, account.job, record.lease.replica, detail)
+        yield from self._handed_over(account)
+        paid = [record for record in kept if record.paid]
+        settled = [record for record in paid if record.at + FRESH_S < self.clock()]
+        yield from proofs.of_money(account.domain, seen, me, account, settled)
+        yield from proofs.of_batches(seen, me, account.job, paid)
+
+    def _handed_over(self, account: JobAccount) -> Iterator[EvidenceFinding]:
+        """Payloads that left and were never judged: in flight as long as it may take, then a promise not kept."""
+        for held in handed_over(self.settings.data):
+            if held.instance != account.instance or held.offer.job != account.chain_job:
+                continue
+            shown = f"its bytes may have left, and no verdict has come; {proofs.promised(held.promise)}"
+            if held.due_at + OVERDUE_S < self.clock():
+                yield EvidenceFinding(EvidenceFault.BROKEN_PROMISE, account.job, held.replica, shown)
+            else:
+                self.journal.say("handed_over", f"{account.job}, {held.replica}: {shown}.", replica=held.replica)
+
+    def _published(
+        self, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
+    ) -> Iterator[EvidenceFinding]:
+        """What the job's market says of these records now, where it answers."""
+        if not self.ask or not kept:
+            return
+        market = MarketClient(kept[-1].market, lambda seconds: seconds < MARKET_S)
+        try:
+            yield from held_against(market, account, me, seen, kept)
+        except MarketError as error:
+            text = f"{account.job}: its market was not asked: {error}"
+            self.journal.say("market_silent", text, job=account.job)
+        finally:
+            market.close()
+
+    def _say(self, finding: EvidenceFinding) -> None:
+        where = f"{finding.job}{f', {finding.replica}' if finding.replica else ''}"
+        detail = f" ({finding.detail})" if finding.detail else ""
+        facts = {"fault": finding.fault.name.lower(), "job": finding.job, "replica": finding.replica}
+        self.journal.say("fault", f"{where}: {finding.fault}{detail}.", **facts)
+
+    def _sum(
+        self,
+        account: JobAccount,
+        seen: ChainHistory,
+        kept: Sequence[ReplicaRecord],
+        found: Sequence[EvidenceFinding],
+        money: Money,
+    ) -> None:
+        paid = [record for record in kept if record.paid]
+        on = seen.account
+        sums = {"vouchered": account.vouchered, "settled": on.settled, "redeemed": on.withdrawn}
+        told = ", ".join(f"{name} {money.text(value(units, account))}" for name, units in sums.items())
+        text = f"{account.job}: {len(paid)} accepted, {sum(record.rejected for record in kept)} rejected; {told}; "
+        text += f"{len(found)} faults." if found else "every signature, secret, commitment and batch proven."
+        facts = {name: str(value(units, account)) for name, units in sums.items()}
+        self.journal.say("job", text, job=account.job, accepted=len(paid), faults=len(found), **facts)
+
+
+def see(ledger: Ledger, account: JobAccount, me: Address) -> ChainHistory:
+    """The job by this ledger's node alone. Raises ChainError."""
+    opened = ChainView(ledger, me).opened(account.chain_job)
+    numbers = sorted(events.batches_crediting(ledger, account.chain_job, me))
+    batches = {
+        number: (
+            ledger.batch_root(account.chain_job, number),
+            tuple(events.settled_groups(ledger, account.chain_job, number)),
+        )
+        for number in numbers
+    }
+    return ChainHistory(opened.signer, opened.spec, ledger.account(account.chain_job, me), batches)
+
+
+def held_against(
+    market: MarketClient, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
+) -> Iterator[EvidenceFinding]:
+    """Payments, verdicts and evidence as the market publishes them. Raises MarketError where it does not answer."""
+    payments = {each.replica for each in market.payments(account.job) if each.worker == me}
+    verdicts = {each.replica: each for each in market.verdicts(account.job) if each.worker == me}
+    for record in kept:
+        replica = record.lease.replica
+        if record.paid and replica not in payments:
+            yield EvidenceFinding(EvidenceFault.MISSING_GRADIENT, account.job, replica, f"task {record.lease.task}")
+        judged, told = verdicts.get(replica), record.verdict
+        if (
+            judged is not None
+            and judged.signature is not None
+            and (judged.outcome, judged.signature)
+            != (
+                told.outcome,
+                told.signature,
+            )
+        ):
+            yield EvidenceFinding(
+                EvidenceFault.OTHER_VERDICT, account.job, replica, f"outcome {judged.outcome}, told {told.outcome}"
+            )
+        if record.rejected:
+            yield from _rejection(market, account, seen, record)
+
+
+def _rejection(
+    market: MarketClient, account: JobAccount, seen: ChainHistory, record: ReplicaRecord
+) -> Iterator[EvidenceFinding]:
+    publication = market.job(account.job).publication
+    evidence = market.task(account.job, record.lease.task)
+    if publication is None or hash_of(publication.digest) != seen.spec:
+        why = "the job that it publishes is not the one on-chain"
+    elif not evidence.shown:
+        return
+    else:
+        why = published_evidence.unproven(account.domain, record, evidence, publication.spec)
+    if why:
+        yield EvidenceFinding(EvidenceFault.UNPROVEN, account.job, record.lease.replica, why)
