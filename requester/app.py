@@ -7,32 +7,8 @@ from typing import Final
 
 from fastapi import FastAPI
 
-from gradmarket.requester.api import (
-    audit_routes,
-    auth_routes,
-    batching,
-    blob_routes,
-    calibration_routes,
-    chain_routes,
-    consent_routes,
-    event_routes,
-    event_tail,
-    fund_routes,
-    health_routes,
-    job_routes,
-    ledger_cache,
-    ledger_routes,
-    long_poll,
-    metric_routes,
-    nonces,
-    openapi,
-    payment_routes,
-    problems,
-    response_cache,
-    rounds,
-    token_routes,
-    worker_routes,
-)
+from gradmarket.requester.api import (audit_routes, auth_routes, batching, blob_routes, calibration_routes, chain_routes, consent_routes, event_routes, event_tail, fund_routes, health_routes, job_routes, ledger_cache, ledger_routes, long_poll, metric_routes, nonces, openapi, payment_routes, problems, response_cache, token_routes, worker_routes)
+from gradmarket.requester.api import round_routes
 from gradmarket.requester.api.token_buckets import Buckets, Rate
 from gradmarket.requester.api.views.job_views import Stats
 from gradmarket.requester.context import Context
@@ -49,7 +25,7 @@ DOORS: Final = (
         token_routes,
         consent_routes,
         job_routes,
-        rounds,
+        round_routes,
         fund_routes,
         payment_routes,
         ledger_routes,

@@ -16,8 +16,8 @@ from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.rules import auditing, secrets
 from gradmarket.market.terms import AuditState, Digest, Hash, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.requester.api.audit_routes import audits as audits_told
-from gradmarket.requester.api.rounds import evidence_of
-from gradmarket.requester.api.rounds import tasks as tasks_told
+from gradmarket.requester.api.round_routes import evidence_of
+from gradmarket.requester.api.round_routes import tasks as tasks_told
 from gradmarket.requester.moves import audit_draws
 from gradmarket.requester.stages import aggregate, audit
 from gradmarket.requester.store import progress, reputations

@@ -12,7 +12,7 @@ from market_workers import NOISE, SIGN_FLIP
 from gradmarket.market.job import Publication
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import TaskState
-from gradmarket.requester.api.rounds import evidence_of
+from gradmarket.requester.api.round_routes import evidence_of
 from gradmarket.requester.store.tables import Job, Task
 from gradmarket.verdicts import ReplayedEvidence, VerdictCase, faults
 
