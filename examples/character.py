@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gradmarket import Job, Market
+from gradmarket import Market, TrainingJob
 from gradmarket.market.model.architectures import gpt
 
 LENGTH = 32
@@ -35,7 +35,7 @@ def windows(text: str) -> tuple[np.ndarray, np.ndarray, int]:
     return x, y, len(known)
 
 
-def main(rounds: int, steps: int = 20, **fields: Any) -> Job:
+def main(rounds: int, steps: int = 20, **fields: Any) -> TrainingJob:
     """`fields` are further ones of the job."""
     torch.manual_seed(0)
     x, y, characters = windows(sources())

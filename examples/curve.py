@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from gradmarket import Job, Market
+from gradmarket import Market, TrainingJob
 
 WIDTH, HEIGHT, EDGE = 480, 280, 44
 COLOURS = ("#1f5fa8", "#c2571a")
@@ -18,7 +18,7 @@ Curves = Mapping[str, Sequence[tuple[int, float]]]
 """Points (round, value) by name."""
 
 
-def curves(job: Job) -> Curves:
+def curves(job: TrainingJob) -> Curves:
     rounds = [one for one in job.rounds() if one["loss"] is not None]
     held_out = [(one["number"], one["metrics"]["loss"]) for one in rounds if one["metrics"]]
     return {"loss": [(one["number"], one["loss"]) for one in rounds], "held-out": held_out}

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.pytorch_utils import Conv1D
 
-from gradmarket import Job, Market
+from gradmarket import Market, TrainingJob
 
 WORDS, LENGTH, RANK = 32, 16, 4
 QUIET = {"attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
@@ -84,7 +84,7 @@ def taught(depth: int, steps: int) -> Language:
     return model
 
 
-def main(rounds: int, depth: int = 2, steps: int = 200, **fields: Any) -> Job:
+def main(rounds: int, depth: int = 2, steps: int = 200, **fields: Any) -> TrainingJob:
     """`fields` are further ones of the job."""
     model = taught(depth, steps)
     model.add_low_rank()

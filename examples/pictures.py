@@ -21,7 +21,7 @@ import curve
 import lora
 import tabular
 
-from gradmarket import Job, Market
+from gradmarket import Market, TrainingJob
 from gradmarket.demo import service
 from gradmarket.demo.children import DemoProcesses
 
@@ -29,7 +29,7 @@ FOLDER: Final = Path(__file__).parent
 WORKERS: Final = 3
 
 
-def posted(file: str) -> Job:
+def posted(file: str) -> TrainingJob:
     """A job of this folder, posted as the README has it, and watched to its end."""
     command = [sys.executable, "-m", "gradmarket", "job", "submit", str(FOLDER / file), "--yes"]
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -39,7 +39,7 @@ def posted(file: str) -> Job:
     return job
 
 
-PICTURES: Final[dict[str, tuple[str, Callable[[], Job]]]] = {
+PICTURES: Final[dict[str, tuple[str, Callable[[], TrainingJob]]]] = {
     "digits_mlp": ("Handwritten digits, an MLP by LAMB", partial(posted, "digits_mlp.json")),
     "digits": ("Handwritten digits, a CNN by AdamW, until 97 %", partial(posted, "digits.json")),
     "character": ("Python's sources, a GPT by 20 local steps a round", partial(character.main, 20)),

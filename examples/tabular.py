@@ -17,7 +17,7 @@ from pyarrow import parquet
 from sklearn.datasets import load_wine
 from torch import nn
 
-from gradmarket import Job, Market
+from gradmarket import Market, TrainingJob
 
 
 def write_table(path: Path) -> None:
@@ -28,7 +28,7 @@ def write_table(path: Path) -> None:
     parquet.write_table(pa.table(columns | {"grower": wines.target}), path)
 
 
-def main(rounds: int, **fields: Any) -> Job:
+def main(rounds: int, **fields: Any) -> TrainingJob:
     """`fields` are further ones of the job."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(13, 16), nn.Tanh(), nn.Linear(16, 3))

@@ -1,12 +1,12 @@
-"""`from gradmarket import Market, Job`: a researcher's own door. It needs torch, so it is imported when it is used."""
+"""`from gradmarket import Market, TrainingJob`: what a researcher imports. It needs torch: loaded on first use."""
 
 from importlib import import_module
 from typing import Any, Final
 
-DOOR: Final = ("Market", "Job")
+PUBLIC: Final = ("Market", "TrainingJob")
 
 
 def __getattr__(name: str) -> Any:
-    if name in DOOR:
+    if name in PUBLIC:
         return getattr(import_module("gradmarket.sdk"), name)
     raise AttributeError(f"module 'gradmarket' has no attribute {name!r}")

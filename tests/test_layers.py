@@ -1,6 +1,7 @@
 """The arrows between rooms, read from the source. An exception is listed here by name, or it is an error."""
 
 import ast
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Final
 
@@ -19,16 +20,38 @@ MAY_IMPORT: Final = {
 """Room -> rooms. What is in none of these rooms is what users import and type, and may import all of them."""
 
 REQUESTER: Final = {
-    **dict.fromkeys(("bell", "broker", "settings", "keys", "blobs", "store", "chain"), 0),
-    **dict.fromkeys(("dataset", "modelling", "readydata", "backup", "logs", "meters", "narration", "tallies"), 0),
+    **dict.fromkeys(("notifier", "broker", "settings", "keys", "blobs", "store", "chain"), 0),
+    **dict.fromkeys(
+        ("dataset", "model_runner", "ready_data", "backup", "logs", "meters", "event_logging", "tallies"), 0
+    ),
     "context": 1,
-    "stages": 2,
-    "wiring": 3,
-    "api": 4,
-    **dict.fromkeys(("app", "edge"), 5),
-    **dict.fromkeys(("engine", "queue", "cli"), 6),
+    "moves": 2,
+    **dict.fromkeys(("stages", "exchange"), 3),
+    "wiring": 4,
+    "api": 5,
+    **dict.fromkeys(("app", "edge"), 6),
+    **dict.fromkeys(("engine", "queue", "cli"), 7),
 }
 """Arrows inside the requester go to the same height or down."""
+
+STAGES: Final = "gradmarket.requester.stages"
+EXCHANGE: Final = "gradmarket.requester.exchange"
+
+PLUGINS: Final = (
+    "gradmarket.market.data.formats",
+    "gradmarket.market.gradient.aggregators",
+    "gradmarket.market.gradient.codecs",
+    "gradmarket.market.gradient.optimizers",
+    "gradmarket.market.model.architectures",
+    "gradmarket.market.model.document.operators",
+    "gradmarket.market.model.steps",
+    "gradmarket.market.rules.pricing",
+    "gradmarket.market.rules.replication",
+    "gradmarket.market.rules.verifiers",
+    "gradmarket.requester.blobs",
+    "gradmarket.requester.ready_data",
+)
+"""A file's name is the plug-in's, and `Settings` is looked up in it by that name: both recur from folder to folder."""
 
 TORCH: Final = ("gradmarket.market.model", "gradmarket.runner", "gradmarket.sdk")
 NO_TORCH: Final = (
@@ -92,6 +115,14 @@ def height(name: str) -> int | None:
     return REQUESTER.get(parts[2]) if parts[1:2] == ["requester"] and len(parts) > 2 else None
 
 
+def against_stages(module: Module) -> Iterator[str]:
+    """A row in the next state is the call: stages and exchanges share moves, and import no stage."""
+    if within(module.name, STAGES) or within(module.name, EXCHANGE):
+        for target in ours(module):
+            if within(target, STAGES) and target not in (STAGES, f"{STAGES}.stage"):
+                yield f"{module.name} imports the stage {target}"
+
+
 def against_purity(module: Module) -> Iterator[str]:
     if room(module.name) == "market":
         yield from (f"{module.name} uses {o}" for o in module.outside if o.partition(".")[0] not in PURE_OTHERS)
@@ -135,7 +166,7 @@ def uses_torch(module: Module) -> bool:
 
 
 RULES: Final = (
-    against_rooms, against_heights, against_purity, against_torch, against_late_imports, against_safety,
+    against_rooms, against_heights, against_stages, against_purity, against_torch, against_late_imports, against_safety,
 )  # fmt: skip
 
 
@@ -143,6 +174,25 @@ RULES: Final = (
 def test_every_module_keeps_the_rule(rule: object, modules: dict[str, Module]) -> None:
     assert callable(rule)
     assert [found for module in modules.values() for found in rule(module)] == []
+
+
+def test_no_two_public_classes_have_one_name(modules: dict[str, Module]) -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for name, module in modules.items():
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name] += [] if plugin(name) and node.name == "Settings" else [name]
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+def test_no_module_name_recurs_within_a_room(modules: dict[str, Module]) -> None:
+    own = [name for name in modules if not plugin(name) and name.count(".") > 1]
+    stems = Counter((room(name), name.rpartition(".")[2]) for name in own)
+    assert [stem for stem, count in stems.items() if count > 1] == []
+
+
+def plugin(name: str) -> bool:
+    return any(within(name, folder) for folder in PLUGINS)
 
 
 def test_no_module_imports_itself_by_a_detour(modules: dict[str, Module]) -> None:
@@ -165,10 +215,12 @@ def test_every_room_of_the_requester_has_its_height(modules: dict[str, Module]) 
 
 BROKEN: Final = {
     "room": ("gradmarket.market.rules.x", "from gradmarket.contracts import calls", against_rooms),
-    "requester from worker": ("gradmarket.worker.x", "from gradmarket.requester import bell", against_rooms),
+    "requester from worker": ("gradmarket.worker.x", "from gradmarket.requester import notifier", against_rooms),
     "worker from requester": ("gradmarket.requester.api.x", "import gradmarket.worker.run", against_rooms),
     "users' from runner": ("gradmarket.runner.x", "from gradmarket.client import Market", against_rooms),
     "height": ("gradmarket.requester.stages.x", "from gradmarket.requester import wiring", against_heights),
+    "stage to stage": ("gradmarket.requester.stages.x", "from gradmarket.requester.stages import plan", against_stages),
+    "exchange to stage": ("gradmarket.requester.exchange.x", "import gradmarket.requester.stages.plan", against_stages),
     "socket": ("gradmarket.market.x", "import socket", against_purity),
     "clock": ("gradmarket.market.x", "from time import time", against_purity),
     "file": ("gradmarket.market.x", "open('a')", against_purity),

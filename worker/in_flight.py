@@ -189,7 +189,7 @@ class InFlightFolder:
         self._remove(replica)
 
     def clear(self) -> None:
-        """Of what is over, and in the accounts by now, nothing stays on disk: a killed worker would take it for open."""
+        """Deletes the files of finished replicas that the accounts have: a killed worker would take them for open."""
         for held in self.held.values():
             if not held.open:
                 self._remove(held.replica)

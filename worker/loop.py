@@ -1,8 +1,8 @@
-"""The worker's state machine: one poll says what is on the in-flight folder and brings what changed; effects are at the edges.
+"""The worker's state machine. One poll sends what is in flight and brings what changed.
 
-Everything can be told again by either side: `known` names the states that this worker has heard of, the in-flight folder keeps
-what a reveal and an upload need, the accounts keeps the money. Enforced: nothing is computed that `policy` does not allow,
-nothing is revealed or believed that `checks` finds wrong, and a payload is on disk before its commitment is sent.
+Either side may repeat a message: `known` names the states that this worker has heard of, the in-flight folder keeps
+what a reveal and an upload need, and the accounts keep the money. The loop computes nothing that `policy` refuses,
+reveals and believes nothing that `protocol_checks` finds wrong, and writes a payload to disk before its commitment.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""A notifier wakes stages and long polls. A lost notification loses nothing: the rows are the queue, and every listener sweeps."""
+"""Wakes stages and long polls. A lost notification loses nothing: the rows are the queue, and every listener sweeps."""
 
 import asyncio
 import threading

@@ -33,7 +33,7 @@ def apart(deviation: float) -> Behaviour:
 
 
 def tolerant(new_floor: NewFloor, *live: str, **spec: Any) -> MarketFixture:
-    """Two workers of the market fixture's class, and one of each of the classes `live` that is there and asks for no work."""
+    """Two workers of the market fixture's class, and one of each class of `live`, which asks for no work."""
     market = new_floor(**(TOLERANT | spec))
     market.worker(), market.worker()
     for name in live:

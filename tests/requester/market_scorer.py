@@ -1,4 +1,4 @@
-"""An auditor on the market fixture whose answers are scores: gradients of the task's rows mostly pass, others by chance."""
+"""An auditor on the market fixture whose answers are scores: the task's own gradients mostly pass."""
 
 import numpy as np
 from market_auditor import SimAuditor

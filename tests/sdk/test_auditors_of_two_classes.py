@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
-from gradmarket import Job, Market
+from gradmarket import Market, TrainingJob
 from gradmarket.auditor import Auditor, Machine, opened
 from gradmarket.cli import app
 from gradmarket.client import RequesterClient as Requester
@@ -51,7 +51,7 @@ def another_worker(served: Service, tmp_path: Path) -> Iterator[None]:
         children.end()
 
 
-def known(served: Service, job: Job, classes: tuple[str, str]) -> None:
+def known(served: Service, job: TrainingJob, classes: tuple[str, str]) -> None:
     """As earlier runs leave it that agreed to the bit: all that is seen to deviate is seen here."""
     while job.state != "running":  # before it is published it has no family
         time.sleep(0.1)
@@ -64,7 +64,7 @@ def known(served: Service, job: Job, classes: tuple[str, str]) -> None:
     engine.dispose()
 
 
-def work(job: Job, *auditors: Auditor) -> list[list[bool]]:
+def work(job: TrainingJob, *auditors: Auditor) -> list[list[bool]]:
     """What each did until the job is over and nobody has anything to do: whether it was to calibrate."""
     done: list[list[bool]] = [[] for _ in auditors]
     until = time.monotonic() + PATIENCE_S

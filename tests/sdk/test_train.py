@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
-from gradmarket import Job, Market
+from gradmarket import Market, TrainingJob
 from gradmarket.cli import app
 from gradmarket.data.inputs import columns_of
 from gradmarket.data.pack import Cut, digest_of
@@ -248,7 +248,7 @@ def test_a_job_is_cancelled_and_says_so(served: Service, market: Market) -> None
     with pytest.raises(JobEnded, match="cancelled by its requester"):
         job.watch(QUIET)
     assert job.id in [one.id for one in market.jobs("cancelled")]
-    assert isinstance(job, Job)
+    assert isinstance(job, TrainingJob)
 
 
 def test_what_is_wrong_is_said_before_anything_is_sent(market: Market) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
-from gradmarket import Job, Market
+from gradmarket import Market, TrainingJob
 from gradmarket.cli import app
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
@@ -39,7 +39,7 @@ def wide_worker(served: Service, tmp_path: Path) -> Iterator[Path]:
         children.end()
 
 
-def posted(market: Market) -> Job:
+def posted(market: Market) -> TrainingJob:
     """A LayerNorm adds its weights' gradients up by thread: one and two threads differ on every CPU."""
     generator = torch.Generator().manual_seed(5)
     torch.manual_seed(2)
@@ -52,14 +52,14 @@ def posted(market: Market) -> Job:
     )  # fmt: skip
 
 
-def until_it_is(job: Job, state: str) -> None:
+def until_it_is(job: TrainingJob, state: str) -> None:
     until = time.monotonic() + PATIENCE_S
     while job.state != state and time.monotonic() < until:
         time.sleep(0.2)
     assert job.state == state
 
 
-def calibrate(served: Service, job: Job) -> set[str]:
+def calibrate(served: Service, job: TrainingJob) -> set[str]:
     """As trusted runs of the two workers' classes leave it that were 10^-7 apart; the classes."""
     engine, until = connect(RequesterSettings(data=served.data).database_url), time.monotonic() + PATIENCE_S
     classes: set[str] = set()

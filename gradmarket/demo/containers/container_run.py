@@ -104,7 +104,8 @@ def _source() -> Path:
 def _stays(console: Console, compose_project: ComposeProject) -> None:
     ports = " and ".join(str(compose_project.ports[f"GRADMARKET_PORT_{replica}"]) for replica in (1, 2))
     console.print(
-        f"It stays up: 127.0.0.1, ports {ports}; secrets are in {compose_project.folder / 'secrets'}, containers are named "
+        f"It stays up: 127.0.0.1, ports {ports}; secrets are in {compose_project.folder / 'secrets'}, "
+        f"containers are named "
         f"{compose_project.name}….",
         highlight=False,
         soft_wrap=True,
