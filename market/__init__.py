@@ -1,1 +1,1 @@
-"""What requester and worker must agree on. Pure: no socket, file, database, clock, global random state or logging."""
+"""The rules shared by requester and worker. Pure: no socket, file, database, clock, global random state or logging."""

@@ -1,4 +1,4 @@
-"""What the requester and its auditors say to each other, as JSON; market.wire has what it and its workers do."""
+"""The JSON requests and responses between the requester and its auditors; market.wire has those of workers."""
 
 from typing import Annotated
 
@@ -12,25 +12,28 @@ from gradmarket.market.wire import NO_NUL, NumbersFields, OfferFields, Wire
 
 
 class AuditRequest(Wire):
-    """An auditor of this class asks for a task to run again; `auditor` is a name of its own choosing."""
+    """An auditor of this determinism class requests a task to run again; `auditor` is a name it chooses itself."""
 
     auditor: str = Field(min_length=1, max_length=100, pattern=NO_NUL)
     determinism_class: str = Field(max_length=200, pattern=NO_NUL)
 
 
 class ScoreTask(Wire):
-    """The accepted `payload` is to be scored, and the auditor's own beside it; `seed` draws the other rows."""
+    """A request to score the accepted `payload`, and the auditor's own answer beside it.
+
+    `seed` draws the other rows.
+    """
 
     payload: DigestField
     seed: HashField
 
 
 class AuditWork(Wire):
-    """An accepted task as its workers had it, but for what they answered; `run` is the number of the first run of it.
+    """An accepted task as its workers got it, without their answers; `run` numbers the auditor's first run of it.
 
-    For `seconds` nobody else is asked. With a `wave_seed` its replicas were compared by sketches under it, and the
-    answer has one too. Where it `calibrates` it passed its audit, in another class: a `SketchAnswer` is asked for.
-    With a `score` the accepted payload is scored too, whatever the root that is found.
+    No other auditor gets it for `seconds`. With a `wave_seed` its replicas were compared by sketches under that seed,
+    and the answer needs a sketch too. Where it `calibrates`, the task passed its audit in another class, and the answer
+    is a `SketchAnswer`. With a `score` the accepted payload is scored too, whatever root the auditor computes.
     """
 
     task: TaskId
@@ -48,7 +51,7 @@ class AuditAssignment(Wire):
 
 
 Fall = Annotated[float, Field(ge=-loss_change_test.LARGEST, le=loss_change_test.LARGEST)]
-"""Of a loss."""
+"""By how much a loss fell."""
 Falls = Annotated[tuple[Fall, ...], Field(min_length=loss_change_test.OTHERS, max_length=loss_change_test.OTHERS)]
 
 
@@ -64,16 +67,16 @@ class LossFall(Wire):
 
 
 class ScoreRequest(Wire):
-    """Of the accepted gradient, and of the auditor's own: a trusted run."""
+    """The scores of the accepted gradient, and of the auditor's own: a trusted run."""
 
     accepted: LossFall
     trusted: LossFall
 
 
 class AuditAnswer(Wire):
-    """What one run found; the numbers of an auditor's runs follow one another, and each counts once.
+    """The result of one run. An auditor's runs are numbered consecutively, and each counts once.
 
-    `score` where the work asked for one, and only there.
+    `score` is present exactly where the work asks for one.
     """
 
     auditor: str = Field(min_length=1, max_length=100, pattern=NO_NUL)
@@ -85,7 +88,7 @@ class AuditAnswer(Wire):
 
 
 class SketchAnswer(Wire):
-    """What one run of a task that passed its audit found in another class, and its sketch under the wave's seed."""
+    """The root and sketch of a task that passed its audit, computed in another class under the wave's seed."""
 
     auditor: str = Field(min_length=1, max_length=100, pattern=NO_NUL)
     determinism_class: str = Field(max_length=200, pattern=NO_NUL)
@@ -96,6 +99,9 @@ class SketchAnswer(Wire):
 
 
 class AuditReceipt(Wire):
-    """`again`: only the same answer of two runs revokes a gradient, or has a pair of classes refused."""
+    """`again`: the auditor has to run the task once more.
+
+    Only the same answer of two runs revokes a gradient, or has a pair of classes refused.
+    """
 
     again: bool

@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree. The docstring of an error is the first line of its message.
+"""The errors of the market as one tree. The docstring of an error is the first line of its message.
 
 MarketError
 ├── Refused                 bytes or a request that break a rule; nothing was changed
@@ -7,8 +7,8 @@ MarketError
 │   ├── PayloadRefused      a gradient's bytes
 │   ├── JobRefused          a job specification
 │   └── SignatureRefused    a signature, or what was signed
-├── IllegalTransition       a row asked to go where its table does not lead
-├── Conflict                the same thing was said before, differently
+├── IllegalTransition       a state change that its entity's table does not allow
+├── Conflict                the same message came before with other content
 ├── NotFound                no such row or blob
 └── RunnerFailed            the child process that computes
     ├── RunnerCrashed

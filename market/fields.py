@@ -1,4 +1,4 @@
-"""Fields of what strangers post: amounts, digests, names, and parts that refuse what they do not know."""
+"""Field types of what strangers post: amounts, digests, names, and models that refuse unknown fields."""
 
 import math
 import re
@@ -46,7 +46,7 @@ def _hex(value: bytes) -> str:
 
 
 def hex_bytes(length: int) -> tuple[Any, ...]:
-    """The annotations of a field of so many bytes, `0x…` in JSON."""
+    """Returns the annotations of a field of `length` bytes, `0x…` in JSON."""
     digits = 2 * length
     schema: dict[str, Any] = {"type": "string", "pattern": f"^0x[0-9a-f]{{{digits}}}$"}
     schema |= {"minLength": 2 + digits, "maxLength": 2 + digits}
@@ -68,9 +68,9 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def not_kept(value: Any) -> str:
-    """Why a database or JSON keeps no such value; empty where they do.
+    """Returns why a database or JSON cannot store the value; empty where both can.
 
-    A NUL in a text, half of a surrogate pair, which no UTF-8 has, an infinite number or NaN.
+    Refused are a NUL in a text, half of a surrogate pair (which UTF-8 cannot encode), an infinite number and NaN.
     """
     parts = [value]
     while parts:
@@ -92,19 +92,19 @@ def not_kept(value: Any) -> str:
 
 
 def first_fault(error: ValidationError, *within: str) -> tuple[str, str]:
-    """The field that was refused first, as a dotted path beneath `within`, and why."""
+    """Returns the first refused field, as a dotted path beneath `within`, and the reason."""
     fault = error.errors()[0]
     return ".".join((*within, *map(str, fault["loc"]))), fault["msg"].removeprefix("Value error, ")
 
 
 class Part(BaseModel):
-    """A frozen piece of the specification that refuses unknown fields, NaN and infinity."""
+    """A frozen part of a specification that refuses unknown fields, NaN and infinity."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
 
 
 class Chosen(BaseModel):
-    """A plug-in by its name; the fields beside it that are not its holder's are the plug-in's own settings."""
+    """A plug-in by its name; fields that the model does not declare are the plug-in's settings."""
 
     model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
     name: Name

@@ -1,4 +1,4 @@
-"""What is bought: the job as its requester posts it, and the publication that workers compute from.
+"""The job as its requester posts it, and the publication that workers compute from.
 
 Unknown fields are refused. Amounts are decimal strings in the token's smallest unit, digests `blake3:<hex>`.
 """
@@ -31,7 +31,7 @@ Time = Annotated[datetime, AfterValidator(_aware)]
 
 
 class ReadyModel(Part):
-    """A ready architecture by name; it goes through the same emission as a model of one's own."""
+    """A ready architecture by name; it is exported like any other model."""
 
     architecture: Name
     arguments: dict[str, Any] = Field(default_factory=dict)
@@ -54,7 +54,7 @@ class LinkedData(Part):
 
 
 class Evaluation(Part):
-    """Held-out rows, never leased for training."""
+    """Held-out rows, which are never used for training."""
 
     partition: str = "test"
     metric: Literal["accuracy", "loss"] = "accuracy"
@@ -76,13 +76,16 @@ class FixedReplication(fixed.Settings):
 
 
 class AdaptiveReplication(adaptive.Settings):
-    """By the record and the stake of who is drawn first: alone and audited, or by votes."""
+    """The record and stake of the worker drawn first decide how a task is checked.
+
+    It works alone and is audited, or there are votes.
+    """
 
     name: Literal["adaptive"]
 
 
 class AuditedReplication(audited.Settings):
-    """One replica; only the audits stand behind it."""
+    """One replica, checked by audits only."""
 
     name: Literal["audited"]
 
@@ -112,10 +115,10 @@ OnFailure = Literal["replay", "go_on", "pause"]
 
 
 class AuditSpec(Part):
-    """Accepted tasks that the requester's own auditor runs again: each with this probability, whoever answered.
+    """The requester's own auditor runs accepted tasks again, each with this probability, whoever answered.
 
-    `on_failure`, where the wrong gradient is merged already: `replay` takes the round back and does again what came
-    after it, `go_on` keeps the model as it is, `pause` leaves it to the requester.
+    `on_failure` says what happens where the wrong gradient was merged already: `replay` takes the round back and
+    repeats what came after it, `go_on` keeps the model as it is, `pause` leaves the decision to the requester.
     """
 
     probability: float = Field(gt=0.0, le=1.0)
@@ -123,9 +126,9 @@ class AuditSpec(Part):
 
 
 class Verifier(Part):
-    """`exact` compares the bits of one determinism class, `tolerance` sketches within thresholds that audits gave.
+    """`exact` compares the bits of one determinism class, `tolerance` compares sketches within calibrated thresholds.
 
-    `loss_change` compares nothing: audits look whether a gradient lowers the loss on its own rows more than elsewhere.
+    `loss_change` compares nothing: audits check whether a gradient lowers the loss more on its own rows than on others.
     """
 
     name: Literal["exact", "tolerance", "loss_change"] = "exact"
@@ -140,7 +143,10 @@ class Verifier(Part):
 
 
 class Deadlines(Part):
-    """Seconds, but for `end`. A worker that is silent longer loses its lease, its say or its upload."""
+    """Timeouts in seconds, and `end`, a date.
+
+    A worker that is silent longer loses its lease, its reveal or its upload.
+    """
 
     lease_s: int = Field(default=120, ge=1, le=86_400)
     wave_s: int = Field(default=30, ge=1, le=86_400)
@@ -162,14 +168,17 @@ class StopAtDate(Part):
 
 
 Precision = Literal["fp32", "bf16"]
-"""bf16: matrix products and convolutions in bfloat16, as torch.autocast has them; parameters and answers in float32."""
+"""bf16: matrix products and convolutions in bfloat16, as in torch.autocast; parameters and answers in float32."""
 
 Separation = Literal["operator", "payout", "network"]
 
 
 Visibility = Literal["requester", "workers", "public"]
-"""Who may read the parameters that the training makes. `requester`: its own tokens, and a worker that computes on
-them just now. `workers`: whoever is signed in, which anybody may. `public`: everybody, the model and manifest too."""
+"""Who may read the trained parameters.
+
+`requester`: its own tokens, and a worker that currently computes on them. `workers`: whoever is signed in, and anybody
+may sign in. `public`: everybody, and they may read the model and manifest too.
+"""
 
 
 def _is_default(visibility: str) -> bool:
@@ -205,7 +214,7 @@ class JobSpec(Part):
     deadlines: Deadlines = Deadlines()
     stop: tuple[StopAtMetric | StopAtSpent | StopAtDate, ...] = ()
     visibility: Visibility = Field(default="workers", exclude_if=_is_default)
-    """Left out where it is the default: publications from before there was a choice keep their digests."""
+    """Omitted where it is the default, so that publications older than this field keep their digests."""
 
     @model_validator(mode="before")
     @classmethod
@@ -231,7 +240,7 @@ class JobSpec(Part):
         return self
 
     def _not_sketched(self) -> str:
-        """Why its answers cannot be told apart by sketches; empty where they can."""
+        """Returns why this job cannot compare answers by sketches; empty where it can."""
         replicas, most = self.replication.replicas, self.replication.max_replicas
         if not self.audited:
             return 'takes its thresholds from audited tasks: set audit, {"probability": 0.1} say'
@@ -241,7 +250,7 @@ class JobSpec(Part):
         return ""
 
     def _not_scored(self) -> str:
-        """Why its answers cannot be judged by scores; empty where they can."""
+        """Returns why this job cannot judge answers by scores; empty where it can."""
         if not isinstance(self.replication, AuditedReplication):
             return 'scores what one worker answers: set replication to {"name": "audited", "audit": 0.2} say'
         if self.stake is not None:
@@ -250,21 +259,21 @@ class JobSpec(Part):
 
     @property
     def tasks_needed(self) -> int:
-        """Accepted tasks that close a round."""
+        """The number of accepted tasks that close a round."""
         return self.min_tasks or self.tasks_per_round
 
     def plan(self, lead: Lead = STRANGER) -> Plan:
-        """How a task is checked that `lead` was drawn for."""
+        """Returns how a task is checked whose first worker is `lead`."""
         plan = replication.policy(self.replication.name).plan(self.replication, lead)
         return plan if self.audit is None else replace(plan, audit=max(plan.audit, self.audit.probability))
 
     def may_check_so(self, plan: Plan) -> bool:
-        """Whether a task of the job may be checked by this plan, whoever was drawn for it."""
+        """Returns whether a task of the job may be checked by this plan, whichever worker was drawn."""
         return replication.lies_between(plan, self.plan(), self.plan(BEST))
 
     @property
     def gain(self) -> float | None:
-        """What a wrong gradient brings at most, in prices, where the policy weighs stakes against it."""
+        """The most that a wrong gradient gains, in prices, where the policy compares stakes with it; else None."""
         return self.replication.gain if isinstance(self.replication, AdaptiveReplication) else None
 
     @property
@@ -278,20 +287,20 @@ class JobSpec(Part):
 
     @property
     def most_expensive(self) -> Amount:
-        """Every replica of every task is asked for and agrees: the cost that no run can exceed."""
+        """The cost that no run can exceed: every replica of every task is requested and agrees."""
         return Amount(self.rounds * self.tasks_per_round * self.replication.max_replicas * self.price.most)
 
     @property
     def deposit(self) -> Amount:
-        """What is asked for before anything runs."""
+        """The deposit that is required before anything runs."""
         return self.most_expensive if self.budget is None else self.budget
 
 
 class Publication(Part):
-    """What a job's workers compute from, all by digest. The offer's `spec` is this publication's digest."""
+    """What a job's workers compute from, by digests. The offer's `spec` is this publication's digest."""
 
     job: str = Field(pattern=r"^[0-9a-f]{16}$")
-    """The job's id, so that two jobs of one specification are told apart on-chain."""
+    """The job's id, so that two jobs of one specification differ on-chain."""
     spec: JobSpec
     document: DigestField
     evaluation: DigestField | None
@@ -304,5 +313,5 @@ class Publication(Part):
 
 
 def canonical(value: Any) -> bytes:
-    """JSON with sorted keys and no spaces: one value, one sequence of bytes."""
+    """Returns the JSON with sorted keys and no spaces: equal values give equal bytes."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()

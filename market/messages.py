@@ -1,10 +1,10 @@
-"""What requester and worker say to each other under signature.
+"""The messages that requester, worker and others sign.
 
-    Offer        requester   what a task is and what it pays; its EIP-712 digest is the task's name on the wire
+    Offer        requester   what a task is and what it pays; its EIP-712 digest identifies the task on the wire
     Commitment   worker      a sealed payload root
     Wave         requester   the wave is closed: its secret, and the set of commitments it closed over
-    Sketch       worker      what its answer comes to under the wave's seed, and in which determinism class
-    Verdict      requester   what became of a replica; `accepted` is a promise to pay on upload
+    Sketch       worker      the sketch of its answer under the wave's seed, and its determinism class
+    Verdict      requester   the outcome of a replica; `accepted` is a promise to pay on upload
     Voucher      requester   cumulative pay, redeemable on-chain
     Release      worker      gives back what is reserved beyond what it earned
     Payout       worker      where its earnings go
@@ -12,7 +12,7 @@
     Consent      payout key  the worker is its operator's
     Withdrawal   payout key  it no longer is
 
-The members of a struct are in the order of its TYPE; `instance` (the chain's history) comes first in every one and is
+The members of a struct are in the order of its TYPE. `instance` (the chain's history) comes first in every one and is
 taken from the domain. Money is in the job's units.
 """
 
@@ -33,7 +33,7 @@ class Outcome(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """`anchor` is the end of the hash chain whose links open the waves one by one (rules.secrets)."""
+    """A task's offer. `anchor` is the end of the hash chain whose links open the waves one by one (rules.secrets)."""
 
     TYPE: ClassVar[str] = (
         "Offer(bytes32 instance,uint256 job,bytes32 spec,uint64 round,uint64 task,uint64 attempt,"
@@ -64,7 +64,7 @@ class Commitment:
 
 @dataclass(frozen=True, slots=True)
 class SignedWave:
-    """`commitments` is the digest of the sorted set that the wave closed over (rules.secrets.digest_of)."""
+    """A closed wave. `commitments` is the digest of the sorted set it closed over (rules.secrets.digest_of)."""
 
     TYPE: ClassVar[str] = "Wave(bytes32 instance,bytes32 offer,uint64 wave,bytes32 secret,bytes32 commitments)"
     offer: Hash
@@ -75,7 +75,7 @@ class SignedWave:
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """`numbers` is the digest of the sketch and the class (rules.sketch.digest_of)."""
+    """A worker's signed sketch. `numbers` is the digest of sketch and class (rules.sketch_packing.digest_of)."""
 
     TYPE: ClassVar[str] = "Sketch(bytes32 instance,bytes32 offer,address worker,bytes32 seed,bytes32 numbers)"
     offer: Hash
@@ -86,7 +86,10 @@ class Sketch:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`root`: the worker's own where it agreed, where it was rejected one that the quorum has; else zeros."""
+    """The outcome of a replica.
+
+    `root` is the worker's own where it agreed, the quorum's where it was rejected, and zeros otherwise.
+    """
 
     TYPE: ClassVar[str] = (
         "Verdict(bytes32 instance,bytes32 offer,address worker,uint64 outcome,bytes32 root,uint64 price)"
@@ -139,7 +142,7 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True)
 class SignedConsent:
-    """`payout` stands behind `worker`, with its record (rules.operators)."""
+    """`payout` stands behind `worker`, which shares its record (rules.operators)."""
 
     TYPE: ClassVar[str] = "Consent(bytes32 instance,address worker,address payout,uint64 nonce)"
     worker: Address
@@ -149,7 +152,7 @@ class SignedConsent:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawal:
-    """`payout` takes back each Consent for `worker` whose nonce is not over this one."""
+    """`payout` withdraws every Consent for `worker` whose nonce is at most this one."""
 
     TYPE: ClassVar[str] = "Withdrawal(bytes32 instance,address worker,address payout,uint64 nonce)"
     worker: Address

@@ -1,4 +1,4 @@
-"""A folder's files by name: the file name is the name in the job; nothing else is importable."""
+"""Loads a folder's files by name: the file name is the name in the job, and nothing else can be imported."""
 
 import importlib
 import importlib.util
@@ -11,19 +11,23 @@ from gradmarket.market.errors import Refused
 
 @cache
 def names(package: str) -> tuple[str, ...]:
-    """The public plug-ins of `package` (a dotted name of our own source), sorted; none of them is imported.
+    """Returns the sorted names of the public plug-ins of `package`, without importing them.
 
-    A folder is looked into once: strangers' manifests ask a hundred thousand times.
+    `package` is a dotted name of our own source. The result is cached, since a stranger's manifest may look up names a
+    hundred thousand times. Raises Refused where `package` is not a folder of plug-ins.
     """
     specification = importlib.util.find_spec(package)
     if specification is None or specification.submodule_search_locations is None:
         raise Refused(f"{package} is not a folder of plug-ins")
-    found = pkgutil.iter_modules(specification.submodule_search_locations)
-    return tuple(sorted(module.name for module in found if not module.name.startswith("_") and not module.ispkg))
+    modules = pkgutil.iter_modules(specification.submodule_search_locations)
+    return tuple(sorted(module.name for module in modules if not module.name.startswith("_") and not module.ispkg))
 
 
 def load(package: str, name: str) -> ModuleType:
-    """The plug-in called `name`, which may come from a stranger: only a name that `names` lists is ever imported."""
+    """Imports and returns the plug-in called `name`, which may come from a stranger.
+
+    Only a name that `names` lists is imported. Raises Refused for any other.
+    """
     known = names(package)
     if name not in known:
         raise Refused(f"no {name[:80]!r} here; there is {', '.join(known)}")

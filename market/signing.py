@@ -1,4 +1,4 @@
-"""EIP-712: the bytes that requester and worker sign, and who signed them.
+"""EIP-712 signatures: the digest that requester and worker sign, and the recovery of the signer.
 
 Every signed struct of the market has only 32-byte members, so `hashStruct` is one keccak over words (EIP-712,
 "Definition of encodeData"). The domain is the contract's own: name, version, chain id and verifying contract.
@@ -26,7 +26,7 @@ _DOMAIN_TYPE: Final = "EIP712Domain(string name,string version,uint256 chainId,a
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """Where a signature counts: one contract on one chain, and one `instance` of that chain's history."""
+    """Where a signature is valid: one contract on one chain, and one `instance` of that chain's history."""
 
     chain_id: int
     contract: Address
@@ -44,14 +44,17 @@ def _separator(chain_id: int, contract: Address) -> Hash:
 
 
 class Struct(Protocol):
-    """A frozen dataclass whose `TYPE` is its EIP-712 type string, members in field order after `instance`."""
+    """A frozen dataclass whose `TYPE` is its EIP-712 type string; members are in field order after `instance`."""
 
     TYPE: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
 
 def word(value: int | str | bytes) -> bytes:
-    """An integer, a 0x address or up to 32 bytes as one 32-byte word (EIP-712 encodeData of static types)."""
+    """Returns an integer, a 0x address or 32 bytes as one 32-byte word (EIP-712 encodeData of static types).
+
+    Raises SignatureRefused on bytes of another length.
+    """
     if isinstance(value, int):
         return value.to_bytes(32, "big")
     if isinstance(value, str):
@@ -67,20 +70,20 @@ def _type_hash(type_string: str) -> bytes:
 
 
 def digest(domain: Domain, struct: Struct) -> Hash:
-    """The 32 bytes that are signed: keccak(0x1901 | domain separator | hashStruct), EIP-712."""
+    """Returns the 32 bytes that are signed: keccak(0x1901 | domain separator | hashStruct), EIP-712."""
     members = b"".join(word(getattr(struct, field.name)) for field in fields(struct))
     body = keccak(_type_hash(struct.TYPE) + domain.instance + members)
     return Hash(keccak(b"\x19\x01" + domain.separator + body))
 
 
 def sign(key: PrivateKey, message: Hash) -> bytes:
-    """65 bytes r | s | v with v 27 or 28 and s in the lower half, as OpenZeppelin's ECDSA accepts."""
+    """Returns 65 bytes r | s | v, with v 27 or 28 and s in the lower half, as OpenZeppelin's ECDSA accepts."""
     signature = key.sign_msg_hash(message)
     return signature.to_bytes()[:64] + bytes([27 + signature.v])
 
 
 def recover(message: Hash, signature: bytes) -> Address:
-    """The signer of `message`; raises SignatureRefused on a short, malleable or impossible signature."""
+    """Returns the signer of `message`. Raises SignatureRefused on a short, malleable or invalid signature."""
     if len(signature) != 65:
         raise SignatureRefused(f"{len(signature)} bytes instead of 65")
     if int.from_bytes(signature[32:64], "big") > _HALF_ORDER:
@@ -96,9 +99,9 @@ def recover(message: Hash, signature: bytes) -> Address:
 
 def check(domain: Domain, struct: Struct, signature: bytes, signer: Address) -> None:
     """Raises SignatureRefused unless `signer` signed `struct` for this domain."""
-    found = recover(digest(domain, struct), signature)
-    if found != signer:
-        raise SignatureRefused(f"signed by {found} instead of {signer}")
+    recovered = recover(digest(domain, struct), signature)
+    if recovered != signer:
+        raise SignatureRefused(f"signed by {recovered} instead of {signer}")
 
 
 def address_of(key: PrivateKey) -> Address:
@@ -106,7 +109,7 @@ def address_of(key: PrivateKey) -> Address:
 
 
 def checksum(address: str) -> Address:
-    """The EIP-55 form; raises SignatureRefused on what is no address."""
+    """Returns the EIP-55 form of an address. Raises SignatureRefused where it is no address."""
     try:
         return Address(to_checksum_address(address))
     except ValueError as error:
@@ -114,7 +117,7 @@ def checksum(address: str) -> Address:
 
 
 Signer = Callable[[Hash], bytes]
-"""Signs a 32-byte digest; the key itself stays where it is."""
+"""Signs a 32-byte digest without exposing the key."""
 
 
 def signer_of(key: PrivateKey) -> Signer:

@@ -1,4 +1,4 @@
-"""What workers may put at risk in a job, and who decides where one contests an accusation (the contract's IStake)."""
+"""What workers may put at risk in a job, and who decides a contested accusation (the contract's IStake)."""
 
 from typing import Annotated, Final
 
@@ -16,19 +16,22 @@ Validator = Annotated[Address, AfterValidator(checksum)]
 
 
 class Stakes(Part):
-    """A worker that joins agrees to these validators. Windows in seconds, each the contract's least one at least."""
+    """The stake rules of a job. A worker that joins accepts these validators.
+
+    Windows are in seconds; each is at least the contract's minimum.
+    """
 
     validators: tuple[Validator, ...] = Field(min_length=1, max_length=16)
     threshold: int = Field(default=1, ge=1)
-    """So many of the validators decide a contested case."""
+    """How many of the validators decide a contested case."""
     bond: AmountField
-    """What the requester puts down with each accusation; burnt where the worker is acquitted."""
+    """What the requester deposits with each accusation; burnt where the worker is acquitted."""
     slash_s: int = Field(default=7 * DAY_S, ge=1, lt=LONGEST_S)
-    """How long a worker that has left can still be accused."""
+    """How long a worker that has left can still be accused, in seconds."""
     contest_s: int = Field(default=DAY_S, ge=1, lt=LONGEST_S)
-    """How long the accused may contest; who does not is slashed."""
+    """How long the accused may contest, in seconds; after that it is slashed."""
     decide_s: int = Field(default=DAY_S, ge=1, lt=LONGEST_S)
-    """How long the validators may decide; where they do not the case is dismissed."""
+    """How long the validators may decide, in seconds; after that the case is dismissed."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Stakes":

@@ -1,4 +1,4 @@
-"""What one task computes: a gradient, or steps of its own; and how parameters move by it."""
+"""What one task computes, a gradient or local steps, and the optimizers that apply it to parameters."""
 
 from typing import Annotated, Any, Literal
 
@@ -21,20 +21,20 @@ class InnerOptimizer(Chosen):
 
 
 class Optimizer(InnerOptimizer):
-    """The requester's own, whose rate may follow a schedule over the rounds."""
+    """The requester's own optimizer, whose rate may follow a schedule over the rounds."""
 
     schedule: Schedule = Schedule()
 
 
 class Passes(Part):
-    """Gradients over `rows` rows, `microbatch` at a time."""
+    """Gradients over `rows` rows, computed `microbatch` rows at a time."""
 
     rows: Count
     microbatch: Count | None = None
 
     @property
     def moves(self) -> int:
-        """How often the parameters move within a task, and draw new rows."""
+        """How often the parameters change within a task; each time on new rows."""
         return 1
 
     @property
@@ -44,13 +44,13 @@ class Passes(Part):
 
     @property
     def pass_sizes(self) -> tuple[int, ...]:
-        """How many rows a microbatch has: the largest, and the last one where it is smaller."""
+        """The row counts of microbatches: the largest, and the last one where it is smaller."""
         last = self.rows % self.pass_rows
         return (self.pass_rows, last) if last else (self.pass_rows,)
 
     @property
     def passes(self) -> int:
-        """Forward and backward passes of a whole task."""
+        """The number of forward and backward passes of a whole task."""
         return self.moves * -(-self.rows // self.pass_rows)
 
 
@@ -61,7 +61,7 @@ class GradientStep(Passes):
 
 
 class LocalStep(Passes):
-    """One task takes `steps` inner steps from the round's parameters, each by the gradient over `rows` further rows.
+    """One task takes `steps` inner steps from the round's parameters, each by the gradient over `rows` new rows.
 
     Its answer is the pseudo-gradient, parameters before less parameters after (DiLoCo, Douillard et al. 2023).
     """

@@ -1,4 +1,4 @@
-"""The words of the market, as types: ids, digests, amounts, addresses, and the states in the order data flows."""
+"""Types of the market's terms: ids, digests, amounts, addresses, and the states in the order data flows."""
 
 from enum import StrEnum
 from typing import Final, NewType
@@ -36,7 +36,7 @@ class JobState(StrEnum):
 
 
 class RoundState(StrEnum):
-    """rewound: it began from a round whose merge an audit took back; it opens anew once that one is merged again."""
+    """rewound: it began from a merge that an audit took back; it opens again once that round is merged again."""
 
     OPEN = "open"
     MERGING = "merging"
@@ -45,7 +45,7 @@ class RoundState(StrEnum):
 
 
 class TaskState(StrEnum):
-    """open: its wave wants workers; committing: all are at work; revealing: the wave is closed and its secret open.
+    """open: its wave needs workers; committing: all places are taken; revealing: the wave is closed.
 
     accepted: used or not, an audit may still revoke it; final: nothing can.
     """
@@ -80,7 +80,7 @@ class ReplicaState(StrEnum):
 
 
 class AuditState(StrEnum):
-    """due: nobody has run the task again; answered: somebody has, and what follows is not yet done."""
+    """due: nobody has run the task again; answered: an auditor has, and its answer is not yet processed."""
 
     DUE = "due"
     ANSWERED = "answered"
@@ -89,7 +89,7 @@ class AuditState(StrEnum):
 
 
 class CalibrationState(StrEnum):
-    """gathering: too few trusted runs yet; refused: honest answers of the pair are too far apart for any threshold."""
+    """gathering: too few trusted runs yet; refused: honest answers are too far apart for any threshold."""
 
     GATHERING = "gathering"
     CALIBRATED = "calibrated"
@@ -97,7 +97,7 @@ class CalibrationState(StrEnum):
 
 
 class AccusationState(StrEnum):
-    """due: not on the chain yet; void: the worker had nothing at risk; the others are the contract's."""
+    """due: not on the chain yet; void: the worker had nothing at risk; the others are the contract's states."""
 
     DUE = "due"
     OPEN = "open"

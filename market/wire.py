@@ -1,8 +1,8 @@
-"""Requests and answers between worker and requester, as JSON. Hashes and signatures are `0x…`, money is in units.
+"""The JSON requests and responses between worker and requester. Hashes and signatures are `0x…`, money is in units.
 
-One request a task in the steady state: a poll carries finished commitments and reveals in, and brings leases, opened
-waves, wanted uploads, verdicts and vouchers back. The answer is a function of the rows: whatever the worker does not
-say it knows is told again, so neither side loses anything by dying.
+In the steady state a task costs one request. A poll carries finished commitments and reveals, and its response carries
+leases, opened waves, requested uploads, verdicts and vouchers. The response is a function of the rows: whatever the
+worker does not report as known is sent again, so neither side loses anything by crashing.
 """
 
 from typing import Annotated, Final
@@ -17,9 +17,12 @@ from gradmarket.market.rules.faults import StepFault
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
 
 MAX_WAIT_S: Final = 3600.0
-"""Of a poll: who has waited idle for long has little to say."""
+"""Longest wait of a poll: a worker that has been idle for long has little to send."""
 KEPT_ALIVE: Final = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
-"""Socket options of both ends (seconds; a count): a silent connection stays open in NATs, and its end shows in 40 s."""
+"""Socket options of both ends (seconds; a count).
+
+They keep an idle connection open in NATs, and detect a dead one within 40 s.
+"""
 NO_ROOT: Final = Hash(bytes(32))
 
 
@@ -29,11 +32,11 @@ UnitsField = Annotated[Units, Field(ge=0, lt=2**63)]
 ReplicaField = Annotated[ReplicaId, Field(pattern=r"^[0-9A-Za-z-]{1,128}$")]
 JobField = Annotated[JobId, Field(pattern=r"^[0-9A-Za-z-]{1,64}$")]
 NO_NUL: Final = r"^[^\x00]*$"
-"""PostgreSQL's texts hold every character but this one; half of a surrogate pair fits no pattern at all."""
+"""PostgreSQL's texts hold every character but NUL. No pattern matches half of a surrogate pair."""
 NumbersFields = Annotated[
     dict[Annotated[str, Field(max_length=200, pattern=NO_NUL)], NumbersField], Field(max_length=sketch_packing.TENSORS)
 ]
-"""A sketch, by the names of its tensors."""
+"""A sketch by the names of its tensors."""
 
 
 class Wire(BaseModel):
@@ -59,7 +62,7 @@ class OfferFields(Wire):
 
 
 class Lease(Wire):
-    """`seconds` are left to commit; `fence` accompanies everything said about this replica."""
+    """A leased task: `seconds` are left to commit; `fence` is part of every message about this replica."""
 
     replica: ReplicaId
     task: TaskId
@@ -84,7 +87,10 @@ class WaveOpened(Wire):
 
 
 class UploadRequest(Wire):
-    """`door`: an address that takes the payload by a plain PUT; then say to the market that it was put there."""
+    """The worker should upload its payload within `seconds`.
+
+    `door` is an address that takes the payload by a plain PUT; the worker then reports to the market that it is there.
+    """
 
     replica: ReplicaId
     seconds: float
@@ -92,7 +98,7 @@ class UploadRequest(Wire):
 
 
 class SignedVerdict(Wire):
-    """What became of a replica. `signature` is none where nothing was judged (a lease that lapsed, say)."""
+    """The outcome of a replica. `signature` is null where nothing was judged, as for a lease that expired."""
 
     replica: ReplicaId
     state: ReplicaState
@@ -128,7 +134,7 @@ class CommitmentRequest(Wire):
 
 
 class SketchRequest(Wire):
-    """The sketch of an answer under the seed of its wave, and the class it was computed in, signed."""
+    """The signed sketch of an answer under its wave's seed, and the class it was computed in."""
 
     numbers: NumbersFields
     determinism_class: str = Field(max_length=200, pattern=NO_NUL)
@@ -140,7 +146,7 @@ class SketchRequest(Wire):
 
 
 class Reveal(Wire):
-    """`sketch` where the job's verifier compares sketches, and only there."""
+    """Opens a commitment. `sketch` is present exactly where the job's verifier compares sketches."""
 
     replica: ReplicaField
     fence: int
@@ -157,11 +163,11 @@ class LeaseReturn(Wire):
     failed: bool = False
     reason: str = Field(default="", max_length=500, pattern=NO_NUL)
     fault: StepFault | None = None
-    """What failed, where it did."""
+    """What failed, if anything did."""
 
 
 class PollRequest(Wire):
-    """`capacity`: further leases wanted. `known`: the replica states that the worker has heard of."""
+    """`capacity`: further leases wanted. `known`: the replica states that the worker knows of."""
 
     determinism_class: str = Field(default="", max_length=200, pattern=NO_NUL)
     capacity: int = Field(default=0, ge=0, le=64)
@@ -170,19 +176,19 @@ class PollRequest(Wire):
     given_up: tuple[LeaseReturn, ...] = Field(default=(), max_length=256)
     known: dict[ReplicaField, ReplicaState] = Field(default_factory=dict, max_length=1024)
     vouchers_for: tuple[JobField, ...] = Field(default=(), max_length=64)
-    """Tell the newest voucher of these jobs again."""
+    """Send the newest voucher of these jobs again."""
     jobs: tuple[JobField, ...] = Field(default=(), max_length=64)
-    """Only leases of these jobs; none named: of any."""
+    """Only leases of these jobs; empty: of any."""
     min_price: UnitsField = Units(0)
     """Only leases that pay at least this for a gradient."""
     min_prices: dict[JobField, UnitsField] = Field(default_factory=dict, max_length=64)
-    """The same for single jobs, where it is more: who minds its time wants more of a heavier job."""
+    """The same for single jobs, where it is more: a worker may want more for a heavier job."""
     leaving: bool = False
     wait_s: float = Field(default=20.0, ge=0, le=MAX_WAIT_S)
 
 
 class RefusedItem(Wire):
-    """One item of the poll was refused; the others stand."""
+    """One item of the poll was refused; the others are valid."""
 
     replica: ReplicaId
     code: str
@@ -197,11 +203,11 @@ class PollAnswer(Wire):
     vouchers: tuple[SignedVoucher, ...] = ()
     refusals: tuple[RefusedItem, ...] = ()
     waiting: str = ""
-    """Why there is no lease for it."""
+    """Why the worker gets no lease."""
 
 
 class UploadAnswer(Wire):
-    """The payload was taken: what became of the replica, and the voucher that pays it."""
+    """The payload was accepted: the replica's verdict, and the voucher that pays for it."""
 
     verdict: SignedVerdict
     voucher: SignedVoucher | None
@@ -216,21 +222,21 @@ class SignInNonce(Wire):
 
 
 SIGN_IN_LETTERS: Final = 1500
-"""Of a message to sign in with: around 450, and twice the service's address."""
+"""Most characters of a sign-in message: about 450, and twice the service's address."""
 
 
 Nonce63 = Annotated[int, Field(ge=1, lt=2**63)]
 
 
 class ConsentRequest(Wire):
-    """The payout key's signature under the messages.Consent for who signs in."""
+    """The payout key's signature of a messages.SignedConsent for the worker that signs in."""
 
     nonce: Nonce63
     signature: SignatureField
 
 
 class WithdrawalRequest(Wire):
-    """The payout key's signature under a messages.Withdrawal."""
+    """The payout key's signature of a messages.Withdrawal."""
 
     payout: AddressField
     nonce: Nonce63
@@ -238,14 +244,14 @@ class WithdrawalRequest(Wire):
 
 
 class OperatorStatus(Wire):
-    """Whose record the worker has from now on."""
+    """The operator whose record the worker has from now on."""
 
     worker: AddressField
     operator: AddressField
 
 
 class SignIn(Wire):
-    """An EIP-4361 message and its signature; the payout address stands in the message's statement."""
+    """An EIP-4361 message and its signature; the message's statement contains the payout address."""
 
     message: str = Field(max_length=SIGN_IN_LETTERS, pattern=NO_NUL)
     signature: SignatureField
@@ -261,9 +267,9 @@ class Session(Wire):
 
 
 class ChainFacts(Wire):
-    """Where the money is. `rpc` is told for a local chain only: elsewhere a worker brings its own.
+    """The chain and contract that hold the money. `rpc` is set for a local chain only; elsewhere a worker uses its own.
 
-    `block` is the contract's first: nobody needs to look for its events before it.
+    `block` is the contract's first block: it has no events before it.
     """
 
     chain_id: int
@@ -283,7 +289,7 @@ STATEMENT: Final = "Work for gradmarket. Pay out to {payout}."
 
 
 def hash_of(digest: Digest) -> Hash:
-    """The 32 bytes of `blake3:<hex>`."""
+    """Returns the 32 bytes of `blake3:<hex>`."""
     return Hash(bytes.fromhex(digest.removeprefix("blake3:")))
 
 

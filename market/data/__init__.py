@@ -1,1 +1,1 @@
-"""A job's rows: the manifest that names its partitions, and the formats that partitions may have."""
+"""A job's rows: the manifest that lists its partitions, and the file formats of partitions."""

@@ -1,4 +1,4 @@
-"""The dataset of a job: what a row is, and the partitions that rows lie in."""
+"""The dataset of a job: the inputs of a row, and the partitions that contain the rows."""
 
 from typing import Annotated, Final, Literal
 
@@ -16,16 +16,16 @@ Dimension = Annotated[int, Field(ge=1, le=2**31)]
 
 
 class Column(Part):
-    """One input of the model: its element type, and the shape of one row of it."""
+    """One input of the model: its element type, and its shape in one row."""
 
     dtype: Literal["float32", "int64", "int32", "uint8", "bool"]
     shape: Annotated[tuple[Dimension, ...], Field(max_length=8)] = ()
     classes: int | None = Field(default=None, ge=1, le=2**31)
-    """Its values are labels from 0 on, below this; null where they are none."""
+    """Its values are labels from 0 to below this number; null where they are not labels."""
 
 
 class Labelled(Part):
-    """Rows of `x`, and labels or next tokens `y` below `classes`."""
+    """Rows of `x`, with labels or next tokens `y` below `classes`."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class Labelled(Part):
 
 
 class Partition(Part):
-    """A linked piece of the dataset: `link` is an absolute address or a path under the requester's own."""
+    """A linked part of the dataset: `link` is an absolute address, or a path under the requester's own."""
 
     name: str = Field(min_length=1, max_length=200)
     link: str = Field(min_length=1, max_length=2000)
@@ -55,7 +55,7 @@ class Partition(Part):
 
 
 class Manifest(Part):
-    """The dataset: every partition's arrays carry the names, element types and shapes of `inputs`, and no others."""
+    """The dataset. Every partition's arrays have exactly the names, element types and shapes of `inputs`."""
 
     inputs: dict[InputName, Column] = Field(min_length=1, max_length=64)
     partitions: Annotated[tuple[Partition, ...], FailFast()] = Field(min_length=1, max_length=100_000)
@@ -75,19 +75,19 @@ class Manifest(Part):
 
     @property
     def labelled(self) -> "Labelled | None":
-        """What it has of `x` and `y`, where it has just these, as ready architectures take it."""
+        """Its `x` and `y` as ready architectures take them, if these are its only inputs; else None."""
         x, y = self.inputs.get("x"), self.inputs.get("y")
         if x is None or y is None or y.classes is None or len(self.inputs) != 2:
             return None
         return Labelled(dtype=x.dtype, shape=x.shape, classes=y.classes)
 
     def batch(self, rows: int) -> Expected:
-        """Shape and element type of each input over this many rows."""
+        """Returns shape and element type of each input over this many rows."""
         return {name: ((rows, *column.shape), column.dtype) for name, column in self.inputs.items()}
 
 
 def parsed(data: bytes) -> Manifest:
-    """The manifest of these bytes, perhaps a stranger's. Raises JobRefused, which names the field that is unfit."""
+    """Returns the manifest of these bytes, perhaps a stranger's. Raises JobRefused, naming the invalid field."""
     try:
         return Manifest.model_validate_json(data)
     except ValidationError as error:
@@ -96,12 +96,12 @@ def parsed(data: bytes) -> Manifest:
 
 
 def training(manifest: Manifest, spec: JobSpec) -> tuple[Partition, ...]:
-    """The partitions that tasks draw rows from: all but the held-out one."""
+    """Returns the partitions that tasks draw rows from: all but the held-out one."""
     held_out = spec.evaluation.partition if spec.evaluation else None
     return tuple(partition for partition in manifest.partitions if partition.name != held_out)
 
 
 def partition_of(manifest: Manifest, spec: JobSpec, round_number: int, task_index: int) -> Partition:
-    """Tasks take the training partitions in turn, so that each has its share whoever works how fast."""
+    """Returns a task's partition: tasks take the training partitions in turn, however fast workers are."""
     partitions = training(manifest, spec)
     return partitions[(round_number * spec.tasks_per_round + task_index) % len(partitions)]

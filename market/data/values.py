@@ -1,4 +1,4 @@
-"""Rows whose labels or indices no model reads: found before anybody computes."""
+"""Finds labels and indices outside of the range that the model takes, before anybody computes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from gradmarket.market.model.figures import Range
 
 @dataclass(frozen=True)
 class Outside:
-    """The first value of an input that its reader does not take; `row` is counted from 0."""
+    """The first value of an input that the model does not take; `row` is counted from 0."""
 
     input: str
     row: int
@@ -23,7 +23,7 @@ class Outside:
 
 
 def outside(arrays: Mapping[str, np.ndarray], ranges: Mapping[str, Range]) -> Outside | None:
-    """The first value of integer arrays [rows, …] that is outside of its range."""
+    """Returns the first value of integer arrays [rows, …] that is outside of its range, or None."""
     for name, allowed in sorted(ranges.items()):
         array = arrays.get(name)
         if array is not None and array.dtype.kind in "iu" and (found := _first(array, allowed)) is not None:

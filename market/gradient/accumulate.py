@@ -1,18 +1,18 @@
-"""Exact sums of float32, the same bits in any order, so nobody waits and nothing depends on who was first.
+"""Sums float32 vectors exactly: the bits are the same in any order of arrival, so addends are added as they come.
 
 A sum is kept in limbs. Each addend is cut into multiples of the first limb's unit, a power of two fixed before the
-first arrival, what is left into multiples of the second's, and so on; sums of multiples of a unit are exact while they
-stay below 2^53 units, which is what float64 holds. Rounding to the unit u is `(x + M) - M` with M = 1.5 * 2^52 * u: for
-|x| <= 2^51 u the sum x + M lies where neighbouring float64 are u apart (Dekker 1971; the same "extraction" as Rump,
-Ogita, Oishi 2008, "Accurate floating-point summation").
+first arrival; the remainder is cut into multiples of the second's, and so on. Sums of multiples of a unit are exact
+while they stay below 2^53 units, which is what float64 holds. Rounding to the unit u is `(x + M) - M` with
+M = 1.5 * 2^52 * u: for |x| <= 2^51 u the sum x + M lies where neighbouring float64 are u apart (Dekker 1971; the same
+"extraction" as Rump, Ogita, Oishi 2008, "Accurate floating-point summation").
 
-The sum x + M is M and a whole number of units, and so are their 64 bits read as integers: what is kept is the sum of
-those integers, modulo 2^64, from which the bits of M are taken once for each addend.
+The sum x + M is M plus a whole number of units, and its 64 bits as an integer are M's plus that number. Kept is the sum
+of those integers modulo 2^64, from which the bits of M are subtracted once for each addend.
 
-With |x| <= limit = 2^b and at most n <= 2^k addends (k >= 1), u = 2^(b + k - 52) gives |x| <= 2^51 u and every
-partial sum at most 2^52 u: overflow is impossible. What the rounding leaves is at most u / 2, the next limb's range.
-The last limb's unit is at most 2^-149, of which every float32 is a multiple: nothing is left. So the bound decides only
-how many limbs there are, never how exact the sum is.
+With |x| <= limit = 2^b and at most n <= 2^k addends (k >= 1), u = 2^(b + k - 52) gives |x| <= 2^51 u and every partial
+sum at most 2^52 u: overflow is impossible. The remainder of the rounding is at most u / 2, the next limb's range. The
+last limb's unit is at most 2^-149, of which every float32 is a multiple, so no remainder is left. So the bound decides
+only how many limbs there are, never how exact the sum is.
 """
 
 import math
@@ -28,27 +28,30 @@ from gradmarket.market.gradient.arrays import Vector, chunks
 
 MAX_ADDENDS: Final = 2**20
 STEP: Final = 2**13
-"""Elements worked on at a time."""
+"""Elements processed at a time."""
 SMALLEST: Final = -149
 """The exponent of the smallest float32, of which all others are multiples."""
 
 
 def range_exponent(bound: float) -> int:
-    """The least b with bound < 2^b. Raises PayloadRefused on what is no positive float32."""
+    """Returns the least b with bound < 2^b. Raises PayloadRefused where `bound` is no positive float32."""
     if not 2.0**-149 <= bound < 2.0**128:
         raise PayloadRefused(f"a bound is a positive float32, not {bound}")
     return math.frexp(bound)[1]
 
 
 def units(bound: float, addends: int) -> tuple[float, ...]:
-    """The unit of each limb for |x| <= bound; a limb's range is what the one before leaves, the last leaves nothing."""
+    """Returns the unit of each limb for |x| <= bound.
+
+    A limb's range is the remainder of the one before; the last leaves no remainder.
+    """
     bits = _bits(addends)
     limbs = -((range_exponent(bound) - SMALLEST) // -bits)
     return tuple(math.ldexp(1.0, range_exponent(bound) - limb * bits) for limb in range(1, limbs + 1))
 
 
 def _bits(addends: int) -> int:
-    """By how many powers of two a limb's unit is finer than that of the one before it."""
+    """Returns by how many powers of two a limb's unit is finer than that of the limb before it."""
     return 52 - max(1, (addends - 1).bit_length())
 
 
@@ -56,7 +59,7 @@ class Accumulator:
     """The exact sum of up to `addends` flat float32 vectors of `size` elements with |x| <= bound.
 
     The mean is the exact one rounded three times in float64, then once to float32. Memory is 8 bytes an element for
-    each limb that something reached: two as a rule, a further one where addends are some 2^-50 of the bound or less.
+    each limb that is in use: usually two, and one more where addends are about 2^-50 of the bound or less.
     """
 
     def __init__(self, size: int, bound: float, addends: int) -> None:
@@ -68,26 +71,32 @@ class Accumulator:
         self._bits = _bits(addends)
         self._shifts = [1.5 * 2.0**52 * unit for unit in self._units]
         self._sums: list[NDArray[np.int64]] = []
-        """Of each limb that something reached."""
+        """The sums of each limb in use."""
         self._folds: NDArray[np.int64] = np.zeros((len(self._units), -(-size // STEP)), np.int64)
-        """Addends that each limb of each piece has taken; those that had nothing left for it are none of them."""
+        """Addends that each limb of each piece has taken; addends without a remainder for it do not count."""
 
     def clear(self) -> None:
-        """As if nothing had been added; the memory is kept, and warm."""
+        """Resets the sum to nothing added, and keeps the allocated memory."""
         for sums in self._sums:
             sums.fill(0)
         self._folds.fill(0)
         self.count = 0
 
     def add(self, vector: Vector) -> None:
-        """Count one more. Raises PayloadRefused, unchanged, on NaN, |x| > limit, another shape, or one too many."""
+        """Adds one vector.
+
+        Raises PayloadRefused, and leaves the sum unchanged, on NaN, |x| > limit, another shape, or one addend too many.
+        """
         self._check_room(1)
         self._check(vector)
         self._fold_whole(vector)
         self.count += 1
 
     def extend(self, vectors: Sequence[Vector]) -> None:
-        """`add` for all of them, a few elements of each at a time. Raises as `add` does; then the sum is spoilt."""
+        """Adds all vectors, a few elements of each at a time.
+
+        Raises as `add` does; after that the sum is invalid.
+        """
         self._check_room(len(vectors))
         for vector in vectors:
             self._check_shape(vector)
@@ -99,7 +108,7 @@ class Accumulator:
         self.count += len(vectors)
 
     def mean(self) -> Vector:
-        """float32, the sum over the count. Raises PayloadRefused where nothing was added."""
+        """Returns the sum over the count, as float32. Raises PayloadRefused where nothing was added."""
         if self.count == 0:
             raise PayloadRefused("nothing was added")
         mean = np.empty(self.size, np.float32)
@@ -133,7 +142,7 @@ class Accumulator:
             self._fold(vector, number, part, scratch)
 
     def _fold(self, vector: Vector, number: int, part: slice, scratch: NDArray[np.float64]) -> None:
-        """Adds piece `number`, limb by limb, as long as anything is left of it."""
+        """Adds piece `number` of a vector, limb by limb, until no remainder is left."""
         left, whole = scratch[:, : part.stop - part.start]
         np.copyto(left, vector[part])
         for limb, shift in enumerate(self._shifts):
@@ -146,10 +155,10 @@ class Accumulator:
             np.subtract(whole, shift, out=whole)
             np.subtract(left, whole, out=left)
             if limb > 0 and not np.bitwise_or.reduce(left.view(np.int64)):
-                return  # what is left of x - x is +0, all of whose bits are 0
+                return  # x - x is +0, whose bits are all 0
 
     def _total(self, number: int, part: slice) -> NDArray[np.float64]:
-        """The sum of a piece. Carries go up first, so that no limb takes away what a coarser one gave."""
+        """Returns the sum of a piece. Carries go to coarser limbs first, so that no limb cancels a coarser one."""
         limbs = [limb for limb in range(len(self._units)) if self._folds[limb, number]]
         wholes = [self._whole(limb, number, part) for limb in limbs]
         for coarse, fine in reversed(list(pairwise(wholes))):
@@ -162,6 +171,6 @@ class Accumulator:
         return total
 
     def _whole(self, limb: int, number: int, part: slice) -> NDArray[np.int64]:
-        """The sum of one limb in its units."""
+        """Returns the sum of one limb in its units."""
         base = int(np.float64(self._shifts[limb]).view(np.int64)) * int(self._folds[limb, number])
         return self._sums[limb][part] - np.int64((base + 2**63) % 2**64 - 2**63)

@@ -1,14 +1,14 @@
-"""Functions that the C library computes differently from machine to machine, from additions and products alone."""
+"""Functions that the C library computes differently on different machines, built from additions and products alone."""
 
 import math
 from typing import Final
 
 TERMS: Final = 13
-"""Of the Taylor series of the cosine: the next term is under 1e-21 on [0, pi/2]."""
+"""Terms of the cosine's Taylor series: the next one is under 1e-21 on [0, pi/2]."""
 
 
 def power(base: float, exponent: int) -> float:
-    """`base ** exponent` for exponent >= 0, by repeated squaring in float64."""
+    """Returns `base ** exponent` for exponent >= 0, by repeated squaring in float64."""
     result = 1.0
     while exponent:
         if exponent & 1:
@@ -19,7 +19,7 @@ def power(base: float, exponent: int) -> float:
 
 
 def half_cosine(progress: float) -> float:
-    """(1 + cos(pi * progress)) / 2 for progress in [0, 1], within 1e-15.
+    """Returns (1 + cos(pi * progress)) / 2 for progress in [0, 1], within 1e-15.
 
     Computed as cos^2(pi * progress / 2), whose argument stays where the Taylor series converges fast.
     """

@@ -1,4 +1,4 @@
-"""The arrays that travel, and how they are walked: always in the same pieces, whatever the machine.
+"""The array types of the protocol, and the fixed chunks in which they are processed on every machine.
 
 Every sum and product in this folder is an elementwise IEEE 754 operation of numpy or Python, never a dot product or
 np.sum: those differ in their last bits between vector widths.
@@ -21,13 +21,15 @@ Arrays = Mapping[str, NDArray[Any]]
 """Named arrays of any dtype, as safetensors can hold them."""
 
 Bytes = bytes | bytearray | memoryview | mmap.mmap
-"""Bytes that can be read in place; a file that does not fit into memory is mapped."""
+"""Bytes that can be read in place. A file too large for memory is mapped."""
 
 CHUNK: Final = 2**15
-"""Elements worked on at a time: small enough for a core's cache, large enough to hide the cost of a call. The
-norm's bits depend on it, so it is part of the protocol."""
+"""Elements processed at a time: few enough for a core's cache, enough to hide the cost of a call.
+
+The norm's bits depend on it, so it is part of the protocol.
+"""
 
 
 def chunks(size: int, step: int = CHUNK) -> Iterator[slice]:
-    """[0, size) in steps of `step`."""
+    """Yields [0, size) in steps of `step`."""
     return (slice(start, min(start + step, size)) for start in range(0, size, step))

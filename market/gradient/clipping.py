@@ -1,4 +1,4 @@
-"""The merged gradient, held to a length (Pascanu, Mikolov, Bengio 2013, "On the difficulty of training RNNs")."""
+"""Limits the merged gradient's norm (Pascanu, Mikolov, Bengio 2013, "On the difficulty of training RNNs")."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from gradmarket.market.gradient.norm import norm
 
 
 def clip(gradient: Tensors, limit: float) -> dict[str, Vector]:
-    """The gradient scaled down to L2 norm `limit` over all tensors together, or as it is where it is not longer.
+    """Returns the gradient scaled down to L2 norm `limit` over all tensors together; unchanged where it is not longer.
 
     The norm and the factor are float64, the same on every machine; each element is multiplied in float32.
     """

@@ -1,4 +1,4 @@
-"""All answers side by side, a piece of a shard at a time, so that memory does not grow with the model."""
+"""Reads one piece of a shard from all answers at a time, so that memory does not grow with the model."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -9,18 +9,18 @@ from gradmarket.market.gradient.aggregators import Stack
 from gradmarket.market.gradient.arrays import Vector
 
 HELD: Final = 2**24
-"""Decoded elements, of all answers together, that are held at once: 64 MiB."""
+"""Decoded elements, of all answers together, in memory at once: 64 MiB."""
 
 
 def size_of(stack: Stack) -> int:
-    """Elements of the shard."""
+    """Returns the number of elements of the shard."""
     return int(stack.bands[-1].part.stop)
 
 
 def pieces(stack: Stack, part: slice) -> Iterator[tuple[slice, list[Vector]]]:
-    """Neighbouring elements of `part` with every answer's values there, flat float32, maybe read-only.
+    """Yields neighbouring elements of `part` with every answer's values there, flat float32, maybe read-only.
 
-    The rows are walked once for each piece: with at most HELD / SHARD_ELEMENTS answers a shard is one piece.
+    The rows are iterated once for each piece: with at most HELD / SHARD_ELEMENTS answers a shard is one piece.
     """
     width = max(1, HELD // stack.addends)
     for start in range(part.start, part.stop, width):
@@ -29,7 +29,7 @@ def pieces(stack: Stack, part: slice) -> Iterator[tuple[slice, list[Vector]]]:
 
 
 def folded(stack: Stack, fold: Callable[[list[Vector], Vector], None]) -> Vector:
-    """The shard made by `fold(values of every answer, where the merged ones go)`, piece by piece."""
+    """Returns the shard that `fold(values of every answer, output)` writes, piece by piece."""
     merged = np.empty(size_of(stack), np.float32)
     for piece, rows in pieces(stack, slice(0, merged.size)):
         fold(rows, merged[piece])
@@ -37,6 +37,6 @@ def folded(stack: Stack, fold: Callable[[list[Vector], Vector], None]) -> Vector
 
 
 def _cut(row: Vector, piece: slice) -> Vector:
-    """A copy where the rest of the row is large, so that it can go."""
+    """Returns the piece of a row; a copy where the row is much larger, so that the row can be freed."""
     cut = row[piece]
     return cut if 2 * cut.size >= row.size else np.array(cut)

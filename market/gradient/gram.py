@@ -1,11 +1,11 @@
-"""The inner products of every two answers, exact: what the geometry of a round needs, in two passes over it.
+"""Computes the exact inner products of all pairs of answers, in two passes over a round's answers.
 
-Each answer's gradient is first rounded to a grid of its own, 2^BITS steps up to its largest element. Its values are
-then integers of at most 2^19, their products at most 2^38, and a sum of up to COLUMNS = 2^15 of them at most 2^53: so
-BLAS gives the exact sum in float64, whatever its order, threads or vector width (the idea of Ozaki, Ogita, Oishi, Rump
-2012, "Error-free transformations of matrix multiplication"). The sums of all pieces are added as integers. The result
-depends on neither the order of the answers nor the cut into shards; what the rounding moves of an answer is at most
-2^-20 of its largest element.
+Each answer's gradient is first rounded to a grid of its own, with 2^BITS steps up to its largest element. Its values
+are then integers of at most 2^19, their products at most 2^38, and a sum of up to COLUMNS = 2^15 of them at most 2^53.
+So BLAS gives the exact sum in float64, whatever its order, threads or vector width (the idea of Ozaki, Ogita, Oishi,
+Rump 2012, "Error-free transformations of matrix multiplication"). The sums of all pieces are added as integers. The
+result depends on neither the order of the answers nor the cut into shards. The rounding changes an answer's element by
+at most 2^-20 of its largest element.
 """
 
 import math
@@ -24,15 +24,15 @@ from gradmarket.market.gradient.columns import pieces
 BITS: Final = 19
 COLUMNS: Final = 2**15
 BLOCK: Final = 2**16
-"""float64 of all answers worked on at a time: half a MiB."""
+"""float64 values of all answers worked on at a time: half a MiB."""
 LEAST_EXPONENT: Final = -100
-"""Of a grid's upper end, so that the factor to the grid is a float32."""
+"""Least exponent of a grid's upper end, so that the factor to the grid is a float32."""
 
 Matrix = NDArray[np.float64]
 
 
 def gram(stacks: Iterable[Stack]) -> Matrix:
-    """float64[n, n]: the inner products of the n answers' gradients, each rounded once from the exact sum."""
+    """Returns float64[n, n]: the inner products of the n answers' gradients, each rounded once from the exact sum."""
     exponents = _exponents(stacks)
     total = _Products([math.ldexp(1.0, BITS - exponent) for exponent in exponents])
     for rows in _gradients(stacks):
@@ -43,13 +43,16 @@ def gram(stacks: Iterable[Stack]) -> Matrix:
 
 
 def squared_distances(products: Matrix) -> Matrix:
-    """float64[n, n]: the squared distances between the answers, from their Gram matrix; symmetric to the bit."""
+    """Returns float64[n, n]: the squared distances between answers, from their Gram matrix; exactly symmetric."""
     lengths = np.diag(products)
     return np.maximum(np.add.outer(lengths, lengths) - 2.0 * products, 0.0)
 
 
 def ranking(stacks: Iterable[Stack], products: Matrix) -> list[int]:
-    """The answers in an order that their content alone decides: by length, by position among the others, by bits."""
+    """Returns the answers in an order that depends on their content alone.
+
+    They are sorted by length, then by position among the others, then by bits.
+    """
     keys = [(products[index, index], math.fsum(row)) for index, row in enumerate(products.tolist())]
     alike = groupby(sorted(range(len(keys)), key=keys.__getitem__), key=keys.__getitem__)
     return [index for _, group in alike for index in sorted(group, key=cmp_to_key(partial(_compare, stacks)))]
@@ -63,7 +66,7 @@ class _Products:
         self._factors = [np.float32(factor) for factor in factors]
         self._width = min(COLUMNS, max(1, BLOCK // count))
         self._rounded = np.empty(self._width, np.float32)
-        # One row more than answers, of zeros: numpy gives a matrix times its own transpose to a slower routine.
+        # An extra row of zeros: numpy computes a matrix times its own transpose by a slower routine.
         self._grid = np.zeros((count + 1, self._width))
         self.high = np.zeros((count, count), np.int64)
         self.low = np.zeros((count, count), np.int64)
@@ -79,9 +82,9 @@ class _Products:
             np.multiply(row, factor, out=rounded)
             np.rint(rounded, out=rounded)
             np.copyto(on_grid, rounded)
-        found = (grid[:-1] @ grid.T)[:, :-1].astype(np.int64)
-        self.high += found >> 32
-        self.low += found & 0xFFFFFFFF
+        products = (grid[:-1] @ grid.T)[:, :-1].astype(np.int64)
+        self.high += products >> 32
+        self.low += products & 0xFFFFFFFF
 
 
 def _gradients(stacks: Iterable[Stack]) -> Iterator[list[Vector]]:
@@ -91,7 +94,7 @@ def _gradients(stacks: Iterable[Stack]) -> Iterator[list[Vector]]:
 
 
 def _exponents(stacks: Iterable[Stack]) -> list[int]:
-    """The least e with every element of an answer's gradient under 2^e, for each answer."""
+    """Returns for each answer the least e such that every element of its gradient is under 2^e."""
     largest = [0.0 for _ in next(iter(stacks)).rows()]
     for rows in _gradients(stacks):
         largest = [max(known, _largest(row)) for known, row in zip(largest, rows, strict=True)]

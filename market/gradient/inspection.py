@@ -1,8 +1,8 @@
-"""Whether an answer that is well-formed can be used at all.
+"""Decides whether a well-formed answer can be used.
 
-The job's norm bound holds for the gradients together. The loss and the buffers are no part of that norm (a running
-variance may be far larger than any gradient); each of them only has to stay within VALUE_BOUND. An answer beyond
-either, agreed on by its quorum, is diverged: paid, not used, and the job pauses with the reason.
+The job's norm bound applies to all gradients together. Loss and buffers do not count in that norm (a running variance
+may be far larger than any gradient); each of their elements must stay within VALUE_BOUND. An answer that exceeds
+either, and that its quorum agreed on, is diverged: it is paid and not used, and the job pauses with the reason.
 """
 
 import math
@@ -19,7 +19,7 @@ from gradmarket.market.gradient.norm import square_sums
 from gradmarket.market.gradient.payload import Layout
 
 VALUE_BOUND: Final = 2.0**40
-"""Of the absolute value of the loss and of every element of a buffer."""
+"""Bound of the absolute value of the loss and of every element of a buffer."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Section:
 
 
 def sections(layout: Layout, index: int) -> tuple[Section, ...]:
-    """Shard `index` cut where gradients begin and end, positions counted from the shard's start."""
+    """Returns shard `index` cut where gradients begin and end, with positions counted from the shard's start."""
     shard, gradient = layout.shards[index], layout.gradient
     edges = sorted({shard.start, *_inside(shard, gradient.start), *_inside(shard, gradient.stop), shard.stop})
     spans = pairwise(edges)
@@ -53,7 +53,7 @@ class Divergence(StrEnum):
 
 @dataclass(frozen=True)
 class Diverged:
-    """Why an answer cannot be used; `norm` is the gradients' and may be infinite or NaN."""
+    """The answer cannot be used; `norm` is the gradients' and may be infinite or NaN."""
 
     reason: Divergence
     norm: float
@@ -71,8 +71,7 @@ class Usable:
 
 
 class Inspection:
-    """The verdict on a decoded payload, whose shards are seen one at a time in any order; the same on every machine
-    (see `norm`).
+    """Inspects a decoded payload shard by shard, in any order. The result is the same on every machine (see `norm`).
 
     norm_bound: the largest L2 norm of the gradients.
     """
@@ -83,7 +82,7 @@ class Inspection:
         self._largest, self._loss = 0.0, math.nan
 
     def see(self, index: int, shard: Vector) -> None:
-        """Shard `index`, once."""
+        """Takes shard `index`; each shard exactly once."""
         for section in sections(self._layout, index):
             if section.gradient:
                 self._squares.extend(square_sums(shard[section.part]))
@@ -92,14 +91,14 @@ class Inspection:
         self._loss = float(shard[0]) if index == 0 else self._loss
 
     def verdict(self) -> Usable | Diverged:
-        """When all were seen."""
+        """Returns the result after all shards were seen."""
         norm = math.sqrt(math.fsum(self._squares))
         reason = _divergence(norm, self._norm_bound, self._largest)
         return Diverged(reason, norm) if reason else Usable(norm, self._loss)
 
 
 def inspect(layout: Layout, shards: Iterable[tuple[int, Vector]], norm_bound: float) -> Usable | Diverged:
-    """The verdict on all shards, as `payload.decode` yields them."""
+    """Returns the result for all shards, as `payload.decode` yields them."""
     inspection = Inspection(layout, norm_bound)
     for index, shard in shards:
         inspection.see(index, shard)

@@ -1,12 +1,12 @@
-"""The root of a payload: a blake3 tree over leaves of 64 KiB, so that a chunk can be proven alone.
+"""The Merkle root of a payload: a blake3 tree over leaves of 64 KiB, so that a chunk can be proven alone.
 
     leaf = derive_key("gradmarket.payload.leaf", chunk)
     node = derive_key("gradmarket.payload.node", left | right)
     root = derive_key("gradmarket.payload.root", length as 8 bytes little-endian | top)
 
-derive_key is blake3's mode with a context, so leaves, nodes and roots can never stand for each other. An odd node at
-the end of a level is promoted as it is (the shape of RFC 6962); no bytes at all are one empty leaf; the length, bound
-into the root, tells trees of different lengths apart.
+derive_key is blake3's mode with a context, so leaves, nodes and roots can never be confused. An odd node at the end of
+a level is promoted unchanged (the shape of RFC 6962). An empty payload is one empty leaf. The length, bound into the
+root, distinguishes trees of different lengths.
 """
 
 from collections.abc import Sequence
@@ -37,12 +37,12 @@ def _root(length: int, top: bytes) -> Digest:
 
 
 def leaf_count(length: int) -> int:
-    """Leaves of a payload of `length` bytes."""
+    """Returns the number of leaves of a payload of `length` bytes."""
     return max(1, -(-length // LEAF_BYTES))
 
 
 class RootHasher:
-    """The root of bytes that arrive in pieces of any size; memory grows with the logarithm of the length."""
+    """Computes the root of bytes that arrive in pieces of any size; memory grows with the logarithm of the length."""
 
     def __init__(self) -> None:
         self._length = 0
@@ -50,7 +50,7 @@ class RootHasher:
         self._peaks: list[tuple[int, bytes]] = []
 
     def update(self, chunk: Bytes) -> None:
-        """Take the next bytes."""
+        """Takes the next bytes."""
         view = memoryview(chunk).cast("B")
         start = 0
         while start < len(view):
@@ -76,7 +76,7 @@ class RootHasher:
         self._peaks.append((height, digest))
 
     def digest(self) -> Digest:
-        """The root of what was taken so far; more may follow."""
+        """Returns the root of the bytes taken so far; more may follow."""
         peaks = [digest for _, digest in self._peaks]
         if self._length % LEAF_BYTES or not peaks:
             peaks.append(self._leaf.digest())
@@ -87,14 +87,14 @@ class RootHasher:
 
 
 def root(data: Bytes) -> Digest:
-    """The root of bytes at hand."""
+    """Returns the root of bytes in memory."""
     hasher = RootHasher()
     hasher.update(data)
     return hasher.digest()
 
 
 def prove(data: Bytes, index: int) -> tuple[bytes, ...]:
-    """The digests of 32 bytes, from the leaf upwards, that lead from leaf `index` to the root of `data`.
+    """Returns the 32-byte digests, from the leaf upwards, that lead from leaf `index` to the root of `data`.
 
     Raises PayloadRefused where there is no such leaf.
     """
@@ -118,7 +118,7 @@ def _parents(level: list[bytes]) -> list[bytes]:
 
 
 def verify(root: Digest, length: int, index: int, leaf: Bytes, proof: Sequence[bytes]) -> bool:
-    """Whether `leaf` is chunk `index` of the payload of `length` bytes under `root`; no input makes it raise."""
+    """Returns whether `leaf` is chunk `index` of the payload of `length` bytes under `root`; raises on no input."""
     count = leaf_count(length)
     chunk = memoryview(leaf).cast("B")
     if not 0 <= length < 2**64 or not 0 <= index < count or any(len(digest) != 32 for digest in proof):

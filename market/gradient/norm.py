@@ -1,8 +1,8 @@
-"""The L2 norm, the same bits on every machine.
+"""Computes the L2 norm with the same bits on every machine.
 
-float32 squares are exact in float64. Within a chunk of CHUNK squares, padded with zeros, halves are added elementwise
-until one number is left; the chunks' numbers are added by math.fsum, which rounds the exact sum once. No step depends
-on vector width, threads or the order in which chunks were seen.
+float32 squares are exact in float64. Within a chunk of CHUNK squares, padded with zeros, the two halves are added
+elementwise until one number is left. The chunks' numbers are added by math.fsum, which rounds the exact sum once. No
+step depends on vector width, threads or the order of the chunks.
 """
 
 import math
@@ -14,11 +14,11 @@ from gradmarket.market.gradient.arrays import CHUNK, Vector, chunks
 
 
 def square_sums(vector: Vector) -> Iterator[float]:
-    """The sum of squares of each chunk of a flat float32 vector; NaN or infinite where an element is."""
+    """Yields the sum of squares of each chunk of a flat float32 vector; NaN or infinite where an element is."""
     squares = np.empty(CHUNK)
     for part in chunks(vector.size):
         count = part.stop - part.start
-        with np.errstate(invalid="ignore"):  # a signalling NaN, which becomes a quiet one
+        with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
             np.copyto(squares[:count], vector[part])
         squares[count:] = 0.0
         np.multiply(squares, squares, out=squares)
@@ -30,5 +30,5 @@ def square_sums(vector: Vector) -> Iterator[float]:
 
 
 def norm(vectors: Iterable[Vector]) -> float:
-    """The L2 norm of all the vectors' elements together; NaN or infinite where an element is."""
+    """Returns the L2 norm of all the vectors' elements together; NaN or infinite where an element is."""
     return math.sqrt(math.fsum(part for vector in vectors for part in square_sums(vector)))

@@ -1,8 +1,8 @@
-"""What one replica answers: named float32 tensors in one canonical order, as one sequence of bytes.
+"""The payload of an answer: named float32 tensors in one canonical order, encoded as bytes.
 
 The order is the loss, then the gradient of every trainable parameter in document order, then the new value of every
-float buffer. Read as one flat vector in C order they are cut into shards of SHARD_ELEMENTS; each shard is packed by the
-codec, and the packed shards follow each other with nothing between. The Merkle root of these bytes names the payload.
+float buffer. As one flat vector in C order they are cut into shards of SHARD_ELEMENTS. The codec packs each shard, and
+the packed shards are concatenated without separators. The Merkle root of these bytes identifies the payload.
 """
 
 import math
@@ -36,7 +36,7 @@ class LayoutEntry:
 
     @cached_property
     def size(self) -> int:
-        """Elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
 
@@ -62,7 +62,7 @@ class Layout:
 
     @cached_property
     def size(self) -> int:
-        """Elements of the flat vector."""
+        """The number of elements of the flat vector."""
         return sum(entry.size for entry in self.entries)
 
     @cached_property
@@ -77,7 +77,7 @@ class Layout:
         return tuple(slice(start, min(start + SHARD_ELEMENTS, self.size)) for start in starts)
 
     def of(self, kind: Kind) -> Iterator[LayoutEntry]:
-        """The entries of one kind, in order."""
+        """Yields the entries of one kind, in order."""
         return (entry for entry in self.entries if entry.kind == kind)
 
 
@@ -87,19 +87,19 @@ def check(layout: Layout, tensors: Tensors) -> None:
     if names != tensors.keys():
         raise PayloadRefused(f"names differ from the layout's: {sorted(names ^ tensors.keys())[:5]}")
     for entry in layout.entries:
-        found = tensors[entry.name]
-        if found.dtype != np.float32 or found.shape != entry.shape:
-            raise PayloadRefused(f"{entry.name} is {found.dtype}{found.shape}, not float32{entry.shape}")
+        tensor = tensors[entry.name]
+        if tensor.dtype != np.float32 or tensor.shape != entry.shape:
+            raise PayloadRefused(f"{entry.name} is {tensor.dtype}{tensor.shape}, not float32{entry.shape}")
 
 
 def flatten(layout: Layout, tensors: Tensors) -> Vector:
-    """The flat vector, a copy. Raises PayloadRefused as `check` does."""
+    """Returns the flat vector, a copy. Raises PayloadRefused as `check` does."""
     check(layout, tensors)
     return np.concatenate([tensors[entry.name].reshape(-1) for entry in layout.entries])
 
 
 def unflatten(layout: Layout, vector: Vector) -> dict[str, Vector]:
-    """The named tensors of a flat float32 vector, as views of it. Raises PayloadRefused on another size."""
+    """Returns the named tensors as views of a flat float32 vector. Raises PayloadRefused on another size."""
     if vector.shape != (layout.size,):
         raise PayloadRefused(f"the vector has shape {vector.shape}, not ({layout.size},)")
     tensors, start = {}, 0
@@ -110,12 +110,12 @@ def unflatten(layout: Layout, vector: Vector) -> dict[str, Vector]:
 
 
 def payload_bytes(layout: Layout, codec: Codec) -> int:
-    """The exact length of every payload of this layout: an upload of another length is refused unread."""
+    """Returns the exact length of every payload of this layout: an upload of another length is refused unread."""
     return sum(codec.packed_bytes(part.stop - part.start) for part in layout.shards)
 
 
 def encode(layout: Layout, tensors: Tensors, codec: Codec, seed: bytes) -> bytes:
-    """The canonical bytes of one answer; `seed` is the task's. Raises PayloadRefused as `check` does."""
+    """Returns the canonical bytes of an answer; `seed` is the task's. Raises PayloadRefused as `check` does."""
     check(layout, tensors)
     packed = BytesIO()
     for index, shard in enumerate(_cut(layout, tensors)):
@@ -124,7 +124,7 @@ def encode(layout: Layout, tensors: Tensors, codec: Codec, seed: bytes) -> bytes
 
 
 def _cut(layout: Layout, tensors: Tensors) -> Iterator[Vector]:
-    """The shards one after the other, all in one buffer: a large fresh vector would cost more than packing it."""
+    """Yields the shards in one reused buffer: a new large vector would cost more than packing it."""
     shard, filled = np.empty(min(SHARD_ELEMENTS, layout.size), np.float32), 0
     for entry in layout.entries:
         rest = tensors[entry.name].reshape(-1)
@@ -139,9 +139,10 @@ def _cut(layout: Layout, tensors: Tensors) -> Iterator[Vector]:
 
 
 def read_shard(layout: Layout, data: Bytes, index: int, codec: Codec, seed: bytes) -> Vector:
-    """Shard `index` of a payload, flat float32, maybe a read-only view of `data`; the other shards are not touched.
+    """Returns shard `index` of a payload as flat float32, maybe a read-only view of `data`.
 
-    Raises PayloadRefused where the payload has not the layout's length or the codec refuses the shard.
+    It reads no other shard. Raises PayloadRefused where the payload has not the layout's length or the codec refuses
+    the shard.
     """
     view = memoryview(data).cast("B")
     if len(view) != payload_bytes(layout, codec):
@@ -150,13 +151,13 @@ def read_shard(layout: Layout, data: Bytes, index: int, codec: Codec, seed: byte
 
 
 def shard_place(layout: Layout, index: int, codec: Codec) -> slice:
-    """Where the bytes of shard `index` lie in a payload."""
+    """Returns where the bytes of shard `index` lie in a payload."""
     start = index * codec.packed_bytes(SHARD_ELEMENTS)
     return slice(start, start + codec.packed_bytes(_elements(layout, index)))
 
 
 def unpack_shard(layout: Layout, packed: memoryview, index: int, codec: Codec, seed: bytes) -> Vector:
-    """Shard `index` from its own bytes alone; else as `read_shard`."""
+    """Returns shard `index` from its own bytes alone. Raises PayloadRefused where the codec refuses the shard."""
     return codec.unpack(packed, _elements(layout, index), _shard_seed(seed, index))
 
 
@@ -166,18 +167,18 @@ def _elements(layout: Layout, index: int) -> int:
 
 
 def decode(layout: Layout, data: Bytes, codec: Codec, seed: bytes) -> Iterator[tuple[int, Vector]]:
-    """Every shard with its index, one at a time, so memory is a shard's. Raises PayloadRefused as `read_shard` does."""
+    """Yields every shard with its index, so memory is one shard's. Raises PayloadRefused as `read_shard` does."""
     return ((index, read_shard(layout, data, index, codec, seed)) for index in range(len(layout.shards)))
 
 
 def decode_tensors(layout: Layout, data: Bytes, codec: Codec, seed: bytes) -> dict[str, Vector]:
-    """The named tensors of a payload. Raises PayloadRefused as `read_shard` does."""
+    """Returns the named tensors of a payload. Raises PayloadRefused as `read_shard` does."""
     shards = [shard for _, shard in decode(layout, data, codec, seed)]
     return unflatten(layout, np.concatenate(shards))
 
 
 def read_tensors(layout: Layout, data: Bytes, codec: Codec, seed: bytes) -> Iterator[tuple[str, Vector]]:
-    """Each tensor with its name, in the layout's order, one at a time, so memory is a shard's and a tensor's.
+    """Yields each tensor with its name, in the layout's order, so memory is a shard's and a tensor's.
 
     Raises PayloadRefused as `read_shard` does.
     """

@@ -1,8 +1,8 @@
-"""A small step along a gradient, to see on which rows it lowers the loss: rules.loss_change judges by that.
+"""Takes a small step along a gradient, so that rules.loss_change_test can see on which rows it lowers the loss.
 
     x' = x - h g / |g|,    h = 10^-3 |x|
 
-How long the gradient is does not matter, so nobody can make the step larger or smaller than it is meant to be.
+The gradient's length does not matter, so nobody can change the length of the step.
 """
 
 from typing import Final
@@ -13,11 +13,14 @@ from gradmarket.market.gradient.arrays import Arrays, Tensors
 from gradmarket.market.gradient.norm import norm
 
 SHARE: Final = 1e-3
-"""The step's length over the parameters': large enough for a float32 loss to tell, and still nearly straight."""
+"""The step's length over the parameters' norm: large enough to show in a float32 loss, small enough to be linear."""
 
 
 def probe(state: Arrays, gradient: Tensors) -> Arrays:
-    """The state with its parameters moved along `gradient`, which names them; as it is where the gradient is zero."""
+    """Returns the state with its parameters moved along `gradient`, which has a tensor for each of them.
+
+    The state is unchanged where the gradient is zero.
+    """
     moved = {name: np.asarray(state[name], np.float32) for name in gradient}
     length = norm(tensor.reshape(-1) for tensor in gradient.values())
     if length == 0.0:

@@ -1,8 +1,8 @@
-"""A round's accepted answers become its update: merged exactly, then applied by the job's optimizer.
+"""Merges a round's accepted answers exactly, and applies the result by the job's optimizer.
 
     answers (bytes) -> stacks, shard by shard -> aggregator -> named tensors -> clip -> optimizer -> the next parameters
 
-Both functions are pure: the whole run is a function of the accepted answers.
+`merge` and `apply` are pure: the whole run is a function of the accepted answers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,10 @@ from gradmarket.market.gradient.payload import Layout, read_shard, unflatten
 
 @dataclass(frozen=True)
 class MergedAnswer:
-    """An accepted payload, its root checked, that has not diverged, and its task's seed. Map a large blob."""
+    """An accepted payload that has not diverged, its root verified, and its task's seed.
+
+    `data` may be a memory map of a large blob.
+    """
 
     data: Bytes
     seed: bytes
@@ -33,7 +36,7 @@ class MergedAnswer:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a job merges, fixed before its first round.
+    """How a job merges its answers, fixed before its first round.
 
     norm_bound: the largest L2 norm of an answer's gradients. addends: the most answers a round can have. A mean is
     exact whatever these are.
@@ -72,10 +75,10 @@ class _Stack:
 
 
 def merge(recipe: Recipe, answers: Sequence[MergedAnswer]) -> dict[str, Vector]:
-    """The answers as one: float32 tensors by name, bitwise the same in any order of the answers.
+    """Returns the merged answer: float32 tensors by name, bitwise the same in any order of the answers.
 
     Memory is one answer's vector and what the aggregator needs for a shard. Raises PayloadRefused where there is no
-    answer, more than `addends`, a malformed one, or one that has diverged.
+    answer, or more than `addends`, or a malformed or diverged one.
     """
     if not 1 <= len(answers) <= recipe.addends:
         raise PayloadRefused(f"a merge takes 1 to {recipe.addends} answers, not {len(answers)}")
@@ -89,7 +92,7 @@ def merge(recipe: Recipe, answers: Sequence[MergedAnswer]) -> dict[str, Vector]:
 
 @dataclass(frozen=True)
 class OptimizerStep:
-    """How a job's model moves: its optimizer with its settings, and the longest gradient it takes (None: any)."""
+    """How a job updates its model: optimizer, settings, and the norm that gradients are clipped to (None: not)."""
 
     optimizer: OptimizerRule
     settings: Any
@@ -98,24 +101,27 @@ class OptimizerStep:
 
 @dataclass(frozen=True)
 class ModelState:
-    """What a round changes: parameters, float buffers and counters by name, and the optimizer's memory."""
+    """The state that a round changes: parameters, float buffers and counters by name, and the optimizer's memory."""
 
     tensors: Arrays
     memory: Arrays
 
 
 def begin(layout: Layout, tensors: Arrays, move: OptimizerStep) -> ModelState:
-    """The model before its first round. Raises PayloadRefused where a tensor of the layout is missing or unlike it."""
+    """Returns the model's state before its first round.
+
+    Raises PayloadRefused where a tensor of the layout is missing or has another shape or dtype.
+    """
     return ModelState(tensors, move.optimizer.start(_trainable(layout, tensors), move.settings))
 
 
 def apply(
     layout: Layout, model: ModelState, merged: Tensors, move: OptimizerStep, lr: float, counters: Sequence[str] = ()
 ) -> ModelState:
-    """The model after a round: trainable parameters moved at rate `lr`, float buffers replaced by the merged values.
+    """Returns the model's state after a round: trainable parameters updated at rate `lr`, float buffers as merged.
 
-    counters: the integer tensors that count rounds of training (`num_batches_tracked`), each one higher afterwards. All
-    other tensors stay. Raises PayloadRefused where names, shapes or dtypes do not fit the layout.
+    counters: the integer tensors that count rounds of training (`num_batches_tracked`); each is increased by one. All
+    other tensors are unchanged. Raises PayloadRefused where names, shapes or dtypes do not match the layout.
     """
     parameters = _trainable(layout, model.tensors)
     gradient = {name: merged[name] for name in parameters}
@@ -128,14 +134,14 @@ def apply(
 
 def _trainable(layout: Layout, tensors: Arrays) -> dict[str, Vector]:
     for entry in (*layout.of("gradient"), *layout.of("buffer")):
-        found = tensors.get(entry.name)
-        if found is None or found.shape != entry.shape or found.dtype != np.float32:
+        tensor = tensors.get(entry.name)
+        if tensor is None or tensor.shape != entry.shape or tensor.dtype != np.float32:
             raise PayloadRefused(f"the model has no {entry.name} of float32{entry.shape}")
     return {entry.name: tensors[entry.name] for entry in layout.of("gradient")}
 
 
 def _counted(name: str, tensors: Arrays) -> NDArray[Any]:
-    found = tensors.get(name)
-    if found is None or not np.issubdtype(found.dtype, np.integer):
+    counter = tensors.get(name)
+    if counter is None or not np.issubdtype(counter.dtype, np.integer):
         raise PayloadRefused(f"the model has no integer {name}")
-    return np.asarray(found + found.dtype.type(1))
+    return np.asarray(counter + counter.dtype.type(1))

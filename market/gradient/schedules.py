@@ -1,4 +1,4 @@
-"""How the learning rate goes over the rounds, the same bits on every machine."""
+"""Computes the learning rate of each round, with the same bits on every machine."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -15,12 +15,12 @@ SHAPES: Final[Mapping[str, Callable[[float], float]]] = {
 
 
 def rate(schedule: str, lr: float, round_number: int, rounds: int, warmup: int = 0) -> float:
-    """The learning rate of a round, counted from 0.
+    """Returns the learning rate of a round, counted from 0.
 
-    During `warmup` rounds it grows in equal steps, lr / warmup first; from there it follows the schedule, with full
-    lr in the first round after the warm-up and what the schedule gives at (rounds - 1 - warmup) / (rounds - warmup)
-    in the last: never 0, so no round is bought for nothing. Raises JobRefused on an unknown schedule or a round
-    outside the job.
+    During `warmup` rounds it grows in equal steps, starting at lr / warmup. Then it follows the schedule: the full lr
+    in the first round after the warm-up, and in the last one the schedule's value at
+    (rounds - 1 - warmup) / (rounds - warmup). That is never 0, so that no round is paid for without effect. Raises
+    JobRefused on an unknown schedule or a round outside the job.
     """
     if schedule not in SHAPES:
         raise JobRefused("optimizer.schedule.name", f"no {schedule[:80]!r} here; there is {', '.join(SHAPES)}")

@@ -1,9 +1,9 @@
-"""The middle of each column of a block: sorting networks of elementwise minimum and maximum.
+"""Computes the middle values of each column of a block by sorting networks of elementwise minimum and maximum.
 
 A comparator (low, high) puts the smaller of two rows at `low` and the larger at `high`, for thousands of columns in two
 numpy calls. The network is Batcher's merge exchange (1968; Knuth, The Art of Computer Programming 3, 5.2.2, algorithm
-M): 19 comparators for 8 rows; those that no wanted place hangs on are left out.
-Sorted values do not depend on the order of the rows; of zeros only the sign may, so what is made of them is rid of it.
+M): 19 comparators for 8 rows. Comparators that no wanted place depends on are left out. Sorted values do not depend on
+the order of the rows, except the sign of zeros; the results below remove that sign.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ import numpy as np
 from gradmarket.market.gradient.arrays import Vector
 
 BLOCK: Final = 2**17
-"""Elements of all rows worked on at a time: half a MiB, well within a core's cache."""
+"""Elements of all rows worked on at a time: half a MiB, which fits into a core's cache."""
 
 
 class Comparator(NamedTuple):
-    """Of rows `low` and `high`; `smaller` and `larger` tell which of the two results is looked at afterwards."""
+    """Compares rows `low` and `high`; `smaller` and `larger` tell which of the two results is used afterwards."""
 
     low: int
     high: int
@@ -29,7 +29,7 @@ class Comparator(NamedTuple):
 
 @cache
 def network(rows: int) -> tuple[Comparator, ...]:
-    """Sorts `rows` rows, the smallest first."""
+    """Returns the network that sorts `rows` rows, the smallest first."""
     steps: list[Comparator] = []
     top = 1 << max(0, (rows - 1).bit_length() - 1)
     span = top
@@ -47,7 +47,7 @@ def network(rows: int) -> tuple[Comparator, ...]:
 
 @cache
 def selection(rows: int, first: int, last: int) -> tuple[Comparator, ...]:
-    """The least of `network` that puts the right rows at places `first` to `last` - 1."""
+    """Returns the part of `network` that suffices to put the right rows at places `first` to `last` - 1."""
     wanted, steps = set(range(first, last)), []
     for low, high, _, _ in reversed(network(rows)):
         if wanted & {low, high}:
@@ -57,7 +57,7 @@ def selection(rows: int, first: int, last: int) -> tuple[Comparator, ...]:
 
 
 class Sorter:
-    """Sorts blocks of `rows` rows as far as places `first` to `last` - 1 want it. Memory is one block."""
+    """Sorts blocks of `rows` rows until places `first` to `last` - 1 are right. Memory is one block."""
 
     def __init__(self, rows: int, first: int, last: int) -> None:
         self.places: Final = slice(first, last)
@@ -66,7 +66,10 @@ class Sorter:
         self._scratch = np.empty((rows + 2, self.width), np.float32)
 
     def middle(self, rows: Sequence[Vector]) -> list[Vector]:
-        """The wanted places of up to `width` columns, smallest first: as rows that the next call may overwrite."""
+        """Returns the wanted places of up to `width` columns, smallest first.
+
+        The returned rows may be overwritten by the next call.
+        """
         free = [scratch[: rows[0].size] for scratch in self._scratch]
         places, ours = list(rows), [False] * len(rows)
         for low, high, smaller, larger in self._steps:
@@ -81,10 +84,10 @@ class Sorter:
 
 
 def mean_of_middle(rows: Sequence[Vector], trim: int, merged: Vector) -> None:
-    """Puts into `merged` per column the mean of its values without the `trim` smallest and largest.
+    """Writes to `merged` the mean of each column without its `trim` smallest and largest values.
 
-    There are at least 2 trim + 1 rows. The values are added from the smallest to the largest in float32: off by at most
-    one rounding for each of them.
+    `rows` has at least 2 trim + 1 rows. The values are added from the smallest to the largest in float32, with at most
+    one rounding error each.
     """
     kept = len(rows) - 2 * trim
     sorter = Sorter(len(rows), trim, len(rows) - trim)
@@ -98,5 +101,5 @@ def mean_of_middle(rows: Sequence[Vector], trim: int, merged: Vector) -> None:
 
 
 def median(rows: Sequence[Vector], merged: Vector) -> None:
-    """Puts into `merged` per column the middle value, or the mean of the two middle ones."""
+    """Writes to `merged` each column's middle value, or the mean of the two middle ones."""
     mean_of_middle(rows, (len(rows) - 1) // 2, merged)

@@ -1,7 +1,7 @@
-"""Answers merged by a weight each, which their geometry decides.
+"""Merges answers by one weight each, which their geometry determines.
 
-The geometry is that of the gradients alone. Loss and buffers are no part of it, and an answer with a flawless gradient
-may carry any of them, so they are merged by the median of each element.
+The geometry is that of the gradients alone. It ignores loss and buffers, so an answer with a good gradient may have any
+of them: they are merged by the median of each element.
 """
 
 import math
@@ -16,13 +16,16 @@ from gradmarket.market.gradient.gram import Matrix, gram, ranking
 from gradmarket.market.gradient.sorting import median
 
 Rule = Callable[[Matrix, Sequence[int]], Sequence[float]]
-"""(Gram matrix, the answers' ranking) -> a weight each, at least 0, together 1, whatever order the answers are in."""
+"""Maps the Gram matrix and the answers' ranking to a weight for each answer.
+
+Weights are at least 0, sum to 1, and do not depend on the order of the answers.
+"""
 
 
 def weighed(stacks: Iterable[Stack], rule: Rule) -> Iterator[Vector]:
-    """For each stack the weighted mean of its gradients, and the median of what is no gradient.
+    """Yields for each stack the weighted mean of its gradients, and the median of everything else.
 
-    Products and sums are float32, in the order of the answers' ranking: off by at most two roundings an answer.
+    Products and sums are float32, in the order of the answers' ranking: at most two rounding errors for each answer.
     """
     products = gram(stacks)
     ranked = ranking(stacks, products)
@@ -32,9 +35,10 @@ def weighed(stacks: Iterable[Stack], rule: Rule) -> Iterator[Vector]:
 
 
 def squared_distances_to(centre: Sequence[float], products: Matrix) -> list[float]:
-    """The squared distance of each answer to sum_j centre_j x_j, for weights that are 1 together.
+    """Returns the squared distance of each answer to sum_j centre_j x_j, for weights that sum to 1.
 
-    |x_i - z|^2 = G_ii - 2 sum_j c_j G_ij + sum_jk c_j c_k G_jk; each sum is rounded once, so no order shows.
+    |x_i - z|^2 = G_ii - 2 sum_j c_j G_ij + sum_jk c_j c_k G_jk; each sum is rounded once, so their order does not
+    matter.
     """
     along = [math.fsum(row) for row in (products * np.array(centre)).tolist()]
     length = math.fsum(weight * value for weight, value in zip(centre, along, strict=True))
@@ -43,7 +47,7 @@ def squared_distances_to(centre: Sequence[float], products: Matrix) -> list[floa
 
 
 def normalised(weights: Sequence[float]) -> list[float]:
-    """Scaled so that they are 1 together."""
+    """Returns the weights scaled to sum to 1."""
     total = math.fsum(weights)
     return [weight / total for weight in weights]
 

@@ -1,4 +1,4 @@
-"""The one deterministic step: what a worker sells and an auditor repeats."""
+"""The deterministic step that a worker computes and an auditor repeats."""
 
 import numpy as np
 import torch
@@ -16,10 +16,10 @@ from gradmarket.market.step import Step
 def compute(
     program: Program, state: Arrays, batch: Arrays, seed: bytes, step: Step, device: str = "cpu"
 ) -> dict[str, np.ndarray]:
-    """The mean loss over the batch, its gradient and the float buffers' new values: float32, in `layout`'s order.
+    """Returns a step's answer: float32 arrays in `layout`'s order.
 
-    The batch has step.moves * step.rows rows; what the gradient is, the step's own file says. Raises Refused,
-    OutOfMemory.
+    These are the mean loss over the batch, its gradient and the float buffers' new values. The batch has
+    step.moves * step.rows rows. The file of the step's kind defines the gradient. Raises Refused, OutOfMemory.
     """
     rows = check_batch(program.document, batch)
     check_state(program.document, state)
@@ -30,7 +30,7 @@ def compute(
 
 
 def evaluate(program: Program, state: Arrays, batch: Arrays, device: str = "cpu") -> Metrics:
-    """Loss and metrics of an evaluation document over all rows of the batch. Raises Refused, OutOfMemory."""
+    """Returns loss and metrics of an evaluation document over all rows of the batch. Raises Refused, OutOfMemory."""
     rows = check_batch(program.document, batch)
     check_state(program.document, state)
     inputs = tensors(state, device)

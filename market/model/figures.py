@@ -1,4 +1,4 @@
-"""Plain answers of the model and the runner. No torch, so that a process without it can read them."""
+"""Result types of the model and the runner. Without torch, so that any process can read them."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -9,7 +9,7 @@ from pydantic import Field
 
 @dataclass(frozen=True)
 class Published:
-    """What a job starts from: the graph documents of training and of evaluation, and every tensor that they read.
+    """The tensors and graph documents that a job starts from: one document for training, one for evaluation.
 
     Both documents take the same state by the same names; `parameters` has every parameter, buffer and constant.
     """
@@ -21,22 +21,22 @@ class Published:
 
 @dataclass(frozen=True)
 class Bound:
-    """What one forward and backward pass over `rows` rows costs."""
+    """An upper bound of the cost of one forward and backward pass over `rows` rows."""
 
     rows: int
     operations: int
     """Floating-point operations; a multiply-add is two."""
     peak_bytes: int
-    """State, data, every live intermediate value, the gradients and known workspaces at their highest."""
+    """The peak of state, data, all live intermediate values, gradients and known workspaces."""
     only_on_cpu: Annotated[str, Field(max_length=200)]
-    """The first kernel that CUDA lacks for the same bits twice (operators.cuda), in words; empty where it has all."""
+    """The first kernel without a deterministic CUDA version (operators.cuda), in words; empty if there is none."""
     idle_bytes: Annotated[int, Field(ge=0)] = 0
-    """Resident memory of the child that told it, before it computed anything; 0 where nobody computes."""
+    """Resident memory of the child that measured it, before it computed; 0 where no child computes."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Whole numbers that an operator takes: from `least` to below `end`, and `ignored` where it stands for none."""
+    """Whole numbers that an operator takes: from `least` to below `end`, and `ignored`, which stands for no value."""
 
     least: int
     end: int

@@ -1,4 +1,4 @@
-"""What goes into a step and what comes out of it, by name, shape and element type. No torch."""
+"""The inputs and outputs of a step by name, shape and element type. No torch."""
 
 from collections.abc import Mapping
 
@@ -10,19 +10,25 @@ from gradmarket.market.model.document.schema import Document, Expected
 
 
 def layout(document: Document) -> Layout:
-    """The answer of a step: the loss, a gradient per trainable parameter in document order, float buffers by name."""
+    """Returns the layout of a step's answer.
+
+    It has the loss, a gradient for each trainable parameter in document order, and the float buffers sorted by name.
+    """
     gradients = [LayoutEntry(entry.name, entry.shape, "gradient") for entry in document.trainable]
     buffers = [LayoutEntry(name, document.state[name][0], "buffer") for name in sorted(document.updates)]
     return Layout((LayoutEntry("loss", (), "loss"), *gradients, *buffers))
 
 
 def check_state(document: Document, state: Mapping[str, np.ndarray]) -> None:
-    """Every parameter, buffer and constant is there as the document says; more may be. Raises Refused."""
+    """Raises Refused unless the state has every parameter, buffer and constant of the document; it may have more."""
     _check("state", document.state, state)
 
 
 def check_batch(document: Document, batch: Mapping[str, np.ndarray]) -> int:
-    """The rows of a batch that has exactly the document's data inputs, all of one number of rows. Raises Refused."""
+    """Returns the number of rows of a batch.
+
+    Raises Refused unless it has exactly the document's data inputs, all with the same number of rows.
+    """
     lengths = {array.shape[0] if array.ndim else 0 for array in batch.values()}
     if len(lengths) != 1 or lengths == {0}:
         raise Refused(f"a batch has inputs of one number of rows, not {sorted(lengths)}")
@@ -35,9 +41,9 @@ def check_batch(document: Document, batch: Mapping[str, np.ndarray]) -> int:
 
 
 def sizes_of(document: Document, batch: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """What the named dimensions are in this batch: the first array's word, which the others are held to.
+    """Returns the sizes of the named dimensions in this batch, taken from the first array with each name.
 
-    Raises Refused where one is out of range.
+    Raises Refused where one is out of range. `check_batch` compares the other arrays with them.
     """
     sizes: dict[str, int] = {}
     for entry in document.of("data"):

@@ -1,4 +1,4 @@
-"""Forward and backward passes: one after another, in the same order and with the same roundings on every machine."""
+"""Forward and backward passes, computed one after another with the same order and roundings on every machine."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -16,17 +16,17 @@ Tensors = dict[str, Tensor]
 
 
 def tensors(arrays: Arrays, device: str) -> Tensors:
-    """Copies in C order in torch's own memory: order and alignment decide a kernel's path, and so the bits."""
+    """Returns copies in C order in torch's own memory: order and alignment decide a kernel's path, and so the bits."""
     return {name: torch.tensor(np.asarray(array, order="C"), device=device) for name, array in arrays.items()}
 
 
 def numpy_of(values: Tensors) -> Outcome:
-    """Copies in C order."""
+    """Returns copies in C order."""
     return {name: np.array(value.cpu().numpy(), order="C") for name, value in values.items()}
 
 
 def microbatches(batch: Arrays, rows: int, size: int, device: str) -> Iterator[tuple[Tensors, float]]:
-    """Each microbatch in order, with its share of the rows."""
+    """Yields each microbatch in order, with its share of the rows."""
     for start in range(0, rows, size):
         part = {name: array[start : start + size] for name, array in batch.items()}
         yield tensors(part, device), min(size, rows - start) / rows
@@ -35,12 +35,12 @@ def microbatches(batch: Arrays, rows: int, size: int, device: str) -> Iterator[t
 def mean_gradient(
     program: Program, inputs: Tensors, batch: Arrays, seed: bytes, step: Passes, device: str
 ) -> tuple[Tensors, Tensors]:
-    """(mean loss and gradients over the batch's step.rows rows by entry name, new float buffers), from `inputs`.
+    """Returns mean loss and gradients over the batch's step.rows rows by entry name, and the new float buffers.
 
-    The batch is cut into microbatches of `step.microbatch` rows (the last may be shorter; null means one), taken one at
-    a time on every machine. Each contributes its mean times its share of the rows, added in order. Buffers go from one
-    microbatch to the next: with BatchNorm, statistics are those of a microbatch, and the running ones move once for
-    each. Dropout's seed is that of the microbatch. Raises Refused, OutOfMemory.
+    The batch is cut into microbatches of `step.microbatch` rows (the last may be shorter; null means one microbatch),
+    taken one at a time on every machine. Each contributes its mean times its share of the rows, added in order. Buffers
+    are passed from one microbatch to the next: BatchNorm uses the statistics of a microbatch, and updates the running
+    ones once for each. Each microbatch has its own seed for dropout. Raises Refused, OutOfMemory.
     """
     sums: Tensors = {}
     buffers: Tensors = {}
@@ -52,22 +52,22 @@ def mean_gradient(
 
 
 def numbered(what: bytes, number: int, seed: bytes) -> bytes:
-    """The seed of part `number` of what `seed` belongs to."""
+    """Returns the seed of part `number`, derived from the seed of the whole."""
     return hashlib.sha256(what + number.to_bytes(8, "big") + seed).digest()
 
 
 def _answer(program: Program, inputs: Tensors, part: Tensors, seed: bytes) -> tuple[Tensors, Tensors]:
-    """(loss and gradients by entry name, new buffers) of one microbatch."""
+    """Returns loss and gradients by entry name, and new buffers, of one microbatch."""
     names = [entry.name for entry in program.document.trainable]
     leaves = {name: inputs[name].detach().requires_grad_() for name in names}
     results: Results = program.run(inputs | leaves, part, seed)
-    found = gradients(results.loss, list(leaves.values()))
+    computed = gradients(results.loss, list(leaves.values()))
     updates = {name: update.detach() for name, update in results.updates.items()}
-    return {"loss": results.loss.detach(), **dict(zip(names, found, strict=True))}, updates
+    return {"loss": results.loss.detach(), **dict(zip(names, computed, strict=True))}, updates
 
 
 def _accumulate(sums: Tensors, answer: Tensors, share: float) -> None:
-    """sums += share * answer, in two roundings on every machine: a fused multiply-add would round once on some."""
+    """Adds share * answer to sums, with two roundings everywhere: a fused multiply-add would round once on some."""
     for name, tensor in answer.items():
         part = tensor if share == 1.0 else tensor * share
         if name in sums:

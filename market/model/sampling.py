@@ -1,4 +1,4 @@
-"""Which rows a task takes: a pure function of (job seed, round, task), the same on every replica. No torch."""
+"""Draws a task's rows: a pure function of (job seed, round, task), the same for every replica. No torch."""
 
 from collections.abc import Collection
 from typing import Final
@@ -14,7 +14,7 @@ _KEY: Final = np.dtype("<u8")
 
 
 def task_rows(spec: JobSpec, partition: Partition, round: int, task: int) -> list[int]:
-    """The rows of its partition that a task computes on: the same ones for every replica, and whoever looks after it.
+    """Returns the rows of its partition that a task computes on, the same for every replica and auditor.
 
     Raises Refused if the partition has fewer rows than a step takes.
     """
@@ -23,10 +23,10 @@ def task_rows(spec: JobSpec, partition: Partition, round: int, task: int) -> lis
 
 
 def rows(seed: bytes, round: int, task: int, total: int, count: int, moves: int = 1) -> list[int]:
-    """`moves` times `count` rows of `total`, each time different ones, for task number `task` of a round.
+    """Returns `moves` times `count` different rows of `total`, for task number `task` of a round.
 
-    Every round shuffles all rows anew, and task t takes the next moves * count places of that shuffle after those of
-    task t - 1, around its end: no row is taken twice in a round before all have been taken once. Raises Refused if
+    Every round shuffles all rows anew. Task t takes the next moves * count places of that shuffle after those of task t
+    - 1, wrapping around at its end: no row is taken twice in a round before all have been taken once. Raises Refused if
     count > total.
     """
     if not 1 <= count <= total:
@@ -37,7 +37,10 @@ def rows(seed: bytes, round: int, task: int, total: int, count: int, moves: int 
 
 
 def other_rows(own: Collection[int], total: int, draws: int, seed: bytes) -> list[list[int]]:
-    """So many draws of as many rows as `own`, no row twice and none of `own`. Raises Refused if there are too few."""
+    """Returns `draws` lists of as many rows as `own`: no row twice, and none of `own`.
+
+    Raises Refused if there are too few rows.
+    """
     if (draws + 1) * len(own) > total:
         raise Refused(f"{draws} draws of {len(own)} rows beside the own ones, of a partition that has {total}")
     taken = set(own)
@@ -46,7 +49,7 @@ def other_rows(own: Collection[int], total: int, draws: int, seed: bytes) -> lis
 
 
 def _shuffle(seed: bytes, round: int, total: int) -> np.ndarray:
-    """int64[total]: the order of one hash key per row. Keys with a tie are drawn anew, so every order is as likely."""
+    """Returns int64[total], the rows sorted by a hash key each; redraws all keys on a tie, so no order is favoured."""
     attempt = 0
     while True:
         message = b"rows" + b"".join(number.to_bytes(8, "big") for number in (round, total, attempt)) + seed

@@ -1,7 +1,7 @@
-"""What a task costs whoever takes it, known from document and step before anything large is fetched. No torch.
+"""Computes what a task costs any worker, from document and step, before anything large is downloaded. No torch.
 
 Memory is that of the whole child process while it computes the task: what it has when idle, the arena that it shares
-with its parent (state, rows and answer), its own copy of the state, one pass, and what stays between passes.
+with its parent (state, rows and answer), its own copy of the state, one pass, and what is kept between passes.
 """
 
 import math
@@ -26,21 +26,21 @@ EVALUATION_ROWS: Final = 1024
 
 @dataclass(frozen=True)
 class Cost:
-    """`operations` are floating-point ones, a multiply-add two; the others are bytes."""
+    """The cost of one task. `operations` are floating-point ones, a multiply-add counts two; the others are bytes."""
 
     operations: int
     memory: int
-    """Of the whole child process at its highest."""
+    """The peak of the whole child process."""
     step_memory: int
-    """Of that, what lies on the device that computes: the rest is the idle process and the arena."""
+    """The part of it on the computing device; the rest is the idle process and the arena."""
     state: int
-    """Parameters, buffers and constants: what is downloaded for each version of the parameters."""
+    """Parameters, buffers and constants, which are downloaded for each version of the parameters."""
     only_on_cpu: str
     """See Bound."""
 
 
 def cost(document: Document, bound: Bound, step: Step) -> Cost:
-    """Of one task; `bound` is that of one pass over any of step.pass_sizes rows."""
+    """Returns the cost of one task; `bound` is that of one pass over any of step.pass_sizes rows."""
     sizes = _Sizes.of(document, step)
     between = _local(sizes, step) if isinstance(step, LocalStep) else 0
     sums = sizes.answer if step.rows > step.pass_rows else 0
@@ -64,7 +64,7 @@ def evaluation_cost(document: Document, bound: Bound, rows: int) -> Cost:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Bytes."""
+    """Sizes in bytes."""
 
     state: int
     rows: int
@@ -84,14 +84,14 @@ def _bytes(arrays: Expected) -> int:
 
 
 def _local(sizes: _Sizes, step: LocalStep) -> int:
-    """What lies beside a pass of local steps: the parameters as they moved, and the inner optimizer's memory."""
+    """Returns the bytes held beside a pass of local steps: the changed parameters, and the inner optimizer's memory."""
     return (1 + moments(step.optimizer)) * sizes.trained
 
 
 def _after(sizes: _Sizes, step: Step) -> int:
-    """The highest after a pass: the answer is copied, and again into the arena.
+    """Returns the peak after a pass: the answer is copied, and copied again into the arena.
 
-    Between local steps the inner optimizer has the old and the new of all that it keeps.
+    Between local steps the inner optimizer holds the old and the new of all that it keeps.
     """
     if not isinstance(step, LocalStep):
         return 2 * sizes.answer
@@ -100,7 +100,7 @@ def _after(sizes: _Sizes, step: Step) -> int:
 
 
 def moments(chosen: InnerOptimizer) -> int:
-    """How many float32 numbers an optimizer keeps for each parameter."""
+    """Returns how many float32 numbers an optimizer keeps for each parameter."""
     rule = optimizer(chosen.name)
     kept = rule.start({"p": np.zeros(1, np.float32)}, rule.Settings(**chosen.settings))
     return sum(array.dtype == np.float32 for array in kept.values())

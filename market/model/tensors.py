@@ -1,4 +1,4 @@
-"""Named arrays as safetensors, strictly: one sequence of bytes for one set of arrays; nothing but arrays is read."""
+"""Named arrays as safetensors, read strictly: equal arrays have equal bytes, and files contain arrays only."""
 
 import json
 import re
@@ -21,11 +21,11 @@ _LENGTH: Final = 8
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./]{0,199}")
 
 Expected = Mapping[str, tuple[tuple[int, ...], str]]
-"""Shape and element type of each array by its name."""
+"""The shape and element type of each array by its name."""
 
 
 def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """The canonical safetensors of these arrays, whatever their order and memory layout. Raises TensorsRefused."""
+    """Returns the canonical safetensors of the arrays, whatever their order and layout. Raises TensorsRefused."""
     for name, array in arrays.items():
         _check_name(name)
         check_dtype(name, array)
@@ -33,7 +33,10 @@ def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def unpack(data: bytes, expected: Expected | None = None) -> dict[str, np.ndarray]:
-    """The arrays of a file that may be a stranger's; with `expected`, exactly those. Raises TensorsRefused."""
+    """Returns the arrays of a file, which may be a stranger's; with `expected`, exactly those.
+
+    Raises TensorsRefused.
+    """
     header = _header(data)
     described = {name: _description(name, entry) for name, entry in header.items()}
     if expected is not None:
@@ -68,7 +71,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _description(name: str, entry: Any) -> tuple[tuple[int, ...], str]:
-    """Shape and element type of one array; the places of its bytes are the library's to check."""
+    """Returns shape and element type of one array; the library checks the offsets of its bytes."""
     _check_name(name)
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise TensorsRefused(f"{name} has not just dtype, shape and data_offsets")
@@ -95,7 +98,7 @@ def _compare(described: Expected, expected: Expected) -> None:
 
 
 def check_names(found: Iterable[str], expected: Expected) -> None:
-    """The same names, each once. Raises TensorsRefused."""
+    """Raises TensorsRefused unless the names are the expected ones, each once."""
     names = list(found)
     if len(set(names)) != len(names):
         raise TensorsRefused("a name stands twice")
@@ -105,12 +108,12 @@ def check_names(found: Iterable[str], expected: Expected) -> None:
 
 
 def check_dtype(name: str, array: np.ndarray) -> None:
-    """An element type that files of arrays may have. Raises TensorsRefused."""
+    """Raises TensorsRefused unless files of arrays may have this element type."""
     if array.dtype not in NUMPY_DTYPES:
         raise TensorsRefused(f"{name} is of {array.dtype}")
 
 
 def check_truths(name: str, array: np.ndarray) -> None:
-    """A byte other than 0 and 1 is no truth value. Raises TensorsRefused."""
+    """Raises TensorsRefused where a bool array has a byte other than 0 and 1."""
     if array.dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
         raise TensorsRefused(f"{name} has truth values other than 0 and 1")

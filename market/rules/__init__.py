@@ -1,1 +1,1 @@
-"""Who may do what, and what it earns."""
+"""The rules of the market: who may do what, and what it earns. All are pure functions."""

@@ -1,7 +1,7 @@
-"""Who may take which task, and why not; and the draw among those who may.
+"""Decides which workers may take a task, names the reason where one may not, and draws among those that may.
 
-The draw is random and replayable, never first come first served: a tenth of the market polling ten times as often
-would otherwise hold half of the quorums.
+The draw is random and reproducible, never first come first served: otherwise a tenth of the market that polls ten times
+as often would hold half of the quorums.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,38 +17,42 @@ WINDOW_MAX_S: Final = 0.050
 
 ALL: Final = "all"
 Mixable = frozenset[tuple[str, str]] | Literal["all"]
-"""Pairs of determinism classes, the first by name first, whose answers can be compared; one class always can.
+"""Pairs of determinism classes whose answers can be compared, each pair sorted by name.
 
-`ALL` where no answers are compared: names that anybody made up leave no other class out.
+A class is comparable with itself. `ALL` where answers are never compared: then a made-up class name excludes no other
+class.
 """
 
 
 class Reason(StrEnum):
-    """Why a worker gets no replica of a task, with the attack that the guard stops."""
+    """Why a worker gets no replica of a task. The docstring of each member names the attack that it stops."""
 
     ALREADY_TRIED = "it had a replica of this attempt"
     """Voting twice on one task."""
     NOT_SEPARATED = "another replica is of the same party"
-    """Sybils on one task, as far as the job's separation tells them apart."""
+    """Sybils on one task, as far as the job's separation detects them."""
     OTHER_CLASS = "its determinism class is not the job's, nor calibrated with those at work"
-    """Honest disagreement about bits that passes for cheating."""
+    """Honest differences in bits that look like cheating."""
     NO_RESERVATION = "no money is reserved for it yet"
     """Work that the escrow does not cover."""
     OTHER_TERMS = "it asks for another job or a higher price"
     """Leases that would only be declined."""
     AT_CAPACITY = "it holds as many leases as it may"
-    """Hoarding leases to stall siblings."""
+    """Hoarding leases to delay other workers."""
     BARRED = "an audit of its work, or of its operator's work, failed"
-    """Spoiling more, once caught."""
+    """Further damage by a worker that was caught."""
     SUSPENDED = "it left too many leases or uploads of this job unanswered, and comes back by itself"
-    """Commit and stall; withheld payloads."""
+    """Committing and not revealing; withheld payloads."""
     RESTS = "it left a lease or an upload unanswered, and waits for its next one"
-    """The same again and again, before it is suspended."""
+    """Repeating the same before it is suspended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """What separation tells apart. `network` is the address prefix, none where exempt (loopback, named addresses)."""
+    """What separation compares.
+
+    `network` is the address prefix, None where exempt (loopback, named addresses).
+    """
 
     worker: Address
     operator: str
@@ -58,7 +62,10 @@ class Party:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A worker that asks; `uncommitted` is its reservation less what it has earned or may earn in flight."""
+    """A worker that polls for work.
+
+    `uncommitted` is its reservation less what it has earned or may still earn by open replicas.
+    """
 
     party: Party
     determinism_class: str
@@ -66,7 +73,7 @@ class Candidate:
     capacity: int
     least_price: Units
     jobs: frozenset[JobId]
-    """None named: any."""
+    """The jobs that it accepts; empty: any."""
     barred: bool = False
     """An audit of its work, or of its operator's, failed not long ago (rules.operators)."""
     suspended: bool = False
@@ -74,12 +81,12 @@ class Candidate:
     rests: bool = False
     """It left its last place unanswered (rules.newcomers)."""
     known: bool = False
-    """Work of its own was accepted before."""
+    """Its own work was accepted before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A task's wave that wants workers."""
+    """A wave of a task that needs workers."""
 
     job: JobId
     tried: frozenset[Address]
@@ -88,17 +95,17 @@ class Opening:
     price: Units
     separation: tuple[str, ...]
     at_work: tuple[str, ...] = ()
-    """The determinism classes of those that hold a place already."""
+    """The determinism classes of the workers that already hold a place."""
     mixable: Mixable = frozenset()
 
 
 def mixes(one: str, other: str, mixable: Mixable) -> bool:
-    """Whether answers of the two classes can be compared."""
+    """Returns whether answers of the two classes can be compared."""
     return one == other or mixable == ALL or (min(one, other), max(one, other)) in mixable
 
 
 def comparable(determinism_class: str, mixable: Mixable) -> frozenset[str] | None:
-    """The classes whose answers can be compared with those of this one, itself among them; None: every class."""
+    """Returns the classes comparable with this one, itself included; None stands for every class."""
     if mixable == ALL:
         return None
     others = (name for classes in mixable if determinism_class in classes for name in classes)
@@ -106,21 +113,24 @@ def comparable(determinism_class: str, mixable: Mixable) -> frozenset[str] | Non
 
 
 def together(one: Party, other: Party, separation: Sequence[str]) -> bool:
-    """Whether the two count as one party under the job's separation."""
+    """Returns whether the two count as one party under the job's separation."""
     if one.worker == other.worker:
         return True
     return any(_alike(one, other, kind) for kind in separation)
 
 
 def _alike(one: Party, other: Party, kind: str) -> bool:
-    """Who names one payout address is of one operator here without any proof: to claim that is to get fewer places."""
+    """Returns whether the two share what `kind` compares.
+
+    Under `operator` a shared payout address suffices without proof: a false claim only gets the claimant fewer places.
+    """
     if kind == "operator" and one.payout == other.payout:
         return True
     return getattr(one, kind) is not None and getattr(one, kind) == getattr(other, kind)
 
 
 def why_not(candidate: Candidate, opening: Opening) -> Reason | None:
-    """The first reason against, or None."""
+    """Returns the first reason why the candidate may not take the task, or None."""
     if candidate.suspended:
         return Reason.SUSPENDED
     if candidate.barred:
@@ -144,19 +154,19 @@ def why_not(candidate: Candidate, opening: Opening) -> Reason | None:
 
 
 def window_s(live_workers: int) -> float:
-    """How long a draw waits for the eligible workers that have not asked yet; one alone does not wait."""
+    """Returns how long a draw waits for eligible workers that have not polled yet; a single worker does not wait."""
     return 0.0 if live_workers <= 1 else min(WINDOW_MAX_S, WINDOW_PER_WORKER_S * live_workers)
 
 
 def draw_order(seed: Hash, workers: Iterable[Address]) -> list[Address]:
-    """A random order that the seed alone decides."""
+    """Returns a random order that the seed alone decides."""
     return sorted(workers, key=lambda worker: tagged("draw", seed, worker.encode()))
 
 
 def draw(seed: Hash, candidates: Iterable[Candidate], opening: Opening, count: int) -> list[Candidate]:
-    """At most `count` candidates that may take it, no two of one party, any two of comparable classes.
+    """Returns at most `count` candidates that may take the task: separate parties of comparable classes.
 
-    Where whoever is first in the order leaves too few, each class in turn has the first place.
+    Where the first in the order leaves too few comparable ones, each class is tried in the first place.
     """
     by_worker = {candidate.party.worker: candidate for candidate in candidates}
     order = [by_worker[worker] for worker in draw_order(seed, by_worker)]
@@ -185,9 +195,9 @@ def _clash(one: Candidate, other: Candidate, opening: Opening) -> bool:
 def leading_class(
     parties: Iterable[tuple[str, Party]], separation: Sequence[str], mixable: Mixable = frozenset()
 ) -> tuple[str, int] | None:
-    """The determinism class with the most separate parties, and how many; ties go to the first by name.
+    """Returns the determinism class with the most separate parties, and how many; ties go to the first by name.
 
-    Who is of another class counts too where it can be compared with all that are counted.
+    A party of another class counts too where it is comparable with all that are counted.
     """
     present = sorted(parties, key=lambda pair: (pair[0], pair[1].worker))
     if not present:
@@ -199,11 +209,13 @@ def leading_class(
 
 
 def _separate(first: str, present: Sequence[tuple[str, Party]], separation: Sequence[str], mixable: Mixable) -> int:
-    """How many separate parties of the class and of those beside it, its own first."""
+    """Returns how many separate parties are of this class or of comparable ones; its own are counted first."""
     members: list[tuple[str, Party]] = []
-    beside = comparable(first, mixable)
+    allowed = comparable(first, mixable)
     for name, party in sorted(present, key=lambda pair: pair[0] != first) if mixable else present:
-        if (beside is not None and name not in beside) or not all(mixes(name, other, mixable) for other, _ in members):
+        if (allowed is not None and name not in allowed) or not all(
+            mixes(name, other, mixable) for other, _ in members
+        ):
             continue
         if not any(together(party, other, separation) for _, other in members):
             members.append((name, party))

@@ -1,4 +1,4 @@
-"""A job's money in double entry: every move is one debit and one credit of the same units, so all accounts sum to zero.
+"""A job's money in double entry: every move is a debit and a credit of equal units, so all accounts sum to zero.
 
     move          debit         credit        what happened
     deposit       free          requester     tokens came into the contract
@@ -11,8 +11,8 @@
     vouchered     promised      vouchered:W   signed over to W; memorandum
     settled       promised      settled:W     credited to W on-chain; memorandum
 
-Vouchers and batches both count what was earned, and pay nothing: so they stand in accounts of their own (memorandum
-accounts), opposite one that only says that something was promised. Units throughout.
+Vouchers and batches both record what was earned, and move no tokens. So they have accounts of their own (memorandum
+accounts), whose counter-account `promised` only says that something was promised. All amounts are in units.
 """
 
 from collections import Counter
@@ -52,12 +52,12 @@ ACCOUNTS: Final = {
     EntryKind.VOUCHERED: (PROMISED, "vouchered:"),
     EntryKind.SETTLED: (PROMISED, "settled:"),
 }
-"""Debit and credit; what ends in a colon is one account for each worker."""
+"""The debit and the credit account of each kind; a name that ends in a colon has one account for each worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What brought it about, as far as it applies: a gradient off-chain, a transaction on-chain."""
+    """What caused a move, as far as it applies: a gradient off-chain, a transaction on-chain."""
 
     task: str | None = None
     replica: str | None = None
@@ -68,7 +68,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """`worker` is none for what concerns the requester alone."""
+    """One move of a job's money. `worker` is None for a move that concerns the requester alone."""
 
     kind: EntryKind
     units: Units
@@ -86,7 +86,10 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class JobFigures:
-    """The contract's own: `deposited` is what came in less what the requester took out, `reserved` a part of it."""
+    """The contract's figures for a job.
+
+    `deposited` is what came in less what the requester took out; `reserved` is a part of it.
+    """
 
     deposited: Units
     reserved: Units
@@ -94,8 +97,11 @@ class JobFigures:
 
 @dataclass(frozen=True, slots=True)
 class AccountFigures:
-    """The contract's own. `held` is what it still keeps for the worker: the reservation, or after a refund at the
-    end of all claims what was credited, less what was withdrawn."""
+    """The contract's figures for a worker in a job.
+
+    `held` is what the contract still keeps for the worker: the reservation or, after a refund at the end of all claims,
+    what was credited less what was withdrawn.
+    """
 
     held: Units
     settled: Units
@@ -107,37 +113,37 @@ def _account(name: str, worker: Address | None) -> str:
 
 
 def balances(moves: Iterable[LedgerEntry]) -> dict[str, int]:
-    """Account -> debits less credits; the sum of all is zero, whatever happened."""
-    found: Counter[str] = Counter()
+    """Returns debits less credits by account; their sum is always zero."""
+    balance_of: Counter[str] = Counter()
     for move in moves:
-        found[move.debit] += move.units
-        found[move.credit] -= move.units
-    return dict(sorted(found.items()))
+        balance_of[move.debit] += move.units
+        balance_of[move.credit] -= move.units
+    return dict(sorted(balance_of.items()))
 
 
 def differences(moves: Iterable[LedgerEntry], job: JobFigures, accounts: Mapping[Address, AccountFigures]) -> list[str]:
-    """What the moves and the contract's figures disagree about, in words; empty where the books balance.
+    """Returns in words where the moves and the contract's figures disagree; empty where they balance.
 
-    Also what no honest history has: a worker that was paid, or credited by batches or vouchers, more than it earned.
+    It also reports a worker that was paid, or credited by batches or vouchers, more than it earned.
     """
-    kept = list(moves)
-    balance = Counter(balances(kept))
-    sums = _sums(kept)
-    found = [_differs("free", balance[FREE], job.deposited - job.reserved)]
-    found.append(_differs("deposits less refunds", -balance[REQUESTER], job.deposited))
-    workers = sorted({move.worker for move in kept if move.worker is not None} | set(accounts))
+    entries = list(moves)
+    balance = Counter(balances(entries))
+    sums = _sums(entries)
+    problems = [_differs("free", balance[FREE], job.deposited - job.reserved)]
+    problems.append(_differs("deposits less refunds", -balance[REQUESTER], job.deposited))
+    workers = sorted({move.worker for move in entries if move.worker is not None} | set(accounts))
     nothing = AccountFigures(Units(0), Units(0), Units(0))
     for worker in workers:
         chain = accounts.get(worker, nothing)
-        found.append(_differs(f"held for {worker}", balance[f"reserved:{worker}"], chain.held))
-        found.append(_differs(f"settled for {worker}", sums[EntryKind.SETTLED, worker], chain.settled))
-        found.append(_differs(f"withdrawn by {worker}", sums[EntryKind.REDEEMED, worker], chain.withdrawn))
-        found += [_more(kind, sums[kind, worker], sums[EntryKind.EARNED, worker], worker) for kind in COUNT_EARNED]
-    return [each for each in found if each]
+        problems.append(_differs(f"held for {worker}", balance[f"reserved:{worker}"], chain.held))
+        problems.append(_differs(f"settled for {worker}", sums[EntryKind.SETTLED, worker], chain.settled))
+        problems.append(_differs(f"withdrawn by {worker}", sums[EntryKind.REDEEMED, worker], chain.withdrawn))
+        problems += [_more(kind, sums[kind, worker], sums[EntryKind.EARNED, worker], worker) for kind in COUNT_EARNED]
+    return [problem for problem in problems if problem]
 
 
 COUNT_EARNED: Final = (EntryKind.VOUCHERED, EntryKind.SETTLED, EntryKind.REDEEMED)
-"""Each counts units that were earned, so none may come to more."""
+"""Kinds that record earned units: none may sum to more than was earned."""
 
 
 def _sums(moves: Iterable[LedgerEntry]) -> Counter[tuple[EntryKind, Address | None]]:

@@ -1,12 +1,13 @@
-"""Whether machines that call themselves one determinism class are one in a job: seen, never declared.
+"""Tells whether the machines of one determinism class give equal answers in a job, by what was observed.
 
-A worker names its class itself, and no name tells whether its kernels give the auditor's bits for this document and
-these shapes. What does is equality with the auditor, whom no Sybil answers for, on tasks that nobody could choose: a
-class is proven in a job once the auditor found the root that each of OPERATORS operators did, each on its own task.
+A worker names its class itself, and a name does not show whether its kernels give the auditor's bits for this document
+and these shapes. Equality with the auditor does: no Sybil answers for the auditor, and nobody can choose the tasks. A
+class is proven in a job once the auditor found the same root as each of OPERATORS operators, each on its own task.
 
-Until then a task that one replica decides is audited for certain. The attacks this stops: a false class claim, which a
-probability of 5 % would find in the twentieth task; and the one answer that Sybils share, since each is held to its own
-task. Where several replicas vote, their equality is what is asked for, and the policy's probability stands.
+Until then a task that one replica decides is audited for certain. This stops false class claims, which an audit
+probability of 5 % would find only in the twentieth task on average. It also stops one answer shared by Sybils, since
+each is checked on its own task. Where several replicas vote, the vote checks their equality, and the policy's
+probability applies.
 """
 
 from collections.abc import Iterable
@@ -20,10 +21,13 @@ OPERATORS: Final = 3
 
 
 def proven(confirmed: Iterable[Party]) -> bool:
-    """By those whose answers the auditor confirmed in the job, each one's by another task."""
+    """Returns whether the class is proven.
+
+    `confirmed` are the parties whose answers the auditor confirmed in the job, each by another task.
+    """
     return operators.separate(confirmed) >= OPERATORS
 
 
 def rate(plan: Plan, proven: bool) -> float:
-    """The probability that an accepted task is audited, in a class that is `proven` or not."""
+    """Returns the probability that an accepted task is audited, in a class that is `proven` or not."""
     return plan.audit if proven or plan.first_wave > 1 else 1.0

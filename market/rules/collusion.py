@@ -1,9 +1,9 @@
-"""How often workers that act as one decide a task, exactly: what votes alone cannot see.
+"""Computes exactly how often workers that act as one decide a task, which votes alone cannot detect.
 
-Colluders give one wrong answer and honest workers the right one. The replicas of a task are drawn from the market, so
-a first wave holds k colluders with the hypergeometric probability (binomial where the market is large), and waves
-follow by the rule of rules.voting itself. Of R = 3 they hold the majority with 3 f^2 (1 - f) + f^3: 2.8 % of tasks at
-f = 10 %.
+Colluders give one wrong answer, and honest workers give the right one. The replicas of a task are drawn from the
+market, so a first wave holds k colluders with the hypergeometric probability (binomial where the market is large).
+Further waves follow the rule of rules.voting. With R = 3 colluders hold the majority with 3 f^2 (1 - f) + f^3: 2.8 % of
+tasks at f = 10 %.
 """
 
 import math
@@ -21,13 +21,16 @@ ZERO = Fraction(0)
 
 @dataclass(frozen=True, slots=True)
 class ColludingPool:
-    """Whom replicas are drawn from: `colluding` of `workers`, or that share of a market without end."""
+    """The market that replicas are drawn from: `colluding` of `workers`, or that share of an infinite market."""
 
     colluding: Fraction
     workers: int | None = None
 
     def draw(self, honest: int, colluding: int, count: int) -> list[Fraction]:
-        """The probability that of `count` further workers 0, 1, … collude, after so many of each were taken."""
+        """Returns the probabilities that 0, 1, ... `count` of `count` further workers collude.
+
+        `honest` and `colluding` workers have been drawn already. Empty where too few workers are left.
+        """
         if self.workers is None:
             f = self.colluding
             return [comb(count, k) * f**k * (1 - f) ** (count - k) for k in range(count + 1)]
@@ -40,12 +43,12 @@ class ColludingPool:
 
 @dataclass(frozen=True, slots=True)
 class Odds:
-    """Of one attempt at a task."""
+    """The outcome probabilities of one attempt at a task."""
 
     right: Fraction
     wrong: Fraction
     replicas: Fraction
-    """On average."""
+    """The expected number of replicas."""
 
     @property
     def undecided(self) -> Fraction:
@@ -53,21 +56,21 @@ class Odds:
 
     @property
     def wrongly_accepted(self) -> Fraction:
-        """Of a task that is tried until it is decided."""
+        """The probability of a wrong answer for a task that is tried until it is decided."""
         decided = self.right + self.wrong
         return self.wrong / decided if decided else ZERO
 
 
 def odds(plan: Plan, pool: ColludingPool) -> Odds:
-    """What becomes of a task when colluders always give their wrong answer."""
+    """Returns the outcome probabilities where colluders always give their wrong answer."""
 
     @cache
     def after(honest: int, colluding: int, wave: int) -> Odds:
-        found = Odds(ZERO, ZERO, Fraction(wave))
+        total = Odds(ZERO, ZERO, Fraction(wave))
         for more, chance in enumerate(pool.draw(honest, colluding, wave)):
             if chance:
-                found = _plus(found, chance, judged(honest + wave - more, colluding + more))
-        return found
+                total = _plus(total, chance, judged(honest + wave - more, colluding + more))
+        return total
 
     def judged(honest: int, colluding: int) -> Odds:
         verdict = voting.judge(_groups(honest, colluding), honest + colluding, plan)
@@ -82,20 +85,20 @@ def odds(plan: Plan, pool: ColludingPool) -> Odds:
 
 
 def silent(plan: Plan, pool: ColludingPool) -> Fraction:
-    """How often colluders that lie only where it cannot fail hold the whole decision after the first wave."""
+    """Returns how often colluders hold the whole decision after the first wave: where a lie of theirs cannot fail."""
     chances = pool.draw(0, 0, plan.first_wave)
     return sum((chance for k, chance in enumerate(chances) if plan.decides(plan.first_wave, k)), ZERO)
 
 
 def over_a_job(wrong: Fraction, tasks: int) -> float:
-    """The probability that at least one of `tasks` is accepted wrongly: 1 - (1 - wrong)^tasks."""
+    """Returns the probability that at least one of `tasks` is accepted wrongly: 1 - (1 - wrong)^tasks."""
     return 1.0 if wrong == 1 else -math.expm1(tasks * math.log1p(-float(wrong)))
 
 
 def _groups(honest: int, colluding: int) -> list[frozenset[ReplicaId]]:
-    """Two groups, the largest first; of equal ones the colluders', which cannot win a tie either."""
-    named = [frozenset(ReplicaId(f"{kind}{i}") for i in range(n)) for kind, n in (("c", colluding), ("h", honest))]
-    return sorted((group for group in named if group), key=len, reverse=True)
+    """Returns both groups, the largest first. Of equal groups the colluders' is first; neither can win a tie."""
+    groups = [frozenset(ReplicaId(f"{kind}{i}") for i in range(n)) for kind, n in (("c", colluding), ("h", honest))]
+    return sorted((group for group in groups if group), key=len, reverse=True)
 
 
 def _plus(sum_so_far: Odds, chance: Fraction, part: Odds) -> Odds:

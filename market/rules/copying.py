@@ -1,16 +1,16 @@
-"""Which accepted answers point at one another: one payload root at two places of a job, or a root found wrong before.
+"""Detects accepted answers that may be copies: one payload root at two places of a job, or a root found wrong before.
 
-Nobody copies an answer to its own task: commitments are sealed, and a root is told once no attempt can follow. What is
-left to a worker that will not compute is an answer that is there already: its own of a round before, another's that was
-told or handed on, a lie that was revoked. Where one replica decides a task, such an answer is accepted. Honest answers
-to two tasks have different rows or parameters, so two of them with one root are at most one honest answer and a copy.
+Nobody can copy an answer to its own task: commitments are sealed, and a root is published only when no attempt can
+follow. A worker that will not compute can still send an existing answer: its own from an earlier round, another
+worker's that was published or passed on, or a lie that was revoked. Where one replica decides a task, such an answer is
+accepted. Honest answers to two tasks have different rows or parameters, so of two with one root at most one is honest.
 
-Equality says that there is a copy, never which of the two it is: a copy may be accepted before what it was made from.
-So it convicts nobody. It has the answer audited, with certainty, and after it those that it is equal to. Only an answer
-that an audit found wrong is a copy, and who was copied stands.
+Equality shows that there is a copy, but not which of the two it is: a copy may be accepted before its original. So it
+convicts nobody. It causes a certain audit of the answer, and then of the answers equal to it. An answer counts as a
+copy only where an audit found it wrong; the author of the original keeps its standing.
 
-Honest answers do coincide in some jobs: a model that no longer learns, tasks that all take the same rows. Two of them
-found right at different places prove it, and that job's answers are pointed at no more.
+Honest answers do coincide in some jobs: a model that no longer learns, or tasks that all take the same rows. Two
+answers found right at different places prove this, and then equal roots are ignored in that job.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from gradmarket.market.terms import Digest
 
 @dataclass(frozen=True, slots=True)
 class AcceptedAnswer:
-    """An accepted answer. `right`: what an audit found, or None."""
+    """An accepted answer. `right` is what an audit found, or None before one."""
 
     task: str
     round: int
@@ -35,29 +35,36 @@ class AcceptedAnswer:
 
 
 def alike(answer: AcceptedAnswer, others: Iterable[AcceptedAnswer]) -> list[AcceptedAnswer]:
-    """Those of the others that honest work makes unlike this one and that have its root."""
+    """Returns the other answers with this one's root that honest work would not have made equal to it.
+
+    These are of other places of the job, or were found wrong by an audit.
+    """
     same = (other for other in others if other.root == answer.root and other.task != answer.task)
     return [other for other in same if other.place != answer.place or other.right is False]
 
 
 def coincide(answers: Iterable[AcceptedAnswer]) -> bool:
-    """Whether honest answers at two places were found equal."""
-    found: dict[Digest, set[tuple[int, int]]] = {}
+    """Returns whether audits found equal honest answers at two places."""
+    places_by_root: dict[Digest, set[tuple[int, int]]] = {}
     for answer in answers:
         if answer.right:
-            found.setdefault(answer.root, set()).add(answer.place)
-    return any(len(places) > 1 for places in found.values())
+            places_by_root.setdefault(answer.root, set()).add(answer.place)
+    return any(len(places) > 1 for places in places_by_root.values())
 
 
 def to_audit(answer: AcceptedAnswer, others: Iterable[AcceptedAnswer]) -> list[AcceptedAnswer]:
-    """What is audited for certain: the newly accepted `answer`; once it is found right or wrong, what it points at."""
+    """Returns the answers to audit with certainty.
+
+    That is `answer` itself where it is new; once it was found right or wrong, the answers equal to it that are not
+    audited.
+    """
     known = [*others]
-    pointed = alike(answer, known)
-    if not pointed or coincide([answer, *known]):
+    equal = alike(answer, known)
+    if not equal or coincide([answer, *known]):
         return []
-    return [answer] if answer.right is None else [other for other in pointed if other.right is None]
+    return [answer] if answer.right is None else [other for other in equal if other.right is None]
 
 
 def copied(answer: AcceptedAnswer, others: Iterable[AcceptedAnswer]) -> list[AcceptedAnswer]:
-    """What an answer that was found wrong may be a copy of; nothing for any other answer."""
+    """Returns the answers that a wrong answer may be a copy of; nothing for an answer not found wrong."""
     return alike(answer, others) if answer.right is False else []

@@ -1,10 +1,11 @@
-"""What kept workers from computing a task, in their own words; and when that is the job's fault.
+"""Describes what kept workers from computing a task, and decides when that is the job's fault.
 
-A claim costs nothing to make, so one party's counts for nothing: it gives its lease back, and another is asked. A
-failure is the job's own where nobody has committed to the attempt and separate parties claim the same failure at the
-same place: as many as a quorum, and two at least. Claims of parties whose work was accepted before suffice. Those of
-newcomers count only where no such party is left to be asked, and then all who could be asked, or MANY quorums, must
-have claimed it. Whose claim another's accepted answer disproved is not counted again in the job.
+A claim costs nothing to make, so the claim of a single party counts for nothing: it returns its lease, and another
+worker gets it. A failure is the job's own where nobody has committed to the attempt and separate parties claim the same
+failure at the same place: as many as a quorum, and at least two. Claims of parties whose work was accepted before
+suffice. Claims of newcomers count only where no such party is left that could get the task, and where all available
+newcomers, or MANY quorums of them, claim it. A party whose claim was disproved by another's accepted answer is not
+counted again in the job.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ _PRINTED: Final = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$"
 
 class FaultKind(StrEnum):
     STEP_FAILED = "step_failed"
-    """An operator does not take its arguments."""
+    """An operator refuses its arguments."""
     DATA_REFUSED = "data_refused"
     """A partition is not what its manifest declares."""
     LINK_FAILED = "link_failed"
@@ -33,37 +34,37 @@ class FaultKind(StrEnum):
     TIMED_OUT = "timed_out"
     CRASHED = "crashed"
     REFUSED = "refused"
-    """What was published is unfit in another way."""
+    """What was published is invalid in another way."""
 
 
 class StepFault(Part):
-    """What kept a worker from computing; texts are empty and `row` is none where it is not known."""
+    """What kept a worker from computing. Texts are empty and `row` is null where unknown."""
 
     kind: FaultKind
     node: str = Field(default="", max_length=120, pattern=_PRINTED)
-    """The step of the document: its number and its operator."""
+    """The failed step of the document: its number and its operator."""
     partition: str = Field(default="", max_length=200, pattern=_PRINTED)
     input: str = Field(default="", max_length=100, pattern=_PRINTED)
     row: int | None = Field(default=None, ge=0, lt=2**40)
-    """Of the partition."""
+    """Row within the partition."""
     message: str = Field(default="", max_length=300, pattern=_PRINTED)
 
     @property
     def place(self) -> tuple[str, ...]:
-        """What is alike of two workers' accounts of one failure; machines differ in the rest."""
+        """What two workers' reports of one failure have in common; the rest differs between machines."""
         if self.kind == FaultKind.STEP_FAILED:
             return (self.kind, self.node, self.partition)
         return (self.kind, self.partition)
 
 
 def printed(text: str, most: int) -> str:
-    """The text as a fault may carry it: one line, without what moves a terminal's cursor or turns its letters."""
+    """Returns the text as one printable line of at most `most` characters, without control or direction characters."""
     return "".join(letter if letter.isprintable() else " " for letter in text)[:most].strip()
 
 
 @dataclass(frozen=True, slots=True)
 class FaultClaim:
-    """`known`: work of the party was accepted before."""
+    """One party's claim. `known`: work of this party was accepted before."""
 
     party: Party
     place: tuple[str, ...]
@@ -72,7 +73,7 @@ class FaultClaim:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """How many could still be asked: of those whose work was accepted before, and of newcomers."""
+    """How many workers could still get the task: those whose work was accepted before, and newcomers."""
 
     known: int
     newcomers: int
@@ -82,20 +83,20 @@ NOBODY: Final = Left(0, 0)
 
 
 def shared(claims: Sequence[FaultClaim], quorum: int, separation: Sequence[str], left: Left) -> list[FaultClaim]:
-    """The claims that make a failure the job's fault; none where it is not."""
+    """Returns the claims that make a failure the job's fault; none where it is not."""
     least = max(LEAST, quorum)
     for place in sorted({claim.place for claim in claims}):
         alike = [claim for claim in claims if claim.place == place]
         everybody = separate([claim.party for claim in alike], separation)
         known = separate([claim.party for claim in alike if claim.known], separation)
-        asked = not left.known and (not left.newcomers or everybody >= MANY * least)
-        if known >= least or (everybody >= least and asked):
+        exhausted = not left.known and (not left.newcomers or everybody >= MANY * least)
+        if known >= least or (everybody >= least and exhausted):
             return alike
     return []
 
 
 def separate(parties: Sequence[Party], separation: Sequence[str]) -> int:
-    """How many of them are no party with one counted before."""
+    """Returns how many separate parties there are."""
     counted: list[Party] = []
     for party in parties:
         if not any(together(party, other, separation) for other in counted):
@@ -126,12 +127,12 @@ _REMEDIES: Final = {
 
 
 def described(fault: StepFault) -> str:
-    """What failed and where, in words."""
+    """Returns in words what failed and where."""
     row = "" if fault.row is None else f"row {fault.row}"
-    partition, named = (f"{what} {name}" if name else "" for what, name in _named(fault))
-    where = ", ".join(part for part in (fault.node, partition, named, row) if part)
-    said = f": {fault.message}" if fault.message else ""
-    return f"{_FAILED[fault.kind]}{' at ' if where else ''}{where}{said}"
+    partition, input_name = (f"{what} {name}" if name else "" for what, name in _named(fault))
+    where = ", ".join(part for part in (fault.node, partition, input_name, row) if part)
+    message = f": {fault.message}" if fault.message else ""
+    return f"{_FAILED[fault.kind]}{' at ' if where else ''}{where}{message}"
 
 
 def _named(fault: StepFault) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -139,6 +140,6 @@ def _named(fault: StepFault) -> tuple[tuple[str, str], tuple[str, str]]:
 
 
 def sentence(fault: StepFault, parties: int, task: int, round_number: int) -> str:
-    """Why a job pauses, and what to do."""
+    """Returns why a job pauses, and what to do about it."""
     who = f"{parties} separate workers could not compute task {task} of round {round_number}"
     return f"{who}: {described(fault).rstrip('.')}. None of them is to blame: {_REMEDIES[fault.kind]}"

@@ -1,4 +1,4 @@
-"""The legal transitions of every entity. Anything else raises. Every state has an exit for "nobody answers"."""
+"""The legal transitions of every entity. Any other raises. Every state has an exit for when nobody responds."""
 
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -87,7 +87,7 @@ ACCUSATION: Final = {
     **{state: set(AccusationState) - {_C.DUE, state} for state in (_C.DUE, _C.OPEN, _C.CONTESTED)},
     **{state: set[AccusationState]() for state in (_C.SLASHED, _C.ACQUITTED, _C.DISMISSED, _C.VOID)},
 }
-"""A look at the chain may find several steps done, or one undone."""
+"""One look at the chain may show several steps done, or one undone."""
 
 TABLES: Final = {
     JobState: JOB,
@@ -104,7 +104,7 @@ PAID: Final = frozenset({_R.PAYABLE, _R.DIVERGED})
 """Replicas that earned the task's price."""
 
 IN_FLIGHT: Final = frozenset({_R.LEASED, _R.COMMITTED, _R.REVEALED, _R.AGREE})
-"""Replicas whose price is still to be earned, or not."""
+"""Replicas that may still earn their price."""
 
 
 SILENT: Final = frozenset({_R.EXPIRED, _R.ABANDONED, _R.TOO_LATE, _R.WITHHELD})
@@ -112,12 +112,15 @@ SILENT: Final = frozenset({_R.EXPIRED, _R.ABANDONED, _R.TOO_LATE, _R.WITHHELD})
 
 
 def step(old: State, new: State) -> State:
-    """`new`, if `old` may become it; raises IllegalTransition otherwise."""
+    """Returns `new` if `old` may become it. Raises IllegalTransition otherwise."""
     if new not in TABLES[type(old)][old]:  # type: ignore[index]
         raise IllegalTransition(f"{type(old).__name__} {old} -> {new}")
     return new
 
 
 def over(state: StrEnum) -> bool:
-    """Whether nothing can follow, but for what changes a rejection: an audit, or a quorum that does not deliver."""
+    """Returns whether the state is final.
+
+    A rejection counts as final, although an audit, or a quorum that does not deliver, can still change it.
+    """
     return not TABLES[type(state)][state] or state is _R.REJECTED  # type: ignore[index]

@@ -1,25 +1,26 @@
-"""Whether an operator's gradients come from the rows it was given: a test over many scores, where no bits compare.
+"""Tests over many scores whether an operator's gradients come from its rows, where answers never agree bit by bit.
 
     change(rows) = loss(rows, x) - loss(rows, x - h g / |g|),    h = 10^-3 |x|
     passes  <=>  change(own) > change(other) for each of 3 other draws of as many rows
 
-x are the parameters and g the gradient that was accepted. What was computed from a task's rows lowers the loss on them
-more than elsewhere, once the others are drawn after the answer (Lidin et al. 2025, arXiv 2505.21684, who weigh peers by
-it). Two machines may disagree in every bit, and this still holds.
+x are the parameters and g is the accepted gradient. A gradient computed from a task's rows lowers the loss on them more
+than on other rows, provided that those are drawn after the answer (Lidin et al. 2025, arXiv 2505.21684, who weigh peers
+this way). This holds even if two machines differ in every bit.
 
-One score errs often; Wald (1945) decides over all of an operator's. With p0 the share of honest gradients that pass:
+A single score errs often, so a sequential test (Wald 1945) decides over all scores of an operator. With p0 the share of
+honest gradients that pass:
 
     weight = log(1/4 / p0) where it passes, log(3/4 / (1 - p0)) where it does not
     convicted:  sum >= log((1 - BETA) / ALPHA)        honest:  sum <= log(BETA / (1 - ALPHA)), and it starts anew
 
-The 1/4 needs no calibration: to a gradient that does not know the task's rows the four draws are alike, so that the own
-one is the largest once in four. p0 is the lower bound at 95 % (Clopper and Pearson 1934) from trusted runs: the
-auditor's own gradients of the audited tasks of the same job, the newest WINDOW of them. Below LEAST, or before RUNS,
-nothing is weighed and nobody convicted.
+The 1/4 needs no calibration: for a gradient that does not depend on the task's rows the four draws are exchangeable, so
+its own one is the largest once in four. p0 is the 95 % lower bound (Clopper and Pearson 1934) from trusted runs: the
+auditor's own gradients of audited tasks of the same job, the newest WINDOW of them. With fewer than RUNS of them, or p0
+below LEAST, scores have no weight and nobody is convicted.
 
-The attacks this stops: noise, nothing, a flipped sign, a gradient of other rows. Those it does not see, because they
-follow the task's rows: scaled ones, those of older parameters, those of a part of the rows, a backdoor in a few of
-them. docs/loss_change.md has the rates.
+The test detects noise, zeros, a flipped sign and gradients of other rows. It does not detect gradients that do follow
+the task's rows: scaled ones, those of older parameters, those of a part of the rows, a backdoor in a few of them.
+docs/loss_change.md has the rates.
 """
 
 import math
@@ -33,25 +34,25 @@ from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.terms import Hash
 
 OTHERS: Final = 3
-"""Draws of other rows that a score is held against."""
+"""Draws of other rows that a score is compared with."""
 BLIND: Final = 1.0 / (1 + OTHERS)
-"""How often a gradient passes that does not know the task's rows."""
+"""How often a gradient passes that does not depend on the task's rows."""
 RUNS: Final = 30
-"""Trusted runs before anything is weighed."""
+"""Trusted runs needed before scores have any weight."""
 WINDOW: Final = 100
-"""Trusted runs that count, the newest: how often honest gradients pass changes while a model learns."""
+"""Trusted runs that count, newest first: the share of honest gradients that pass changes as a model learns."""
 LEAST: Final = 0.5
-"""The least share of honest gradients that pass, for a score to say anything."""
+"""The least share of honest gradients that must pass for a score to say anything."""
 ALPHA: Final = 1e-4
-"""The probability that one whole test convicts somebody honest, where p0 holds."""
+"""The probability that one whole test convicts an honest operator, if p0 holds."""
 BETA: Final = 0.01
-"""The probability that one whole test takes for honest who knows nothing of the rows."""
+"""The probability that one whole test clears an operator whose gradients ignore the rows."""
 CONVICTS: Final = math.log((1.0 - BETA) / ALPHA)
 CLEARS: Final = math.log(BETA / (1.0 - ALPHA))
 UNSEEN: Final = "answers of older parameters, of fewer rows, of another length, with a backdoor in a few rows"
-"""What passes, in words: it follows the task's rows."""
+"""What passes the test, in words: it follows the task's rows."""
 LARGEST: Final = 1e30
-"""Stands for what is not finite: numbers that JSON can carry."""
+"""Replaces values that are not finite: JSON cannot carry those."""
 _HALVINGS: Final = 40
 
 
@@ -68,14 +69,17 @@ class Change:
 
     @property
     def score(self) -> float:
-        """(own - largest other) / (|own| + |largest other|): -1 to 1, over 0 where it passes; 0 where both are 0."""
+        """Returns (own - largest other) / (|own| + |largest other|), from -1 to 1.
+
+        Over 0 where it passes; 0 where both are 0.
+        """
         other = max(self.others)
         scale = abs(self.own) + abs(other)
         return (self.own - other) / scale if scale else 0.0
 
 
 class ChangeVerdict(StrEnum):
-    """open: the scores decide nothing yet."""
+    """The state of an operator's test; `open`: the scores decide nothing yet."""
 
     HONEST = "honest"
     OPEN = "open"
@@ -83,18 +87,24 @@ class ChangeVerdict(StrEnum):
 
 
 def seed(link: Hash, offer: Hash) -> Hash:
-    """What draws the other rows: the link that drew the audit, which nobody knew when the answer was committed."""
+    """Returns the seed that draws the other rows.
+
+    It comes from the link that drew the audit, which nobody knew when the answer was committed.
+    """
     return tagged("others", link, offer)
 
 
 def change(before: Sequence[float], after: Sequence[float]) -> Change:
-    """From the losses on the own rows, then on each other draw; one that is not finite has not fallen at all."""
+    """Returns the change from the losses before and after the step: first on the own rows, then on each other draw.
+
+    A loss that is not finite counts as not having fallen at all.
+    """
     own, *others = (_fall(*losses) for losses in zip(before, after, strict=True))
     return Change(own, tuple(others))
 
 
 def honest_share(passed: int, runs: int) -> float | None:
-    """p0: at least this share of honest gradients passes, with 95 % confidence; none where that says too little."""
+    """Returns p0, the 95 % lower bound on the share of honest gradients that pass; None where it says too little."""
     if runs < RUNS:
         return None
     low, high = 0.0, 1.0
@@ -105,14 +115,17 @@ def honest_share(passed: int, runs: int) -> float | None:
 
 
 def weight(passes: bool, honest: float | None) -> float:
-    """What one score adds to its operator's sum, where honest gradients pass this often; 0 where nobody knows."""
+    """Returns what one score adds to its operator's sum; 0 where `honest`, the share of honest passes, is unknown."""
     if honest is None:
         return 0.0
     return math.log(BLIND / honest) if passes else math.log((1.0 - BLIND) / (1.0 - honest))
 
 
 def added(total: float, weight: float) -> float:
-    """The sum after a further score: a test that ended with `honest` is over, and the next one starts from nothing."""
+    """Returns the sum after a further score.
+
+    A test that ended with `honest` is over, and the next one starts from zero.
+    """
     return weight if verdict(total) == ChangeVerdict.HONEST else total + weight
 
 
@@ -128,6 +141,6 @@ def _fall(before: float, after: float) -> float:
 
 
 def _at_least(passed: int, runs: int, share: float) -> float:
-    """The probability of so many passes or more, where each comes with this probability."""
+    """Returns the probability of `passed` or more passes in `runs`, where each comes with probability `share`."""
     counts = range(passed, runs + 1)
     return math.fsum(math.comb(runs, k) * share**k * (1.0 - share) ** (runs - k) for k in counts)

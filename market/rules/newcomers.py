@@ -1,7 +1,8 @@
-"""What a job risks on workers whose work was never accepted: how much money, how many at a time, and how soon again.
+"""Bounds what a job risks on newcomers: how much money, how many at a time, and how soon after a failure.
 
-Identities are free, and a reservation comes back by its worker's own release or when claims have ended. So what lies
-with those that never delivered is bounded whoever asks; and where others suffice, only a few newcomers hold a place.
+Identities are free, and a reservation returns only by its worker's release or when claims have ended. So the money
+reserved for workers that never delivered is bounded, whoever polls. Where known workers suffice, only a few newcomers
+hold a place.
 """
 
 from collections import Counter
@@ -13,22 +14,25 @@ from gradmarket.market.rules.assignment import Opening, Party, together
 from gradmarket.market.terms import Units
 
 SHARE: Final = 4
-"""A quarter of the deposit, and a quarter of a round's places where workers that delivered before suffice."""
+"""A quarter of the deposit; and a quarter of a round's places, where workers that delivered before suffice."""
 FIRST_REST_S: Final = 30.0
 LONGEST_REST_S: Final = 3600.0
 PAUSE: Final = 4
-"""After a newcomer stalled, the next one is tried once four times as long as a stall lasts is over, or longer."""
+"""After a newcomer stalled, the next one is tried after at least four times the duration of a stall."""
 
 
 def allowance(deposited: Units, round_cost: Units) -> Units:
-    """The most that may be reserved for workers that earned nothing in the job: what a round needs, or a quarter."""
+    """Returns the most that may be reserved for workers that earned nothing in the job.
+
+    That is what a round costs, or a quarter of the deposit where this is more; at most the deposit.
+    """
     return Units(min(deposited, max(round_cost, deposited // SHARE)))
 
 
 def rest_s(stalls: int, known: bool) -> float:
-    """How long who left a place unanswered waits for its next one: twice as long with each of `stalls` in a row.
+    """Returns how long a worker that left a place unanswered waits for its next one, in seconds.
 
-    A worker that delivered before has one free.
+    The time doubles with each of `stalls` in a row. A worker that delivered before (`known`) has one stall free.
     """
     counted = stalls - known
     return 0.0 if counted < 1 else min(LONGEST_REST_S, FIRST_REST_S * 2.0 ** min(counted - 1, 32))
@@ -36,20 +40,20 @@ def rest_s(stalls: int, known: bool) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A job's experience with newcomers. `stall_s` is how long one that stalls holds up a task at most."""
+    """A job's experience with newcomers. `stall_s` is how long a newcomer that stalls delays a task at most."""
 
     places: int
-    """Replicas that a round begins with."""
+    """Replicas that a round starts with."""
     stalled: int
     """Workers that earned nothing in the job and left their last place unanswered."""
     delivered: int
-    """Workers that earned in the job."""
+    """Workers that earned something in the job."""
     since_stall_s: float
     stall_s: float
 
 
 def at_once(tried: Tried) -> int:
-    """How many newcomers may hold places at the same time where workers that delivered before suffice."""
+    """Returns how many newcomers may hold places at the same time where workers that delivered before suffice."""
     if not tried.stalled:
         return max(1, tried.places // SHARE)
     doubled = min(max(0, tried.stalled - tried.delivered), 32)
@@ -58,7 +62,7 @@ def at_once(tried: Tried) -> int:
 
 
 def suffice(known: Iterable[Party], opening: Opening, places: int) -> bool:
-    """Whether workers that delivered before could fill the places, all of separate parties, once they are free."""
+    """Returns whether workers that delivered before, all separate parties, could fill the places once they are free."""
     chosen: list[Party] = []
     for party in known:
         others = (*opening.parties, *chosen)
@@ -71,7 +75,10 @@ def suffice(known: Iterable[Party], opening: Opening, places: int) -> bool:
 
 
 def in_turn(parties: Iterable[Party]) -> list[Party]:
-    """The same in rounds over owners: of one payout address or one network the next comes after all others' first."""
+    """Returns the parties in rounds over owners.
+
+    Of the parties of one payout address or one network, the second comes after the first of all others.
+    """
     seen: Counter[tuple[str, str]] = Counter()
     ranked = []
     for party in parties:

@@ -1,19 +1,20 @@
-"""Seeded random projections: each tensor of a gradient becomes 64 numbers that keep its length and its distances.
+"""Seeded random projections: each tensor of a gradient becomes 64 numbers that preserve its length and its distances.
 
     s(x) = R F' F x / sqrt(64),    E |s(x) - s(y)|^2 = |x - y|^2
 
 F folds the tensor to 8192 places (a CountSketch: Charikar, Chen, Farach-Colton 2002; Clarkson and Woodruff 2013). It
-takes stacks of 16 rows, adds up a stack's rows with a random sign an element, and rotates the sum by a random angle. A
-stack's rows are of one random length, 4097 to 8192, so nobody knows before the seed which elements meet. F' folds those
-to 1024, by rows of that length with signs and a rotation each. R is a dense matrix of random signs (Johnson and
-Lindenstrauss 1984; signs: Achlioptas 2003). A sketched distance is within 40 % of the true one in 998 of 1,000 seeds.
-The signs come from blake3 in counter mode under the wave's seed, so nobody who commits before that seed is open can aim
-at what a sketch does not see: two exchanged elements cancel for one seed in 1,800, at the worst distance in 800.
+takes stacks of 16 rows, adds a stack's rows with a random sign for each element, and rotates the sum by a random
+offset. All rows of a stack have one random length, 4097 to 8192, so nobody knows before the seed which elements are
+added together. F' folds those places to 1024: it adds rows of that length, each with random signs and a random
+rotation. R is a dense matrix of random signs (Johnson and Lindenstrauss 1984; signs: Achlioptas 2003). A sketched
+distance is within 40 % of the true one for 998 of 1,000 seeds. The signs come from blake3 in counter mode under the
+wave's seed, so nobody who commits before that seed is open can choose a change that the sketch misses: two exchanged
+elements cancel for one seed in 1,800, and at the worst distance for one in 800.
 
 The attacks this stops: a root for a sketch of other data, and a wrong tensor hidden among many right ones.
 
-The bits are the same on every machine: F is elementwise in a fixed order (see gradient.arrays), and its products with a
-sign are exact, so that a fused multiply-add gives the same; R multiplies integers whose sums stay below 2^53, which are
+The bits are the same on every machine. F is elementwise in a fixed order (see gradient.arrays), and its products with a
+sign are exact, so a fused multiply-add gives the same. R multiplies integers whose sums stay below 2^53, which are
 exact in any order.
 """
 
@@ -29,19 +30,19 @@ from gradmarket.market.gradient.arrays import Tensors, Vector
 from gradmarket.market.terms import Hash
 
 WIDTH: Final = 64
-"""Numbers a tensor."""
+"""Numbers for each tensor."""
 PLACES: Final = 8192
-"""After the first fold: as many as a core's nearest cache lets."""
+"""Places after the first fold: as many as fit into a core's nearest cache."""
 SHORTEST: Final = PLACES // 2
-"""A row is longer."""
+"""Every row is longer than this."""
 ROWS: Final = 16
-"""Of a stack: the more, the fewer sums go back to memory, and the more often two elements of a stack meet."""
+"""Rows of a stack: more of them write fewer sums to memory, but make two elements of a stack meet more often."""
 FEWER: Final = 1024
-"""Places after the second fold: they decide R's cost."""
+"""Places after the second fold: they determine R's cost."""
 _OFFSETS: Final = 2**16
-"""In the table of signs: each stack takes its own from there on."""
+"""Possible offsets into the table of signs, where each stack starts."""
 _BITS: Final = 40
-"""Of a place, as an integer: 1024 of them with any signs stay below 2^51."""
+"""Bits of a place as an integer: sums of 1024 of them with any signs stay below 2^51."""
 
 Numbers = NDArray[np.float32]
 Sketch = Mapping[str, Numbers]
@@ -49,7 +50,10 @@ Sketch = Mapping[str, Numbers]
 
 
 def sketch(tensors: Tensors, seed: Hash) -> dict[str, Numbers]:
-    """The sketch of named float32 tensors of any shape under the wave's seed; not finite where a tensor is not."""
+    """Returns the sketch of named float32 tensors of any shape under the wave's seed.
+
+    The numbers of a tensor that is not finite are not finite either.
+    """
     if not tensors:
         return {}
     signs = _signs(seed, b"fold", _OFFSETS + ROWS * PLACES).astype(np.float32)
@@ -59,7 +63,7 @@ def sketch(tensors: Tensors, seed: Hash) -> dict[str, Numbers]:
 
 
 def _fold(vector: Vector, signs: Vector, seed: Hash, name: str) -> Vector:
-    """float32[PLACES]. The last stack may end within a row."""
+    """Returns float32[PLACES], the first fold of a flat tensor. The last stack may end within a row."""
     total, at = np.zeros(2 * PLACES), 0
     for offset, turn, less in _draws(seed, b"stack " + name.encode(), -(-vector.size // (ROWS * SHORTEST)), 3):
         row, start = PLACES - less % SHORTEST, turn % PLACES
@@ -73,13 +77,13 @@ def _fold(vector: Vector, signs: Vector, seed: Hash, name: str) -> Vector:
 
 
 def _added(stack: Vector, signs: Vector) -> Vector:
-    """Row by row, in one pass over memory: a product and then a sum would be two."""
+    """Returns the signed sum of a stack's rows, in one pass over memory: a product and then a sum would be two."""
     added: Vector = np.einsum("ri,ri->i", stack, signs)
     return added
 
 
 def _fold_again(folded: Vector, signs: Vector, seed: Hash) -> Vector:
-    """float32[tensors, FEWER] of float32[tensors, PLACES], all tensors alike."""
+    """Returns float32[tensors, FEWER], the second fold of float32[tensors, PLACES]; all tensors use the same draws."""
     total = np.zeros((len(folded), 2 * FEWER), np.float32)
     for number, (offset, turn) in enumerate(_draws(seed, b"again", PLACES // FEWER, 2)):
         start, block = turn % FEWER, folded[:, number * FEWER : (number + 1) * FEWER]
@@ -88,12 +92,12 @@ def _fold_again(folded: Vector, signs: Vector, seed: Hash) -> Vector:
 
 
 def _draws(seed: Hash, name: bytes, count: int, numbers: int) -> list[list[int]]:
-    """`count` times so many numbers below 2^16."""
+    """Returns `count` lists of `numbers` integers below 2^16."""
     return np.frombuffer(_stream(seed, name, 2 * numbers * count), "<u2").reshape(-1, numbers).tolist()
 
 
 def _project(folded: Vector, seed: Hash) -> Numbers:
-    """float32[tensors, WIDTH] of float32[tensors, FEWER], as integers so that the product is exact."""
+    """Returns float32[tensors, WIDTH] from float32[tensors, FEWER], computed in integers so that it is exact."""
     places = folded.astype(np.float64)
     largest = np.max(np.abs(places), axis=1)
     finite = np.isfinite(largest)
@@ -106,7 +110,7 @@ def _project(folded: Vector, seed: Hash) -> Numbers:
 
 @lru_cache(maxsize=4)
 def _signs(seed: Hash, tag: bytes, count: int) -> NDArray[np.int8]:
-    """`count` signs, a bit each; the same for every gradient of a wave. Read-only."""
+    """Returns `count` signs from a bit each, the same for every gradient of a wave. The array is read-only."""
     bits = np.unpackbits(np.frombuffer(_stream(seed, tag, -(-count // 8)), np.uint8), count=count)
     signs = 1 - 2 * bits.astype(np.int8)
     signs.setflags(write=False)
@@ -114,5 +118,5 @@ def _signs(seed: Hash, tag: bytes, count: int) -> NDArray[np.int8]:
 
 
 def _stream(seed: Hash, tag: bytes, length: int) -> bytes:
-    """blake3's extendable output, which counts blocks: every byte is independent of the others."""
+    """Returns blake3's extendable output. It counts blocks, so no byte depends on another."""
     return blake3(seed + tag, derive_key_context="gradmarket.sketch").digest(length=length)

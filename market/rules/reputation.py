@@ -1,16 +1,15 @@
-"""Verdict -> standing: what an operator's audited work in a determinism class says about its honesty.
+"""Computes an operator's standing: what its audited work in a determinism class says about its honesty.
 
     standing = 0.05^(1 / e),    e = evidence: audits passed, each halved in weight every 30 days
 
-That is the lower bound, at 95 %, on the share of honest answers of somebody who passed e audits and failed none
-(Clopper and Pearson 1934). It is slow to gain: 1 - standing falls as 3 / e. It is quick to lose: a failed audit in any
-class takes an operator's evidence in all of them, and a ballot that a quorum outvoted halves it.
+That is the lower bound, at 95 %, on the share of honest answers of an operator that passed e audits and failed none
+(Clopper and Pearson 1934). Standing rises slowly: 1 - standing falls as 3 / e. It is lost quickly: a failed audit in
+any class removes an operator's evidence in all classes, and a ballot that a quorum outvoted halves it.
 
-The attacks this stops. *Friends*: only audits count, never votes, which colluders could give each other. *Sleeper*:
-what was earned by long honest work is gone with one failed audit. *Idle identity, kept or bought*: evidence decays.
-*Fresh identity*: a newcomer stands at zero, where a failed one stands too, so to register again gains nothing.
-*Sybils*: each identity needs audits of its own, and k of them share the audits that one would have had; what remains of
-this attack is said in rules.exposure.
+The attacks this stops. *Friends*: only audits count, never votes, which colluders could give each other. *Sleeper*: one
+failed audit removes what long honest work earned. *Idle identity, kept or bought*: evidence decays. *Fresh identity*: a
+newcomer has standing zero, like an operator that failed, so registering again gains nothing. *Sybils*: each identity
+needs audits of its own, and k of them share the audits that one would have had; rules.exposure says what remains of it.
 """
 
 from collections.abc import Iterable
@@ -25,12 +24,12 @@ HALF_LIFE_S: Final = 30 * 86_400
 BARRED_S: Final = HALF_LIFE_S
 """How long an operator gets no work after an audit of its work failed."""
 OUTVOTED: Final = 0.5
-"""What a ballot outside the quorum leaves of the evidence."""
+"""The share of the evidence that remains after a ballot outside the quorum."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrustRecord:
-    """An operator's evidence in one class, as it was at the time `at` (seconds)."""
+    """An operator's evidence in one class at the time `at`, in seconds."""
 
     evidence: float
     at: float
@@ -40,7 +39,7 @@ NEWCOMER: Final = TrustRecord(0.0, float("-inf"))
 
 
 def now(record: TrustRecord, at: float) -> TrustRecord:
-    """The record as it stands later. Raises IllegalTransition where `at` lies before it."""
+    """Returns the record decayed to a later time. Raises IllegalTransition where `at` is before the record's time."""
     if at < record.at:
         raise IllegalTransition(f"a record of {record.at} asked for at {at}")
     if not record.evidence:
@@ -49,25 +48,25 @@ def now(record: TrustRecord, at: float) -> TrustRecord:
 
 
 def passed(record: TrustRecord, at: float) -> TrustRecord:
-    """One audit of its work agreed."""
+    """Returns the record after a passed audit."""
     return TrustRecord(now(record, at).evidence + 1.0, at)
 
 
 def outvoted(record: TrustRecord, at: float) -> TrustRecord:
-    """A quorum rejected its ballot: a fault, or a lie that votes caught."""
+    """Returns the record after a quorum rejected a ballot: a fault, or a lie that votes detected."""
     return TrustRecord(now(record, at).evidence * OUTVOTED, at)
 
 
 def failed(records: Iterable[TrustRecord], at: float) -> list[TrustRecord]:
-    """One audit of an operator's work failed: its records in all classes."""
+    """Returns an operator's records in all classes after a failed audit."""
     return [TrustRecord(0.0, now(record, at).at) for record in records]
 
 
 def standing(record: TrustRecord, at: float) -> float:
-    """0 for a newcomer, towards 1."""
+    """Returns the standing at the time `at`: 0 for a newcomer, approaching 1."""
     return supported(now(record, at).evidence)
 
 
 def supported(audits: float) -> float:
-    """The highest standing that so many passed audits support."""
+    """Returns the highest standing that `audits` passed audits support."""
     return DOUBT ** (1.0 / audits) if audits > 0 else 0.0

@@ -1,12 +1,12 @@
-"""The secrets that open a task's waves, the seal on a commitment, and the seed that a wave's opening draws.
+"""Computes the secrets that open a task's waves, the seal of a commitment, and the seed that a wave's opening gives.
 
-The offer commits to a hash chain's `anchor`; wave w is opened by the link that hashes to the one opened before it:
+The offer commits to a hash chain's `anchor`. Each wave is opened by the link that hashes to the one opened before it:
 
     link[n] = H(secret), link[i] = H(link[i + 1]), anchor = H(link[0])
 
-so each wave opens one link, and no link tells the next (S/KEY, Lamport 1981). The seed of a wave binds its link to the
-set of commitments that the wave closed over: nobody commits after seeing a seed, and the requester cannot choose one.
-One link more than there can be waves draws whether the accepted task is audited (rules.auditing).
+So each wave opens one link, and no link reveals the next (S/KEY, Lamport 1981). A wave's seed binds its link to the set
+of commitments that the wave closed over: nobody commits after seeing a seed, and the requester cannot choose one. One
+link more than there can be waves draws whether the accepted task is audited (rules.auditing).
 """
 
 from collections.abc import Iterable
@@ -19,11 +19,11 @@ from gradmarket.market.terms import Address, Hash
 
 Sealed = tuple[Address, Hash]
 MAX_LINKS: Final = 64
-"""Of a chain that a stranger names: who follows it hashes no more often."""
+"""Longest chain that is followed for a stranger: bounds the hashes that a check costs."""
 
 
 def tagged(tag: str, *parts: bytes) -> Hash:
-    """H(tag, parts): every part is preceded by its length, so no two lists share a preimage."""
+    """Returns H(tag, parts). Every part is preceded by its length, so no two lists share a preimage."""
     hasher = blake3(len(tag).to_bytes(8, "big") + tag.encode())
     for part in parts:
         hasher.update(len(part).to_bytes(8, "big"))
@@ -32,7 +32,7 @@ def tagged(tag: str, *parts: bytes) -> Hash:
 
 
 def links(secret: Hash, waves: int) -> tuple[Hash, ...]:
-    """`waves` links, the first wave's first."""
+    """Returns `waves` links, the first wave's first."""
     chain = [tagged("link", secret)]
     for _ in range(waves - 1):
         chain.append(tagged("link", chain[-1]))
@@ -44,17 +44,20 @@ def anchor(secret: Hash, waves: int) -> Hash:
 
 
 def of_task(secret: Hash, max_replicas: int) -> tuple[Hash, ...]:
-    """The links of one task: `max_replicas` waves at most, and the last for the draw of audits."""
+    """Returns a task's links: one for each of at most `max_replicas` waves, and the last for the draw of audits."""
     return links(secret, max_replicas + 1)
 
 
 def anchor_of_task(secret: Hash, max_replicas: int) -> Hash:
-    """What the task's offer commits to."""
+    """Returns the anchor that the task's offer commits to."""
     return anchor(secret, max_replicas + 1)
 
 
 def leads_to(link: Hash, number: int, anchor: Hash) -> bool:
-    """Whether `link` is link `number`, counted from 0, of the chain that ends in `anchor`; false beyond `MAX_LINKS`."""
+    """Returns whether `link` is link `number`, counted from 0, of the chain that ends in `anchor`.
+
+    False beyond `MAX_LINKS`.
+    """
     if not 0 <= number < MAX_LINKS:
         return False
     for _ in range(number + 1):
@@ -63,14 +66,17 @@ def leads_to(link: Hash, number: int, anchor: Hash) -> bool:
 
 
 def seal(offer: Hash, worker: Address, salt: Hash, payload_root: Hash) -> Hash:
-    """A commitment bound to its worker and salted: a copied one is worthless."""
+    """Returns a commitment that is salted and bound to its worker: nobody else can use a copy of it.
+
+    Raises SignatureRefused where salt or root is not 32 bytes long.
+    """
     if len(salt) != 32 or len(payload_root) != 32:
         raise SignatureRefused("a salt and a payload root have 32 bytes each")
     return tagged("commit", offer, worker.encode(), salt, payload_root)
 
 
 def digest_of(commitments: Iterable[Sealed]) -> Hash:
-    """The digest of a set of commitments, whatever order they came in."""
+    """Returns the digest of a set of commitments, in whatever order they came."""
     return tagged("commitments", *(worker.encode() + sealed for worker, sealed in sorted(commitments)))
 
 
@@ -79,5 +85,5 @@ def wave_seed(link: Hash, commitments: Hash) -> Hash:
 
 
 def task_seed(job_seed: int, round_number: int, task_index: int) -> Hash:
-    """What a task's randomness comes from: the job's seed and indices, never an id or the clock."""
+    """Returns the seed of a task's randomness, from the job's seed and indices, never from an id or the clock."""
     return tagged("task", *(part.to_bytes(8, "big") for part in (job_seed, round_number, task_index)))

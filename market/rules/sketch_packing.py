@@ -1,4 +1,4 @@
-"""A sketch on its way: made of a payload, kept as bytes, and signed. What it is says market.rules.sketch."""
+"""Builds, encodes and signs sketches of payloads. rules.projection defines what a sketch is."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -15,9 +15,9 @@ from gradmarket.market.terms import Hash
 
 STORED: Final = np.dtype("<f4")
 BYTES: Final = WIDTH * STORED.itemsize
-"""Of one tensor's numbers."""
+"""Bytes of one tensor's numbers."""
 TENSORS: Final = 1024
-"""Of an answer that may be sketched: its reveal stays within what one request may hold."""
+"""Most tensors of an answer that is sketched, so that its reveal fits into one request."""
 
 
 def check(layout: Layout) -> None:
@@ -29,36 +29,36 @@ def check(layout: Layout) -> None:
 
 
 def of_payload(layout: Layout, data: Bytes, codec: Codec, task_seed: bytes, seed: Hash) -> dict[str, Numbers]:
-    """The sketch of what a payload decodes to, a tensor at a time; `task_seed` is the codec's, `seed` the wave's.
+    """Returns the sketch of the tensors that a payload decodes to, one at a time.
 
-    Raises PayloadRefused as `payload.read_shard` does.
+    `task_seed` is for the codec, `seed` is the wave's. Raises PayloadRefused as `payload.read_shard` does.
     """
     tensors = read_tensors(layout, data, codec, task_seed)
     return {name: sketch({name: tensor}, seed)[name] for name, tensor in tensors}
 
 
 def pack(made: Sketch, names: Iterable[str]) -> bytes:
-    """float32[tensors, 64], little-endian, in the order of `names`."""
+    """Returns float32[tensors, 64] as little-endian bytes, in the order of `names`."""
     return b"".join(made[name].astype(STORED, copy=False).tobytes() for name in names)
 
 
 def unpack(data: bytes, names: Iterable[str]) -> dict[str, Numbers]:
-    """What `pack` made of a sketch with these names. Raises ValueError on another length."""
+    """Reverses `pack` for a sketch with these names. Raises ValueError on another length."""
     rows = np.frombuffer(data, STORED).reshape(-1, WIDTH).astype(np.float32)
     return dict(zip(names, rows, strict=True))
 
 
 def tell(made: Sketch) -> dict[str, bytes]:
-    """As it goes over the wire."""
+    """Returns the sketch in its wire format: each tensor's bytes by name."""
     return {name: pack(made, [name]) for name in made}
 
 
 def read(told: Mapping[str, bytes]) -> dict[str, Numbers]:
-    """As it came over the wire, each tensor's numbers of the right length."""
+    """Returns the sketch from its wire format, in which each tensor's numbers have the right length."""
     return unpack(b"".join(told.values()), told)
 
 
 def digest_of(made: Sketch, determinism_class: str) -> Hash:
-    """What a worker signs: its sketch, and the class whose thresholds hold for it."""
+    """Returns the digest that a worker signs: of its sketch, and of the class whose thresholds apply to it."""
     names = sorted(made)
     return tagged("sketch", determinism_class.encode(), *(name.encode() for name in names), pack(made, names))

@@ -1,4 +1,4 @@
-"""When a job stops: after its rounds, at a metric, a sum or a date."""
+"""Decides when a job stops: after its rounds, or at a metric, a sum or a date."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -7,7 +7,7 @@ from gradmarket.market.job import JobSpec, StopAtDate, StopAtMetric, StopAtSpent
 
 
 def overdue(spec: JobSpec, now: datetime) -> bool:
-    """Whether a date that ends the job has come."""
+    """Returns whether a date that ends the job has passed."""
     dates = [rule.date for rule in spec.stop if isinstance(rule, StopAtDate)]
     if spec.deadlines.end is not None:
         dates.append(spec.deadlines.end)
@@ -15,7 +15,10 @@ def overdue(spec: JobSpec, now: datetime) -> bool:
 
 
 def reached(spec: JobSpec, round_number: int, metrics: Mapping[str, float], spent: int) -> str:
-    """Why the job is over after this round with these metrics and `spent` smallest token units; empty: it is not."""
+    """Returns why the job is over after this round; empty where it is not.
+
+    `metrics` are the round's, `spent` is in smallest token units.
+    """
     for rule in spec.stop:
         if isinstance(rule, StopAtMetric) and _passed(rule, metrics.get(rule.metric)):
             return f"{rule.metric} reached {metrics[rule.metric]:.6g}"

@@ -1,7 +1,7 @@
-"""Ballots -> a quorum, another wave, or no verdict at all.
+"""Turns ballots into a quorum, a further wave, or no decision.
 
-The winner has at least the plan's quorum **and** strictly more than half of all committed replicas: of three, two
-that stall do not crown the third. The outcome is independent of arrival order and of ids.
+The winner has at least the plan's quorum **and** strictly more than half of all committed replicas: when two of three
+replicas do not reveal, the third does not win. The outcome depends on neither arrival order nor ids.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,35 +14,38 @@ from gradmarket.market.terms import Hash, ReplicaId
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """These replicas agree and are paid on upload; every other committed replica is rejected."""
+    """These replicas agree and are paid on upload. Every other committed replica is rejected."""
 
     agreeing: frozenset[ReplicaId]
 
 
 @dataclass(frozen=True, slots=True)
 class Another:
-    """Undecided: a further wave of `wave` workers."""
+    """Undecided: a further wave of `wave` workers is needed."""
 
     wave: int
 
 
 @dataclass(frozen=True, slots=True)
 class Inconclusive:
-    """No further replica could decide it."""
+    """Undecided, and no further replica could decide it."""
 
 
 Judgement = Quorum | Another | Inconclusive
 
 
 def judge(groups: Sequence[frozenset[ReplicaId]], committed: int, plan: Plan) -> Judgement:
-    """`groups`: agreeing replicas, largest first; `committed`: all that ever committed to this attempt."""
-    best = groups[0] if groups else frozenset()
-    if plan.decides(committed, len(best)):
-        return Quorum(best)
-    more = plan.next_wave(committed, len(best))
+    """Returns the judgement on a task.
+
+    `groups` are the agreeing replicas, largest group first; `committed` counts all that ever committed to this attempt.
+    """
+    largest = groups[0] if groups else frozenset()
+    if plan.decides(committed, len(largest)):
+        return Quorum(largest)
+    more = plan.next_wave(committed, len(largest))
     return Another(more) if more else Inconclusive()
 
 
 def upload_order(seed: Hash, agreeing: Mapping[ReplicaId, str]) -> list[ReplicaId]:
-    """Whom to ask for the payload, first to last: drawn by the wave's seed from the agreeing workers' addresses."""
+    """Returns in which order replicas are requested to upload: drawn by the wave's seed and the workers' addresses."""
     return sorted(agreeing, key=lambda replica: tagged("upload", seed, agreeing[replica].encode()))

@@ -1,8 +1,8 @@
-"""How a partition's arrays lie in a file: one file per format, its name is the one in the manifest.
+"""The file formats of partitions. Each format is one file, and a manifest refers to it by the file's name.
 
-A format reads a stranger's bytes: nothing comes out of `read` but exactly the arrays that were declared, and a file
-that says otherwise is refused before anything of the size that it claims is made. None runs code that it finds. What
-parses is native code in places (Arrow, zlib), so a service or worker reads only in the runner's confined child.
+A format reads a stranger's bytes. `read` returns exactly the declared arrays, and refuses any other file before it
+allocates anything of a size that the file claims. No format executes code from a file. Some parsers are native code
+(Arrow, zlib), so a service or worker reads files only in the runner's confined child.
 """
 
 from collections.abc import Mapping
@@ -18,20 +18,20 @@ DEFAULT: Final = "safetensors"
 
 
 class Format(Protocol):
-    """What a file in this folder offers."""
+    """The interface of a file in this folder."""
 
     def write(self, arrays: Arrays) -> bytes:
-        """The file of these arrays of one number of rows: the same bytes every time. Raises TensorsRefused."""
+        """Returns the file of these arrays, all of equally many rows; always the same bytes. Raises TensorsRefused."""
 
     def read(self, data: bytes, expected: Expected) -> dict[str, np.ndarray]:
-        """Exactly the expected arrays, in C order. Raises TensorsRefused, naming what is otherwise."""
+        """Returns exactly the expected arrays, in C order. Raises TensorsRefused, naming what differs."""
 
 
 def names() -> tuple[str, ...]:
-    """The formats there are."""
+    """Returns the names of all formats."""
     return plugins.names(__name__)
 
 
 def format_of(name: str) -> Format:
-    """The format of that name. Raises Refused where there is none."""
+    """Returns the format of that name. Raises Refused where there is none."""
     return cast(Format, plugins.load(__name__, name))

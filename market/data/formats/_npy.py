@@ -1,4 +1,4 @@
-"""One array as an npy file (NEP 1): the header is compared with what was declared, never evaluated; no pickles."""
+"""One array as an npy file (NEP 1). The header is compared with the declaration, never evaluated; no pickles."""
 
 import io
 import math
@@ -18,19 +18,22 @@ _HEADER: Final = re.compile(
 
 
 def written(array: np.ndarray) -> bytes:
-    """In C order, version 1.0."""
+    """Returns the file of an array in C order, version 1.0."""
     file = io.BytesIO()
     npy.write_array(file, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False)
     return file.getvalue()
 
 
 def parsed(name: str, data: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """The array of just this shape and element type. Raises TensorsRefused."""
+    """Returns the array, of exactly this shape and element type. Raises TensorsRefused."""
     header, body = _split(name, data)
-    found = _HEADER.fullmatch(header)
-    if found is None:
+    match = _HEADER.fullmatch(header)
+    if match is None:
         raise TensorsRefused(f"{name} has no npy header")
-    kind, numbers = found["kind"], [number for number in found["shape"].replace(" ", "").split(",") if number]
+    kind, numbers = (
+        match["kind"],
+        [number for number in match["shape"].replace(" ", "").split(",") if number],
+    )
     if "'|O'" in kind:
         raise TensorsRefused(f"{name} has pickled objects, which are never read")
     if kind != repr(npy.dtype_to_descr(dtype)) or numbers != [str(size) for size in shape]:
@@ -38,12 +41,12 @@ def parsed(name: str, data: bytes, shape: tuple[int, ...], dtype: np.dtype[Any])
     if len(body) != dtype.itemsize * math.prod(shape):
         raise TensorsRefused(f"{name} has {len(body)} bytes, which is not what its header says")
     array = np.frombuffer(body, dtype)
-    in_columns = found["columns"] == "True"
+    in_columns = match["columns"] == "True"
     return np.array(array.reshape(shape[::-1]).T if in_columns else array.reshape(shape), order="C")
 
 
 def _split(name: str, data: bytes) -> tuple[str, bytes]:
-    """The header's text and what follows it. Raises TensorsRefused."""
+    """Returns the header's text and the bytes after it. Raises TensorsRefused."""
     width = _LENGTHS.get(data[:8])
     if width is None:
         raise TensorsRefused(f"{name} is no npy array of version 1.0 or 2.0")

@@ -1,7 +1,7 @@
-"""What a Parquet file says of its pages, read before Arrow unpacks any.
+"""Reads and checks a Parquet file's footer and page headers before Arrow unpacks any page.
 
-Arrow makes room for whatever a page claims, and ends the process where a column's statistics contradict each other as
-they are asked for (26.0). So footer and page headers are read here; their fields are those of parquet.thrift.
+Arrow (26.0) allocates whatever size a page claims, and ends the process where it evaluates a column's statistics that
+contradict each other. So footer and page headers are read here. Their fields are those of parquet.thrift.
 
 https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
 """
@@ -23,7 +23,7 @@ _COLUMNS, _META, _ROW_GROUPS = 1, 3, 4
 _NUM_VALUES, _COMPRESSED, _DATA_OFFSET, _DICTIONARY_OFFSET = 5, 7, 9, 11
 _PAGE_UNPACKED, _PAGE_PACKED = 2, 3
 _VALUE_HEADERS: Final = (5, 7, 8)
-"""The page header's parts for data, dictionary and newer data pages; their first field is their number of values."""
+"""Fields of the page header for data, dictionary and v2 data pages. Their first field counts the values."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Chunk:
 
 
 def chunks(data: bytes) -> list[Chunk]:
-    """As the footer has them. Raises TensorsRefused."""
+    """Returns the column chunks that the footer lists. Raises TensorsRefused."""
     length = int.from_bytes(data[-_TAIL : -len(MAGIC)], "little")
     start = len(data) - _TAIL - length
     if data[: len(MAGIC)] != MAGIC or data[-len(MAGIC) :] != MAGIC or start < len(MAGIC) or length > FOOTER_LIMIT:
@@ -61,7 +61,7 @@ def _chunk(column: int, raw: Struct, limit: int) -> Chunk:
 
 
 def check_pages(data: bytes, found: list[Chunk], widths: list[int]) -> None:
-    """No column unpacks to much more than its values take, at so many bytes each. Raises TensorsRefused."""
+    """Raises TensorsRefused where a column unpacks to much more than its values take at `widths` bytes each."""
     pages = 0
     for chunk in found:
         allowed = chunk.values * (2 * widths[chunk.column] + 5) + _SLACK
@@ -75,7 +75,7 @@ def check_pages(data: bytes, found: list[Chunk], widths: list[int]) -> None:
 
 
 def _pages(data: bytes, chunk: Chunk) -> Iterator[tuple[int, int]]:
-    """(values, bytes unpacked) of each page."""
+    """Yields (values, unpacked bytes) of each page."""
     place = chunk.start
     while place < chunk.end:
         cursor = Cursor(data, place, chunk.end)

@@ -1,4 +1,4 @@
-"""Thrift's compact protocol, strictly: what two readers could take differently is refused.
+"""Thrift's compact protocol, read strictly: input that two readers could interpret differently is refused.
 
 https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
 """
@@ -18,27 +18,27 @@ _DEPTH_LIMIT: Final = 16
 _NUMBER_LIMIT: Final = 2**15 - 1
 
 Struct = Mapping[int, tuple[int, Any]]
-"""Kind and value of each field by its number."""
+"""The kind and value of each field by its number."""
 
 
 def field(struct: Struct, number: int, kind: int) -> Any:
-    """The field's value, or None where there is none. Raises TensorsRefused where it is of another kind."""
-    found, value = struct.get(number, (kind, None))
-    if found != kind:
-        raise TensorsRefused(f"field {number} of a header is of kind {found}, not {kind}")
+    """Returns the field's value, or None where it is absent. Raises TensorsRefused where it is of another kind."""
+    actual, value = struct.get(number, (kind, None))
+    if actual != kind:
+        raise TensorsRefused(f"field {number} of a header is of kind {actual}, not {kind}")
     return value
 
 
 def structs(struct: Struct, number: int) -> list[Struct]:
-    """The elements of a field that is a list of structs; none where there is no such field."""
-    found = field(struct, number, LIST) or []
-    if not all(isinstance(element, dict) for element in found):
+    """Returns the elements of a field that is a list of structs; none where it is absent. Raises TensorsRefused."""
+    elements = field(struct, number, LIST) or []
+    if not all(isinstance(element, dict) for element in elements):
         raise TensorsRefused(f"field {number} of a header is no list of structs")
-    return list(found)
+    return list(elements)
 
 
 class Cursor:
-    """A place in bytes, which moves as they are read. Raises TensorsRefused."""
+    """Reads values from bytes at a position that advances. Raises TensorsRefused."""
 
     def __init__(self, data: bytes, place: int, end: int) -> None:
         self._data = data
@@ -46,7 +46,7 @@ class Cursor:
         self._end = end
 
     def struct(self, depth: int = 0) -> Struct:
-        """The struct that begins here."""
+        """Returns the struct that begins here."""
         if depth > _DEPTH_LIMIT:
             raise TensorsRefused(f"a header is nested deeper than {_DEPTH_LIMIT}")
         fields: dict[int, tuple[int, Any]] = {}

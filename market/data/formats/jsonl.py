@@ -1,6 +1,6 @@
-"""JSON lines: a row is an object with a value per input, nested lists where it has dimensions. UTF-8, no NaN.
+"""JSON lines: a row is an object with a value for each input, as nested lists where it has dimensions. UTF-8, no NaN.
 
-A line has a bounded length for each of its numbers.
+A line's length is bounded by its count of numbers.
 """
 
 import itertools
@@ -31,12 +31,12 @@ def read(data: bytes, expected: Expected) -> dict[str, np.ndarray]:
 
 
 def _lines(data: bytes, expected: Expected) -> list[bytes]:
-    """As many as rows were declared, counted before any is parsed."""
-    wanted = {shape[0] if shape else 0 for shape, _ in expected.values()}
-    found = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
-    if wanted != {found}:
-        raise TensorsRefused(f"it has {found} rows, not {sorted(wanted)}")
-    lines, most = data.split(b"\n")[:found], _longest(expected)
+    """Returns the lines, after comparing their number with the declared rows. Raises TensorsRefused."""
+    declared = {shape[0] if shape else 0 for shape, _ in expected.values()}
+    count = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+    if declared != {count}:
+        raise TensorsRefused(f"it has {count} rows, not {sorted(declared)}")
+    lines, most = data.split(b"\n")[:count], _longest(expected)
     for number, line in enumerate(lines, 1):
         if len(line) > most:
             raise TensorsRefused(f"line {number} has {len(line)} bytes, where a row of its shapes needs under {most}")
@@ -44,7 +44,7 @@ def _lines(data: bytes, expected: Expected) -> list[bytes]:
 
 
 def _longest(expected: Expected) -> int:
-    """Bytes of a row, however it is spaced: parsed, hostile JSON takes forty times the memory of its text."""
+    """Returns the most bytes of a row: parsed, hostile JSON takes forty times the memory of its text."""
     return 1024 + sum(8 * len(name) + 128 * math.prod(shape[1:]) for name, (shape, _) in expected.items())
 
 
@@ -74,7 +74,7 @@ def _not_a_number(token: str) -> Any:
 
 
 def _kinds(dtype: np.dtype[Any]) -> set[type]:
-    """What JSON says for a number of this type."""
+    """Returns the Python types that JSON gives for a number of this element type."""
     if dtype.kind == "b":
         return {bool}
     return {float, int} if dtype.kind == "f" else {int}

@@ -1,4 +1,4 @@
-"""One npy array: of the one input where there is one, of records with a field per input where there are more."""
+"""One npy array: the input itself where there is one, else an array of records with a field for each input."""
 
 import math
 from typing import Any, Final
@@ -10,7 +10,7 @@ from gradmarket.market.errors import TensorsRefused
 from gradmarket.market.model.tensors import Expected, check_dtype, check_truths
 
 RECORD_LIMIT: Final = 2**31 - 1
-"""Bytes; numpy counts them in a C int, and without a word begins anew at its end."""
+"""Most bytes of a record: numpy counts them in a C int, which silently overflows."""
 
 
 def write(arrays: Arrays) -> bytes:
@@ -28,17 +28,17 @@ def write(arrays: Arrays) -> bytes:
 def read(data: bytes, expected: Expected) -> dict[str, np.ndarray]:
     if len(expected) == 1:
         ((name, (shape, dtype)),) = expected.items()
-        found = {name: _npy.parsed(name, data, tuple(shape), np.dtype(dtype))}
+        arrays = {name: _npy.parsed(name, data, tuple(shape), np.dtype(dtype))}
     else:
         records = _npy.parsed("the array", data, (_rows(expected),), _record(expected))
-        found = {name: np.array(records[name], order="C") for name in sorted(expected)}
-    for name, array in found.items():
+        arrays = {name: np.array(records[name], order="C") for name in sorted(expected)}
+    for name, array in arrays.items():
         check_truths(name, array)
-    return found
+    return arrays
 
 
 def _rows(expected: Expected) -> int:
-    """Of all inputs. Raises TensorsRefused."""
+    """Returns the number of rows of all inputs. Raises TensorsRefused where it differs."""
     rows = {shape[0] if shape else 0 for shape, _ in expected.values()}
     if len(rows) != 1:
         raise TensorsRefused(f"records have inputs of one number of rows, not {sorted(rows)}")
@@ -46,7 +46,7 @@ def _rows(expected: Expected) -> int:
 
 
 def _record(expected: Expected) -> np.dtype[Any]:
-    """One packed record: a field per input, by name. Raises TensorsRefused."""
+    """Returns the element type of one packed record, with a field for each input by name. Raises TensorsRefused."""
     size = sum(np.dtype(dtype).itemsize * math.prod(shape[1:]) for shape, dtype in expected.values())
     if size > RECORD_LIMIT:
         raise TensorsRefused(f"a row of {size} bytes is larger than numpy's records may be")

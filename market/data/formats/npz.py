@@ -1,4 +1,4 @@
-"""numpy's zip of npy arrays, stored or deflated; written stored, since what deflate makes depends on its version."""
+"""numpy's zip of npy arrays, stored or deflated; written stored, since deflated bytes depend on zlib's version."""
 
 import io
 import math
@@ -19,7 +19,7 @@ _READ: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _BROKEN: Final = (
     zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, OSError, OverflowError,
 )  # fmt: skip
-"""What zipfile raises for one; overflow, where it is told of more bytes than there can be."""
+"""The errors that zipfile raises for a broken file; OverflowError where it claims impossible sizes."""
 
 
 def write(arrays: Arrays) -> bytes:
@@ -54,7 +54,10 @@ def _read(archive: zipfile.ZipFile, expected: Expected) -> dict[str, np.ndarray]
 
 
 def _body(archive: zipfile.ZipFile, member: zipfile.ZipInfo, size: int) -> bytes:
-    """The member's bytes, never more of them than the array and a header have, whatever the zip says."""
+    """Returns the member's bytes, never more than the array and a header need, whatever size the zip claims.
+
+    Raises TensorsRefused.
+    """
     if member.flag_bits & _ENCRYPTED:
         raise TensorsRefused(f"{member.filename} is encrypted")
     if member.compress_type not in _READ:

@@ -1,8 +1,8 @@
-"""Apache Parquet: a flat column per input, or one list level where a row of it has dimensions, of a fixed length.
+"""Apache Parquet: one flat column for each input, or one level of fixed-length lists where its rows have dimensions.
 
-Files are written without Arrow's own schema and read by their physical one. Of the file's claims those that would cost
-memory are compared with what was declared before a page is read: rows, the values of every column, and what its pages
-unpack to.
+Files are written without Arrow's own schema, and read by their physical one. The claims of a file that could cost
+memory are compared with the declaration before a page is read: rows, the values of every column, and the unpacked page
+sizes.
 """
 
 import math
@@ -57,7 +57,7 @@ def read(data: bytes, expected: Expected) -> dict[str, np.ndarray]:
 
 
 def _check_claims(file: Any, data: bytes, expected: Expected) -> None:
-    """Rows, types and numbers of values are as declared. Raises TensorsRefused."""
+    """Raises TensorsRefused unless rows, types and numbers of values are as declared."""
     metadata, schema = file.metadata, file.schema_arrow
     for name, (shape, dtype) in expected.items():
         kind = schema.field(name).type
@@ -70,16 +70,16 @@ def _check_claims(file: Any, data: bytes, expected: Expected) -> None:
 
 
 def _check_values(data: bytes, names: Sequence[str], expected: Expected) -> None:
-    """Every column has its values, in pages that unpack to about as many. Raises TensorsRefused."""
-    found = chunks(data)
-    if any(chunk.column >= len(names) for chunk in found):
+    """Raises TensorsRefused unless every column has its values, in pages that unpack to about as many."""
+    column_chunks = chunks(data)
+    if any(chunk.column >= len(names) for chunk in column_chunks):
         raise TensorsRefused("it has columns without a name")
     for place, name in enumerate(names):
-        values = sum(chunk.values for chunk in found if chunk.column == place)
-        wanted = math.prod(expected[name][0])
-        if values != wanted:
-            raise TensorsRefused(f"{name} has {values} values, not {wanted}")
-    check_pages(data, found, [np.dtype(expected[name][1]).itemsize for name in names])
+        values = sum(chunk.values for chunk in column_chunks if chunk.column == place)
+        declared = math.prod(expected[name][0])
+        if values != declared:
+            raise TensorsRefused(f"{name} has {values} values, not {declared}")
+    check_pages(data, column_chunks, [np.dtype(expected[name][1]).itemsize for name in names])
 
 
 def _is_list(kind: Any) -> bool:
@@ -87,7 +87,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _array(name: str, column: Any, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """The column's values, every row of it whole. Raises TensorsRefused."""
+    """Returns the column's values, all rows complete. Raises TensorsRefused."""
     whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
     if whole.null_count:
         raise TensorsRefused(f"{name} has {whole.null_count} rows without a value")

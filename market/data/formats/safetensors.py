@@ -1,4 +1,4 @@
-"""One safetensors file: a JSON header and the arrays' bytes. The default: read at the speed of memory."""
+"""One safetensors file: a JSON header and the arrays' bytes. The default, as it is read at the speed of memory."""
 
 import numpy as np
 

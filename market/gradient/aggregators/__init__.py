@@ -1,10 +1,10 @@
-"""How the answers of a round become one: one file per aggregator, its name is the one in the job.
+"""Merges the answers of a round. Each aggregator is one file, and a job refers to it by the file's name.
 
-Every aggregator is one function over stacks. A stack is one shard of all answers side by side; `rows` reads them from
-their blobs one after the other, as often as it is called, so an aggregator chooses its own memory:
+Every aggregator is one function over stacks. A stack is one shard of all answers. `rows` reads it from their blobs, one
+answer after the other, as often as it is called, so an aggregator chooses its own memory:
 
-- one shard: walk the rows once and keep a sum (mean);
-- one shard of each answer: np.stack the rows and work down the columns (trimmed mean, median);
+- one shard: iterate over the rows once and keep a sum (mean);
+- one shard of each answer: np.stack the rows and work on columns (trimmed mean, median);
 - a pass over all stacks for the answers' Gram matrix, then a weighted sum (Krum, geometric median, centered clip).
 """
 
@@ -27,7 +27,7 @@ class Band:
     part: slice
     bound: float
     gradient: bool = True
-    """Whether they are gradients: loss and buffers are not, and no part of the answers' geometry."""
+    """Whether they are gradients. Loss and buffers are not, and do not count in distances between answers."""
 
 
 class Stack(Protocol):
@@ -35,14 +35,14 @@ class Stack(Protocol):
 
     @property
     def addends(self) -> int:
-        """The most answers the round could have had: fixed before the first arrived."""
+        """The most answers the round could have had, fixed before the first arrived."""
 
     @property
     def bands(self) -> Sequence[Band]:
-        """The shard's elements, all of them, in order."""
+        """The bands that the whole shard consists of, in order."""
 
     def rows(self) -> Iterator[Vector]:
-        """The shard as each answer has it, flat float32."""
+        """Yields the shard of each answer, as flat float32."""
 
 
 SIDE_BY_SIDE: Final = 1024
@@ -50,16 +50,16 @@ SIDE_BY_SIDE: Final = 1024
 
 
 class Settings(BaseModel):
-    """What a job says to its aggregator beside the name. Unknown fields are refused."""
+    """What a job specifies for its aggregator besides the name. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     most: ClassVar[int] = SIDE_BY_SIDE
-    """Answers that it can merge."""
+    """The most answers that the aggregator can merge."""
 
     @property
     def least(self) -> int:
-        """Answers under which its guarantee does not hold."""
+        """The fewest answers for which its guarantee holds."""
         return 1
 
     def check(self, fewest: int, most: int) -> None:
@@ -70,26 +70,26 @@ class Settings(BaseModel):
 
 
 class AggregatorRule(Protocol):
-    """What a file in this folder offers."""
+    """The interface of a file in this folder."""
 
     @property
     def Settings(self) -> type[Any]:  # noqa: N802
         """A subclass of `Settings`."""
 
     def aggregate(self, stacks: Iterable[Stack], settings: Any) -> Iterator[Vector]:
-        """The merged shard for each stack, flat float32; bitwise the same for any order of the rows.
+        """Yields the merged shard for each stack, flat float32; bitwise the same for any order of the rows.
 
-        stacks: at least one answer each; may be walked more than once.
+        `stacks` have at least one answer each, and may be iterated more than once.
         """
 
 
 def aggregator(name: str) -> AggregatorRule:
-    """The aggregator of that name. Raises Refused where there is none."""
+    """Returns the aggregator of that name. Raises Refused where there is none."""
     return cast(AggregatorRule, plugins.load(__name__, name))
 
 
 def configured(name: str, settings: Mapping[str, Any], fewest: int, most: int) -> tuple[AggregatorRule, Settings]:
-    """A job's aggregator and its settings, for rounds of `fewest` to `most` answers.
+    """Returns a job's aggregator and its settings, for rounds of `fewest` to `most` answers.
 
     Raises JobRefused, naming the job's field, where there is no such aggregator or setting, or where its guarantee
     needs other numbers of answers.

@@ -1,13 +1,13 @@
-"""The mean of the answers, each held to a radius around a centre that moves with it.
+"""The mean of the answers, each limited to a radius around a centre that is updated in steps.
 
 Karimireddy, He, Jaggi 2021, "Learning from History for Byzantine Robust Optimization", CenteredClip: from a centre v,
 
     v <- v + (1/n) sum_i (x_i - v) min(1, radius / |x_i - v|)
 
-The paper starts at the last round's result; here nothing is carried from round to round, and the start is the answer
-whose median distance to all answers is the least. Where the job names no radius, it is the median distance from the
-centre, anew in each step. The paper proves it for at most a tenth of hostile answers, which is why it asks for ten
-answers to each. All centres are weighted means of the answers, so only weights move, by the Gram matrix. Loss and
+The paper starts at the last round's result. Here no state is kept between rounds: the start is the answer whose median
+distance to all answers is the least. Where the job sets no radius, it is the median distance from the centre, computed
+anew in each step. The paper proves it for at most a tenth of hostile answers, so `least` is ten answers for each
+hostile one. All centres are weighted means of the answers, so only weights are updated, using the Gram matrix. Loss and
 buffers are merged by their median (see `weighing`).
 """
 
@@ -25,7 +25,10 @@ from gradmarket.market.gradient.weighing import normalised, squared_distances_to
 
 
 class Settings(aggregators.Settings):
-    """`hostile`: how many hostile answers a round must bear. `radius`: an L2 norm; none: the median distance."""
+    """`hostile`: how many hostile answers a round must tolerate.
+
+    `radius`: an L2 norm; null: the median distance.
+    """
 
     hostile: int = Field(default=1, ge=0, le=SIDE_BY_SIDE // 10)
     radius: float | None = Field(default=None, gt=0)
@@ -41,7 +44,7 @@ def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]:
 
 
 def weights(products: Matrix, settings: Settings) -> list[float]:
-    """Of the answers in the centre after the last step."""
+    """Returns the weights of the answers in the centre after the last step."""
     centre = _start(products)
     for _ in range(settings.steps):
         distances = [math.sqrt(square) for square in squared_distances_to(centre, products)]
@@ -51,14 +54,14 @@ def weights(products: Matrix, settings: Settings) -> list[float]:
 
 
 def _start(products: Matrix) -> list[float]:
-    """All that share the least median distance, in equal parts, so that their order does not matter."""
+    """Returns equal weights for all answers with the least median distance, so that their order does not matter."""
     spread = [median(row) for row in squared_distances(products).tolist()]
     least = min(spread)
     return normalised([1.0 if value == least else 0.0 for value in spread])
 
 
 def _step(centre: Sequence[float], shares: Sequence[float]) -> list[float]:
-    """v (1 - mean of the shares) + sum_i share_i x_i / n, as weights."""
+    """Returns v (1 - mean of the shares) + sum_i share_i x_i / n, as weights."""
     count = len(shares)
     rest = max(0.0, 1.0 - math.fsum(shares) / count)
     return normalised([weight * rest + share / count for weight, share in zip(centre, shares, strict=True)])

@@ -1,12 +1,12 @@
-"""The point whose distances to all answers are the least together, by smoothed Weiszfeld steps.
+"""The point with the least sum of distances to all answers, by smoothed Weiszfeld steps.
 
 Pillutla, Kakade, Harchaoui 2022, "Robust Aggregation for Federated Learning" (RFA), algorithm 2: from z = the mean,
 
     w_i = 1 / max(nu, |x_i - z|),    z = sum_i w_i x_i / sum_i w_i
 
-Here nu is `smoothing` times the median distance, since gradients have no scale of their own. Less than half of hostile
-answers move it by a bounded multiple of the honest ones' spread. Only weights move: the distances come from the Gram
-matrix. Loss and buffers are merged by their median (see `weighing`).
+Here nu is `smoothing` times the median distance, since gradients have no fixed scale. While less than half of the
+answers are hostile, they move the result by at most a bounded multiple of the honest answers' spread. Only weights are
+iterated: the distances come from the Gram matrix. Loss and buffers are merged by their median (see `weighing`).
 """
 
 import math
@@ -23,7 +23,10 @@ from gradmarket.market.gradient.weighing import normalised, squared_distances_to
 
 
 class Settings(aggregators.Settings):
-    """`hostile`: how many hostile answers a round must bear; `steps`: at most, fewer where the weights come to rest."""
+    """`hostile`: how many hostile answers a round must tolerate.
+
+    `steps`: the most steps; iteration stops earlier where no weight changes by more than `rest`.
+    """
 
     hostile: int = Field(default=1, ge=0, lt=SIDE_BY_SIDE // 2)
     steps: int = Field(default=100, ge=1, le=1000)
@@ -40,7 +43,7 @@ def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]:
 
 
 def weights(products: Matrix, settings: Settings) -> list[float]:
-    """The weights of the last step, until none changes by more than `rest`."""
+    """Returns the weights after the last step, or once none changes by more than `rest`."""
     current = [1.0 / len(products)] * len(products)
     for _ in range(settings.steps):
         distances = [math.sqrt(square) for square in squared_distances_to(current, products)]

@@ -1,11 +1,11 @@
-"""The answer that lies closest to those around it, or the mean of the `chosen` closest (Multi-Krum).
+"""The answer closest to its neighbours, or the mean of the `chosen` closest ones (Multi-Krum).
 
 Blanchard, El Mhamdi, Guerraoui, Stainer 2017, "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent".
 With n answers of which f are hostile, the score of answer i is
 
     s(i) = sum of |x_i - x_j|^2 over the n - f - 2 answers j that lie closest to i
 
-and the answers with the least scores are taken; of equal scores the shorter answer is. Its guarantee needs n >= 2 f + 3
+and the answers with the least scores are taken; among equal scores the shorter answer. The guarantee needs n >= 2 f + 3
 and chosen <= n - f - 2. Loss and buffers are merged by their median (see `weighing`).
 """
 
@@ -37,7 +37,7 @@ def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]:
 
 
 def weights(products: Matrix, ranked: Sequence[int], settings: Settings) -> list[float]:
-    """1 / chosen for each answer that is taken."""
+    """Returns 1 / chosen for each answer that is taken, 0 for the others."""
     scores = _scores(products, settings.hostile)
     taken = set(sorted(ranked, key=scores.__getitem__)[: settings.chosen])
     return [1.0 / settings.chosen if index in taken else 0.0 for index in range(len(scores))]

@@ -1,4 +1,4 @@
-"""The mean of the answers, by exact sums. All weigh the same, since every task has the same number of rows."""
+"""The mean of the answers, by exact sums. All have equal weight, since every task has the same number of rows."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -13,13 +13,13 @@ from gradmarket.market.gradient.arrays import Vector, chunks
 from gradmarket.market.gradient.columns import size_of
 
 TOGETHER: Final = 16
-"""Answers whose shards are held at once."""
+"""Answers whose shards are in memory at once."""
 COLUMNS: Final = 2**16
 """Elements of each that are summed at a time, so that the sums stay in a core's cache."""
 
 
 class Settings(aggregators.Settings):
-    """None."""
+    """The mean has no settings."""
 
     most = MAX_ADDENDS
 
@@ -30,7 +30,10 @@ def aggregate(stacks: Iterable[Stack], settings: Settings) -> Iterator[Vector]: 
 
 
 def _mean(stack: Stack, warm: dict[object, Accumulator]) -> Vector:
-    """`warm` keeps the sums' memory from shard to shard: fresh pages cost more than the sums."""
+    """Returns the mean of a shard.
+
+    `warm` keeps the sums' memory between shards: fresh memory pages cost more time than the sums.
+    """
     merged = np.empty(size_of(stack), np.float32)
     sums = [(part, _nothing(stack, band, part, warm)) for band in stack.bands for part in _parts(band)]
     rows = stack.rows()

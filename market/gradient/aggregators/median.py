@@ -1,4 +1,4 @@
-"""The median of each element's values; of an even number the mean of the two in the middle.
+"""The median of each element's values; for an even number the mean of the two in the middle.
 
 Yin, Chen, Ramchandran, Bartlett 2018, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates",
 definition 1. While fewer than half of the answers are hostile, each merged element lies within the range of the honest
@@ -17,7 +17,7 @@ from gradmarket.market.gradient.sorting import median
 
 
 class Settings(aggregators.Settings):
-    """`hostile`: how many hostile answers a round must bear."""
+    """`hostile`: how many hostile answers a round must tolerate."""
 
     hostile: int = Field(default=1, ge=0, lt=SIDE_BY_SIDE // 2)
 

@@ -1,4 +1,4 @@
-"""The mean of what is left of each element's values without the `trim` smallest and the `trim` largest.
+"""The mean of each element's values without the `trim` smallest and the `trim` largest.
 
 Yin, Chen, Ramchandran, Bartlett 2018, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates",
 definition 2. While at most `trim` of n >= 2 trim + 1 answers are hostile, each merged element lies within the range of
@@ -17,7 +17,7 @@ from gradmarket.market.gradient.sorting import mean_of_middle
 
 
 class Settings(aggregators.Settings):
-    """`trim`: values left out at either end, so that as many hostile answers do no harm."""
+    """`trim`: values left out at either end; as many hostile answers are tolerated."""
 
     trim: int = Field(default=1, ge=0, lt=SIDE_BY_SIDE // 2)
 

@@ -1,8 +1,8 @@
-"""How a shard becomes bytes: one file per codec, its name is the one in the job.
+"""Turns a shard into bytes. Each codec is one file, and a job refers to it by the file's name.
 
-A codec keeps no state and draws nothing but from the seed, so every honest replica of a task packs the same bytes. A
-shard's bytes have a length known from its count alone, so an upload of another length is refused before it is read,
-and any shard can be read without those before it.
+A codec keeps no state and takes randomness from the seed only, so every honest replica of a task packs the same bytes.
+The length of a shard's bytes follows from its element count alone. So an upload of another length is refused before it
+is read, and any shard can be read without those before it.
 """
 
 from typing import Protocol, cast
@@ -12,18 +12,21 @@ from gradmarket.market.gradient.arrays import Vector
 
 
 class Codec(Protocol):
-    """What a file in this folder offers."""
+    """The interface of a file in this folder."""
 
     def pack(self, shard: Vector, seed: bytes) -> bytes:
-        """The bytes of a flat, contiguous float32 shard, exactly `packed_bytes(shard.size)` of them."""
+        """Returns the bytes of a flat, contiguous float32 shard, exactly `packed_bytes(shard.size)` of them."""
 
     def unpack(self, data: memoryview, count: int, seed: bytes) -> Vector:
-        """The shard of `count` elements, maybe a read-only view of `data`. Raises PayloadRefused on malformed bytes."""
+        """Returns the shard of `count` elements, maybe a read-only view of `data`.
+
+        Raises PayloadRefused on malformed bytes.
+        """
 
     def packed_bytes(self, count: int) -> int:
-        """The bytes of a shard of `count` elements."""
+        """Returns the number of bytes of a shard of `count` elements."""
 
 
 def codec(name: str) -> Codec:
-    """The codec of that name. Raises Refused where there is none."""
+    """Returns the codec of that name. Raises Refused where there is none."""
     return cast(Codec, plugins.load(__name__, name))

@@ -1,6 +1,6 @@
 """bfloat16, little-endian: the upper half of a float32, rounded to nearest, ties to even; 2 bytes an element.
 
-What is closer to 2^128 than to the largest bfloat16 becomes infinite, as IEEE 754 says; a NaN stays one (quiet).
+A value closer to 2^128 than to the largest bfloat16 becomes infinite, as in IEEE 754; a NaN stays a (quiet) NaN.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ def packed_bytes(count: int) -> int:
 
 
 def _rounded(bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """The upper halves. Adding just under half a step, and one more where the upper half is odd, carries into it."""
+    """Returns the rounded upper halves: adds just under half a step, and one more where the upper half is odd."""
     upper = bits >> UPPER
     upper &= ONE
     upper += HALF

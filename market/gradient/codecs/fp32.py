@@ -1,4 +1,4 @@
-"""float32 as it is, little-endian: 4 bytes an element, nothing lost."""
+"""float32, little-endian: 4 bytes an element, lossless."""
 
 import numpy as np
 

@@ -1,9 +1,9 @@
-"""How the merged gradient moves the parameters: one file per optimizer, its name is the one in the job.
+"""Applies the merged gradient to the parameters. Each optimizer is one file, and a job refers to it by the file's name.
 
 An optimizer is three pure things: `Settings`, `start` (its memory before the first round) and `step`. Its memory is a
-flat dict of named arrays, so it is stored like a model. It computes in float32, elementwise, with additions,
-products, quotients and numpy's square root, which is correctly rounded, so its bits do not depend on the machine;
-hyperparameters are worked out in float64 and rounded to float32 once.
+flat dict of named arrays, so it is stored like a model. It computes in float32, elementwise, with additions, products,
+quotients and numpy's square root, which is correctly rounded, so its bits do not depend on the machine. Hyperparameters
+are computed in float64 and rounded to float32 once.
 """
 
 from collections.abc import Callable
@@ -23,56 +23,56 @@ Kernel = Callable[..., tuple[Vector, ...]]
 
 
 class ParameterPart(BaseModel):
-    """Unknown fields, NaN and infinity are refused."""
+    """A frozen model that refuses unknown fields, NaN and infinity."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ParameterGroup(ParameterPart):
-    """Parameters whose name matches the pattern (fnmatch: `*.bias`) decay by this much instead."""
+    """A weight decay for the parameters whose names match the pattern (fnmatch: `*.bias`)."""
 
     pattern: str = Field(min_length=1, max_length=200)
     weight_decay: float = Field(ge=0.0, le=1.0)
 
 
 class Settings(ParameterPart):
-    """What every optimizer takes beside name, rate, schedule and clip."""
+    """The settings of every optimizer besides name, rate, schedule and clip."""
 
     weight_decay: float = Field(default=0.0, ge=0.0, le=1.0)
     groups: tuple[ParameterGroup, ...] = Field(default=(), max_length=100)
 
     def decay(self, name: str) -> float:
-        """The weight decay of a parameter: its first matching group's, else the common one."""
+        """Returns the weight decay of a parameter: its first matching group's, else the common one."""
         matching = (group.weight_decay for group in self.groups if fnmatchcase(name, group.pattern))
         return next(matching, self.weight_decay)
 
 
 class OptimizerRule(Protocol):
-    """What a file in this folder offers."""
+    """The interface of a file in this folder."""
 
     @property
     def Settings(self) -> type[Any]:  # noqa: N802
         """A subclass of `Settings`."""
 
     def start(self, parameters: Tensors, settings: Any) -> Memory:
-        """The memory before the first step."""
+        """Returns the memory before the first step."""
 
     def step(
         self, parameters: Tensors, gradient: Tensors, memory: Arrays, lr: float, settings: Any
     ) -> tuple[dict[str, Vector], Memory]:
-        """The parameters and the memory after one step at rate `lr`; what was given is left as it was.
+        """Returns the parameters and the memory after one step at rate `lr`; the arguments are not changed.
 
-        Raises PayloadRefused where names, shapes or dtypes of the three do not fit together.
+        Raises PayloadRefused where names, shapes or dtypes of the three do not match.
         """
 
 
 def optimizer(name: str) -> OptimizerRule:
-    """The optimizer of that name. Raises Refused where there is none."""
+    """Returns the optimizer of that name. Raises Refused where there is none."""
     return cast(OptimizerRule, plugins.load(__name__, name))
 
 
 def check(parameters: Tensors, gradient: Tensors) -> None:
-    """Raises PayloadRefused unless both have the same names, and for each name float32 of one shape."""
+    """Raises PayloadRefused unless both have the same names, and float32 of one shape for each name."""
     if parameters.keys() != gradient.keys():
         raise PayloadRefused(f"no gradient for each parameter: {sorted(parameters.keys() ^ gradient.keys())[:5]}")
     for name, parameter in parameters.items():
@@ -81,15 +81,18 @@ def check(parameters: Tensors, gradient: Tensors) -> None:
 
 
 def remembered(memory: Arrays, key: str, like: Vector) -> Vector:
-    """The float32 array `key` of a memory. Raises PayloadRefused where it is missing or shaped unlike its parameter."""
-    found = memory.get(key)
-    if found is None or found.shape != like.shape or found.dtype != np.float32:
+    """Returns the float32 array `key` of a memory.
+
+    Raises PayloadRefused where it is missing or its shape differs from its parameter's.
+    """
+    array = memory.get(key)
+    if array is None or array.shape != like.shape or array.dtype != np.float32:
         raise PayloadRefused(f"the optimizer's memory has no {key} of float32{like.shape}")
-    return found
+    return array
 
 
 def sweep(kernel: Kernel, outputs: int, *arrays: Vector) -> tuple[Vector, ...]:
-    """An elementwise kernel over float32 arrays of one shape, a cache's worth at a time: `outputs` new arrays."""
+    """Applies an elementwise kernel to float32 arrays of one shape, chunk by chunk; returns `outputs` new arrays."""
     results = tuple(np.empty(arrays[0].shape, np.float32) for _ in range(outputs))
     flat = [array.reshape(-1) for array in arrays]
     for part in chunks(arrays[0].size):

@@ -1,4 +1,4 @@
-"""What Adam and its kin share (Kingma and Ba 2015, algorithm 1): means of each parameter's gradient and of its square.
+"""The part that Adam and its variants share (Kingma and Ba 2015, algorithm 1): running means of gradients and squares.
 
 m <- m + (1 - beta1) * (g - m);       v <- beta2 * v + (1 - beta2) * g^2
 """
@@ -16,7 +16,7 @@ from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
 from gradmarket.market.gradient.optimizers import Kernel, Memory, check, remembered, sweep
 
 Answer = Callable[[Vector, Vector, Vector], Vector]
-"""(p, m, sqrt(v / (1 - beta2^t)) + epsilon) -> what a step makes of them, elementwise; all float32."""
+"""Maps (p, m, sqrt(v / (1 - beta2^t)) + epsilon) to the optimizer's result, elementwise; all float32."""
 
 
 class Settings(optimizers.Settings):
@@ -26,12 +26,15 @@ class Settings(optimizers.Settings):
     weight_decay: float = Field(default=0.01, ge=0.0, le=1.0)
 
     def bias(self, steps: int) -> float:
-        """1 - beta1^t: what the mean of the gradients still lacks."""
+        """Returns 1 - beta1^t, the bias correction of the gradients' mean."""
         return 1.0 - power(self.beta1, steps)
 
 
 def start(parameters: Tensors, settings: Settings) -> Memory:  # noqa: ARG001
-    """`first/<name>` and `second/<name>`, the moments of each parameter's gradient, and `steps`, a scalar int64."""
+    """Returns the memory before the first step.
+
+    `first/<name>` and `second/<name>` are the moments of each parameter's gradient, `steps` is a scalar int64.
+    """
     memory: Memory = {"steps": np.zeros((), np.int64)}
     for name, parameter in parameters.items():
         memory |= {f"{moment}/{name}": np.zeros_like(parameter) for moment in ("first", "second")}
@@ -45,7 +48,7 @@ def followed(
     settings: Settings,
     answer_of: Callable[[str, int], Answer],
 ) -> tuple[dict[str, Vector], Memory]:
-    """For each parameter what `answer_of(name, steps)` answers, and the memory after the step."""
+    """Returns for each parameter the result of `answer_of(name, steps)`, and the memory after the step."""
     check(parameters, gradient)
     steps = _steps_of(memory) + 1
     answers: dict[str, Vector] = {}
@@ -71,8 +74,8 @@ def _kernel(answer: Answer, steps: int, settings: Settings) -> Kernel:
 
 
 def _steps_of(memory: Arrays) -> int:
-    """The steps that a memory has seen. Raises PayloadRefused."""
-    found = memory.get("steps")
-    if found is None or found.shape != () or found.dtype != np.int64:
+    """Returns the number of steps that a memory has seen. Raises PayloadRefused where it has no such number."""
+    steps = memory.get("steps")
+    if steps is None or steps.shape != () or steps.dtype != np.int64:
         raise PayloadRefused("the optimizer's memory has no int64 scalar steps")
-    return int(found)
+    return int(steps)

@@ -39,7 +39,7 @@ def _moved(parameter: Vector, update: Vector, lr: float) -> Vector:
 
 
 def _trust(parameter: Vector, update: Vector) -> float:
-    """|p| / |u|."""
+    """Returns |p| / |u|, and 1 where either is 0."""
     lengths = norm([parameter.reshape(-1)]), norm([update.reshape(-1)])
     return lengths[0] / lengths[1] if all(lengths) else 1.0
 

@@ -20,7 +20,7 @@ class Settings(optimizers.Settings):
 
 
 def start(parameters: Tensors, settings: Settings) -> Memory:  # noqa: ARG001
-    """`momentum/<name>` for each parameter."""
+    """Returns `momentum/<name>`, zeros, for each parameter."""
     return {f"momentum/{name}": np.zeros_like(parameter) for name, parameter in parameters.items()}
 
 

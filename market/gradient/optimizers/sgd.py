@@ -18,7 +18,7 @@ class Settings(optimizers.Settings):
 
 
 def start(parameters: Tensors, settings: Settings) -> Memory:
-    """`momentum/<name>` for each parameter where there is momentum, else nothing."""
+    """Returns `momentum/<name>`, zeros, for each parameter; nothing where there is no momentum."""
     if settings.momentum == 0.0:
         return {}
     return {f"momentum/{name}": np.zeros_like(parameter) for name, parameter in parameters.items()}

@@ -1,1 +1,1 @@
-"""Ready architectures: one file each, `build(arguments, input_shape, classes) -> nn.Module` and OBJECTIVE, a loss."""
+"""Ready architectures: each file has `build(arguments, input_shape, classes) -> nn.Module`, and OBJECTIVE, a loss."""

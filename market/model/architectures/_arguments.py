@@ -1,4 +1,4 @@
-"""What the ready architectures share: checked arguments and activations."""
+"""The arguments and activations that the ready architectures share."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -16,7 +16,7 @@ ACTIVATIONS: Final[dict[str, type[nn.Module]]] = {"relu": nn.ReLU, "gelu": nn.GE
 
 
 class Arguments(BaseModel):
-    """Frozen; refuses unknown fields and other types."""
+    """A frozen model that refuses unknown fields and other types."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -25,7 +25,7 @@ Parsed = TypeVar("Parsed", bound=Arguments)
 
 
 def parsed(kind: type[Parsed], arguments: Mapping[str, Any]) -> Parsed:
-    """The arguments as this kind. Raises JobRefused, naming the field."""
+    """Returns the arguments as an instance of `kind`. Raises JobRefused, naming the field."""
     try:
         return kind.model_validate(dict(arguments))
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""A convolutional network: 3 x 3 convolutions with BatchNorm, each halved by pooling while there is room."""
+"""A convolutional network: 3 x 3 convolutions with BatchNorm, each followed by pooling while both sides are >= 2."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
@@ -30,9 +30,9 @@ class CnnArguments(Arguments):
 
 
 def build(arguments: Mapping[str, Any], input_shape: Sequence[int], classes: int) -> nn.Module:
-    """float32[rows, channels, height, width] -> logits float32[rows, classes]. Raises JobRefused, naming the field.
+    """Returns a module: float32[rows, channels, height, width] -> logits float32[rows, classes].
 
-    An input of two dimensions is one channel.
+    An input of two dimensions is one channel. Raises JobRefused, naming the field.
     """
     settings = parsed(CnnArguments, arguments)
     if len(input_shape) not in (2, 3):

@@ -1,4 +1,4 @@
-"""A decoder-only transformer over tokens (Radford et al. 2019): each place predicts the next from those before it."""
+"""A decoder-only transformer over tokens (Radford et al. 2019): each position predicts the next token."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
@@ -16,7 +16,7 @@ INITIAL_DEVIATION: Final = 0.02
 
 
 class GptArguments(Arguments):
-    """`depth` blocks of `width`, whose attention has `heads`."""
+    """A transformer of `depth` blocks of `width`, with `heads` attention heads each."""
 
     depth: Annotated[int, Field(ge=1, le=128)] = 2
     width: Width = 64
@@ -25,7 +25,10 @@ class GptArguments(Arguments):
 
 
 def build(arguments: Mapping[str, Any], input_shape: Sequence[int], classes: int) -> nn.Module:
-    """int64[rows, length] below `classes` -> logits float32[rows, length, classes]. Raises JobRefused."""
+    """Returns a module: int64[rows, length] below `classes` -> logits float32[rows, length, classes].
+
+    Raises JobRefused, naming the field.
+    """
     settings = parsed(GptArguments, arguments)
     if len(input_shape) != 1:
         raise JobRefused("model.architecture", f"gpt takes rows of tokens, and the data has {tuple(input_shape)}")

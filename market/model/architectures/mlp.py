@@ -29,7 +29,10 @@ class MlpArguments(Arguments):
 
 
 def build(arguments: Mapping[str, Any], input_shape: Sequence[int], classes: int) -> nn.Module:
-    """float32[rows, *input_shape] -> logits float32[rows, classes]. Raises JobRefused, naming the field."""
+    """Returns a module: float32[rows, *input_shape] -> logits float32[rows, classes].
+
+    Raises JobRefused, naming the field.
+    """
     settings = parsed(MlpArguments, arguments)
     layers: list[nn.Module] = [nn.Flatten()]
     width = math.prod(input_shape)

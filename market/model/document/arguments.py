@@ -1,4 +1,4 @@
-"""One argument of a node against its type: a JSON value becomes a Python one, or the document is refused."""
+"""Checks one argument of a node against its type: turns the JSON value into a Python one, or refuses the document."""
 
 import math
 import re
@@ -10,12 +10,12 @@ from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.kinds import DTYPES, MEMORY_FORMATS
 
 INTEGER_LIMIT: Final = 2**40
-"""No integer of a document, written or computed, is larger: squaring one 25 times would take seconds."""
+"""Largest integer of a document, written or computed: squaring one 25 times would take seconds."""
 
 LIST_LIMIT: Final = 4096
 NON_FINITE: Final = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 EQUATION: Final = r"[A-Za-z., ]{1,100}(->[A-Za-z. ]{0,50})?"
-"""What einsum may be told."""
+"""The equations that einsum may get."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def refuse_unless(condition: bool, detail: str) -> None:
 
 
 def check_argument(kind: str, value: Any, kinds: Kinds) -> Argument:
-    """The argument that `value` (decoded JSON) is, under the type `kind` of operators. Raises DocumentRefused."""
+    """Returns the argument of decoded JSON `value` under operators' type `kind`. Raises DocumentRefused."""
     if kind.endswith("?"):
         return None if value is None else check_argument(kind[:-1], value, kinds)
     if "|" in kind:
@@ -46,7 +46,10 @@ def check_argument(kind: str, value: Any, kinds: Kinds) -> Argument:
 
 
 def _reference(value: Any, kinds: Kinds, kind: str) -> Reference:
-    """Reasons are put into words only when they are needed: most of a document is references."""
+    """Returns the reference to a value of this kind.
+
+    Messages are formatted only when needed, since most of a document is references.
+    """
     if not isinstance(value, dict) or set(value) != {"v"}:
         raise DocumentRefused(f"{_shown(value)} is not a {kind} value")
     number = value["v"]

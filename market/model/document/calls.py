@@ -1,4 +1,4 @@
-"""What each key of the allow-list calls. The arguments go by place, in the table's order."""
+"""The callable of each key of the allow-list. Arguments are positional, in the table's order."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ TORCH_MEMORY_FORMATS: Final = {
 
 @dataclass(frozen=True)
 class OperatorCall:
-    """`call` takes the arguments in the table's order, but for those of `keywords`, which go by name."""
+    """`call` takes the arguments in the table's order, except those of `keywords`, which are passed by name."""
 
     call: Callable[..., Any]
     keywords: Mapping[int, str]
@@ -46,19 +46,19 @@ class OperatorCall:
 
 
 def overload(key: str) -> torch._ops.OpOverload:
-    """The ATen operator of a key that stands in our own tables."""
+    """Returns the ATen operator of a key of our own tables."""
     packet, name = key.split(".")
-    found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), name)
-    return found
+    operator: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), name)
+    return operator
 
 
 def _operator(key: str, entry: OperatorEntry) -> OperatorCall:
     if entry.own:
         return OperatorCall(KERNELS[key], {}, entry, None, condition_of(key), key)
-    found = overload(key)
-    keywords = {place: argument.name for place, argument in enumerate(found._schema.arguments) if argument.kwarg_only}
-    return OperatorCall(found._op, keywords, entry, RULES.get(key), condition_of(key), key)
+    aten = overload(key)
+    keywords = {place: argument.name for place, argument in enumerate(aten._schema.arguments) if argument.kwarg_only}
+    return OperatorCall(aten._op, keywords, entry, RULES.get(key), condition_of(key), key)
 
 
 OPERATORS: Final = {key: _operator(key, entry) for key, entry in ALLOWED.items()}
-"""The allow-list, ready to call: a document's `op` is looked up here and nowhere else."""
+"""The allow-list with its callables: a document's `op` is looked up only here."""

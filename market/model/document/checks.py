@@ -1,6 +1,6 @@
-"""Indices are looked at before they are used where the device would not: on a GPU a wrong one ends the process.
+"""Checks indices before use on devices that would not: on a GPU a wrong index ends the process.
 
-The CPU's kernels check every index themselves and say so.
+The CPU's kernels check every index themselves and raise an error.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ from torch import Tensor
 from gradmarket.market.errors import DocumentRefused
 
 Range = tuple[Tensor, int, int]
-"""Indices, the least that is allowed, and the first that is not."""
+"""Indices, the least that is allowed, and the first above it that is not."""
 Rule = Callable[[Sequence[Any]], Iterator[Range]]
 
 
@@ -28,7 +28,7 @@ def _embedding(arguments: Sequence[Any]) -> Iterator[Range]:
 
 
 def _along(arguments: Sequence[Any]) -> Iterator[Range]:
-    """(tensor, dimension, indices, …)."""
+    """Yields the range of indices along a dimension, from arguments (tensor, dimension, indices, …)."""
     tensor, dimension, indices = arguments[:3]
     yield indices, 0, tensor.shape[dimension] if tensor.dim() else 1
 
@@ -39,7 +39,10 @@ def _take(arguments: Sequence[Any]) -> Iterator[Range]:
 
 
 def _places(arguments: Sequence[Any]) -> Iterator[Range]:
-    """(tensor, one tensor of indices or null for each dimension, …); a mask stands for as many dimensions as it has."""
+    """Yields the ranges from arguments (tensor, one tensor of indices or null for each dimension, …).
+
+    A mask takes up as many dimensions as it has.
+    """
     tensor, places = arguments[:2]
     dimension = 0
     for place in places:
@@ -55,7 +58,10 @@ def _one_hot(arguments: Sequence[Any]) -> Iterator[Range]:
 
 
 def _target(ignored: int) -> Rule:
-    """(scores, target, …), the value that is not counted at this place of the arguments."""
+    """Returns the rule for arguments (scores, target, …).
+
+    `ignored` is the position of the label that does not count.
+    """
 
     def rule(arguments: Sequence[Any]) -> Iterator[Range]:
         scores, target = arguments[:2]

@@ -1,4 +1,4 @@
-"""A module's own draws, drawn by the document's rule: the n-th draw is site n."""
+"""Replaces a module's own random draws by those of the document: the n-th draw is site n."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -14,7 +14,7 @@ _ATEN: Final = torch.ops.aten
 
 
 class HashedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Inside, what torch's kernels draw comes from the hash, below autograd and whatever the module calls."""
+    """While active, takes what torch's kernels draw from the hash, below autograd and for every call of the module."""
 
     def __init__(self, seed: bytes) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -31,7 +31,7 @@ class HashedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _kept(site: int, seed: bytes, args: Sequence[Any], _named: Any) -> Tensor:
-    """Ones with the probability to stay, as dropout asks for them, written over what is there."""
+    """Overwrites a mask with ones, each with the probability to stay, and zeros elsewhere, as dropout does."""
     mask, stays = args[0], float(args[1]) if len(args) > 1 else 0.5
     return torch.as_tensor(mask.copy_(randomness.kept(mask, 1.0 - stays, site, seed)))
 
@@ -66,7 +66,7 @@ _DRY: Final = (
     _ATEN._scaled_dot_product_flash_attention_for_cpu.default,
     _ATEN._scaled_dot_product_flash_attention_for_cpu_backward.default,
 )
-"""Kernels that may draw by their name, and are only chosen where nothing is drawn."""
+"""Kernels that are tagged as random, but are chosen only where nothing is drawn."""
 _DRAWS: Final[dict[Any, Callable[[int, bytes, Sequence[Any], Any], Tensor]]] = {
     _ATEN.bernoulli_.float: _kept,
     _ATEN.bernoulli.default: _bernoulli,

@@ -1,7 +1,7 @@
-"""Whether a document computes what its module computes: the same bits, at other seeds and shapes than traced.
+"""Checks that a document computes the same bits as its module, at other seeds and shapes than it was traced at.
 
-Custom autograd functions and tensor hooks export without an error and lose their backward: here they are found. Of
-what is compared only digests are kept: the gradients of a large model are not held twice.
+Custom autograd functions and tensor hooks export without an error and lose their backward pass; this check finds them.
+Only digests of the results are kept, so that a large model's gradients are not in memory twice.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ _DRAW_SEED: Final = bytes(range(32))
 
 Answers = dict[str, Tensor]
 Digests = dict[str, bytes]
-"""What stands for the bits of each answer."""
+"""The digest of each answer's bits."""
 Data = Mapping[str, Tensor]
 
 
@@ -44,33 +44,33 @@ def check_equal(objective: nn.Module, document: bytes, state: Answers, example: 
 
 
 def _as_it_travels(tensor: Tensor) -> Tensor:
-    """The tensor as workers have it: its elements one after the other, whatever strides it has here."""
+    """Returns the tensor as workers receive it: contiguous, whatever its strides are here."""
     return tensor.detach().reshape(-1).view(tensor.shape)
 
 
 def _guess(name: str, state: Answers) -> str:
-    """Why bits differ, as far as it can be told."""
+    """Returns the likely reason why bits differ."""
     strided = [entry for entry, tensor in state.items() if not tensor.is_contiguous()]
     if strided:
-        said = f"{strided[0]} does not lie in memory as it will at workers"
-        return f"{said}: write parameter.data = parameter.data.contiguous() before training"
+        fault = f"{strided[0]} does not lie in memory as it will at workers"
+        return f"{fault}: write parameter.data = parameter.data.contiguous() before training"
     if name in state:
         return "a hook, or its own backward? Write the gradient as torch's own operators give it"
     return "it takes another path when it is traced? Look for is_compiling, is_exporting or is_tracing"
 
 
 def _batch(program: Program, example: Data, seed: int, rows: int, shorter: bool) -> dict[str, Tensor]:
-    """Rows like the example's, drawn anew: floats but for `y` are noise, everything else is picked from the example.
+    """Returns new rows like the example's: floats except `y` are noise, everything else is picked from the example.
 
-    `shorter` takes one element less of every named dimension.
+    `shorter` shortens every named dimension by one.
     """
     generator = torch.Generator().manual_seed(seed)
     picked = torch.randint(len(next(iter(example.values()))), (rows,), generator=generator)
-    named = {entry.name: entry.named for entry in program.document.of("data")}
+    sizes = {entry.name: entry.named for entry in program.document.of("data")}
     data = {}
     for name, tensor in example.items():
         taken = tensor[picked]
-        for place, _ in named[name] if shorter else ():
+        for place, _ in sizes[name] if shorter else ():
             taken = taken.narrow(place + 1, 0, max(1, taken.shape[place + 1] - 1))
         noise = taken.is_floating_point() and name != "y"
         data[name] = torch.randn(taken.shape, generator=generator) if noise else taken.contiguous()
@@ -81,8 +81,8 @@ def _document_answers(training: bool, program: Program, state: Answers, data: Da
     trainable = program.document.trainable
     leaves = {entry.name: state[entry.name].detach().requires_grad_() for entry in trainable}
     results = program.run(state | leaves, data, _DRAW_SEED)
-    told = {"loss": results.loss, **results.metrics, **results.updates}
-    return _digests(told, results.loss, leaves if training else None)
+    answers = {"loss": results.loss, **results.metrics, **results.updates}
+    return _digests(answers, results.loss, leaves if training else None)
 
 
 def _module_answers(objective: nn.Module, program: Program, data: Data, prefix: str) -> Digests:
@@ -94,27 +94,30 @@ def _module_answers(objective: nn.Module, program: Program, data: Data, prefix: 
         loss, *metrics = objective(data)
         _refuse_strangers(loss, parameters.values())
         updates = {name: buffers[name].clone() for name in document.updates}
-        told = {"loss": loss, **dict(zip(document.metrics, metrics, strict=True)), **updates}
-        return _digests(told, loss, leaves if objective.training else None)
+        answers = {"loss": loss, **dict(zip(document.metrics, metrics, strict=True)), **updates}
+        return _digests(answers, loss, leaves if objective.training else None)
 
 
 def _digests(told: Answers, loss: Tensor, leaves: Answers | None) -> Digests:
-    """Of what is told, and of the loss's gradient by each leaf, where there are any."""
+    """Returns the digests of the answers and, if there are leaves, of the loss's gradient by each leaf."""
     digests = {name: _digest(tensor) for name, tensor in told.items()}
     if leaves is None:
         return digests
-    found = gradients(loss, list(leaves.values()))
-    return digests | {name: _digest(gradient) for name, gradient in zip(leaves, found, strict=True)}
+    computed = gradients(loss, list(leaves.values()))
+    return digests | {name: _digest(gradient) for name, gradient in zip(leaves, computed, strict=True)}
 
 
 def _digest(tensor: Tensor) -> bytes:
-    """Of the shape, the element type and the bits."""
+    """Returns a digest of the shape, the element type and the bits."""
     body = tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data
     return blake3(f"{tensor.dtype}{tuple(tensor.shape)}".encode() + b"\0").update(body).digest()
 
 
 def _refuse_strangers(loss: Tensor, parameters: Iterable[Tensor]) -> None:
-    """What a gradient flows to is a parameter of the module: anything else would not be trained, without a word."""
+    """Raises DocumentRefused where a gradient flows to a tensor that is no parameter of the module.
+
+    Such a tensor would silently not be trained.
+    """
     own = {id(parameter) for parameter in parameters}
     waiting, seen = [loss.grad_fn], set()
     while waiting:
@@ -138,7 +141,7 @@ def _plain_names(named: Iterator[tuple[str, Tensor]], prefix: str) -> Answers:
 
 @contextmanager
 def restored(buffers: Iterable[Tensor]) -> Iterator[None]:
-    """The buffers as they were, whatever is written to them inside."""
+    """Restores the buffers afterwards, whatever was written to them inside."""
     buffers = list(buffers)
     before = [buffer.clone() for buffer in buffers]
     try:

@@ -1,4 +1,4 @@
-"""Runs a checked document on tensors: every node once, in order, each value freed after its last reader."""
+"""Runs a checked document on tensors: each node once, in order; each value is freed after its last reader."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,19 +30,19 @@ from gradmarket.market.model.document.schema import Document
 STEP_ERRORS: Final = (
     RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, MemoryError, AttributeError, AssertionError,
 )  # fmt: skip
-"""What operators raise for arguments that they do not take; the ones written in Python assert."""
+"""The errors that operators raise for invalid arguments; those written in Python use assert."""
 _OUT_OF_MEMORY: Final = ("allocate memory", "out of memory", "bad_alloc", "Cannot allocate")
 
 
 class Watcher(Protocol):
-    """Sees every node that ran: its operator, what went in and what came out."""
+    """Receives every node that ran: its operator, its arguments and its results."""
 
     def __call__(self, operator: OperatorCall, arguments: Sequence[Any], results: Sequence[Any]) -> None: ...
 
 
 @dataclass(frozen=True)
 class Results:
-    """`loss` is a scalar float32; metrics are scalars; updates are the float buffers' new values."""
+    """A run's outputs. `loss` is a scalar float32; metrics are scalars; updates are new values of float buffers."""
 
     loss: Tensor
     metrics: dict[str, Tensor]
@@ -50,7 +50,7 @@ class Results:
 
 
 class Program:
-    """A document made ready to run, any number of times. Its methods raise DocumentRefused and OutOfMemory."""
+    """A document that is ready to run any number of times. Its methods raise DocumentRefused and OutOfMemory."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -65,9 +65,9 @@ class Program:
         watcher: Watcher | None = None,
         call: Call = called,
     ) -> Results:
-        """Every output from `state` and `data`, both by input name; `seed` is for what is drawn.
+        """Returns every output for `state` and `data`, both by input name.
 
-        Everything lies on the device of the data. `call` computes a step.
+        `seed` is the seed of random draws, `call` computes a step. All tensors are on the device of the data.
         """
         values = self._started(state, data, seed)
         alone = values[self._prepared.device].type == "meta"
@@ -76,7 +76,7 @@ class Program:
         return self._results(values)
 
     def _started(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor], seed: bytes) -> list[Any]:
-        """The values before the first node."""
+        """Returns the values before the first node runs."""
         values = self._prepared.values.copy()
         for number, entry in enumerate(self.document.inputs):
             values[number] = (data if entry.kind == "data" else state)[entry.name]
@@ -85,7 +85,7 @@ class Program:
         return values
 
     def _plan(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor]) -> Plan:
-        """Found once for each shape of the inputs."""
+        """Returns the plan, computed once for each shape of the inputs."""
         key = key_of(data)
         if key not in self._plans:
             values = self._started(without_elements(state), without_elements(data), bytes(32))
@@ -116,22 +116,22 @@ class Program:
 
 
 def gradients(loss: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    """The gradient of each parameter, zeros where the loss does not depend on it.
+    """Returns the gradient of each parameter, zeros where the loss does not depend on it.
 
     Raises DocumentRefused, OutOfMemory.
     """
     if not loss.requires_grad:
         raise DocumentRefused("the loss depends on no parameter")
     try:
-        found = torch.autograd.grad(loss, list(parameters), allow_unused=True)
+        computed = torch.autograd.grad(loss, list(parameters), allow_unused=True)
     except STEP_ERRORS as error:
         raise _explained("backward", error) from None
-    pairs = zip(found, parameters, strict=True)
+    pairs = zip(computed, parameters, strict=True)
     return [torch.zeros_like(parameter) if _nothing(gradient) else gradient for gradient, parameter in pairs]
 
 
 def _nothing(gradient: Tensor | None) -> bool:
-    """Whether there is none, or one that torch keeps as a mark without memory: numpy cannot read that."""
+    """Returns whether a gradient is missing, or is torch's zero tensor without memory, which numpy cannot read."""
     return gradient is None or gradient._is_zerotensor()
 
 
@@ -143,9 +143,9 @@ def _explained(where: str, error: Exception) -> MarketError:
 
 
 def _perform(steps: Sequence[PreparedCall], values: list[Any], call: Call, hold: Hold, watcher: Watcher | None) -> None:
-    """Every step once: what goes in fulfils its condition, what comes out is held to what was planned.
+    """Runs every step once: checks its condition before the call, and its results against the plan after it.
 
-    What a step alone costs is here: nothing is looked up by name.
+    This loop is the fixed cost of a step, so it looks nothing up by name.
     """
     step = None
     try:

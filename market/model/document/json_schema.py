@@ -1,6 +1,6 @@
-"""The format as a JSON Schema (draft 2020-12), made from the tables that the loader reads.
+"""The format as a JSON Schema (draft 2020-12), built from the tables that the loader reads.
 
-It says what can be said of each part alone. The loader checks the rest: canonical bytes, the order of values, the
+It states what can be stated of each part alone. The loader checks the rest: canonical bytes, the order of values, the
 limits of the whole.
 """
 
@@ -20,7 +20,7 @@ _NAME: Final = {"type": "string", "pattern": f"^{schema.NAME}$"}
 
 
 def json_schema() -> Json:
-    """The schema of a document."""
+    """Returns the schema of a document."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"Graph document, {schema.FORMAT}",
@@ -52,7 +52,7 @@ def _input() -> Json:
 
 
 def _node() -> Json:
-    """Operators of the same types stand together."""
+    """Returns the schema of a node; operators with the same types share one rule."""
     alike: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for key, entry in sorted(ALLOWED.items()):
         alike.setdefault((entry.arguments, entry.results), []).append(key)
@@ -79,7 +79,7 @@ def _argument(kind: str) -> Json:
 
 
 def _kinds() -> Json:
-    """The types of operators.__doc__, one each."""
+    """Returns one schema for each type in the docstring of `operators`."""
     tensor = _object({"v": _VALUE})
     number = {"anyOf": [{"$ref": "#/$defs/int"}, {"$ref": "#/$defs/float"}]}
     return {
@@ -112,6 +112,6 @@ def _map(value: Json, limit: int) -> Json:
 
 
 def _object(properties: Json) -> Json:
-    """Exactly these keys."""
+    """Returns the schema of an object with exactly these keys."""
     required = sorted(properties)
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

@@ -1,4 +1,4 @@
-"""The operators of our own. Each is a pure function: what comes in stays as it is."""
+"""The operators of our own. Each is a pure function that leaves its arguments unchanged."""
 
 import math
 import operator
@@ -23,14 +23,14 @@ def batch_norm_training(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(normalised by the batch's statistics, new running mean, new running variance)."""
+    """Returns (normalised by the batch's statistics, new running mean, new running variance)."""
     mean, variance = mean.clone(), variance.clone()
     result = torch.batch_norm(tensor, weight, bias, mean, variance, True, momentum, eps, torch.backends.cudnn.enabled)
     return result, mean, variance
 
 
 def batch_norm_batch(tensor: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
-    """Normalised by the batch's statistics, which nobody keeps."""
+    """Returns the tensor normalised by the batch's statistics, without running ones."""
     return torch.batch_norm(tensor, weight, bias, None, None, True, 0.0, eps, torch.backends.cudnn.enabled)
 
 
@@ -43,7 +43,7 @@ def batch_norm_evaluation(
     momentum: float,
     eps: float,
 ) -> Tensor:
-    """Normalised by the running statistics, which do not change."""
+    """Returns the tensor normalised by the running statistics, which do not change."""
     return torch.batch_norm(tensor, weight, bias, mean, variance, False, momentum, eps, torch.backends.cudnn.enabled)
 
 
@@ -59,9 +59,10 @@ def attention_dropout(
     site: int,
     seed: bytes,
 ) -> Tensor:
-    """Attention with dropout of its weights, in the order of torch's own unfused kernel: of narrow floats in float32.
+    """Computes attention with dropout of its weights, in the order of torch's own unfused kernel.
 
-    `mask` is added, or tells what counts where it is bool; `shared` gives several heads one key and value.
+    16-bit floats are computed in float32. `mask` is added; a bool mask is true where a score counts. With `shared`,
+    several heads use one key and value.
     """
     dtype = query.dtype
     if dtype in (torch.bfloat16, torch.float16):
@@ -87,7 +88,7 @@ def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def copy_broadcast(tensor: Tensor, source: Tensor) -> Tensor:
-    """`source` in the shape and element type of `tensor`: what is there after tensor[...] = source."""
+    """Returns `source` in the shape and element type of `tensor`: the result of tensor[...] = source."""
     return source.to(tensor.dtype).expand(tensor.shape).clone(memory_format=torch.contiguous_format)
 
 
@@ -112,7 +113,7 @@ def integer_size(tensor: Tensor, dimension: int) -> int:
 
 
 def limited(function: Callable[..., int], *arguments: int) -> int:
-    """The function's value. Raises DocumentRefused beyond the limit."""
+    """Returns the function's value. Raises DocumentRefused beyond INTEGER_LIMIT."""
     result = function(*arguments)
     if abs(result) > INTEGER_LIMIT:
         raise DocumentRefused(f"an integer beyond {INTEGER_LIMIT}")

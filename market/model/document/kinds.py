@@ -1,9 +1,9 @@
-"""The element types and memory formats of the language. No torch."""
+"""The element types and memory formats of documents. No torch."""
 
 from typing import Final
 
 INPUT_DTYPES: Final = {"float32": 4, "int64": 8, "int32": 4, "uint8": 1, "bool": 1}
-"""The element types of inputs, and the bytes of one element: what travels."""
+"""The element types of inputs, which are sent over the network, and the bytes of one element."""
 
 DTYPES: Final = {**INPUT_DTYPES, "bfloat16": 2, "float16": 2, "float64": 8, "int16": 2, "int8": 1}
 """The element types of values."""

@@ -1,4 +1,4 @@
-"""What every node will give, known from shapes alone: a run whose values are unlike it is refused where it stands."""
+"""Plans what every node returns, from shapes alone: a run with other values is refused at the first such node."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -11,20 +11,20 @@ from gradmarket.market.model.document.conditions.recurrent import SEQUENCES, sha
 from gradmarket.market.model.document.prepare import PreparedCall
 
 RANK_LIMIT: Final = 32
-"""Dimensions of any value: torch's own loops over dimensions take longer than those over elements beyond this."""
+"""Most dimensions of any value: beyond this, torch's loops over dimensions take longer than over elements."""
 KEPT: Final = 16
-"""Plans of one document that are kept: one for each shape of data that it meets."""
+"""Cached plans of one document: one for each shape of its data."""
 
 Form = tuple[torch.Size, torch.dtype] | int
-"""Of a tensor its shape and element type; of an integer itself."""
+"""The shape and element type of a tensor; the value of an integer."""
 Plan = Sequence[list[Form]]
-"""Of each node, of each result."""
+"""The form of each result of each node."""
 
 
 Call = Callable[[PreparedCall, Sequence[Any]], Any]
-"""What a step gives for the values so far."""
+"""Computes a step from the values so far."""
 Hold = Callable[[int, Sequence[Any]], None]
-"""Looks at the results of the step at this place."""
+"""Checks the results of the step at this place."""
 
 
 def called(step: PreparedCall, values: Sequence[Any]) -> Any:
@@ -32,7 +32,7 @@ def called(step: PreparedCall, values: Sequence[Any]) -> Any:
 
 
 def shaped_alone(step: PreparedCall, values: Sequence[Any]) -> Any:
-    """The result of a node whose arguments have shapes and no elements."""
+    """Returns the result of a node whose arguments have shapes and no elements."""
     if step.name not in SEQUENCES:
         return called(step, values)
     arguments = step.arguments(values)
@@ -40,7 +40,7 @@ def shaped_alone(step: PreparedCall, values: Sequence[Any]) -> Any:
 
 
 def form(result: Any) -> Form:
-    """Raises DocumentRefused where a value has too many dimensions."""
+    """Returns the form of a value. Raises DocumentRefused where it has too many dimensions."""
     if not isinstance(result, Tensor):
         return int(result)
     if result.dim() > RANK_LIMIT:
@@ -55,22 +55,22 @@ def checked(_place: int, results: Sequence[Any]) -> None:
 
 
 def noted(plan: list[list[Form]], _place: int, results: Sequence[Any]) -> None:
-    """Adds the step's forms to the plan. Raises DocumentRefused where a value has too many dimensions."""
+    """Appends the step's forms to the plan. Raises DocumentRefused where a value has too many dimensions."""
     plan.append(list(map(form, results)))
 
 
 def hold_to(plan: Plan, place: int, results: Sequence[Any]) -> None:
-    """Raises DocumentRefused where the results are not those that the plan has in this place."""
-    found = [(result.shape, result.dtype) if isinstance(result, Tensor) else result for result in results]
-    if found != plan[place]:
+    """Raises DocumentRefused where the results differ from the plan at this place."""
+    forms = [(result.shape, result.dtype) if isinstance(result, Tensor) else result for result in results]
+    if forms != plan[place]:
         raise DocumentRefused("its value is not of the shape and type that its arguments allow")
 
 
 def without_elements(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same shapes and types on the device that has no elements."""
+    """Returns tensors of the same shapes and types on the meta device, which has no elements."""
     return {name: torch.empty_like(tensor, device="meta", requires_grad=False) for name, tensor in tensors.items()}
 
 
 def key_of(data: Mapping[str, Tensor]) -> tuple[torch.Size, ...]:
-    """What a plan depends on; the document says everything else about its inputs."""
+    """Returns what a plan depends on; the document fixes everything else about its inputs."""
     return tuple(tensor.shape for tensor in data.values())

@@ -1,6 +1,6 @@
-"""A checked document as steps over one list of values: every argument a place in it, every call resolved beforehand.
+"""Prepares a checked document: steps over one list of values, with every argument an index and every call resolved.
 
-The list has the document's values, then the run's seed and device, then every constant that a node is given.
+The list has the document's values, then the run's seed and device, then every constant argument.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,14 +18,18 @@ from gradmarket.market.model.document.conditions.condition_rules import Conditio
 from gradmarket.market.model.document.schema import Document, Node
 
 Getter = Callable[[Sequence[Any]], Sequence[Any]]
-"""The arguments of one step, from all values."""
+"""Returns the arguments of one step, from all values."""
 CHECKED_BY_THEMSELVES: Final = ("cpu", "meta")
-"""Devices whose kernels look at every index, or that have none to look at."""
+"""Devices whose kernels check every index, or have no elements to check."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """One node. Its results go to `first` and on; `single` says that what is called gives one and no list."""
+    """One node.
+
+    Its results go to `first` and the following places. `single` means that the call returns one value instead of a
+    list.
+    """
 
     call: Callable[..., Any]
     get: Getter
@@ -37,20 +41,20 @@ class PreparedCall:
     name: str
     operator: OperatorCall
     arguments: Getter
-    """As the table has them, for who watches."""
+    """The arguments in the table's order, for a Watcher."""
 
 
 @dataclass(frozen=True)
 class PreparedDocument:
     steps: tuple[PreparedCall, ...]
     values: list[Any]
-    """What a run starts from: the constants in their places, everything else None."""
+    """The initial values of a run: the constants at their places, everything else None."""
     seed: int
     device: int
 
 
 def prepared(document: Document) -> PreparedDocument:
-    """The document ready to run."""
+    """Returns the document ready to run."""
     count = max((node.results[-1] for node in document.nodes), default=len(document.inputs) - 1) + 1
     preparation = _Preparation(count)
     dying = _last_readers(document)
@@ -70,16 +74,16 @@ class _Preparation:
         arguments = [_torch_argument(kind, argument) for kind, argument in pairs]
         call, by_place = self._call(operator, arguments)
         several = operator.entry.gives_list or len(operator.entry.results) != 1
-        given = self._getter(by_place, operator.entry.extra)
+        getter = self._getter(by_place, operator.entry.extra)
         as_given = len(by_place) == len(arguments) and not operator.entry.extra and not operator.keywords
-        watched = given if as_given else self._getter(arguments, None)
+        watched = getter if as_given else self._getter(arguments, None)
         first, count = node.results[0], len(node.results)
         return PreparedCall(
-            call, given, operator.condition, not several, first, count, dead_after, node.op, operator, watched
+            call, getter, operator.condition, not several, first, count, dead_after, node.op, operator, watched
         )
 
     def _call(self, operator: OperatorCall, arguments: list[Any]) -> tuple[Callable[..., Any], list[Any]]:
-        """(what is called, the arguments that go by place): constants that go by name are bound beforehand."""
+        """Returns the callable and its positional arguments; constant keyword arguments are bound to it."""
         call = operator.call
         if operator.indices is not None:
             call = partial(_checked, operator.indices, call)
@@ -108,12 +112,12 @@ class _Preparation:
 
 
 def _mixed(item: Any) -> bool:
-    """Whether it is a list with values in it."""
+    """Returns whether the item is a list that contains values."""
     return isinstance(item, tuple) and bool(_references(item))
 
 
 def _gathered(items: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-    """The arguments of a node that takes a list with values in it."""
+    """Returns the arguments of a node that takes a list with values in it."""
     return [values[item] if isinstance(item, int) else [_element(part, values) for part in item] for item in items]
 
 
@@ -131,7 +135,7 @@ def _named(call: Callable[..., Any], names: tuple[str, ...], *arguments: Any) ->
 
 
 def _checked(rule: Rule, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """The call, once its indices are known to be in range where the device itself would not look."""
+    """Calls the operator, after checking its indices where the device itself would not."""
     tensor: Tensor = arguments[0]
     if tensor.device.type not in CHECKED_BY_THEMSELVES:
         check_indices(rule, arguments)
@@ -151,7 +155,7 @@ def _torch_argument(kind: str, argument: Argument) -> Any:
 
 
 def _last_readers(document: Document) -> dict[int, tuple[int, ...]]:
-    """Node -> the values that no later node and no output reads; inputs stay."""
+    """Returns for each node the values that no later node and no output reads; inputs are kept."""
     last: dict[int, int] = {}
     for number, node in enumerate(document.nodes):
         last.update(dict.fromkeys(node.results, number))
@@ -165,10 +169,10 @@ def _last_readers(document: Document) -> dict[int, tuple[int, ...]]:
 
 
 def _references(arguments: Sequence[Any]) -> list[int]:
-    found = []
+    numbers = []
     for argument in arguments:
         if isinstance(argument, Reference):
-            found.append(argument.value)
+            numbers.append(argument.value)
         elif isinstance(argument, tuple):
-            found += _references(argument)
-    return found
+            numbers += _references(argument)
+    return numbers

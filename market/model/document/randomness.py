@@ -1,9 +1,9 @@
-"""Chance that every device agrees on: a hash of an element's index decides, never a generator's state.
+"""Random draws that are equal on every device: a hash of an element's index decides, never a generator's state.
 
-The hash is MurmurHash3's 32-bit finalizer (Appleby 2011) over the index times the golden ratio (Knuth 1998, 6.4),
-with two key words from SHA-256 of (site, seed): additions, multiplications and shifts of 32-bit integers that wrap,
-so the same bits come out on every device and at every vector width. `site` numbers the draws of a document in the
-order in which they happen; `seed` is that of the task's microbatch.
+The hash is MurmurHash3's 32-bit finalizer (Appleby 2011) over the index times the golden ratio (Knuth 1998, 6.4), with
+two key words from SHA-256 of (site, seed). It uses additions, multiplications and shifts of 32-bit integers that wrap,
+so the bits are the same on every device and at every vector width. `site` numbers the draws of a document in the order
+in which they happen; `seed` is that of the task's microbatch.
 """
 
 import hashlib
@@ -20,11 +20,11 @@ _SPREAD: Final = 0x9E3779B1
 _FIRST: Final = 0x85EBCA6B
 _SECOND: Final = 0xC2B2AE35
 _SELU: Final = 1.7580993408473766
-"""alpha times scale of SELU, whose negative limit alpha dropout drops to (Klambauer et al. 2017)."""
+"""alpha times scale of SELU: alpha dropout replaces elements by its negative limit (Klambauer et al. 2017)."""
 
 
 def hash_dropout(tensor: Tensor, probability: float, site: int, seed: bytes) -> Tensor:
-    """`tensor` with each element zeroed with this probability in [0, 1), the others divided by 1 - probability.
+    """Returns `tensor` with each element zeroed with this probability in [0, 1), the others divided by 1 - probability.
 
     Element i (C order) is kept where its hash is at least probability * 2**32. Raises DocumentRefused.
     """
@@ -32,7 +32,7 @@ def hash_dropout(tensor: Tensor, probability: float, site: int, seed: bytes) -> 
 
 
 def feature_dropout(tensor: Tensor, probability: float, site: int, seed: bytes) -> Tensor:
-    """hash_dropout of whole channels of [rows, channels, …]. Raises DocumentRefused."""
+    """Applies hash_dropout to whole channels of [rows, channels, …]. Raises DocumentRefused."""
     if tensor.dim() < 2:
         raise DocumentRefused("a dropout of channels where there are none")
     one_each = tensor.detach()[(slice(None), slice(None), *[slice(1)] * (tensor.dim() - 2))]
@@ -40,7 +40,10 @@ def feature_dropout(tensor: Tensor, probability: float, site: int, seed: bytes) 
 
 
 def alpha_dropout(tensor: Tensor, probability: float, site: int, seed: bytes) -> Tensor:
-    """Dropout to SELU's limit, which keeps mean and variance (Klambauer et al. 2017, 4). Raises DocumentRefused."""
+    """Applies dropout to SELU's limit, which preserves mean and variance (Klambauer et al. 2017, 4).
+
+    Raises DocumentRefused.
+    """
     mask = kept(tensor, probability, site, seed)
     scale = 1.0 / math.sqrt((_SELU * _SELU * probability + 1.0) * (1.0 - probability))
     shift = mask.add(-1.0).mul_(_SELU * scale).add_(_SELU * scale * probability)
@@ -48,7 +51,10 @@ def alpha_dropout(tensor: Tensor, probability: float, site: int, seed: bytes) ->
 
 
 def kept(like: Tensor, probability: float, site: int, seed: bytes) -> Tensor:
-    """Zeros, each with this probability in [0, 1), and ones, in `like`'s shape and type. Raises DocumentRefused."""
+    """Returns zeros, each with this probability in [0, 1), and ones, in `like`'s shape and type.
+
+    Raises DocumentRefused.
+    """
     if not 0.0 <= probability < 1.0:
         raise DocumentRefused(f"a dropout probability of {probability} is not in [0, 1)")
     threshold = _signed(round(probability * 2**32) - 2**31)
@@ -56,24 +62,24 @@ def kept(like: Tensor, probability: float, site: int, seed: bytes) -> Tensor:
 
 
 def bernoulli(like: Tensor, probability: Tensor | float, site: int, seed: bytes) -> Tensor:
-    """Ones, each with its probability, and zeros, in `like`'s shape and type."""
+    """Returns ones, each with its probability, and zeros, in `like`'s shape and type."""
     return (uniform(like, torch.float32, site, seed) < probability).to(like.dtype)
 
 
 def uniform(like: Tensor, dtype: torch.dtype, site: int, seed: bytes, stream: int = 0) -> Tensor:
-    """Multiples of 2**-24 in [0, 1), in `like`'s shape."""
+    """Returns multiples of 2**-24 in [0, 1), in `like`'s shape."""
     return _shifted(hashes(like, site, seed, stream), 8).to(torch.float32).mul_(2.0**-24).to(dtype)
 
 
 def normal(like: Tensor, dtype: torch.dtype, site: int, seed: bytes) -> Tensor:
-    """The standard normal distribution, in `like`'s shape, from two uniform draws (Box and Muller 1958)."""
+    """Returns standard normal draws in `like`'s shape, each from two uniform draws (Box and Muller 1958)."""
     radius = uniform(like, torch.float32, site, seed).neg_().add_(1.0).log_().mul_(-2.0).sqrt_()
     angle = uniform(like, torch.float32, site, seed, stream=1).mul_(2.0 * math.pi)
     return radius.mul_(angle.cos_()).to(dtype)
 
 
 def hashes(like: Tensor, site: int, seed: bytes, stream: int = 0) -> Tensor:
-    """int32 of `like`'s shape, one for each element's index in C order. Raises DocumentRefused."""
+    """Returns int32 in `like`'s shape: the hash of each element's index in C order. Raises DocumentRefused."""
     if like.numel() > ELEMENTS_LIMIT:
         raise DocumentRefused(f"a draw of {like.numel()} elements")
     key = hashlib.sha256(b"dropout" + site.to_bytes(8, "big", signed=True) + seed).digest()
@@ -87,16 +93,16 @@ def hashes(like: Tensor, site: int, seed: bytes, stream: int = 0) -> Tensor:
 
 
 def _scale(probability: float, dtype: torch.dtype) -> float:
-    """1 / (1 - probability) in this type, rounded on the host: a GPU divides by a number otherwise than a CPU."""
+    """Returns 1 / (1 - probability) in this type, rounded on the host: GPUs and CPUs divide differently."""
     return float(torch.ones((), dtype=dtype).div_(1.0 - probability))
 
 
 def _shifted(bits: Tensor, by: int) -> Tensor:
-    """The logical right shift of int32, whose own shift keeps the sign."""
+    """Returns the logical right shift of int32; torch's own shift keeps the sign."""
     return (bits >> by).bitwise_and_((1 << (32 - by)) - 1)
 
 
 def _signed(word: int) -> int:
-    """The int32 with the bits of this word."""
+    """Returns the int32 with the bits of this word."""
     word &= 0xFFFFFFFF
     return word - 2**32 if word >= 2**31 else word

@@ -1,4 +1,4 @@
-"""Which whole numbers a document's data may have: every index and label that its operators read, found without data."""
+"""Finds without data which whole numbers a document's inputs may have, from its operators' indices and labels."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -52,15 +52,15 @@ CARRIED: Final = frozenset(
         "view_as.default",
     }
 )
-"""Operators whose results have no other elements than their first argument."""
+"""Operators whose results contain only elements of their first argument."""
 LABELS: Final = 4
-"""Where a loss over classes has the label that it does not count."""
+"""Position of the ignored label among the arguments of a loss over classes."""
 
 
 def ranges(program: Program, rows: int) -> dict[str, Range]:
-    """By data input, the range that all its readers take; inputs that none reads as it came are missing.
+    """Returns by data input the range that all its readers take; omits inputs that no operator reads directly.
 
-    One forward pass over `rows` rows of meta tensors. Raises DocumentRefused.
+    Runs one forward pass over `rows` rows of meta tensors. Raises DocumentRefused.
     """
     watch = _Watch(program)
     data: dict[str, Tensor] = {}
@@ -92,7 +92,7 @@ class _Watch:
             places = [place for place, value in read if value is indices]
             if places:
                 self._narrow(places[0], Range(least, end, None))
-            else:  # a loss over classes, whose rule looks at the labels that count
+            else:  # a loss over classes, whose rule yields a masked copy of the labels
                 self._narrow(read[1][0], Range(least, end, int(arguments[LABELS])))
 
     def _narrow(self, place: int, allowed: Range) -> None:
@@ -104,7 +104,7 @@ class _Watch:
 
 
 def _pairs(arguments: Sequence[Argument], given: Sequence[Any]) -> Iterator[tuple[int, Tensor]]:
-    """Each value that a node reads by its number, with the tensor."""
+    """Yields the number of each value that a node reads, with its tensor."""
     for argument, value in zip(arguments, given, strict=True):
         if isinstance(argument, Reference):
             yield argument.value, value

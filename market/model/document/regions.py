@@ -1,8 +1,8 @@
-"""Regions made explicit: what `no_grad` and `autocast` do to the operators inside is written into a flat graph.
+"""Replaces `no_grad` and `autocast` regions by explicit nodes: the result is a flat graph.
 
-In `no_grad` every value from outside is detached. In `autocast` every argument that it would convert is converted by a
-node; which ones those are is observed, not copied from torch's lists. A parameter is converted once in a region, as
-autocast's cache does. So a document has no modes: a node computes the same wherever it stands.
+In `no_grad` every value from outside is detached. In `autocast` a node converts every argument that autocast would
+convert; these are found by observation, not copied from torch's lists. A parameter is converted once in a region, as
+autocast's cache does. So a document has no modes: a node computes the same at every place.
 """
 
 import operator
@@ -23,12 +23,12 @@ _GRAD: Final = "wrap_with_set_grad_enabled"
 _AUTOCAST: Final = "wrap_with_autocast"
 
 Copies = dict[fx.Node, Any]
-"""Traced node -> node of the flat graph, or a tuple of them where a region gives several."""
+"""Traced node -> node of the flat graph, or a tuple of them where a region returns several."""
 
 
 @dataclass
 class _Precision:
-    """One autocast region, and what was converted in it."""
+    """One autocast region, and the values converted in it."""
 
     device: str
     dtype: torch.dtype
@@ -36,7 +36,7 @@ class _Precision:
 
 
 def flat(program: ExportedProgram) -> fx.Graph:
-    """The program's graph without regions. Raises DocumentRefused, naming a region of another kind."""
+    """Returns the program's graph without regions. Raises DocumentRefused, naming a region of another kind."""
     flattening = _Flattening(program)
     flattening.region(program.graph_module, {}, None, graded=True)
     return flattening.graph
@@ -51,7 +51,7 @@ class _Flattening:
         """Values that a gradient may flow through."""
 
     def region(self, module: fx.GraphModule, copies: Copies, precision: _Precision | None, graded: bool) -> Any:
-        """Copies the nodes of one region; `copies` has its arguments. Returns what it gives."""
+        """Copies the nodes of one region, and returns its results; `copies` contains its arguments."""
         for node in module.graph.nodes:
             if node.op == "placeholder":
                 if node not in copies:
@@ -91,7 +91,7 @@ class _Flattening:
     def _inner(
         self, module: fx.GraphModule, node: fx.Node, copies: Copies, precision: _Precision | None, graded: bool
     ) -> Any:
-        """The results of a region inside this one."""
+        """Returns the results of a region inside this one."""
         name = str(node.target).rpartition(".")[2]
         if name == _GRAD:
             enabled, inside, *arguments = node.args
@@ -123,10 +123,10 @@ class _Flattening:
         return detached
 
     def _convert(self, node: fx.Node, precision: _Precision) -> None:
-        """Puts nodes before this one that convert its arguments as autocast would."""
-        wanted = _conversions(node, precision)
+        """Inserts nodes before this one that convert its arguments as autocast would."""
+        conversions = _conversions(node, precision)
         with self.graph.inserting_before(node):
-            for argument, dtype in wanted.items():
+            for argument, dtype in conversions.items():
                 node.replace_input_with(argument, self._converted(argument, dtype, precision))
 
     def _converted(self, value: fx.Node, dtype: torch.dtype, precision: _Precision) -> fx.Node:
@@ -143,22 +143,22 @@ class _Flattening:
 
 
 def _conversions(node: fx.Node, precision: _Precision) -> Mapping[fx.Node, torch.dtype]:
-    """Which arguments autocast converts, to what: observed on tensors without elements."""
+    """Returns which arguments autocast converts, and to what, as observed on tensors without elements."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return {}
     nodes = {id(argument.meta["val"]): argument for argument in node.all_input_nodes}
     arguments, named = fx.map_arg((node.args, node.kwargs), lambda argument: argument.meta["val"])
     with torch.autocast(precision.device, dtype=precision.dtype, cache_enabled=False), _Conversions() as seen:
         node.target(*arguments, **named)
-    found = {nodes[source]: dtype for source, dtype in seen.casts if source in nodes}
-    if len(found) == len(seen.casts) or seen.casts == []:
-        return found
+    by_node = {nodes[source]: dtype for source, dtype in seen.casts if source in nodes}
+    if len(by_node) == len(seen.casts) or seen.casts == []:
+        return by_node
     floats = [argument for argument in node.all_input_nodes if _is_float(argument.meta["val"])]
     return dict.fromkeys(floats, precision.dtype)
 
 
 class _Conversions(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees every conversion of an element type: of which tensor, to what."""
+    """Records every conversion of an element type: the id of the tensor, and the new type."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

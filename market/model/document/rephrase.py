@@ -1,4 +1,4 @@
-"""Traced calls that the language says otherwise: conversions, creations, draws, statistics, sizes."""
+"""Translates traced calls that documents express differently: conversions, creations, draws, statistics, sizes."""
 
 import operator
 from collections.abc import Callable
@@ -15,11 +15,11 @@ _ATTENTION: Final = "scaled_dot_product_attention.default"
 
 Said = Operation | Same
 Rule = Callable[[fx.Node, tuple[Any, ...], int], Said]
-"""(node, its arguments by the ATen schema, the number of its draw) -> what the document says."""
+"""Maps (node, its arguments by the ATen schema, the number of its draw) to the document's operation."""
 
 
 def operation(node: fx.Node, site: int) -> Said:
-    """What a traced call does, in the language's words. Raises DocumentRefused where it has none."""
+    """Returns the document's operation for a traced call. Raises DocumentRefused where there is none."""
     if node.target in _FUNCTIONS:
         return Operation(_FUNCTIONS[node.target], tuple(node.args), (0, 1, 2) if _has_parts(node) else (0,))
     rule = _RULES.get(operator_name(node))
@@ -27,7 +27,7 @@ def operation(node: fx.Node, site: int) -> Said:
 
 
 def draws(node: fx.Node) -> bool:
-    """Whether a traced call draws, in training and with a probability that is not zero."""
+    """Returns whether a traced call draws: in training, and with a probability that is not zero."""
     place = _PROBABILITIES.get(operator_name(node))
     if place is None:
         return operator_name(node) in _ALWAYS_DRAW
@@ -46,7 +46,7 @@ def _value(node: Any) -> Tensor:
 
 
 def _converted(node: fx.Node, source: fx.Node, copy: Any, memory: Any) -> Said:
-    """To the element type of the result; devices are the run's own."""
+    """Converts to the element type of the result; devices are dropped, since a run has its own."""
     dtype = _value(node).dtype
     keeps_order = memory in (None, torch.preserve_format)
     if dtype == _value(source).dtype and keeps_order:
@@ -81,7 +81,10 @@ def _same(_node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
 
 
 def _full(value: float | int | None, place: int) -> Rule:
-    """Numbers in a shape that stands at this place; `value` None: the number after it."""
+    """Returns the rule for a tensor filled with a number; its shape is the argument at `place`.
+
+    Where `value` is None, the number is the next argument.
+    """
 
     def rule(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
         number = arguments[place + 1] if value is None else value
@@ -104,7 +107,7 @@ def _zero(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
 
 
 def _number(number: Any, node: fx.Node) -> Any:
-    """A constant as floats or integers have it, by the result's type."""
+    """Returns a constant as float or int, by the result's type."""
     if isinstance(number, fx.Node):
         return number
     return float(number) if _value(node).is_floating_point() else int(number)
@@ -115,7 +118,7 @@ def _scalar_tensor(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Sai
 
 
 def _arange(start: int | None, end: int, step: int | None) -> Rule:
-    """Where the bounds and the step stand among the arguments."""
+    """Returns the rule for arange; `start`, `end` and `step` are positions among the arguments."""
 
     def rule(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
         low, by = (default if place is None else arguments[place] for place, default in ((start, 0), (step, 1)))
@@ -134,7 +137,7 @@ def _eye(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
 
 
 def _copy(_node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    """ATen's own functional copy has no derivative."""
+    """Copies by our own operator, since ATen's functional copy has no derivative."""
     return Operation("copy.broadcast", arguments[:2])
 
 
@@ -200,7 +203,7 @@ def _bernoulli_p(_node: fx.Node, arguments: tuple[Any, ...], site: int) -> Said:
 
 
 def _recurrent(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    """Dropout between the layers of one operator cannot be told apart on every device."""
+    """Refuses dropout between the layers of one operator, which is not equal on every device."""
     layers, dropout, training = arguments[4:7]
     if dropout and training and layers > 1:
         raise refuse(node, "drops out between its layers")
@@ -224,7 +227,7 @@ _PROBABILITIES: Final = {
     **dict.fromkeys(("feature_dropout.default", "alpha_dropout.default"), 1),
     _ATTENTION: 4,
 }
-"""Where the probability stands."""
+"""Position of the probability among the arguments."""
 _ALWAYS_DRAW: Final = ("rand_like.default", "randn_like.default", "bernoulli.default", "bernoulli.p")
 
 _RULES: Final[dict[str, Rule]] = {

@@ -1,4 +1,4 @@
-"""The graph document: canonical JSON in, a checked `Document` out. No torch; nothing in it is executed or imported.
+"""The graph document: reads canonical JSON into a checked `Document`. No torch; nothing in it is executed or imported.
 
     {"format": "gradgraph/1",
      "sizes": {name: its maximum},
@@ -6,9 +6,9 @@
      "nodes": [{"op": a key of operators.ALLOWED, "args": [one per argument], "out": [next values]}, …],
      "loss": value, "metrics": {name: value}, "updates": {float buffer: value}}
 
-The first dimension of every data input is "rows"; another may be named in `sizes` (a sequence's length), and has one
-size in one batch, at most its maximum. Everything else is fixed, so cost follows from the rows alone.
-`loss` is the mean over the rows, a metric the sum over the rows. There is one sequence of bytes for one document.
+The first dimension of every data input is "rows". Another dimension may be named in `sizes` (a sequence's length); it
+has one size in one batch, at most its maximum. Everything else is fixed, so the cost follows from the rows alone.
+`loss` is the mean over the rows, a metric the sum over the rows. One document has exactly one sequence of bytes.
 """
 
 import json
@@ -42,16 +42,19 @@ SIZES_LIMIT: Final = 8
 RESERVED: Final = ("loss", "__metadata__")
 _FORMAT: Final = re.compile(r"gradgraph/([1-9][0-9]{0,8})")
 NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.]{0,199}"
-"""What a name looks like."""
+"""The pattern of a name."""
 
 Kind = Literal["param", "buffer", "const", "data"]
 Expected = dict[str, tuple[tuple[int, ...], str]]
-"""Shape and element type of each tensor by its name."""
+"""The shape and element type of each tensor by its name."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """A named tensor that the document reads; `shape` of data is that of one row, named sizes at their maximum."""
+    """A named tensor that the document reads.
+
+    For data, `shape` is that of one row, with named sizes at their maximum.
+    """
 
     kind: Kind
     name: str
@@ -59,17 +62,17 @@ class Input:
     dtype: str
     grad: bool
     named: tuple[tuple[int, str], ...] = ()
-    """Which places of `shape` have which name of `sizes`."""
+    """The positions in `shape` that have a name of `sizes`, with that name."""
 
     @cached_property
     def elements(self) -> int:
-        """Elements of the tensor; of data, of one row."""
+        """The number of elements of the tensor; for data, of one row."""
         return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class Node:
-    """One operator applied to earlier values; `results` are the numbers of the values it gives."""
+    """One operator applied to earlier values; `results` are the numbers of its result values."""
 
     op: str
     arguments: tuple[Argument, ...]
@@ -78,7 +81,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Document:
-    """A checked graph document. Values 0 to len(inputs) - 1 are the inputs; nodes stand in the order of computation."""
+    """A checked graph document.
+
+    Values 0 to len(inputs) - 1 are the inputs; nodes are in the order of computation.
+    """
 
     digest: Digest
     sizes: dict[str, int]
@@ -89,7 +95,7 @@ class Document:
     updates: dict[str, int]
 
     def of(self, *kinds: Kind) -> Iterator[Input]:
-        """The inputs of these kinds, in document order."""
+        """Yields the inputs of these kinds, in document order."""
         return (entry for entry in self.inputs if entry.kind in kinds)
 
     @cached_property
@@ -99,22 +105,25 @@ class Document:
 
     @property
     def counters(self) -> tuple[str, ...]:
-        """Integer buffers (BatchNorm's num_batches_tracked): not computed, the requester counts rounds in them."""
+        """Integer buffers (BatchNorm's num_batches_tracked): not computed; the requester counts rounds in them."""
         return tuple(entry.name for entry in self.of("buffer") if entry.dtype != "float32")
 
     @cached_property
     def precision(self) -> Precision:
-        """`bf16` where any value is converted to 16 bits."""
+        """`bf16` where any value is converted to a 16-bit float, else `fp32`."""
         written = (argument for node in self.nodes for argument in node.arguments)
         return "bf16" if any(argument in ("bfloat16", "float16") for argument in written) else "fp32"
 
     @cached_property
     def state(self) -> Expected:
-        """What `state` holds: every parameter, buffer and constant."""
+        """The shape and element type of every parameter, buffer and constant."""
         return {entry.name: (entry.shape, entry.dtype) for entry in self.of("param", "buffer", "const")}
 
     def batch(self, rows: int, sizes: Mapping[str, int] | None = None) -> Expected:
-        """What a batch of `rows` rows holds, at these sizes of the named dimensions; without, at their maxima."""
+        """Returns the shape and element type of each data input of a batch of `rows` rows.
+
+        Named dimensions have these sizes, or without them their maxima.
+        """
         taken = self.sizes | dict(sizes or {})
         return {entry.name: ((rows, *_sized(entry, taken)), entry.dtype) for entry in self.of("data")}
 
@@ -127,7 +136,10 @@ def _sized(entry: Input, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def load(data: bytes) -> Document:
-    """The document of these bytes, perhaps a stranger's, in time linear in their number. Raises DocumentRefused."""
+    """Returns the document of these bytes, perhaps a stranger's, in time linear in their number.
+
+    Raises DocumentRefused.
+    """
     raw = _decode(data)
     sizes = _sizes(raw["sizes"])
     inputs = _inputs(raw["inputs"], sizes)
@@ -162,8 +174,8 @@ def _decode(data: bytes) -> dict[str, Any]:
 
 
 def _check_format(value: Any) -> None:
-    found = _FORMAT.fullmatch(value) if isinstance(value, str) else None
-    newer = found is not None and int(found[1]) > int(FORMAT.partition("/")[2])
+    match = _FORMAT.fullmatch(value) if isinstance(value, str) else None
+    newer = match is not None and int(match[1]) > int(FORMAT.partition("/")[2])
     refuse_unless(not newer, f"it is {value}, newer than {FORMAT}, the newest that is read here: upgrade gradmarket")
     refuse_unless(value == FORMAT, f"the format is not {FORMAT}")
 
@@ -224,7 +236,7 @@ def _name(value: Any) -> str:
 
 
 def _shape(value: Any, sizes: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[tuple[int, str], ...]]:
-    """(the shape of one row of data, named sizes at their maximum; which places have which name)."""
+    """Returns the shape of one row of data, with named sizes at their maximum, and the named positions."""
     refuse_unless(isinstance(value, list) and value[:1] == [ROWS], "the first dimension of data is its rows")
     row = value[1:]
     named = tuple((place, size) for place, size in enumerate(row) if isinstance(size, str) and size in sizes)

@@ -1,4 +1,4 @@
-"""What a module or its loss has that no document can say, and that no comparison of answers would show."""
+"""Refuses properties of a module or loss that no document can express and no comparison of answers would show."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping
@@ -14,7 +14,7 @@ _TOLERANCE: Final = 1e-3
 
 
 def refuse_unfit(module: nn.Module) -> None:
-    """Raises DocumentRefused for a module of which a copy, or a tensor sent by itself, would be something else."""
+    """Raises DocumentRefused for a module whose copy, or whose separately sent tensors, would behave differently."""
     _refuse_hooks(module)
     tensors = dict(module.named_parameters()) | dict(module.named_buffers())
     refuse_overlaps(tensors, [name for name, tensor in tensors.items() if tensor.requires_grad])
@@ -30,14 +30,15 @@ def _refuse_hooks(module: nn.Module) -> None:
 
 
 def refuse_sum(objective: nn.Module, data: Mapping[str, Tensor]) -> None:
-    """Raises DocumentRefused for a loss that grows with the number of rows: it is taken as their mean.
+    """Raises DocumentRefused for a loss that grows with the number of rows, since a job's loss is the mean over rows.
 
-    Two rows are given once, twice and three times. A contrast between the rows of a batch does not grow so.
+    Two rows are repeated once, twice and three times. A contrastive loss between rows of a batch does not grow like
+    this.
     """
     once = {name: tensor[:2] for name, tensor in data.items()}
     with torch.no_grad(), restored(objective.buffers()):
-        found = _repeated(objective, once, 1)
-        grows = found != 0 and all(_is_near(_repeated(objective, once, times), times * found) for times in (2, 3))
+        loss = _repeated(objective, once, 1)
+        grows = loss != 0 and all(_is_near(_repeated(objective, once, times), times * loss) for times in (2, 3))
     if grows:
         raise DocumentRefused(
             "the loss is a sum over the rows, and a job's loss is their mean: take reduction='mean', or divide it by "
@@ -57,7 +58,7 @@ def _is_near(one: float, other: float) -> bool:
 def refuse_overlaps(tensors: Mapping[str, Tensor], changing: Collection[str]) -> None:
     """Raises DocumentRefused where a tensor that changes shares elements with another, or with itself.
 
-    Each tensor travels and moves by itself; alone, a change of one would be a change of the other.
+    Each tensor is sent and updated separately, whereas in the module a change of one would change the other.
     """
     by_storage: dict[int, list[str]] = {}
     for name, tensor in tensors.items():
@@ -83,14 +84,14 @@ def _refuse_overlaps_in_one(tensors: Mapping[str, Tensor], changing: Collection[
 
 
 def _bytes_of(tensor: Tensor, memory: Tensor) -> Tensor:
-    """The bytes of `memory` that lie where the tensor's do in its own."""
+    """Returns the bytes of `memory` at the positions that the tensor's bytes have in its own storage."""
     size, stride, step = tensor.shape, tensor.stride(), tensor.element_size()
     strides = [step * by for by in stride]
     return memory.as_strided([*size, step], [*strides, 1], step * tensor.storage_offset())
 
 
 def _repeats(tensor: Tensor) -> bool:
-    """Whether one element stands at several places (expanded)."""
+    """Returns whether one element appears at several positions (expanded)."""
     return any(by == 0 and length > 1 for by, length in zip(tensor.stride(), tensor.shape, strict=True))
 
 

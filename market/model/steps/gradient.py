@@ -1,4 +1,4 @@
-"""The mean gradient over the rows."""
+"""Computes the mean gradient over the rows."""
 
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.passes import Arrays, Outcome, mean_gradient, numpy_of, tensors

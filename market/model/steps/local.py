@@ -4,9 +4,9 @@ p_0 <- the round's parameters;  memory <- that of a fresh inner optimizer
 p_h, memory <- inner(p_h-1, the mean gradient at p_h-1 over the h-th rows, memory)      for h = 1 … H
 pseudo-gradient <- p_0 - p_H;  loss <- mean of the H losses
 
-The paper's workers keep their inner optimizer from round to round; ours are strangers who come and go, so its memory
+The paper's workers keep their inner optimizer between rounds. Ours are strangers who come and go, so its memory
 starts fresh each round. It is the requester's own optimizer code, numpy on the CPU: its bits do not depend on the
-machine. On a card the parameters therefore travel to the host and back once an inner step.
+machine. On a GPU the parameters are therefore copied to the host and back in each inner step.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ def compute(program: Program, state: Arrays, batch: Arrays, seed: bytes, step: L
 
 
 class _Inner:
-    """A task's own optimizer and the parameters that it moves."""
+    """A task's own optimizer and the parameters that it updates."""
 
     def __init__(self, chosen: InnerOptimizer, parameters: dict[str, Any]) -> None:
         self.parameters = parameters
@@ -47,7 +47,7 @@ class _Inner:
         self._memory = self._rule.start(parameters, self._settings)
 
     def move(self, gradient: dict[str, Any]) -> dict[str, Any]:
-        """The parameters after a further step."""
+        """Returns the parameters after one more step."""
         clipped = gradient if self._chosen.clip is None else clip(gradient, self._chosen.clip)
         self.parameters, self._memory = self._rule.step(
             self.parameters, clipped, self._memory, self._chosen.lr, self._settings

@@ -1,9 +1,9 @@
-"""What a round pays for a gradient: one file per rule, its name is the one in the job.
+"""What a round pays for a gradient. Each rule is one file, and a job refers to it by the file's name.
 
-A rule is four pure things: `Settings`, `most`, `least` and `price`. Amounts are in the token's smallest unit, and
-every price is a whole number of the job's units. A round's price is fixed when it opens: by the settings, by what a
-task costs to compute, and by the round before. So it is the same after a restart. A rule that looks at a round's time
-gives other prices in another run; the parameters that come out do not depend on prices.
+A rule is four pure things: `Settings`, `most`, `least` and `price`. Amounts are in the token's smallest unit, and every
+price is a whole number of the job's units. A round's price is fixed when it opens, from the settings, the cost of
+computing a task, and the previous round. So it is the same after a restart. A rule that depends on a round's duration
+gives other prices in another run, but the resulting parameters do not depend on prices.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ from gradmarket.market.fields import AMOUNT_SCHEMA, Name, Part, first_fault
 from gradmarket.market.terms import Amount
 
 PLAIN = "fixed"
-"""The rule that a plain amount means."""
+"""The rule that a plain amount stands for."""
 
 
 class Settings(Part):
-    """What a job says to its rule beside the name."""
+    """What a job specifies for its rule besides the name."""
 
     PRICES: ClassVar[tuple[str, ...]] = ()
-    """Fields that are paid as they stand: whole numbers of the job's units."""
+    """Fields that are prices themselves: whole numbers of the job's units."""
 
     @model_validator(mode="after")
     def _something(self) -> "Settings":
@@ -46,39 +46,39 @@ class PricedWork:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The round before: what it paid for a gradient, and how long it was open."""
+    """The previous round: what it paid for a gradient, and how long it was open."""
 
     price: Amount
     milliseconds: int
 
 
 class Rule(Protocol):
-    """What a file in this folder offers."""
+    """The interface of a file in this folder."""
 
     @property
     def Settings(self) -> type[Settings]:  # noqa: N802
         """A subclass of `Settings`."""
 
     def most(self, settings: Any) -> Amount:
-        """No round pays more, whatever the document and the past."""
+        """Returns the most that any round pays, whatever the document and the past."""
 
     def least(self, settings: Any, work: PricedWork | None) -> Amount:
-        """No round pays less; without `work`, whatever the document."""
+        """Returns the least that any round pays; without `work`, for any document."""
 
     def price(self, settings: Any, work: PricedWork, past: Past | None) -> Amount:
-        """What a round pays for a gradient; the first one has no past.
+        """Returns what a round pays for a gradient; the first round has no past.
 
         Raises JobRefused where the rule has no price for such work.
         """
 
 
 def rule(name: str) -> Rule:
-    """The rule of that name. Raises Refused where there is none."""
+    """Returns the rule of that name. Raises Refused where there is none."""
     return cast(Rule, plugins.load(__name__, name))
 
 
 class Price(BaseModel):
-    """`name` is a file of this folder; the other fields are that rule's settings. A plain amount means `fixed`."""
+    """`name` is a file of this folder; the other fields are its settings. A plain amount means `fixed`."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: Name
@@ -86,19 +86,19 @@ class Price(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _spelt_out(cls, value: Any) -> Any:
-        """Every setting as it is kept, so that one price has one spelling."""
+        """Normalises a price to all its settings, so that equal prices have equal fields."""
         if isinstance(value, Price):
             return value
-        given = value if isinstance(value, dict) else {"name": PLAIN, "amount": value}
-        named = str(given.get("name", ""))
+        fields = value if isinstance(value, dict) else {"name": PLAIN, "amount": value}
+        name = str(fields.get("name", ""))
         try:
-            settings = rule(named).Settings(**{field: given[field] for field in given if field != "name"})
+            settings = rule(name).Settings(**{field: fields[field] for field in fields if field != "name"})
         except Refused as error:
             raise ValueError(error.detail) from error
         except ValidationError as error:
             field, fault = first_fault(error)
-            raise ValueError(f"{field}: {fault}" if field and named != PLAIN else fault) from error
-        return {"name": named, **settings.model_dump(mode="json")}
+            raise ValueError(f"{field}: {fault}" if field and name != PLAIN else fault) from error
+        return {"name": name, **settings.model_dump(mode="json")}
 
     @model_serializer(mode="plain")
     def _plainly(self) -> Any:
@@ -107,7 +107,7 @@ class Price(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, _core: Any, _handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """A plain amount, or any rule with its settings."""
+        """Returns a schema of a plain amount, or of any rule with its settings."""
         return {"anyOf": [AMOUNT_SCHEMA, *(_schema(name) for name in plugins.names(__name__))]}
 
     @cached_property
@@ -128,7 +128,7 @@ class Price(BaseModel):
         return rule(self.name).least(self.settings, work)
 
     def of(self, work: PricedWork, past: Past | None) -> Amount:
-        """What a round pays for a gradient."""
+        """Returns what a round pays for a gradient."""
         return rule(self.name).price(self.settings, work, past)
 
 

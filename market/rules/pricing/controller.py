@@ -1,12 +1,12 @@
-"""The price moves each round toward a target time of a round, as a block's base fee moves toward its gas target.
+"""Moves the price each round so that rounds approach a target duration, like a block's base fee and its gas target.
 
     p' = clamp(p + p * (observed - target) / target / 8, floor, ceiling)
 
-EIP-1559 (Buterin et al. 2019), with a round's time in place of a block's gas: there too the observation is at most
-twice the target, a step at most an eighth, and a rise at least the smallest one. Integers only. The observed time is
-capped at twice the target, so whoever slows a round down raises the price by an eighth or one unit at most, however
-long the round takes: after s slow rounds it is at most (9/8)^s * (p + 8 units), and never over the ceiling. A round's
-time counts from its opening to its end, pauses included.
+This is EIP-1559 (Buterin et al. 2019) with a round's duration in place of a block's gas: the observation counts up to
+twice the target, a step is at most an eighth, and a rise at least one unit. Integers only. Since the observed duration
+is capped at twice the target, whoever slows a round down raises the price by at most an eighth or one unit: after s
+slow rounds it is at most (9/8)^s * (p + 8 units), and never over the ceiling. A round's duration counts from its
+opening to its end, pauses included.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ from gradmarket.market.terms import Amount
 DENOMINATOR: Final = 8
 """EIP-1559's BASE_FEE_MAX_CHANGE_DENOMINATOR."""
 ELASTICITY: Final = 2
-"""EIP-1559's ELASTICITY_MULTIPLIER: the longest time that counts, in targets."""
+"""EIP-1559's ELASTICITY_MULTIPLIER: the longest duration that counts, in targets."""
 LONGEST_MS: Final = 86_400_000
 
 
@@ -57,7 +57,7 @@ def price(settings: Settings, work: PricedWork, past: Past | None) -> Amount:
 
 
 def _moved(units: int, observed: int, target: int) -> int:
-    """One step of a price in units."""
+    """Returns the price in units after one step."""
     observed = max(0, min(observed, ELASTICITY * target))
     if observed > target:
         return units + max(1, units * (observed - target) // target // DENOMINATOR)

@@ -1,8 +1,8 @@
-"""A gradient pays for the operations that the document's bound counts, forward and backward, for a task's rows.
+"""Pays for the operations that the document's bound counts, forward and backward, for the rows of one task.
 
     price = per_tflop * operations / 10^12, rounded up to a whole unit
 
-Requester and workers count the same operations, so a worker holds the offer against its own count.
+Requester and workers count the same operations, so a worker checks the offer by its own count.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ class Settings(pricing.Settings):
     PRICES = ("ceiling",)
     per_tflop: AmountField
     ceiling: AmountField
-    """A document whose tasks would cost more is refused, before any money is deposited."""
+    """A document whose tasks would cost more is refused before any money is deposited."""
 
 
 def most(settings: Settings) -> Amount:
@@ -39,6 +39,6 @@ def price(settings: Settings, work: PricedWork, _past: Past | None) -> Amount:
 
 
 def _measured(settings: Settings, work: PricedWork) -> Amount:
-    """At least one unit: nothing is computed for nothing."""
+    """Returns the price by operations, at least one unit."""
     units = -(-settings.per_tflop * work.flops // (TERA * work.unit))
     return Amount(max(1, units) * work.unit)

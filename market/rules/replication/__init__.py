@@ -1,6 +1,6 @@
-"""How many replicas a task gets, when to ask for another, and how often it is audited. One policy a file.
+"""How many replicas a task gets, when further ones are added, and how often it is audited. Each policy is one file.
 
-A policy is two pure things: `Settings` and `plan`. It is asked twice about a task: when it opens, before anybody is
+A policy is two pure things: `Settings` and `plan`. It is called twice for a task: when it opens, before a worker is
 drawn, and again when the first worker is drawn. The offer does not say which plan a task has.
 """
 
@@ -15,18 +15,18 @@ from gradmarket.market import plugins
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """The worker drawn first for a task, as far as a policy may look."""
+    """What a policy knows of the worker drawn first for a task."""
 
     standing: float
-    """Of its operator in the task's determinism class (rules.reputation), 0 to 1."""
+    """The standing of its operator in the task's determinism class (rules.reputation), 0 to 1."""
     cover: float
-    """What of its stake is at risk and covers nothing else yet, in prices of this task."""
+    """The part of its stake that is at risk and covers nothing else yet, in prices of this task."""
 
 
 STRANGER: Final = Lead(0.0, 0.0)
-"""Nobody drawn yet, or nobody known."""
+"""No worker drawn yet, or an unknown one."""
 BEST: Final = Lead(1.0, math.inf)
-"""Whom any policy checks least."""
+"""The worker that any policy checks least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,33 +34,36 @@ class Plan:
     """How one task is checked."""
 
     first_wave: int
-    """Workers that the first wave wants, the lead among them."""
+    """Number of workers in the first wave, the lead included."""
     quorum: int
-    """Agreeing ballots that decide, where they are also more than half of all committed."""
+    """Agreeing ballots that decide, if they are also more than half of all committed."""
     maximum: int
-    """Commitments beyond which nobody is asked."""
+    """The most commitments: no worker is added beyond them."""
     audit: float = 0.0
     """The probability that the task is audited once it is accepted."""
 
     def decides(self, committed: int, best: int) -> bool:
-        """Whether `best` agreeing ballots of `committed` replicas are a quorum."""
+        """Returns whether `best` agreeing ballots of `committed` replicas are a quorum."""
         return best >= self.quorum and 2 * best > committed
 
     def next_wave(self, committed: int, best: int) -> int:
-        """The fewest further workers that could still crown the largest group, or 0 where none can."""
+        """Returns the fewest further workers with whom the largest group could win, or 0 where it cannot."""
         further = range(1, self.maximum - committed + 1)
         return next((more for more in further if self.decides(committed + more, best + more)), 0)
 
 
 def lies_between(plan: Plan, strictest: Plan, lightest: Plan) -> bool:
-    """Whether a policy with these two plans, a stranger's and the best worker's, gives `plan` to anybody."""
+    """Returns whether a policy could give `plan` to some worker.
+
+    `strictest` is the policy's plan for a stranger, `lightest` that for the best worker.
+    """
     if plan == strictest or strictest == lightest:
         return plan == strictest
     return replace(plan, audit=lightest.audit) == lightest and lightest.audit <= plan.audit <= 1.0
 
 
 class Votes(BaseModel):
-    """`replicas` first; more only on disagreement, up to `max_replicas`."""
+    """Starts with `replicas`, and adds more only on disagreement, up to `max_replicas`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     replicas: int = Field(default=3, ge=1, le=15)
@@ -74,16 +77,16 @@ class Votes(BaseModel):
 
 
 class ReplicationPolicy(Protocol):
-    """What a file in this folder offers."""
+    """The interface of a file in this folder."""
 
     @property
     def Settings(self) -> type[Any]:  # noqa: N802
-        """What a job says beside the name; unknown fields are refused."""
+        """What a job specifies besides the name; unknown fields are refused."""
 
     def plan(self, settings: Any, lead: Lead = STRANGER) -> Plan:
-        """How a task that `lead` was drawn for is checked."""
+        """Returns how a task is checked whose first worker is `lead`."""
 
 
 def policy(name: str) -> ReplicationPolicy:
-    """The policy of that name. Raises Refused where there is none."""
+    """Returns the policy of that name. Raises Refused where there is none."""
     return cast(ReplicationPolicy, plugins.load(__name__, name))

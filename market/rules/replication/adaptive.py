@@ -1,12 +1,12 @@
-"""`adaptive`: a worker that is proven in this class and has the stake to cover it is checked less, down to a floor.
+"""`adaptive`: a worker that is proven in this class, and covered by its stake, is checked less, down to a floor.
 
-Who has a stake works alone and is audited: every time as a newcomer, less as its record grows (rules.auditing has the
-rate), never under the floor. Who has none is checked by votes, and audited at the floor.
+A worker with a stake works alone and is audited: always as a newcomer, less as its record grows (rules.auditing has the
+rate), never below the floor. A worker without one is checked by votes, and audited at the floor.
 
-BOINC's rule (its wiki, "AdaptiveReplication") trusts a host after ten valid results in a row, and then checks one job
-in ten of it. A sleeper that is honest ten times and lies until it is caught has 9 of its 19 accepted results wrong, 47
-%, and loses nothing but its ten. Here it is audited before it is trusted, what it spoiled is found when it is caught,
-and its stake was more than its gain.
+BOINC's rule (its wiki, "AdaptiveReplication") trusts a host after ten valid results in a row, and then checks one in
+ten of its jobs. A sleeper that is honest ten times and then lies until it is caught has 9 of its 19 accepted results
+wrong, 47 %, and loses only those ten. Here it is audited before it is trusted, what it spoiled is found when it is
+caught, and its stake was worth more than its gain.
 """
 
 from dataclasses import replace
@@ -21,13 +21,13 @@ class Settings(replication.Votes):
     floor: float = Field(default=0.05, gt=0.0, le=1.0)
     """The least probability of an audit, whatever the record."""
     tolerated: float = Field(default=0.02, gt=0.0, lt=1.0)
-    """Of a worker's accepted gradients, the share that may be wrong and unseen for all its record says."""
+    """The share of a worker's accepted gradients that may be wrong and undetected, given its record."""
     benefit: float = Field(default=0.0, ge=0.0, le=1e6)
-    """What a wrong gradient is worth to who sends it, beyond the work it saves, in prices."""
+    """What a wrong gradient is worth to its sender beyond the work it saves, in prices."""
 
     @property
     def gain(self) -> float:
-        """By a wrong gradient, in prices: at most the whole price is saved."""
+        """The gain by a wrong gradient, in prices: at most the whole price is saved."""
         return 1.0 + self.benefit
 
 

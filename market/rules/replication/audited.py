@@ -1,7 +1,7 @@
-"""`audited`: one replica, and the accepted task is audited with the same probability whoever computed it.
+"""`audited`: one replica, and the accepted task is audited with the same probability for every worker.
 
-Right for a market where the auditor is trusted and stakes cover the exposure at this rate; where they do not, whoever
-gives a wrong answer once and leaves is caught only that often.
+Suitable where the auditor is trusted and stakes cover the exposure at this rate. Where they do not, a worker that gives
+one wrong answer and leaves is caught only with this probability.
 """
 
 from pydantic import BaseModel, ConfigDict, Field

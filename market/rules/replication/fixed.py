@@ -1,6 +1,6 @@
-"""`fixed(R)`: R replicas at once, more only where they disagree, never beyond R_max commitments; whoever works.
+"""`fixed(R)`: R replicas at once, more only where they disagree, at most R_max commitments; the same for every worker.
 
-Workers that act as one pass when they hold the quorum, and votes never show it (rules.collusion says how often).
+Workers that act as one pass when they hold the quorum, and votes never show it (rules.collusion computes how often).
 """
 
 from gradmarket.market.rules import replication
@@ -12,7 +12,7 @@ class Settings(replication.Votes):
 
 
 def quorum(replicas: int) -> int:
-    """floor(R/2) + 1 agreeing ballots, whatever number was cast."""
+    """Returns floor(R/2) + 1 agreeing ballots, however many are cast."""
     return replicas // 2 + 1
 
 

@@ -1,4 +1,4 @@
-"""What a ballot is and which ballots agree. One verifier a file."""
+"""What a ballot is and which ballots agree. Each verifier is one file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from gradmarket.market.terms import Digest, ReplicaId
 
 @dataclass(frozen=True, slots=True)
 class Revealed:
-    """What a replica answered, as it opened it; `sketch` under the wave's seed, where the verifier compares it."""
+    """A replica's revealed answer; `sketch` is under the wave's seed, None where the verifier compares none."""
 
     root: Digest
     determinism_class: str
@@ -19,26 +19,27 @@ class Revealed:
 
 
 class VerifierRule(Protocol):
-    """What a file in this folder offers."""
+    """The interface of a file in this folder."""
 
     @property
     def SKETCHED(self) -> bool:  # noqa: N802
-        """Whether ballots are sketches. A wave that follows another would know the seed that it sketched under."""
+        """Whether ballots are sketches. Such a task has one wave: workers of a later one would know its seed."""
 
     @property
     def SCORED(self) -> bool:  # noqa: N802
-        """Whether audits score an answer by the loss (rules.loss_change), instead of looking for its root again."""
+        """Whether audits score an answer by the loss (rules.loss_change_test) instead of comparing roots."""
 
     def ballot(self, revealed: Revealed) -> Any:
-        """What is compared of it; None where it has no such thing."""
+        """Returns the part of an answer that is compared; None where it is missing."""
 
     def groups(self, ballots: Mapping[ReplicaId, Any], allowed: Any = None) -> list[frozenset[ReplicaId]]:
-        """The groups of agreeing replicas, the largest first; who revealed nothing (None) is in none.
+        """Returns the groups of agreeing replicas, the largest first.
 
-        The groups do not overlap, and depend on neither arrival nor ids. `allowed` is what a calibration found.
+        Replicas that revealed nothing (None) are in none. The groups do not overlap, and depend on neither arrival
+        order nor ids. `allowed` are the calibrated thresholds.
         """
 
 
 def verifier(name: str) -> VerifierRule:
-    """The verifier of that name. Raises Refused where there is none."""
+    """Returns the verifier of that name. Raises Refused where there is none."""
     return cast(VerifierRule, plugins.load(__name__, name))

@@ -16,10 +16,10 @@ def ballot(revealed: Revealed) -> Digest:
 
 
 def groups(ballots: Mapping[ReplicaId, Digest | None], _allowed: None = None) -> list[frozenset[ReplicaId]]:
-    """By root. Equality is transitive, so groups never chain."""
-    found: defaultdict[Digest, set[ReplicaId]] = defaultdict(set)
+    """Groups replicas by root. Equality is transitive, so the groups are well-defined."""
+    by_root: defaultdict[Digest, set[ReplicaId]] = defaultdict(set)
     for replica, root in ballots.items():
         if root is not None:
-            found[root].add(replica)
-    ranked = sorted(found.items(), key=lambda group: (-len(group[1]), group[0]))
+            by_root[root].add(replica)
+    ranked = sorted(by_root.items(), key=lambda group: (-len(group[1]), group[0]))
     return [frozenset(members) for _, members in ranked]

@@ -1,7 +1,7 @@
-"""`loss_change`: nobody gives the same answer again. One replica's root stands by itself, and its audits are scores.
+"""`loss_change`: no two machines give the same answer, so a single replica's root is accepted, and audits score it.
 
-Ballots are those of `exact`. Who is believed is no matter of one task: market.rules.loss_change looks at all of an
-operator's scores together.
+Ballots are those of `exact`. No single task decides whether to trust an operator: rules.loss_change_test evaluates all
+its scores together.
 """
 
 from typing import Final

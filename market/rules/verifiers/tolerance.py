@@ -1,13 +1,13 @@
-"""`tolerance`: workers of several determinism classes agree where every tensor's sketch is near.
+"""`tolerance`: workers of several determinism classes agree where the sketches of every tensor are near each other.
 
     deviation_t(a, b) = |a_t - b_t| / (max(|a_t|, |b_t|) + 10^-3 * median over tensors of max(|a_u|, |b_u|))
 
-Each tensor is held against its own length, so one small tensor that was tampered with is not lost in a large whole; the
-second term is for tensors that are nothing but rounding (a bias before BatchNorm). What is allowed comes from honest
-runs of this pair of classes under this codec (rules.calibration), never from a guess: a pair that nobody calibrated
-does not agree. A group is a medoid with its neighbours, so two of its members are at most twice the allowed apart: A
-near B and B near C never puts C with A unless both are near one ballot. A patient liar just under the threshold gains
-at most that much a round.
+Each tensor is compared relative to its own length, so one small tensor that was tampered with is not lost in a large
+whole. The second term is for tensors that consist of rounding errors only (a bias before BatchNorm). The thresholds
+come from honest runs of this pair of classes under this codec (rules.calibration), never from a guess: a pair that was
+not calibrated does not agree. A group is a medoid with its neighbours, so two of its members are at most twice the
+threshold apart: where A is near B and B near C, A and C share a group only if both are near its medoid. A patient liar
+just under the threshold gains at most that much in a round.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,10 +24,10 @@ from gradmarket.market.terms import ReplicaId
 SKETCHED: Final = True
 SCORED: Final = False
 FLOOR: Final = 1e-3
-"""Of the median tensor's length: below it a tensor is taken for rounding."""
+"""Share of the median tensor's length: a tensor shorter than this is taken for rounding errors."""
 
 Classes = tuple[str, str]
-"""Two determinism classes, the first by name first."""
+"""Two determinism classes, sorted by name."""
 Allowed = Mapping[Classes, Mapping[str, float]]
 """The largest deviation of each tensor, for a pair of classes."""
 
@@ -47,22 +47,25 @@ def pair(one: str, other: str) -> Classes:
 
 
 def tell(allowed: Allowed) -> list[dict[str, Any]]:
-    """As JSON."""
+    """Returns the thresholds as JSON."""
     return [{"classes": list(classes), "tau": dict(tau)} for classes, tau in sorted(allowed.items())]
 
 
 def read(told: Iterable[Mapping[str, Any]]) -> dict[Classes, Mapping[str, float]]:
-    """What `tell` told."""
-    return {pair(*each["classes"]): each["tau"] for each in told}
+    """Returns the thresholds from the JSON that `tell` returns."""
+    return {pair(*entry["classes"]): entry["tau"] for entry in told}
 
 
 def near(one: SketchBallot, other: SketchBallot, allowed: Allowed) -> bool:
-    """Whether no tensor of the two is further apart than is allowed for it."""
+    """Returns whether every tensor's deviation is within its threshold."""
     return _apart(one, other, allowed) <= 1.0
 
 
 def deviations(one: Sketch, other: Sketch) -> dict[str, float]:
-    """Each tensor's deviation; infinite where names differ or just one of the two is finite, 0 where neither is."""
+    """Returns each tensor's deviation.
+
+    Infinite where the names differ or only one of the two is finite, 0 where neither is.
+    """
     if one.keys() != other.keys():
         return dict.fromkeys(one.keys() | other.keys(), np.inf)
     lengths = {name: max(_length(one[name]), _length(other[name])) for name in one}
@@ -71,27 +74,27 @@ def deviations(one: Sketch, other: Sketch) -> dict[str, float]:
 
 
 def groups(ballots: Mapping[ReplicaId, SketchBallot | None], allowed: Allowed) -> list[frozenset[ReplicaId]]:
-    """Medoids with their neighbours, the most neighbours first; each is taken out before the next is looked for."""
+    """Returns medoids with their neighbours, most neighbours first; each group is removed before the next is formed."""
     cast = {replica: ballot for replica, ballot in ballots.items() if ballot is not None}
     apart = dict.fromkeys(((replica, replica) for replica in cast), 0.0)
     for one, other in combinations(cast, 2):
         apart[one, other] = apart[other, one] = _apart(cast[one], cast[other], allowed)
-    left, found = set(cast), []
+    left, grouped = set(cast), []
     while left:
         medoid = min(left, key=lambda replica: _rank(replica, left, cast, apart))
         near = frozenset(other for other in left if apart[medoid, other] <= 1.0)
-        found.append(near)
+        grouped.append(near)
         left -= near
-    return sorted(found, key=lambda members: (-len(members), min(_bytes(cast[replica]) for replica in members)))
+    return sorted(grouped, key=lambda members: (-len(members), min(_bytes(cast[replica]) for replica in members)))
 
 
 def _apart(one: SketchBallot, other: SketchBallot, allowed: Allowed) -> float:
-    """The largest deviation over what is allowed for its tensor: neighbours are at most 1 apart."""
-    found = deviations(one.sketch, other.sketch)
-    if not any(found.values()):
+    """Returns the largest ratio of a deviation to its threshold: neighbours have at most 1."""
+    by_tensor = deviations(one.sketch, other.sketch)
+    if not any(by_tensor.values()):
         return 0.0
     limits = allowed.get(pair(one.determinism_class, other.determinism_class), {})
-    return max(deviation / limits[name] if limits.get(name) else np.inf for name, deviation in found.items())
+    return max(deviation / limits[name] if limits.get(name) else np.inf for name, deviation in by_tensor.items())
 
 
 def _rank(
@@ -100,7 +103,7 @@ def _rank(
     cast: Mapping[ReplicaId, SketchBallot],
     apart: Mapping[tuple[ReplicaId, ReplicaId], float],
 ) -> tuple[int, float, bytes]:
-    """Most neighbours, then nearest to them, then by what was computed: never by id."""
+    """Ranks by most neighbours, then by least distance to them, then by the answer's bytes: never by id."""
     near = sorted(apart[replica, other] for other in left if apart[replica, other] <= 1.0)
     return -len(near), sum(near), _bytes(cast[replica])
 

@@ -1,12 +1,12 @@
-"""The operators a document may name: what each takes and gives, and what it costs. A new one is one line in its table.
+"""The operators that documents may use, with their types and costs. A new one is one line in its family's table.
 
-A key is looked up in `ALLOWED` and nowhere else. `name.overload` of `aten(…)` is the ATen operator of that name, with
-every argument of its schema in order; those of `own(…)` stand in kernels.py. No operator writes to its arguments, draws
-from a generator or leaves memory as it found it: a document is a pure function.
+A key is looked up in `ALLOWED` only. `aten(…)` is the ATen operator of the key's name and overload, with every argument
+of its schema in order; the operators of `own(…)` are in kernels.py. No operator writes to its arguments, draws from a
+generator or returns uninitialised memory: a document is a pure function.
 
-Types: tensor, tensors (a list), places (a list of tensors and nulls), operand (a tensor or a number), int (may name an
-integer value), ints, float, floats, number (an int or a float), bool, dtype, memory (a memory format), equation (of
-einsum), none, true, false, zero (always that), a|b (one of these words); `?` allows null.
+Types: tensor, tensors (a list), places (a list of tensors and nulls), operand (a tensor or a number), int (may refer to
+an integer value), ints, float, floats, number (an int or a float), bool, dtype, memory (a memory format), equation (of
+einsum), none, true, false, zero (always that constant), a|b (one of these words); `?` allows null.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Attention and recurrence. Dropout inside them is our own, or there is none."""
+"""Attention and recurrence. Attention's dropout is our own operator; recurrent operators have none."""
 
 from typing import Final
 

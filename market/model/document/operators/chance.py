@@ -1,4 +1,4 @@
-"""What is drawn, each from its own place in the document (the last argument) and the microbatch's seed."""
+"""Random draws, each seeded by its site in the document (the last argument) and the microbatch's seed."""
 
 from typing import Final
 

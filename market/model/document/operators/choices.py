@@ -1,4 +1,4 @@
-"""Element by element: bounds, comparisons, choices, truth values."""
+"""Elementwise bounds, comparisons, choices and boolean operations."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Convolutions, and the windows that they are made of."""
+"""Convolutions, and the extraction and sum of their windows."""
 
 from typing import Final
 

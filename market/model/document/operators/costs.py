@@ -1,8 +1,8 @@
-"""Cost rules: the floating-point operations of one application of an operator, from the shapes that go in and come out.
+"""Cost rules: the floating-point operations of one operator call, from the shapes of its arguments and results.
 
-A multiply-add counts as two. A rule may count high but never low, also not for the backward pass, which writes a
-gradient as large as each argument, whatever part of it was read: so the arguments' elements count too. Tensors are
-whatever has `shape` and `numel()`.
+A multiply-add counts as two. A rule may overestimate but never underestimate, for the backward pass too. That pass
+writes a gradient as large as each argument, whatever part of it was read, so the arguments' elements count too. A
+tensor here is any object with `shape` and `numel()`.
 """
 
 import math
@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 Cost = Callable[[Sequence[Any], Sequence[Any]], int]
-"""(arguments, results) -> operations."""
+"""Maps (arguments, results) to operations."""
 
 TRANSCENDENTAL: Final = 16
-"""Operations that stand for one exponential, logarithm, root or error function."""
+"""Operations counted for one exponential, logarithm, root or error function."""
 COMPARISONS: Final = 64
-"""Operations that stand for one element's part in a sort: more than twice the logarithm of any length here."""
+"""Operations counted for one element of a sort: more than twice the logarithm of any length here."""
 
 
 def elements(arguments: Sequence[Any], results: Sequence[Any]) -> int:
-    """Every element once."""
+    """Counts every element once."""
     return sum(tensor.numel() for tensor in _tensors((*arguments, *results)))
 
 
@@ -32,36 +32,36 @@ def sorting(arguments: Sequence[Any], results: Sequence[Any]) -> int:
 
 
 def free(_arguments: Sequence[Any], _results: Sequence[Any]) -> int:
-    """A view of the same elements: none is touched, forward or backward."""
+    """Counts 0: a view of the same elements touches none of them, forward or backward."""
     return 0
 
 
 def contraction(arguments: Sequence[Any], results: Sequence[Any]) -> int:
-    """A matrix product: 2 n m k, and every element once."""
+    """Counts a matrix product: 2 n m k, and every element once."""
     left = arguments[0]
     return int(2 * results[0].numel() * left.shape[-1]) + elements(arguments, results)
 
 
 def added_contraction(arguments: Sequence[Any], results: Sequence[Any]) -> int:
-    """addmm and its like: the first argument is added to the product of the next two."""
+    """Counts addmm and similar: the first argument is added to the product of the next two."""
     return contraction(arguments[1:], results) + elements(arguments, results)
 
 
 def summed_contraction(arguments: Sequence[Any], results: Sequence[Any]) -> int:
-    """addbmm: the products of a batch are summed."""
+    """Counts addbmm: the products of a batch are summed."""
     _, left, right = arguments[:3]
     return int(2 * left.numel() * right.shape[-1]) + elements(arguments, results)
 
 
 def bilinear(arguments: Sequence[Any], results: Sequence[Any]) -> int:
-    """One weight for each pair of features, each output and each row."""
+    """Counts one weight for each pair of features, each output and each row."""
     _, right, weight = arguments[:3]
     rows = right.numel() // max(1, right.shape[-1])
     return int(4 * rows * weight.numel()) + elements(arguments, results)
 
 
 def einsum(arguments: Sequence[Any], results: Sequence[Any]) -> int:
-    """At most one multiply-add for every value of all labels together, for each operand after the first."""
+    """Counts at most one multiply-add for every combination of label values, for each operand after the first."""
     sizes: dict[str, int] = {}
     operands = arguments[1]
     for labels, operand in zip(str(arguments[0]).split("->")[0].split(","), operands, strict=True):
@@ -70,7 +70,7 @@ def einsum(arguments: Sequence[Any], results: Sequence[Any]) -> int:
 
 
 def _label(labels: str, shape: Sequence[int], sizes: dict[str, int]) -> None:
-    """Adds the size of every label of one operand; dimensions under an ellipsis are labelled from the last one."""
+    """Adds the sizes of one operand's labels; dimensions under an ellipsis are numbered from the last one."""
     before, _, after = labels.partition("...")
     hidden = [f"...{place}" for place in range(len(shape) - len(before) - len(after), 0, -1)]
     for label, size in zip((*before, *hidden, *after), shape, strict=True):
@@ -78,37 +78,37 @@ def _label(labels: str, shape: Sequence[int], sizes: dict[str, int]) -> None:
 
 
 def differences(arguments: Sequence[Any], results: Sequence[Any]) -> int:
-    """Each further difference goes over all elements again."""
+    """Counts all elements once for each further difference."""
     return max(1, int(arguments[1])) * elements(arguments, results)
 
 
 def distances(arguments: Sequence[Any], results: Sequence[Any]) -> int:
-    """Between all pairs of rows: three operations a feature, one of them perhaps a power."""
+    """Counts three operations a feature for all pairs of rows; one of them may be a power."""
     width = int(arguments[0].shape[-1])
     return int((TRANSCENDENTAL + 2) * results[0].numel() * width) + elements(arguments, results)
 
 
 def convolution(arguments: Sequence[Any], results: Sequence[Any]) -> int:
-    """Each output element sums over one kernel of (channels / groups) planes."""
+    """Counts a kernel of (channels / groups) planes for each output element."""
     weight = arguments[1]
     return int(2 * results[0].numel() * math.prod(weight.shape[1:])) + elements(arguments, results)
 
 
 def transposed_convolution(arguments: Sequence[Any], results: Sequence[Any]) -> int:
-    """Each input element is added to one kernel of (channels out / groups) planes."""
+    """Counts a kernel of (output channels / groups) planes for each input element."""
     tensor, weight = arguments[:2]
     return int(2 * tensor.numel() * math.prod(weight.shape[1:])) + elements(arguments, results)
 
 
 def pooling(arguments: Sequence[Any], results: Sequence[Any]) -> int:
-    """Each output element reads one window; a kernel of one number is the same in every dimension."""
+    """Counts one window for each output element; a kernel of one number is the same in every dimension."""
     kernel = arguments[1]
     spatial = 1 if len(kernel) > 1 else max(1, len(results[0].shape) - 2)
     return int(results[0].numel() * math.prod(kernel) ** spatial) + elements(arguments, results)
 
 
 def adaptive_pooling(arguments: Sequence[Any], results: Sequence[Any]) -> int:
-    """Window i of n over a length L spans at most ceil(L / n) + 1 elements."""
+    """Counts windows: window i of n over a length L spans at most ceil(L / n) + 1 elements."""
     sizes = arguments[1]
     spatial = zip(arguments[0].shape[-len(sizes) :], results[0].shape[-len(sizes) :], strict=True)
     window = math.prod(-(-length // max(1, windows)) + 1 for length, windows in spatial)
@@ -116,7 +116,7 @@ def adaptive_pooling(arguments: Sequence[Any], results: Sequence[Any]) -> int:
 
 
 def interpolation(taps: int) -> Cost:
-    """Each output element is a weighted sum of this many input elements, with weights computed for it."""
+    """Returns the rule for weighted sums of `taps` input elements, including the computation of the weights."""
 
     def cost(arguments: Sequence[Any], results: Sequence[Any]) -> int:
         return int(4 * taps * results[0].numel()) + elements(arguments, results)
@@ -125,7 +125,7 @@ def interpolation(taps: int) -> Cost:
 
 
 def attention(arguments: Sequence[Any], results: Sequence[Any]) -> int:
-    """Scores and their sum, and a half more: a fused backward pass computes the scores again (Dao 2023)."""
+    """Counts scores and their sum, and half as much again: a fused backward pass recomputes the scores (Dao 2023)."""
     query, key, value = arguments[:3]
     width = max(1, int(query.shape[-1]))
     scores = query.numel() // width * int(key.shape[-2])
@@ -134,7 +134,7 @@ def attention(arguments: Sequence[Any], results: Sequence[Any]) -> int:
 
 
 def recurrence(arguments: Sequence[Any], results: Sequence[Any]) -> int:
-    """Every weight once for each place of each row, and the gates' functions."""
+    """Counts every weight once for each position of each row, and the gates' functions."""
     tensor = arguments[0]
     weights = [weight for weight in _tensors(arguments[1:]) if len(weight.shape) == 2]
     places = tensor.numel() // max(1, int(tensor.shape[-1]))

@@ -1,4 +1,4 @@
-"""Tensors from numbers, and copies. `creation.*` lie where the run's tensors lie."""
+"""Tensors from numbers, and copies. `creation.*` creates on the device of the run's tensors."""
 
 from typing import Final
 

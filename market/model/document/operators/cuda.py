@@ -1,8 +1,9 @@
-"""What CUDA has no deterministic kernel for: votes under `exact` need one, so such work is for processors.
+"""Lists the operators without a deterministic CUDA kernel.
 
-Source: the documentation of torch.use_deterministic_algorithms (2.13), which has every name below; a test holds the
-table against it. torch's own pad and interpolate go round some of these kernels. A document calls the operators
-themselves, so replication counts here too.
+Votes under `exact` need one, so work with these operators runs on CPUs only. Source: the documentation of
+torch.use_deterministic_algorithms (2.13), which has every name below; a test compares the table with it. torch's own
+pad and interpolate avoid some of these kernels. A document calls the operators directly, so replication padding counts
+here too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 Applies = Callable[[Sequence[Any], Sequence[Any]], bool]
-"""(arguments, results) -> whether such a kernel would run, forward or backward."""
+"""Maps (arguments, results) to whether such a kernel would run, forward or backward."""
 
 
 @dataclass(frozen=True)
 class Missing:
-    """A kernel that CUDA has not got, by its name in torch's documentation."""
+    """A kernel that CUDA lacks, by its name in torch's documentation."""
 
     documented: str
     applies: Applies
@@ -30,7 +31,7 @@ def _sums_floats(_arguments: Sequence[Any], results: Sequence[Any]) -> bool:
 
 
 def _pools_to_several(arguments: Sequence[Any], results: Sequence[Any]) -> bool:
-    """Pooling to a single place is a mean."""
+    """Returns whether it pools to several positions; pooling to a single one is a mean."""
     return any(size != 1 for size in arguments[1]) and _differentiated(arguments, results)
 
 
@@ -43,7 +44,10 @@ def _multiplies(arguments: Sequence[Any], _results: Sequence[Any]) -> bool:
 
 
 def _reduces_places(arguments: Sequence[Any], _results: Sequence[Any]) -> bool:
-    """(scores, labels, weight, reduction, …): over rows alone, or without a reduction, there is a kernel."""
+    """Returns whether a loss (scores, labels, weight, reduction, …) lacks a kernel.
+
+    Over rows alone, or without a reduction, there is one.
+    """
     scores, target, _, reduction = arguments[:4]
     return scores.dim() > 2 and not target.dtype.is_floating_point and reduction != 0
 
@@ -73,11 +77,11 @@ MISSING: Final[Mapping[str, tuple[Missing, ...]]] = {
     "cumprod.default": (Missing("torch.cumsum", _differentiated),),
     "scatter_reduce.two": (Missing("torch.Tensor.scatter_reduce", _multiplies),),
 }
-"""By operator. The gradient of cumprod is made with cumsum."""
+"""Missing kernels by operator. The gradient of cumprod uses cumsum."""
 
 
 def missing(key: str, arguments: Sequence[Any], results: Sequence[Any]) -> str:
-    """Which kernel this use of an operator lacks on CUDA, in words; empty where it lacks none. Tensors may be meta."""
+    """Returns in words which kernel this operator call lacks on CUDA; empty where none. Tensors may be meta."""
     for one in MISSING.get(key, ()):
         if one.applies(arguments, results):
             return f"{key}: torch has no deterministic CUDA kernel for {one.documented}"

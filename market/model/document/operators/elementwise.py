@@ -1,4 +1,4 @@
-"""Element by element: arithmetic and functions."""
+"""Elementwise arithmetic and functions."""
 
 from typing import Final
 

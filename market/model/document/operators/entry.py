@@ -1,4 +1,4 @@
-"""What the tables of this folder are made of. No torch: shapes are read from whatever has them."""
+"""The entries of this folder's tables. No torch: shapes are read from any object that has them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Literal
 from gradmarket.market.model.document.operators.costs import Cost
 
 Extra = Literal["seed", "device"]
-"""What an operator of our own is given besides its arguments: the microbatch's seed, or where the tensors lie."""
+"""An extra argument of our own operators: the microbatch's seed, or the device of the tensors."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ Entries = Mapping[str, OperatorEntry]
 
 
 def aten(types: str, cost: Cost) -> OperatorEntry:
-    """The ATen operator of the key's name and overload, with every argument of its schema in order."""
+    """Returns the entry of the ATen operator with the key's name and overload, with every schema argument in order."""
     return _entry(types, cost, own=False, extra=None)
 
 
 def own(types: str, cost: Cost, extra: Extra | None = None) -> OperatorEntry:
-    """An operator that stands in kernels.py."""
+    """Returns the entry of an operator in kernels.py."""
     return _entry(types, cost, own=True, extra=extra)
 
 

@@ -1,4 +1,4 @@
-"""Elements that integers point at. No index is trusted: see checks.py."""
+"""Operators that select elements by integer indices. No index is trusted: see checks.py."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Arithmetic of sizes: what `x.shape[1] // 2` becomes."""
+"""Integer arithmetic of sizes, such as `x.shape[1] // 2`."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Losses and likenesses."""
+"""Losses and similarities."""
 
 from typing import Final
 

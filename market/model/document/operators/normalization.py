@@ -1,4 +1,4 @@
-"""Normalisation. BatchNorm is our own: running statistics go in and come out, nothing is written in place."""
+"""Normalisation. BatchNorm is our own: running statistics are arguments and results; nothing is written in place."""
 
 from typing import Final
 

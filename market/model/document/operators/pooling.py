@@ -1,4 +1,4 @@
-"""Fewer places or more: pooling and interpolation."""
+"""Pooling and interpolation."""
 
 from typing import Final
 

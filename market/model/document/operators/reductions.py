@@ -1,4 +1,4 @@
-"""Many elements to one: sums, extremes, orders, running sums."""
+"""Reductions: sums, extremes, orders, running sums."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The same elements in another shape, parts of them, and several together."""
+"""Changes of shape, parts of tensors, and concatenations."""
 
 from typing import Final
 
