@@ -1,4 +1,4 @@
-"""`from gradmarket import Market, TrainingJob`: what a researcher imports. It needs torch: loaded on first use."""
+"""`from gradmarket import Market, TrainingJob`: the researcher's imports. They need torch, imported on first use."""
 
 from importlib import import_module
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""`python -m gradmarket`: the same as the command `gradmarket`."""
+"""`python -m gradmarket` does the same as the command `gradmarket`."""
 
 from gradmarket.cli import app
 

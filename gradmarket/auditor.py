@@ -1,8 +1,8 @@
-"""The requester's auditor: runs accepted tasks again as their workers did, blind, and says what root came out.
+"""The requester's auditor: runs accepted tasks again without knowing the accepted answer, and reports its root.
 
-It is a process of its own, on a machine of the class that the job votes in; several may run beside each other. One of
-another class has nothing to audit: it computes what was audited and sketches it, which is what thresholds come from.
-Where answers are scored any machine may audit, and it is told what was accepted.
+It is a separate process, on a machine of the determinism class that the job votes in; several may run in parallel. An
+auditor of another class audits nothing: it computes and sketches audited tasks, and thresholds are derived from these
+sketches. If a job's answers are scored, a machine of any class may audit, and it is given the accepted answer.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,12 +35,12 @@ from gradmarket.worker.fetch import Fetcher
 from gradmarket.worker.policy import WorkLimits
 
 TRIES: Final = 3
-"""Runs of one task; where none agrees with another the machine is not fit to audit."""
+"""Runs of one task. If no two of them agree, the machine is not fit to audit."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What this auditor computes with; bytes, and operations of one step."""
+    """The auditor's resources: bytes of memory and disk, operations of one step."""
 
     folder: Path
     device: str = "cpu"
@@ -53,7 +53,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Done:
-    """One task that was run; `runs` of it, the last of which took `seconds`. `calibrates`: it was not an audit."""
+    """The result for one task: `runs` and the `seconds` of the last one; `calibrates` if it was no audit."""
 
     task: str
     root: str
@@ -63,7 +63,7 @@ class Done:
 
 
 class Auditor:
-    """`name` is told to the service; it keeps nothing that must outlive the process."""
+    """Runs accepted tasks for the service under `name`; its state need not outlive the process."""
 
     def __init__(
         self, name: str, market: RequesterClient, runner: Runner, fetcher: Fetcher, limits: WorkLimits
@@ -75,44 +75,44 @@ class Auditor:
         self.determinism_class = runner.determinism_class()
 
     def turn(self) -> Done | None:
-        """One task, or None where none is due for this class. Raises Refused where no two runs agree."""
+        """Runs one task; returns None if none is due for this class. Raises Refused if no two runs agree."""
         work = self._market.claim_audit(AuditRequest(auditor=self._name, determinism_class=self.determinism_class))
         return None if work is None else self._run(work)
 
     def _run(self, work: AuditWork) -> Done:
-        """A run that differs is repeated in a new child, from downloads that are read anew."""
+        """Runs the task; while its answer differs, repeats it in a new child with reloaded downloads."""
         for runs in range(1, TRIES + 1):
             payload, seconds = self._bench.work(self._publication(work), work.offer.struct())
-            said = AuditAnswer(auditor=self._name, run=work.run + runs - 1, root=root(payload), seconds=seconds)
-            if not self._answer(work, payload, said):
-                return Done(work.task, said.root, runs, seconds, work.calibrates)
+            answer = AuditAnswer(auditor=self._name, run=work.run + runs - 1, root=root(payload), seconds=seconds)
+            if not self._answer(work, payload, answer):
+                return Done(work.task, answer.root, runs, seconds, work.calibrates)
             self._runner.close()
             self._bench = self._fresh()
         raise Refused(f"{TRIES} runs of {work.task} gave no answer twice: this machine is not fit to audit")
 
     def _answer(self, work: AuditWork, payload: bytes, said: AuditAnswer) -> bool:
-        """Whether the task is to be run once more."""
+        """Sends the answer, with score and sketch if needed; returns whether the task must be run once more."""
         if work.score is not None:
             said = said.model_copy(update={"score": self._score(work, work.score, payload)})
         if work.wave_seed is None:
             return self._market.answer_audit(work.task, said)
-        made = sketch_packing.tell(
+        sketch = sketch_packing.tell(
             self._bench.sketch(self._publication(work), work.offer.struct(), payload, work.wave_seed)
         )
         if not work.calibrates:
-            return self._market.answer_audit(work.task, said.model_copy(update={"sketch": made}))
-        fields = said.model_dump(exclude={"score"}) | {"sketch": made, "determinism_class": self.determinism_class}
+            return self._market.answer_audit(work.task, said.model_copy(update={"sketch": sketch}))
+        fields = said.model_dump(exclude={"score"}) | {"sketch": sketch, "determinism_class": self.determinism_class}
         return self._market.answer_sketch(work.task, SketchAnswer(**fields))
 
     def _score(self, work: AuditWork, wanted: ScoreTask, own: bytes) -> ScoreRequest:
-        """Of the accepted payload, and of this auditor's own."""
+        """Returns the scores of the accepted payload and of this auditor's own."""
         payloads = [self._market.blob(wanted.payload), own]
         publication, offer = self._publication(work), work.offer.struct()
         accepted, trusted = map(LossFall.of, changes(self._bench, publication, offer, wanted.seed, payloads))
         return ScoreRequest(accepted=accepted, trusted=trusted)
 
     def _publication(self, work: AuditWork) -> Publication:
-        """The one that the offer names. Raises Refused where the service publishes another."""
+        """Returns the publication that the offer names. Raises Refused if the service publishes another one."""
         if work.job not in self._publications:
             self._publications[work.job] = Publication.model_validate(self._market.job(work.job)["publication"])
         publication = self._publications[work.job]
@@ -126,7 +126,7 @@ class Auditor:
 
 @contextmanager
 def opened(name: str, market: RequesterClient, token: str | None, machine: Machine) -> Iterator[Auditor]:
-    """An auditor with its runner and cache, until the end of the block."""
+    """Yields an auditor with its runner and cache until the `with` block ends."""
     with ExitStack() as stack:
         settings = RunnerSettings(
             threads=machine.threads,
@@ -146,9 +146,9 @@ def opened(name: str, market: RequesterClient, token: str | None, machine: Machi
 
 
 def watch(auditor: Auditor, pause: Callable[[bool], bool], tell: Callable[[Done | MarketError], None]) -> None:
-    """Runs what is due until `pause`, which is told whether nothing is and may wait then, says that it is to end.
+    """Runs due tasks until `pause` returns True; `pause` gets whether nothing is due, and may wait in that case.
 
-    What goes wrong is told and tried again: the service gives an audit that was not answered to whoever asks next.
+    Errors are passed to `tell` and the task is retried: the service gives an unanswered audit to whoever asks next.
     """
     done: Done | MarketError | None = None
     while not pause(not isinstance(done, Done)):

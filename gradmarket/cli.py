@@ -1,4 +1,4 @@
-"""The command `gradmarket`. Each group of commands is imported when it is called, so that help comes at once."""
+"""The command `gradmarket`. Each command group is imported only when called, so that help appears at once."""
 
 from importlib import import_module
 from typing import Any, Final
@@ -26,30 +26,30 @@ COMMANDS: Final = {
     "restore": ("gradmarket.commands.backup", "restore", "Check a backup, and copy it into a new data folder."),
     "doctor": ("gradmarket.commands.doctor", "doctor", "What this machine lacks, and how to mend it."),
 }
-"""Name, module, what the module calls it, and its line in the help."""
+"""Name -> module, attribute of the module, and the command's line in the help."""
 
 
 class LazyGroup(TyperGroup):
-    """Lists the commands from the table, and imports one when it is called."""
+    """Lists the commands from the table, and imports a command when it is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        name, found, rest = super().resolve_command(ctx, args)
-        return name, found if name is None else _loaded(name), rest
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else _loaded(name), rest
 
 
 def _loaded(name: str) -> Any:
     module, attribute, _ = COMMANDS[name]
-    found = getattr(import_module(module), attribute)
-    around = typer.Typer(add_completion=False)
-    if not isinstance(found, typer.Typer):
-        around.command(name)(found)
-        return get_command(around)
-    around.add_typer(found, name=name)
-    return get_group(around).commands[name]
+    command = getattr(import_module(module), attribute)
+    wrapper = typer.Typer(add_completion=False)
+    if not isinstance(command, typer.Typer):
+        wrapper.command(name)(command)
+        return get_command(wrapper)
+    wrapper.add_typer(command, name=name)
+    return get_group(wrapper).commands[name]
 
 
 def _placeholder() -> None:
-    """Stands in the list of commands until the command is called."""
+    """Stands in for a command in the list until it is called."""
 
 
 app = typer.Typer(

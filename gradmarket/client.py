@@ -1,6 +1,6 @@
-"""The requester's side of the API: post a job, follow it, steer it, take the parameters home.
+"""The requester's client of the API: post a job, follow it, control it, download its parameters.
 
-Every method raises Problem where the service refuses and Unreachable where it does not answer.
+Every method raises ServiceProblem if the service refuses, and ServiceUnreachable if it does not answer.
 """
 
 import secrets
@@ -32,7 +32,7 @@ LEDGER_PAGE: Final = "1000"
 
 
 class RequesterClient:
-    """`url` of the service; `token` is its requester's, needed for all that changes something or costs bandwidth."""
+    """`url` of the service; `token` is the requester's, needed for all that changes something or costs bandwidth."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -46,7 +46,7 @@ class RequesterClient:
         self._http.close()
 
     def ready(self) -> Json:
-        """What the service needs, each `ok` or in trouble; raises Problem (503) where something is missing."""
+        """Returns the state of each part that the service needs; raises ServiceProblem (503) if one is not ok."""
         return self._get("/v1/ready")
 
     def chain(self) -> Json:
@@ -62,26 +62,26 @@ class RequesterClient:
         return self._pages("/v1/jobs", {"state": state} if state else {})
 
     def steer(self, job_id: str, action: str) -> Json:
-        """`action` is pause, resume or cancel."""
+        """Changes the job's state; `action` is pause, resume or cancel."""
         return self._post(f"/v1/jobs/{job_id}/{action}")
 
     def fund(self, job_id: str, amount: str | None = None) -> Json:
-        """Raises the budget by `amount` of the token's smallest unit; `to_sign` is what the funds' owner is to sign."""
+        """Raises the budget by `amount` of the token's smallest unit; `to_sign` is what the funds' owner must sign."""
         return self._post(f"/v1/jobs/{job_id}/fund", {"amount": amount} if amount else {})
 
     def stats(self, job_id: str) -> Json:
         return self._get(f"/v1/jobs/{job_id}/stats")
 
     def task(self, job_id: str, task_id: str) -> Json:
-        """All that the verdicts on a task rest on."""
+        """Returns all evidence for the verdicts on a task."""
         return self._get(f"/v1/jobs/{job_id}/tasks/{task_id}")
 
     def listed(self, job_id: str, kind: str) -> Iterator[Json]:
-        """`kind` is rounds, tasks, verdicts, workers, payments or audits."""
+        """Yields a job's items; `kind` is rounds, tasks, verdicts, workers, payments or audits."""
         return self._pages(f"/v1/jobs/{job_id}/{kind}", {})
 
     def ledger(self, job_id: str) -> Json:
-        """Every entry of the job's ledger, with the books of its first page."""
+        """Returns every entry of the job's ledger, with the `books` of its first page."""
         whole = self._get(f"/v1/jobs/{job_id}/ledger", {"limit": LEDGER_PAGE})
         cursor = whole["next"]
         while cursor is not None:
@@ -91,36 +91,36 @@ class RequesterClient:
         return {name: value for name, value in whole.items() if name != "next"}
 
     def calibration(self, job_id: str) -> Json:
-        """How far honest answers of two classes may deviate, and the trusted runs that say so."""
+        """Returns the allowed deviations between two classes, and the trusted runs that they come from."""
         return self._get(f"/v1/jobs/{job_id}/calibration")
 
     def claim_audit(self, asked: AuditRequest) -> AuditWork | None:
-        """The next accepted task that a machine of this class is to run again, or is to calibrate with."""
-        told = self._answer("POST", "/v1/audits/claim", json=asked.model_dump(mode="json"))
-        return AuditAssignment.model_validate(told).work
+        """Claims the next accepted task that a machine of this class is to audit, or to calibrate with."""
+        response = self._answer("POST", "/v1/audits/claim", json=asked.model_dump(mode="json"))
+        return AuditAssignment.model_validate(response).work
 
     def answer_audit(self, task: str, said: AuditAnswer) -> bool:
-        """Whether the task is to be run once more."""
-        told = self._answer("PUT", f"/v1/audits/{task}", json=said.model_dump(mode="json"))
-        return AuditReceipt.model_validate(told).again
+        """Sends an audit's answer; returns whether the task must be run once more."""
+        response = self._answer("PUT", f"/v1/audits/{task}", json=said.model_dump(mode="json"))
+        return AuditReceipt.model_validate(response).again
 
     def answer_sketch(self, task: str, said: SketchAnswer) -> bool:
-        """Whether the task is to be computed once more."""
-        told = self._answer("PUT", f"/v1/audits/{task}/sketch", json=said.model_dump(mode="json"))
-        return AuditReceipt.model_validate(told).again
+        """Sends a calibration sketch; returns whether the task must be computed once more."""
+        response = self._answer("PUT", f"/v1/audits/{task}/sketch", json=said.model_dump(mode="json"))
+        return AuditReceipt.model_validate(response).again
 
     def upload(self, data: bytes) -> str:
-        """Puts a blob there, unless it is there; its digest."""
+        """Uploads a blob unless the service has it; returns its digest."""
         digest = f"blake3:{blake3(data).hexdigest()}"
         with _answering(self.url):
-            there = self._http.head(f"/v1/blobs/{digest}")
-            if there.status_code == httpx.codes.NOT_FOUND:
-                there = self._http.put(f"/v1/blobs/{digest}", content=data, timeout=UPLOAD)
-        _check(there)
+            response = self._http.head(f"/v1/blobs/{digest}")
+            if response.status_code == httpx.codes.NOT_FOUND:
+                response = self._http.put(f"/v1/blobs/{digest}", content=data, timeout=UPLOAD)
+        _check(response)
         return digest
 
     def blob(self, digest: str) -> bytes:
-        """A blob that lies there; raises Damaged where the bytes have another digest."""
+        """Returns a blob; raises Damaged if its bytes have another digest."""
         with _answering(self.url), self._stream(f"/v1/blobs/{digest}", {}) as (response, _):
             data = response.read()
         if digest != f"blake3:{blake3(data).hexdigest()}":
@@ -128,7 +128,7 @@ class RequesterClient:
         return data
 
     def watch(self, job_id: str, after: int = 0, silence_s: float = 2.0) -> Iterator[ServerSentEvent | None]:
-        """The job's events as they happen, until it has ended; None after each `silence_s` without one."""
+        """Yields the job's events as they happen, until it ends; None after each `silence_s` seconds without one."""
         while True:
             try:
                 for event in self._events(job_id, after, silence_s):
@@ -140,10 +140,10 @@ class RequesterClient:
 
     def download(self, job_id: str, path: Path, after_round: int | None = None) -> str:
         """Writes the parameters (safetensors) to `path` and returns their digest; raises Damaged, leaving no file."""
-        asked = {} if after_round is None else {"round": str(after_round)}
+        parameters = {} if after_round is None else {"round": str(after_round)}
         part = path.with_name(path.name + ".part")
         try:
-            digest = self._save(f"/v1/jobs/{job_id}/parameters", asked, part)
+            digest = self._save(f"/v1/jobs/{job_id}/parameters", parameters, part)
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
@@ -155,16 +155,16 @@ class RequesterClient:
             for chunk in response.iter_bytes(CHUNK):
                 hashed.update(chunk)
                 file.write(chunk)
-        digest, told = f"blake3:{hashed.hexdigest()}", etag.strip('"')
-        if digest != told:
-            raise Damaged(f"the service says {told or 'no digest'}, the bytes have {digest}")
+        digest, expected = f"blake3:{hashed.hexdigest()}", etag.strip('"')
+        if digest != expected:
+            raise Damaged(f"the service says {expected or 'no digest'}, the bytes have {digest}")
         return digest
 
     @contextmanager
     def _stream(self, path: str, asked: Mapping[str, str]) -> Iterator[tuple[httpx.Response, str]]:
-        """The bytes, from wherever the service says, and the tag that the service itself gives them.
+        """Yields the response, after at most one redirect, and the entity tag that the service itself gives.
 
-        Who serves them elsewhere is not sent the token.
+        The token is not sent to another server.
         """
         with self._http.stream("GET", path, params=asked) as response:
             etag = response.headers.get("etag", "")
@@ -177,9 +177,9 @@ class RequesterClient:
             yield elsewhere, etag
 
     def create_token(self, name: str, role: str, expires_in_s: int | None) -> Json:
-        """A new API token; `token` is its secret, told this once."""
-        asked = {"name": name, "role": role, "expires_in_s": expires_in_s}
-        return self._answer("POST", "/v1/tokens", json=asked)
+        """Creates an API token; `token` is its secret, shown only this once."""
+        fields = {"name": name, "role": role, "expires_in_s": expires_in_s}
+        return self._answer("POST", "/v1/tokens", json=fields)
 
     def tokens(self) -> Iterator[Json]:
         return self._pages("/v1/tokens", {})
@@ -210,7 +210,7 @@ class RequesterClient:
         return self._answer("GET", path, params=asked or {})
 
     def _post(self, path: str, body: Mapping[str, Any] | None = None) -> Json:
-        """Under a key of its own, so that asking again after a broken connection does nothing twice."""
+        """Sends a POST with an idempotency key, so that a retry after a broken connection has no second effect."""
         headers = {"Idempotency-Key": secrets.token_hex(16)}
         try:
             return self._answer("POST", path, json=body, headers=headers)

@@ -1,4 +1,4 @@
-"""Where the service is: named by an option, the environment, or what `gradmarket serve` wrote down on this machine."""
+"""Finds the service: from an option, the environment, or what `gradmarket serve` wrote on this machine."""
 
 import os
 from dataclasses import dataclass
@@ -27,20 +27,20 @@ def data_folder(data: Path | None = None) -> Path:
 
 
 def find(url: str | None = None, token: str | None = None, data: Path | None = None) -> Endpoint:
-    """What is given, else the environment, else the service's data folder. Raises NotFound, which names the fix.
+    """Returns the given values, else the environment's, else the data folder's. Raises NotFound and names the fix.
 
     The folder's token belongs to the folder's service: it is sent to no other address.
     """
     folder = data_folder(data)
     here = _line(folder / "url")
-    found = url or os.environ.get(URL) or here
-    if found is None:
+    address = url or os.environ.get(URL) or here
+    if address is None:
         fix = f"start one with `gradmarket serve`, or name one with --market or {URL}"
         raise NotFound(f"no service: nothing is written in {folder / 'url'}; {fix}")
-    known = token or os.environ.get(TOKEN)
-    if known is None and here is not None and found.rstrip("/") == here.rstrip("/"):
-        known = _line(folder / "keys" / "token")
-    return Endpoint(found, known)
+    credential = token or os.environ.get(TOKEN)
+    if credential is None and here is not None and address.rstrip("/") == here.rstrip("/"):
+        credential = _line(folder / "keys" / "token")
+    return Endpoint(address, credential)
 
 
 def _line(path: Path) -> str | None:

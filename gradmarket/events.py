@@ -14,7 +14,7 @@ class ServerSentEvent:
 
 
 def read(lines: Iterable[str]) -> Iterator[ServerSentEvent]:
-    """Events from the stream's lines; comments, which keep the connection open, are passed over."""
+    """Yields the events of the stream's lines; skips comments, which keep the connection open."""
     fields: dict[str, str] = {}
     for line in lines:
         name, _, value = line.partition(":")

@@ -1,4 +1,4 @@
-"""JSON that a person gives: read from a file, checked against its model, refused in words."""
+"""Reads JSON given by a user, validates it against a model, and reports errors in words."""
 
 import json
 import sys
@@ -14,20 +14,20 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def read(file: str) -> dict[str, Any]:
-    """The object in the file, or of standard input where it is "-". Raises NotFound, or Refused for anything else."""
+    """Returns the object in the file, or from standard input for "-". Raises NotFound, or Refused for anything else."""
     try:
-        found = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())
+        value = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())
     except FileNotFoundError as error:
         raise NotFound(f"there is no file {file}") from error
     except (ValueError, OSError) as error:
         raise Refused(f"{file} is not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise Refused(f"{file} is no JSON object")
-    return found
+    return value
 
 
 def checked(kind: type[Model], given: Mapping[str, Any], name: str) -> Model:
-    """What was given, as a `kind`. Raises Refused with every fault, by its field or, of the whole, by `name`."""
+    """Returns the input as a `kind`. Raises Refused with every error, by its field, or by `name` for the whole."""
     try:
         return kind.model_validate(given)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Amounts for people; the books and the API have integers in the token's smallest unit."""
+"""Formats and parses amounts; the accounts and the API use integers in the token's smallest unit."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +13,11 @@ class TokenUnit:
 
     @classmethod
     def of(cls, chain: dict[str, Any]) -> "TokenUnit":
-        """From what `GET /v1/chain` says."""
+        """Returns the unit from the response of `GET /v1/chain`."""
         return cls(str(chain["symbol"]), int(chain["decimals"]))
 
     def parse(self, text: str) -> int:
-        """The amount that is written like "0.01 GRAD", in the smallest unit. Raises Refused."""
+        """Parses an amount like "0.01 GRAD" to the smallest unit. Raises Refused."""
         number, _, symbol = text.partition(" ")
         whole, _, fraction = number.partition(".")
         digits = whole + fraction

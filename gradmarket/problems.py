@@ -1,10 +1,10 @@
-"""What the service answered instead of what was asked for.
+"""Errors of requests to the service.
 
 MarketError
-├── Problem        the service refused, with its reason and the fields it is about
-├── Unreachable    the service does not answer
-│   └── Silence    it took the request and says nothing
-└── Damaged        what came is not what its digest says
+├── ServiceProblem         the service refused, with its reason and the fields concerned
+├── ServiceUnreachable     the service does not answer
+│   └── Silence            it took the request and sends nothing
+└── Damaged                the bytes received do not match their digest
 """
 
 from dataclasses import dataclass
@@ -46,12 +46,12 @@ class Damaged(MarketError):
 
 
 def problem(response: httpx.Response) -> ServiceProblem:
-    """RFC 9457 problem details, or what else stands in the body, which has been read."""
+    """Returns the error from RFC 9457 problem details, or from the plain body, which must have been read."""
     try:
-        told: Any = response.json()
+        details: Any = response.json()
     except ValueError:
-        told = None
-    if not isinstance(told, dict):
+        details = None
+    if not isinstance(details, dict):
         return ServiceProblem(response.status_code, response.text[:500] or response.reason_phrase)
-    fields = tuple(Field(str(entry.get("field")), str(entry.get("detail"))) for entry in told.get("errors", ()))
-    return ServiceProblem(response.status_code, str(told.get("detail") or told.get("title")), fields)
+    fields = tuple(Field(str(entry.get("field")), str(entry.get("detail"))) for entry in details.get("errors", ()))
+    return ServiceProblem(response.status_code, str(details.get("detail") or details.get("title")), fields)

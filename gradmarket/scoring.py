@@ -1,4 +1,4 @@
-"""What an auditor measures where nothing can be compared: where a small step along a gradient lowers the loss."""
+"""An auditor's measurement when no answers can be compared: where a small step along a gradient lowers the loss."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,10 @@ from gradmarket.worker.executor import Arrays, Executor
 def changes(
     bench: Executor, publication: Publication, offer: Offer, seed: Hash, payloads: Sequence[bytes]
 ) -> list[Change]:
-    """Of each payload for this offer; `seed` draws the other rows. Raises as Bench.work does."""
+    """Returns the loss change of each payload for this offer; `seed` draws the other rows.
+
+    Raises as Executor.work does.
+    """
     state, draws = bench.draws(publication, offer, seed, OTHERS)
 
     def losses(at: Arrays) -> list[float]:

@@ -1,7 +1,7 @@
-"""A verdict replayed from what the service publishes of its task: every signature, seal, secret, vote and draw.
+"""Replays a verdict from what the service publishes about its task: every signature, seal, secret, vote and draw.
 
-Pure. Whoever holds the evidence needs nobody's word for it, but for who signs: that is the voucher signer of the job
-on-chain. A worker that was rejected wrongly has here what it can show to anybody.
+Pure. Only the signer is taken as given: the voucher signer of the job on-chain. With this, a worker that was wrongly
+rejected can prove it to anybody.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ class ReplayedAudit(PublishedView):
 
 
 class ReplayedEvidence(PublishedView):
-    """Of `GET /v1/jobs/{id}/tasks/{id}`, as far as a verdict rests on it."""
+    """The fields of `GET /v1/jobs/{id}/tasks/{id}` that a verdict rests on."""
 
     state: TaskState
     root: DigestField | None
@@ -85,7 +85,7 @@ class VerdictCase:
 
 
 def faults(case: VerdictCase) -> list[str]:
-    """What in the evidence does not follow from the rest of it, in words; empty where the verdict is proven."""
+    """Returns every inconsistency in the evidence, in words; empty if the verdict is proven."""
     if not case.evidence.committed:
         return ["no ballot is shown yet: evidence opens when the task is decided"]
     return [
@@ -111,8 +111,8 @@ def _offer(case: VerdictCase) -> Iterator[str]:
 
 def _ballots(case: VerdictCase) -> Iterator[str]:
     for ballot in case.evidence.committed:
-        said = Commitment(case.offer, ballot.worker, Hash(ballot.sealed or b""))
-        if not signed(case.domain, said, ballot.commitment_signature or b"", ballot.worker):
+        commitment = Commitment(case.offer, ballot.worker, Hash(ballot.sealed or b""))
+        if not signed(case.domain, commitment, ballot.commitment_signature or b"", ballot.worker):
             yield f"{ballot.id}: its commitment is not signed by {ballot.worker}"
         if ballot.revealed and ballot.state != ReplicaState.REJECTED and not opens(case.offer, ballot):
             yield f"{ballot.id}: salt and root do not open its commitment"
@@ -123,8 +123,8 @@ def _ballots(case: VerdictCase) -> Iterator[str]:
 
 def _waves(case: VerdictCase) -> Iterator[str]:
     for wave in case.evidence.waves:
-        members = [(each.worker, Hash(each.sealed or b"")) for each in case.evidence.committed]
-        waved = [pair for pair, each in zip(members, case.evidence.committed, strict=True) if each.wave == wave.number]
+        members = [(one.worker, Hash(one.sealed or b"")) for one in case.evidence.committed]
+        waved = [pair for pair, one in zip(members, case.evidence.committed, strict=True) if one.wave == wave.number]
         commitments = secrets.digest_of(waved)
         if commitments != wave.commitments:
             yield f"wave {wave.number} closed over other commitments"
@@ -137,10 +137,10 @@ def _waves(case: VerdictCase) -> Iterator[str]:
 
 
 def agreeing(case: VerdictCase) -> frozenset[ReplicaId]:
-    """The quorum that follows from the ballots; nobody where none does."""
+    """Returns the quorum that follows from the ballots; empty if there is none."""
     committed, spec = case.evidence.committed, case.publication.spec
-    found = groups(spec, case.offer, committed, case.evidence.allowed)
-    judged = voting.judge(found, len(committed), case.evidence.plan or spec.plan())
+    agreed = groups(spec, case.offer, committed, case.evidence.allowed)
+    judged = voting.judge(agreed, len(committed), case.evidence.plan or spec.plan())
     return judged.agreeing if isinstance(judged, voting.Quorum) else frozenset()
 
 
@@ -151,11 +151,11 @@ def _sketches(case: VerdictCase) -> Iterator[str]:
 
 
 def _votes(case: VerdictCase) -> Iterator[str]:
-    """The task's root is one that the quorum has."""
-    crowned = _roots(case, agreeing(case))
-    if case.evidence.root is not None and case.evidence.root not in crowned:
-        told = ", ".join(sorted(crowned)) or None
-        yield f"by its ballots the task has the root {told}, and it is said to be {case.evidence.root}"
+    """Checks that the task's root is one of the quorum's."""
+    winning = _roots(case, agreeing(case))
+    if case.evidence.root is not None and case.evidence.root not in winning:
+        expected = ", ".join(sorted(winning)) or None
+        yield f"by its ballots the task has the root {expected}, and it is said to be {case.evidence.root}"
 
 
 def _roots(case: VerdictCase, members: frozenset[ReplicaId]) -> set[Digest]:
@@ -163,7 +163,7 @@ def _roots(case: VerdictCase, members: frozenset[ReplicaId]) -> set[Digest]:
 
 
 def _verdicts(case: VerdictCase) -> Iterator[str]:
-    """Where no root is told the task is to be done again, or was: nobody was judged by it."""
+    """Checks the signed verdicts. If the task has no root, it was or will be redone, and nobody was judged by it."""
     quorum = agreeing(case)
     for ballot in case.evidence.committed:
         if ballot.verdict_signature is None or ballot.outcome is None:
@@ -175,13 +175,13 @@ def _verdicts(case: VerdictCase) -> Iterator[str]:
 
 
 def _said(case: VerdictCase, ballot: ReplayedBallot) -> Verdict:
-    named = NO_ROOT if ballot.verdict_root is None else hash_of(ballot.verdict_root)
+    root = NO_ROOT if ballot.verdict_root is None else hash_of(ballot.verdict_root)
     price = case.evidence.offer.price if ballot.outcome in PROMISES else Units(0)
-    return Verdict(case.offer, ballot.worker, ballot.outcome or 0, named, price)
+    return Verdict(case.offer, ballot.worker, ballot.outcome or 0, root, price)
 
 
 def _just(case: VerdictCase, ballot: ReplayedBallot, quorum: frozenset[ReplicaId]) -> Iterator[str]:
-    """Whether the outcome is the one that the ballots give, and its signature is over the root that it must name."""
+    """Checks that the outcome follows from the ballots, and that its signature covers the required root."""
     agrees, own = ballot.id in quorum, ballot.verdict_root == ballot.root
     if ballot.outcome in PROMISES and not own:
         yield f"{ballot.id}: promised pay for another root than its own"
@@ -197,19 +197,19 @@ def _just(case: VerdictCase, ballot: ReplayedBallot, quorum: frozenset[ReplicaId
 
 
 def _found(case: VerdictCase, ballot: ReplayedBallot) -> bool:
-    """Whether the audit's answer is the ballot's, or within what is allowed for their classes."""
+    """Returns whether the audit's answer equals the ballot's, or is within the threshold of their classes."""
     audit = case.evidence.audit
     if audit is None or audit.root is None:
         return False
     if audit.sketch is None or ballot.sketch is None:
         return audit.root == ballot.root
-    told = (audit.determinism_class, audit.sketch), (ballot.determinism_class or "", ballot.sketch)
-    found, own = (tolerance.SketchBallot(name, sketch_packing.read(numbers)) for name, numbers in told)
-    return audit.root == ballot.root or tolerance.near(found, own, thresholds(case.evidence.allowed))
+    sketches = (audit.determinism_class, audit.sketch), (ballot.determinism_class or "", ballot.sketch)
+    audited, own = (tolerance.SketchBallot(name, sketch_packing.read(numbers)) for name, numbers in sketches)
+    return audit.root == ballot.root or tolerance.near(audited, own, thresholds(case.evidence.allowed))
 
 
 def _draw(case: VerdictCase) -> Iterator[str]:
-    """Whether it was audited exactly where the offer's last link says so, once that link is open."""
+    """Checks that the task was audited exactly if the offer's last link says so, once that link is published."""
     evidence, link, promised = case.evidence, case.evidence.audit_link, case.publication.spec
     over = evidence.state in (TaskState.FINAL, TaskState.REVOKED)
     if (link is None or evidence.plan is None) and over and promised.audited:

@@ -1,4 +1,7 @@
-"""The runner: warm children that run a stranger's model and read a stranger's data. Importing this imports no torch."""
+"""The runner: warm child processes that run strangers' models and read strangers' data.
+
+Importing it imports no torch.
+"""
 
 from gradmarket.runner.documents import DocumentInfo
 from gradmarket.runner.parent import Runner

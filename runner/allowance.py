@@ -1,4 +1,4 @@
-"""What one request may take of the machine: address space and processor time, by the bound of what it computes."""
+"""Limits on one request's address space and processor time, derived from the bound of what it computes."""
 
 import resource
 import signal
@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import Final
 
 SLOWEST: Final = 1e7
-"""Floating-point operations a second: what the slowest kernels do on a slow machine (elements added one by one)."""
+"""Floating-point operations per second of the slowest kernels on a slow machine (adding elements one by one)."""
 CALL_S: Final = 0.01
-"""Of a node, whatever it computes."""
+"""Seconds for each call of a node, whatever it computes."""
 FIRST_S: Final = 30.0
-"""Of a request, whatever is in it."""
+"""Seconds for each request, whatever is in it."""
 BOUND_S: Final = 20.0
-"""Processor time in which a document's cost is known."""
+"""Seconds of processor time in which a document's cost must be computed."""
 SPARE: Final = 256 * 2**20
 """Bytes of address space beyond the bound: libraries reserve more than they use."""
 SPARE_A_THREAD: Final = 128 * 2**20
-"""The same for each further thread: its stack, and a heap of its own."""
+"""The same for each further thread: its stack and its own heap."""
 OVERDRAWN: Final = -signal.SIGXCPU
-"""How a child ends that took more processor time."""
+"""The return code of a child that exceeded its processor time."""
 
 
 def idle_bytes() -> int:
-    """Resident memory of this process now; 0 where the system does not tell."""
+    """Returns the resident memory of this process; 0 if the system does not report it."""
     return _pages(1)
 
 
@@ -34,15 +34,15 @@ def _pages(field: int) -> int:
 
 
 def seconds(operations: int, nodes: int, passes: int, threads: int) -> float:
-    """Processor time that a task may take."""
+    """Returns the seconds of processor time that a task may take."""
     return threads * (FIRST_S + operations / SLOWEST + nodes * passes * CALL_S)
 
 
 @contextmanager
 def allowed(seconds: float, memory: int | None = None, threads: int = 1) -> Iterator[None]:
-    """At most so much processor time, which ends this process, and so many further bytes, which are then refused.
+    """Limits processor time (exceeding it kills this process) and further memory (allocations beyond it fail).
 
-    Both are soft limits below those of confine.py, and as before afterwards.
+    Both are soft limits below those of confine.py and are restored afterwards.
     """
     before = {which: resource.getrlimit(which) for which in (resource.RLIMIT_CPU, resource.RLIMIT_AS)}
     used = resource.getrusage(resource.RUSAGE_SELF)

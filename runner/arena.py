@@ -1,6 +1,6 @@
-"""Arrays in memory that parent and child share: a file without a name, mapped by both, that nobody can shrink.
+"""Arrays in memory shared by parent and child: an unnamed file that both map and nobody can shrink.
 
-Only the parent says where an array lies; what the child writes there is read as plain numbers.
+Only the parent says where an array is; what the child writes there is read as plain numbers.
 """
 
 import fcntl
@@ -17,12 +17,12 @@ import numpy as np
 
 ALIGNMENT: Final = 64
 Described = Mapping[str, tuple[tuple[int, ...], str]]
-"""Shape and element type of each array by its name."""
+"""Maps each array's name to its shape and element type."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where one array lies."""
+    """Where one array is in the arena."""
 
     name: str
     dtype: str
@@ -42,8 +42,8 @@ Placements = tuple[Placement, ...]
 
 
 def encoded(placements: Placements) -> list[list[Any]]:
-    """As JSON."""
-    return [[place.name, place.dtype, list(place.shape), place.offset] for place in placements]
+    """Returns the placements as JSON values."""
+    return [[placement.name, placement.dtype, list(placement.shape), placement.offset] for placement in placements]
 
 
 def decoded(value: list[list[Any]]) -> Placements:
@@ -52,12 +52,12 @@ def decoded(value: list[list[Any]]) -> Placements:
 
 
 def described(arrays: Mapping[str, np.ndarray]) -> Described:
-    """Shape and element type of each array."""
+    """Returns the shape and element type of each array."""
     return {name: (array.shape, array.dtype.name) for name, array in arrays.items()}
 
 
 def planned(wanted: Described, start: int = 0) -> Placements:
-    """Places for these arrays one after another from `start`, each aligned."""
+    """Places these arrays one after another from `start`, each aligned."""
     placements = []
     for name, (shape, dtype) in wanted.items():
         placement = Placement(name, dtype, shape, -(-start // ALIGNMENT) * ALIGNMENT)
@@ -67,12 +67,12 @@ def planned(wanted: Described, start: int = 0) -> Placements:
 
 
 def end_of(placements: Placements, start: int = 0) -> int:
-    """The first byte after these places."""
+    """Returns the first byte after these placements."""
     return max((placement.end for placement in placements), default=start)
 
 
 class Arena:
-    """The shared memory behind a file descriptor. Grows, never shrinks."""
+    """Shared memory behind a file descriptor. It grows and never shrinks."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -80,7 +80,7 @@ class Arena:
 
     @classmethod
     def create(cls) -> "Arena":
-        """A new, empty one, which whoever maps it cannot shrink under the other's feet."""
+        """Creates an empty arena; a seal keeps either side from shrinking it while the other has it mapped."""
         if not hasattr(os, "memfd_create"):
             with tempfile.TemporaryFile() as file:
                 return cls(os.dup(file.fileno()))
@@ -90,29 +90,29 @@ class Arena:
 
     @property
     def size(self) -> int:
-        """Bytes of the file, which the other side may have grown."""
+        """Returns the file's size in bytes; the other side may have grown it."""
         return os.fstat(self.descriptor).st_size
 
     def reserve(self, size: int) -> None:
-        """Makes room for this many bytes."""
+        """Grows the file to at least this many bytes."""
         if self.size < size:
             os.ftruncate(self.descriptor, size)
 
     def write(self, placements: Placements, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copies each array to its place."""
+        """Copies each array to its placement."""
         for placement in placements:
             self._view(placement)[...] = arrays[placement.name]
 
     def read(self, placements: Placements) -> dict[str, np.ndarray]:
-        """Copies of the arrays in these places."""
+        """Returns copies of the arrays at these placements."""
         return {placement.name: self._view(placement).copy() for placement in placements}
 
     def views(self, placements: Placements) -> dict[str, np.ndarray]:
-        """The arrays in place: valid until the arena grows."""
+        """Returns the arrays without copying; they are valid until the arena grows."""
         return {placement.name: self._view(placement) for placement in placements}
 
     def write_bytes(self, parts: Sequence[bytes]) -> None:
-        """Writes these one after another from the start, with room made for them."""
+        """Writes the parts one after another from the start, growing the file as needed."""
         self.reserve(sum(len(part) for part in parts))
         start = 0
         for part in parts:
@@ -120,7 +120,7 @@ class Arena:
             start += len(part)
 
     def read_bytes(self, lengths: Sequence[int]) -> list[bytes]:
-        """Copies of the parts with these lengths, one after another from the start."""
+        """Returns copies of consecutive parts with these lengths, from the start."""
         pairs = zip(lengths, itertools.accumulate(lengths, initial=0), strict=False)
         return [self._view(Placement("", "uint8", (length,), start)).tobytes() for length, start in pairs]
 

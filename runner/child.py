@@ -1,6 +1,7 @@
-"""The child: reads a request, computes, answers. It alone sets torch's global state, and it never sees a pickle.
+"""The computing child: reads a request, computes, answers. Only it sets torch's global state; it never reads a pickle.
 
-Run by process.py as `python -I -m gradmarket.runner.child <configuration as JSON>`. It ends with its parent's pipe.
+process.py runs it as `python -I -m gradmarket.runner.child <configuration as JSON>`. It exits when the parent closes
+the pipe.
 """
 
 import platform
@@ -38,7 +39,7 @@ _STEP: Final[TypeAdapter[Step]] = TypeAdapter(Step)
 
 
 class RequestHandler:
-    """The requests, one method each."""
+    """Handles the requests, one method each."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
@@ -56,7 +57,7 @@ class RequestHandler:
         }
 
     def settle(self) -> None:
-        """All that is there before the first request is."""
+        """Records the resident memory before the first request."""
         self._idle = allowance.idle_bytes()
 
     def _load(self, request: Request) -> None:
@@ -73,8 +74,8 @@ class RequestHandler:
 
     def _ranges(self, request: Request) -> dict[str, Any]:
         with allowance.allowed(allowance.BOUND_S):
-            found = ranges(self._programs[request["digest"]], request["rows"])
-        return {name: asdict(allowed) for name, allowed in found.items()}
+            allowed_ranges = ranges(self._programs[request["digest"]], request["rows"])
+        return {name: asdict(allowed) for name, allowed in allowed_ranges.items()}
 
     def _compute(self, request: Request) -> None:
         program = self._programs[request["digest"]]
@@ -115,20 +116,20 @@ class RequestHandler:
             with allowance.allowed(allowance.BOUND_S):
                 found = [admit(program, count, sizes, limits, training) for count in rows]
             self._admitted = dict([*self._admitted.items()][1 - ADMITTED_KEPT :])
-            self._admitted[key] = dearest(found)
+            self._admitted[key] = dearest(bounds)
         return self._admitted[key]
 
     def _allowed(self, program: Program, found: Cost, passes: int) -> AbstractContextManager[None]:
-        told = self._configuration
-        seconds = allowance.seconds(found.operations, len(program.document.nodes), passes, told.threads)
-        return allowance.allowed(seconds, found.memory if told.device == "cpu" else None, told.threads)
+        config = self._configuration
+        seconds = allowance.seconds(found.operations, len(program.document.nodes), passes, config.threads)
+        return allowance.allowed(seconds, found.memory if config.device == "cpu" else None, config.threads)
 
     def _views(self, places: list[Any]) -> dict[str, np.ndarray]:
         return self._arena.views(decoded(places))
 
 
 def set_global_state(configuration: Configuration) -> None:
-    """Everything in torch that decides which bits come out."""
+    """Sets everything in torch that affects the bits of a result."""
     torch.set_num_threads(configuration.threads)
     torch.set_num_interop_threads(1)
     torch.set_flush_denormal(False)
@@ -142,7 +143,7 @@ def set_global_state(configuration: Configuration) -> None:
 
 
 def determinism_class(configuration: Configuration) -> str:
-    """What must be the same for the same bits: device, maker of the processor, versions, vector width, threads."""
+    """Returns what must match for equal bits: device, processor vendor, versions, vector width, threads."""
     if configuration.device == "cpu":
         parts = ["cpu", _processor(), torch.backends.cpu.get_cpu_capability().lower()]
     else:
@@ -152,7 +153,7 @@ def determinism_class(configuration: Configuration) -> str:
 
 
 def _processor() -> str:
-    """The maker, which the matrix library chooses its kernels by."""
+    """Returns the architecture and vendor; the matrix library chooses its kernels by the vendor."""
     information = Path("/proc/cpuinfo")
     lines = information.read_text().splitlines() if information.exists() else []
     makers = [line.split(":")[1].strip() for line in lines if line.startswith("vendor_id")]
@@ -160,16 +161,16 @@ def _processor() -> str:
 
 
 def main() -> None:
-    """Answers requests until the parent closes the pipe."""
-    told = serving.configuration()
-    child = RequestHandler(told)
+    """Serves requests until the parent closes the pipe."""
+    settings = serving.configuration()
+    child = RequestHandler(settings)
 
     def greeting() -> str:
-        set_global_state(told)
+        set_global_state(settings)
         child.settle()
-        return determinism_class(told)
+        return determinism_class(settings)
 
-    serving.serve(told, greeting, child.answers)
+    serving.serve(settings, greeting, child.answers)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Children that compute, one for each job: what lies or lay in a child's memory is one job's alone."""
+"""Computing children, one per job, so that no job can read what another left in a child's memory."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,12 +11,12 @@ from gradmarket.runner.settings import RunnerSettings
 
 BOUNDS_KEPT: Final = 64
 KEPT: Final = 2
-"""Jobs whose children stay warm; a child takes 1 to 3 seconds to start, and 200 MB while it waits."""
+"""Jobs whose children stay warm. A child takes 1 to 3 seconds to start, and 200 MB while idle."""
 
 
 @dataclass
 class Warm:
-    """A child, and the digests of the documents that it has."""
+    """A child, and the digests of the documents loaded in it."""
 
     child: ChildProcess
     documents: list[str] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Warm:
 
 
 class JobChildren:
-    """At most KEPT of them; the one of the job that was turned to last is asked."""
+    """At most KEPT children; requests go to the one of the current job."""
 
     def __init__(self) -> None:
         self._warm: dict[str, Warm] = {}
@@ -35,16 +35,16 @@ class JobChildren:
         self._job = ""
 
     def turn(self, job: str) -> None:
-        """From here on this job's child is asked, or a new one."""
+        """Makes `job` the current one: its child, or a new one, gets the requests from now on."""
         self._job = job
 
     @property
     def current(self) -> Warm | None:
-        """The job's child, if it runs."""
+        """Returns the current job's child if it runs."""
         return self._warm.get(self._job)
 
     def running(self, settings: RunnerSettings) -> Warm:
-        """The job's child, started where there is none. Raises RunnerFailed."""
+        """Returns the current job's child, started if needed. Raises RunnerFailed."""
         warm = self._warm.pop(self._job, None) or Warm(_started(settings))
         self._warm[self._job] = warm
         for old in list(self._warm)[:-KEPT]:
@@ -52,24 +52,24 @@ class JobChildren:
         return warm
 
     def tell(self, digest: str, bound: Bound) -> None:
-        """What a pass of this document costs in the job at most."""
+        """Stores the most that a pass of this document costs in the current job."""
         for old in list(self._bounds)[: 1 - BOUNDS_KEPT]:
             del self._bounds[old]
         self._bounds[self._job, digest] = bound
 
     def limits(self, digest: str, settings: RunnerSettings) -> tuple[int, int]:
-        """Operations and bytes that a pass of this document may take: by what was told last, where it was."""
-        told = self._bounds.get((self._job, digest))
-        return (told.operations, told.peak_bytes) if told else (settings.operations, settings.memory_bytes)
+        """Returns the operations and bytes that a pass of this document may take: the stored bound, or the settings."""
+        bound = self._bounds.get((self._job, digest))
+        return (bound.operations, bound.peak_bytes) if bound else (settings.operations, settings.memory_bytes)
 
     def drop(self) -> None:
-        """Ends the job's child."""
+        """Ends the current job's child."""
         warm = self._warm.pop(self._job, None)
         if warm is not None:
             warm.end()
 
     def close(self) -> None:
-        """Ends all of them."""
+        """Ends all children."""
         while self._warm:
             self._warm.popitem()[1].end()
 

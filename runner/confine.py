@@ -1,7 +1,7 @@
-"""What a child may not do: limits of the operating system, put on before a stranger's document is read.
+"""Restricts a child by limits of the operating system, before a stranger's document is read.
 
-Defence in depth: the document's language has no way to reach any of this. A measure that the machine does not offer is
-skipped. Linux only; elsewhere the watch on the pipe and the parent's time limit remain.
+Defence in depth: the document's language cannot reach any of this. Measures that the machine does not offer are
+skipped. Linux only; elsewhere only the watch on the pipe and the parent's time limit remain.
 """
 
 import ctypes
@@ -43,7 +43,7 @@ _FORBIDDEN_EVERYWHERE: Final = (424, 425, 426, 427)
 
 @dataclass(frozen=True)
 class _Calls:
-    """Numbers of one processor's system calls."""
+    """The system call numbers of one processor architecture."""
 
     architecture: int
     clone: int
@@ -68,15 +68,16 @@ class _FilterProgram(ctypes.Structure):
 
 
 MEASURES: Final = ("network", "files", "calls")
-"""What a machine may offer: no network at all, no files but code and libraries to read, and a filter of system calls
-that leaves no programs, processes, sockets or signals to others."""
+"""What a machine may offer: no network at all; read access to code and libraries only; and a system call filter that
+allows no programs, processes or sockets, and no signals to other processes."""
 
 
 def confine(parent: int, follow_parent: bool, device: str, memory_bytes: int) -> list[str]:
-    """Puts on what this machine offers, after torch was imported and before any thread is started; names what holds.
+    """Applies the measures that this machine offers and returns their names.
 
-    `follow_parent`: also die with the thread that started this process, which must then be one that stays. On the CPU
-    `memory_bytes` may be mapped beyond what is now (CUDA reserves far more than it uses).
+    Must run after torch is imported and before any thread is started. `follow_parent`: also die with the thread that
+    started this process, so that thread must live on. On the CPU, `memory_bytes` may be mapped beyond what is mapped
+    now (CUDA reserves far more than it uses).
     """
     if sys.platform != "linux":
         return []
@@ -114,7 +115,7 @@ def _limit(which: int, value: int) -> None:
 
 
 def _filter(instructions: Sequence[bytes]) -> bool:
-    """Installs a seccomp filter for good, once new privileges are given up; what it forbids fails with EPERM."""
+    """Installs a permanent seccomp filter, after new privileges are given up; forbidden calls fail with EPERM."""
     code = b"".join(instructions)
     program = _FilterProgram(len(instructions), ctypes.c_char_p(code))
     libc = _libc()
@@ -122,7 +123,7 @@ def _filter(instructions: Sequence[bytes]) -> bool:
 
 
 def _instructions(calls: _Calls) -> list[bytes]:
-    """Forbids the listed calls, other processors' calls, and a clone that is not a thread."""
+    """Returns a filter that forbids the listed calls, other architectures' calls, and a clone that is not a thread."""
     forbidden = [*_FORBIDDEN_EVERYWHERE, *calls.forbidden]
     return [
         _step(_LOAD, _ARCHITECTURE_AT),
@@ -141,10 +142,10 @@ def _instructions(calls: _Calls) -> list[bytes]:
 
 
 def _answer(test: int, value: int, result: int) -> list[bytes]:
-    """If the test holds return this result, else go on."""
+    """Returns instructions that return `result` if the test holds, and otherwise continue."""
     return [_step(test, value, otherwise=1), _step(_RETURN, result)]
 
 
 def _step(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
-    """One instruction of the classic packet filter: code, jumps, operand."""
+    """Encodes one instruction of the classic packet filter: code, jumps, operand."""
     return struct.pack("=HBBI", code, then, otherwise, value)

@@ -1,4 +1,4 @@
-"""What the parent keeps of a document that its child accepted, and of what it sent for one step."""
+"""What the parent stores about a document that its child accepted, and about the inputs that it sent for one step."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from gradmarket.market.model.document.schema import Document
 
 @dataclass(frozen=True)
 class DocumentInfo:
-    """A document that the child accepted, and what a step of it answers."""
+    """A document that the child accepted, and the layout of its step's result."""
 
     document: Document
     layout: Layout
@@ -23,7 +23,7 @@ class KnownDocument:
 
 @dataclass(frozen=True)
 class Sent:
-    """A request's fields that say where its inputs lie, and the first free byte after them."""
+    """The request fields that locate its inputs, and the first free byte after them."""
 
     request: dict[str, Any]
     end: int

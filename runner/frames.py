@@ -1,4 +1,4 @@
-"""Length-prefixed JSON over pipes. Nothing here or above it unpickles: a broken child cannot own its parent."""
+"""Length-prefixed JSON over pipes. Nothing here or above unpickles, so a broken child cannot take over its parent."""
 
 import json
 import os
@@ -19,7 +19,7 @@ class FrameTimeout(Exception):
 
 
 def send(descriptor: int, message: dict[str, Any], deadline: float | None = None) -> None:
-    """Writes one message; `deadline` is of time.monotonic() and needs a non-blocking pipe. Raises Broken, Late."""
+    """Writes one message; `deadline` (time.monotonic()) needs a non-blocking pipe. Raises Broken, FrameTimeout."""
     body = json.dumps(message, separators=(",", ":")).encode()
     waiting = memoryview(len(body).to_bytes(LENGTH, "big") + body)
     while waiting:
@@ -33,7 +33,7 @@ def send(descriptor: int, message: dict[str, Any], deadline: float | None = None
 
 
 def receive(descriptor: int, deadline: float | None = None) -> dict[str, Any]:
-    """Reads one message. Raises Broken, Late."""
+    """Reads one message. Raises Broken, FrameTimeout."""
     length = int.from_bytes(_exactly(descriptor, LENGTH, deadline), "big")
     if length > FRAME_LIMIT:
         raise Broken(f"a message of {length} bytes")

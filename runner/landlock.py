@@ -1,6 +1,7 @@
-"""Which files a child may open, by Linux's Landlock (kernel 5.13 and later): to read what computing needs, else none.
+"""Restricts by Landlock (Linux 5.13 and later) which files a child may open: only those that computing must read.
 
-https://docs.kernel.org/userspace-api/landlock.html. What is open already, such as the shared memory, stays open.
+https://docs.kernel.org/userspace-api/landlock.html. Descriptors that are already open, such as the shared memory, stay
+usable.
 """
 
 import ctypes
@@ -16,18 +17,18 @@ _TELL_VERSION: Final = 1
 _PATH_BENEATH: Final = 1
 _WRITE_FILE, _READ_FILE, _READ_DIRECTORY, _IOCTL = 1 << 1, 1 << 2, 1 << 3, 1 << 15
 _RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
-"""Version -> how many rights on files it knows; later ones know as many as the last."""
+"""Version -> how many file rights it knows; later versions are treated as the last one."""
 
 SYSTEM: Final = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/sys/devices", "/dev/null", "/dev/urandom")
 OWN: Final = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo")
-"""Never /proc itself: there lie the environments of other processes."""
+"""Never /proc itself: it shows the environments of other processes."""
 CARDS: Final = ("/proc/driver", "/proc/devices", "/sys", "/etc")
 
 
 def restrict(device: str) -> bool:
-    """From here on no file is written, and none read but code and libraries; on a card its devices are opened too.
+    """Forbids writing files, and reading any but code and libraries; on a GPU its devices may be opened too.
 
-    The thread that calls must be the only one, and must have given up new privileges. False where there is no Landlock.
+    Must be called by the only thread, after new privileges are given up. Returns False if there is no Landlock.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     version = libc.syscall(_CREATE_RULESET, None, 0, _TELL_VERSION)
@@ -55,13 +56,13 @@ def _allowed(device: str) -> Iterator[tuple[str, int]]:
 
 
 def _code() -> Iterable[str]:
-    """Where Python, its packages and our own rooms lie: what is imported, now or later."""
+    """Returns the folders of Python, its packages and this project: whatever is imported, now or later."""
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     return sorted({sys.prefix, sys.base_prefix, *(str(Path(file).parent) for file in files if file)})
 
 
 def _add(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> None:
-    """What this machine has not is left out."""
+    """Adds a rule; skips a path that this machine does not have."""
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""The runner: warm child processes that run strangers' documents, one for a job. This side never imports torch."""
+"""The runner: warm child processes that run strangers' documents, one per job. The parent side never imports torch."""
 
 import threading
 from collections.abc import Mapping
@@ -40,10 +40,10 @@ _LENGTHS: Final = TypeAdapter(Lengths)
 
 
 class Runner:
-    """A warm child for each job, for one caller at a time; others wait. Another one reads partitions meanwhile.
+    """One warm child per job, for one caller at a time; others wait. Another child reads partitions in parallel.
 
-    Its methods raise Refused for bad input, and RunnerCrashed, RunnerTimeout or OutOfMemory where the child failed;
-    the next call then starts another child. Children end with `close`, and with this process, however that ends.
+    Its methods raise Refused for bad input, and RunnerCrashed, RunnerTimeout or OutOfMemory if the child failed; the
+    next call then starts another child. Children end with `close`, and with this process however it ends.
     """
 
     def __init__(self, settings: RunnerSettings | None = None) -> None:
@@ -63,12 +63,12 @@ class Runner:
         self.close()
 
     def turn(self, job: str) -> None:
-        """What follows is this job's, by any name of it: no child that saw another job's arrays is asked for it."""
+        """Makes `job` (any unique name) the current one; it never uses a child that saw another job's arrays."""
         with self._lock:
             self._children.turn(job)
 
     def start(self) -> None:
-        """Starts the child, if it is not running: 1 to 3 seconds, most of them torch's import."""
+        """Starts the child unless it runs: 1 to 3 seconds, mostly torch's import."""
         with self._lock:
             self._running()
 
@@ -80,22 +80,22 @@ class Runner:
 
     @property
     def pid(self) -> int | None:
-        """The process of the job's child, if there is one now."""
+        """Returns the process id of the current job's child, if it runs."""
         warm = self._children.current
         return None if warm is None else warm.child.pid
 
     @property
     def current(self) -> str:
-        """The digest of the document that was loaded last; empty before."""
+        """Returns the digest of the document loaded last; empty if there is none."""
         return self._current
 
     def determinism_class(self) -> str:
-        """Runners of one class compute the same bits; see protocol: proven by votes, never by this name alone."""
+        """Returns the determinism class; runners of one class compute the same bits: votes prove it, not this name."""
         with self._lock:
             return self._running().greeting.determinism_class
 
     def missing(self) -> tuple[str, ...]:
-        """The measures of confine.py that this machine does not offer."""
+        """Returns the measures of confine.py that this machine does not offer."""
         with self._lock:
             return tuple(name for name in MEASURES if name not in self._running().greeting.confined)
 
@@ -107,7 +107,7 @@ class Runner:
         seed: int,
         precision: Precision = "fp32",
     ) -> Published:
-        """A ready architecture for such data as documents and parameters. Raises JobRefused."""
+        """Returns a ready architecture for such data as documents and parameters. Raises JobRefused."""
         request = {"do": "publish", "architecture": architecture, "arguments": dict(arguments), "seed": seed}
         request |= {"data": data.model_dump(mode="json"), "precision": precision}
         with self._lock:
@@ -120,15 +120,15 @@ class Runner:
         return Published(document, evaluation, unpack(parameters))
 
     def load(self, document: bytes) -> DocumentInfo:
-        """Makes this the current document. It is read by the child first, under its limits. Raises DocumentRefused."""
+        """Makes this the current document; the child parses it first, under its limits. Raises DocumentRefused."""
         with self._lock:
             self._current = self._known(document)
             return self._documents[self._current].info
 
     def bound(self, *rows: int) -> Bound:
-        """The cost of a microbatch of any of these numbers of rows of the current document, the first the largest.
+        """Returns the highest cost of a microbatch of the current document with any of these row counts, largest first.
 
-        From then on no step of the document is computed that costs more. Raises DocumentRefused over limits.
+        From then on a step of the document that costs more is refused. Raises DocumentRefused over the limits.
         """
         with self._lock:
             document = self._needed(self._current)
@@ -148,13 +148,16 @@ class Runner:
             raise DocumentRefused(f"what it costs is not known in time: {error.detail}") from None
 
     def ranges(self, rows: int) -> dict[str, Range]:
-        """What values each data input of the current document may have, where it says so. Raises DocumentRefused."""
+        """Returns the values that each data input of the current document accepts, if restricted.
+
+        Raises DocumentRefused.
+        """
         with self._lock:
             document = self._needed(self._current)
             return self._ask({"do": "ranges", "digest": document.digest, "rows": rows}, _RANGES)
 
     def compute(self, state: Arrays, batch: Arrays, seed: bytes, step: Step) -> dict[str, np.ndarray]:
-        """One step of the current document: float32 arrays in its layout's order; see market.model.compute."""
+        """Computes a step of the current document: float32 arrays in its layout's order; see market.model.compute."""
         with self._lock:
             document = self._needed(self._current)
             sent = self._write(document, state, batch)
@@ -176,15 +179,15 @@ class Runner:
             return self._ask({"do": "evaluate", "limits": limits, **sent.request}, _METRICS)
 
     def read(self, kind: str, data: bytes, expected: Expected) -> dict[str, np.ndarray]:
-        """The arrays of a partition; see Reader. A child of its own reads while the other computes."""
+        """Reads a partition's arrays; see Reader. A separate child reads while another one computes."""
         return self._reader.read(kind, data, expected)
 
     def check(self, kind: str, data: bytes, expected: Expected, ranges: Mapping[str, Range]) -> Outside | None:
-        """The first value of a partition that is in no range; see Reader."""
+        """Returns the first value of a partition that is outside its range; see Reader."""
         return self._reader.check(kind, data, expected, ranges)
 
     def _write(self, document: Document, state: Arrays, batch: Arrays) -> Sent:
-        """Puts a step's inputs into the arena. Raises Refused where they are not what the document reads."""
+        """Writes a step's inputs into the arena. Raises Refused if they are not what the document reads."""
         check_state(document, state)
         check_batch(document, batch)
         read = {name: state[name] for name in document.state}
@@ -198,7 +201,7 @@ class Runner:
         return Sent(request, end_of(second))
 
     def _known(self, data: bytes) -> str:
-        """The digest of a document that the child has accepted once."""
+        """Returns the document's digest, after the child has accepted it once."""
         digest = "blake3:" + blake3(data).hexdigest()
         if digest not in self._documents:
             self._send(digest, data)
@@ -213,7 +216,7 @@ class Runner:
                 del self._documents[digest]
 
     def _needed(self, digest: str) -> Document:
-        """The document of this digest, which the child has now, though it may be another child."""
+        """Returns the document of this digest, and sends it to the current child if that does not have it."""
         if digest not in self._documents:
             raise Refused("no document was loaded")
         if digest not in self._warm().documents:
@@ -235,13 +238,13 @@ class Runner:
         return self._warm().child
 
     def _ask(self, request: dict[str, Any], kind: TypeAdapter[Answer]) -> Answer:
-        """The child's answer, checked; a child that fails or answers anything else is ended."""
+        """Returns the child's validated answer; ends a child that fails or answers anything else."""
         child = self._running()
         try:
             return kind.validate_python(child.ask(request))
         except ValidationError:
             self._children.drop()
             raise RunnerCrashed("its answer makes no sense") from None
-        except RunnerFailed:  # also of one that ran out of memory: what it had mapped would stay
+        except RunnerFailed:  # also after running out of memory: its mappings would stay
             self._children.drop()
             raise

@@ -1,4 +1,4 @@
-"""One child process from the parent's side: started, asked, killed. It is asked one thing at a time."""
+"""One child process from the parent's side: started, sent one request at a time, killed."""
 
 import json
 import os
@@ -31,7 +31,7 @@ _DETAIL_LIMIT: Final = 500
 
 @dataclass(frozen=True)
 class Greeting:
-    """What a child says when it is ready: its determinism class, and the measures of confine.py that hold."""
+    """The first message of a child that is ready: its determinism class, and the active measures of confine.py."""
 
     determinism_class: str
     confined: tuple[str, ...]
@@ -43,7 +43,7 @@ _GREETING: Final = TypeAdapter(Greeting)
 class ChildProcess:
     """A running child. Every method raises RunnerCrashed or RunnerTimeout, after which the child is gone.
 
-    It is the one that computes, or what `command` starts.
+    It is the computing child, or what `command` starts.
     """
 
     def __init__(self, settings: RunnerSettings, arena: Arena, command: Sequence[str] | None = None) -> None:
@@ -75,7 +75,7 @@ class ChildProcess:
         return self._process.pid
 
     def ask(self, request: dict[str, Any]) -> Any:
-        """The answer to one request. Raises the error that the child reports, too."""
+        """Returns the answer to one request. Also raises the error that the child reports."""
         deadline = time.monotonic() + self._settings.seconds
         try:
             frames.send(self._requests, request, deadline)
@@ -86,7 +86,7 @@ class ChildProcess:
         return self._receive(deadline)
 
     def end(self) -> None:
-        """Kills the child and waits until it is gone. May be called again."""
+        """Kills the child and waits for its end. May be called again."""
         if self._process.returncode is None:
             self._process.kill()
             self._process.wait()
@@ -148,7 +148,7 @@ class ChildProcess:
         return RunnerTimeout(f"{self._settings.seconds:g} s")
 
     def _last_words(self) -> str:
-        """The last line that the child wrote to its standard error."""
+        """Returns the last line that the child wrote to its standard error."""
         size = self._diagnostics.seek(0, os.SEEK_END)
         self._diagnostics.seek(max(0, size - _DETAIL_LIMIT))
         lines = self._diagnostics.read().decode(errors="replace").strip().splitlines()

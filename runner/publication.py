@@ -1,4 +1,4 @@
-"""A ready architecture by name, with freshly drawn parameters, as graph documents. Runs in the child."""
+"""Publishes a ready architecture, by name and with freshly drawn parameters, as graph documents. Runs in the child."""
 
 import math
 from collections.abc import Mapping
@@ -20,21 +20,21 @@ from gradmarket.market.model.figures import Published
 def publish_ready(
     architecture: str, arguments: Mapping[str, Any], data: Labelled, seed: int, precision: Precision
 ) -> Published:
-    """The documents of a model of such data; `seed` draws its parameters. Raises JobRefused."""
+    """Returns the documents of a model for such data; `seed` draws its parameters. Raises JobRefused."""
     try:
         plugin = plugins.load(architectures.__name__, architecture)
     except Refused as error:
         raise JobRefused("model.architecture", error.detail) from None
-    wanted = "tokens" if plugin.OBJECTIVE is next_token else "numbers"
-    if data.reads != wanted:
-        raise JobRefused("model.architecture", f"{architecture} takes {wanted}, and the data has {data.reads}")
+    required = "tokens" if plugin.OBJECTIVE is next_token else "numbers"
+    if data.reads != required:
+        raise JobRefused("model.architecture", f"{architecture} takes {required}, and the data has {data.reads}")
     torch.manual_seed(seed)
     module = plugin.build(arguments, data.shape, data.classes)
     return publish(module, plugin.OBJECTIVE, _example(data), precision=precision)
 
 
 def _example(data: Labelled) -> tuple[Tensor, Tensor]:
-    """Four rows of such data."""
+    """Returns four rows of such data."""
     labels = torch.arange(4 * math.prod(data.shape)).reshape(4, *data.shape) % data.classes
     if data.reads == "tokens":
         return labels.to(TORCH_TYPES[data.dtype]), labels

@@ -1,4 +1,4 @@
-"""Partitions read by a confined child: a stranger's bytes go in, arrays of the declared shapes come out as numbers."""
+"""Reads partitions in a confined child: it parses a stranger's bytes into arrays of the declared shapes."""
 
 import sys
 import threading
@@ -24,7 +24,7 @@ _OUTSIDE: Final[TypeAdapter[Outside | None]] = TypeAdapter(Outside | None)
 
 
 class Reader:
-    """One warm child, for one caller at a time; others wait. The next call replaces a child that failed."""
+    """One warm child, for one caller at a time; others wait. After a failure the next call starts another child."""
 
     def __init__(self, settings: RunnerSettings | None = None) -> None:
         self.settings = settings or RunnerSettings()
@@ -40,9 +40,9 @@ class Reader:
         self.close()
 
     def read(self, kind: str, data: bytes, expected: Expected) -> dict[str, np.ndarray]:
-        """The expected arrays of a file of this format, by name.
+        """Returns the expected arrays of a file of this format, by name.
 
-        Raises TensorsRefused, OutOfMemory, RunnerCrashed, RunnerTimeout; Refused where there is no such format.
+        Raises TensorsRefused, OutOfMemory, RunnerCrashed, RunnerTimeout; Refused if there is no such format.
         """
         format_of(kind)
         places = planned(dict(sorted(expected.items())), len(data))
@@ -53,19 +53,19 @@ class Reader:
             return self._read(kind, data, places, needed)
 
     def check(self, kind: str, data: bytes, expected: Expected, ranges: Mapping[str, Range]) -> Outside | None:
-        """The first value of the file that is in no range. Its arrays must be the expected ones, and stay in the child.
+        """Returns the first value of the file that is outside its range; the file must hold the expected arrays.
 
-        Raises as `read` does.
+        The arrays stay in the child. Raises as `read` does.
         """
         format_of(kind)
-        told = {"format": kind, "length": len(data), "expected": {name: list(each) for name, each in expected.items()}}
+        request = {"format": kind, "length": len(data), "expected": {name: list(one) for name, one in expected.items()}}
         with self._lock:
             child = self._running()
             child.arena.reserve(len(data))
             child.arena.write_bytes([data])
             try:
-                allowed = {name: asdict(each) for name, each in ranges.items()}
-                return _OUTSIDE.validate_python(child.ask({"do": "check", "ranges": allowed, **told}))
+                allowed = {name: asdict(one) for name, one in ranges.items()}
+                return _OUTSIDE.validate_python(child.ask({"do": "check", "ranges": allowed, **request}))
             except ValidationError:
                 self._drop()
                 raise RunnerCrashed("its answer makes no sense") from None
@@ -80,7 +80,7 @@ class Reader:
 
     @property
     def pid(self) -> int | None:
-        """The child's process, if there is one now."""
+        """Returns the child's process id, if it runs."""
         child = self._child
         return None if child is None else child.pid
 

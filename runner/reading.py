@@ -1,6 +1,6 @@
-"""The child that reads strangers' partitions: confined like the one that computes, and without torch.
+"""The child that reads strangers' partitions: confined like the computing one, and without torch.
 
-Run by process.py as `python -I -m gradmarket.runner.reading <configuration as JSON>`.
+process.py runs it as `python -I -m gradmarket.runner.reading <configuration as JSON>`.
 """
 
 from dataclasses import asdict
@@ -16,7 +16,7 @@ from gradmarket.runner.serving import Request
 
 
 class Reading:
-    """`arena` holds the file first, and its arrays after it."""
+    """Handles the requests. `arena` holds the file first, and its arrays after it."""
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
@@ -24,26 +24,26 @@ class Reading:
 
     def read(self, request: Request) -> None:
         places = decoded(request["result"])
-        expected = {place.name: (place.shape, place.dtype) for place in places}
+        expected = {placement.name: (placement.shape, placement.dtype) for placement in places}
         (data,) = self._arena.read_bytes([request["length"]])
         self._arena.write(places, self._formats[request["format"]].read(data, expected))
 
     def check(self, request: Request) -> dict[str, Any] | None:
-        """The first value that is in no range, by its input and row."""
+        """Returns the first value that is outside its range, by its input and row."""
         expected = {name: (tuple(shape), dtype) for name, (shape, dtype) in request["expected"].items()}
         (data,) = self._arena.read_bytes([request["length"]])
         arrays = self._formats[request["format"]].read(data, expected)
         for name, array in arrays.items():
             check_truths(name, array)
-        found = outside(arrays, {name: Range(**allowed) for name, allowed in request["ranges"].items()})
-        return None if found is None else asdict(found)
+        bad = outside(arrays, {name: Range(**allowed) for name, allowed in request["ranges"].items()})
+        return None if bad is None else asdict(bad)
 
 
 def main() -> None:
-    """Answers requests until the parent closes the pipe."""
-    told = serving.configuration()
-    reading = Reading(Arena(told.arena))
-    serving.serve(told, lambda: "reading", {"read": reading.read, "check": reading.check})
+    """Serves requests until the parent closes the pipe."""
+    settings = serving.configuration()
+    reading = Reading(Arena(settings.arena))
+    serving.serve(settings, lambda: "reading", {"read": reading.read, "check": reading.check})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A child's side of the pipes: what it is told at its start, and how it answers until its parent closes them. No torch.
+"""A child's side of the pipes: its configuration, and how it answers until the parent closes them. No torch.
 
-The modules of the children import everything that they will need before `serve`, which gives up what they may do.
+The children's modules import everything that they need before `serve`, which restricts the process.
 """
 
 import errno
@@ -24,7 +24,7 @@ Request = dict[str, Any]
 
 @dataclass(frozen=True)
 class Configuration:
-    """What the parent says once, at the start: its process, the pipes' and the arena's descriptors, the limits."""
+    """What the parent passes at the start: its process id, the descriptors of pipes and arena, the limits."""
 
     parent: int
     follow_parent: bool
@@ -42,8 +42,8 @@ def configuration() -> Configuration:
 
 
 def serve(told: Configuration, greeting: Callable[[], str], answers: dict[str, Callable[[Request], Any]]) -> None:
-    """Confines this process, greets with its determinism class, and answers requests by their `do`."""
-    tempfile.tempdir = os.sep  # libraries ask for one when they are first used, and there is none to be written to
+    """Confines this process, sends its determinism class, and answers requests by their `do` field."""
+    tempfile.tempdir = os.sep  # libraries look for one on first use, and none is writable
     confined = confine(told.parent, told.follow_parent, told.device, told.memory_bytes)
     threading.Thread(target=_end_with, args=(told.requests,), daemon=True).start()
     greeted = {"determinism_class": greeting(), "confined": confined}
@@ -55,7 +55,7 @@ def serve(told: Configuration, greeting: Callable[[], str], answers: dict[str, C
 
 
 def _answer(act: Callable[[Request], Any], request: Request) -> dict[str, Any]:
-    """The answer to one request, or the error that it ended with."""
+    """Returns the answer to one request, or the error that it ended with."""
     try:
         return {"ok": act(request)}
     except MarketError as error:
@@ -73,7 +73,7 @@ def _encoded(error: MarketError) -> dict[str, Any]:
 
 
 def _end_with(requests: int) -> None:
-    """Ends this process as soon as nobody can write requests any more, whatever it is computing."""
+    """Ends this process as soon as the parent closes its end of the pipe, whatever is being computed."""
     poll = select.poll()
     poll.register(requests, 0)
     poll.poll()

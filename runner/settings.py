@@ -1,4 +1,4 @@
-"""How a runner's child is set up: limits, and the environment that decides which bits it computes."""
+"""Settings of a runner's child: its limits, and the environment that affects the bits it computes."""
 
 import os
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ CARRIED_FOR_CUDA: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "NVIDIA_VISIBLE_
 
 @dataclass(frozen=True)
 class RunnerSettings:
-    """Limits of one child. `memory_bytes` is beyond what an idle child has, and holds on the CPU only."""
+    """Limits of one child. `memory_bytes` is on top of an idle child's memory, and applies on the CPU only."""
 
     threads: int = 1
     device: str = "cpu"
@@ -25,13 +25,13 @@ class RunnerSettings:
     seconds: float = 120.0
     """Wall time of one request."""
     start_seconds: float = 120.0
-    """Wall time of the child's start, in which torch is imported."""
+    """Wall time of the child's start, which imports torch."""
     operations: int = 10**15
-    """Floating-point operations of one pass that `bound` lets by."""
+    """The most floating-point operations of one pass that `bound` accepts."""
 
 
 def environment(settings: RunnerSettings) -> dict[str, str]:
-    """The whole environment of the child, there before torch is imported; of the parent's own only library paths."""
+    """Returns the child's whole environment, set before torch is imported; it inherits only library paths."""
     threads = str(settings.threads)
     carried = CARRIED + (() if settings.device == "cpu" else CARRIED_FOR_CUDA)
     return {

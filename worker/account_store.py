@@ -1,7 +1,7 @@
-"""The worker's book on disk: what it earned, the newest voucher of every job, and how each requester dealt with it.
+"""The worker's accounts on disk: earnings, the newest voucher of every job, and how each requester behaved.
 
-`earned` grows by verdicts, `vouchered` by vouchers; the difference is unpaid. What one answer of the market brings is
-synced to disk at once, by `keep`, before the market is told that it was heard and before the next task is taken.
+Verdicts raise `earned` and vouchers raise `vouchered`; the difference is unpaid. The loop calls `keep` to sync the
+changes of one response of the market to disk before it sends the next poll and before it takes the next task.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ from gradmarket.worker import durable
 from gradmarket.worker.policy import unpaid_gradients
 
 REMEMBERED: Final = 256
-"""Replicas kept by name so that a verdict that is told twice counts once; far more than are ever in flight."""
+"""Replicas remembered per job, so that a repeated verdict counts once. Far more than are ever in flight."""
 
 
 class Stored(BaseModel):
@@ -27,7 +27,7 @@ class Stored(BaseModel):
 
 
 class JobAccount(Stored):
-    """One job's money, in units. `price` is the last offer's."""
+    """One job's money, in units. `price` is the price of the newest offer."""
 
     chain_id: int
     contract: AddressField
@@ -41,9 +41,9 @@ class JobAccount(Stored):
     vouchered: UnitsField = Units(0)
     signature: SignatureField | None = None
     redeemed: UnitsField = Units(0)
-    """The cumulative sum up to which the chain has paid out."""
+    """The cumulative sum that the chain has paid out."""
     closed: bool = False
-    """Redeemed and released: nothing is left to do."""
+    """Everything is redeemed and the reservation is released."""
     accepted: int = 0
     rejected: int = 0
     counted: tuple[ReplicaId, ...] = ()
@@ -54,12 +54,12 @@ class JobAccount(Stored):
 
     @property
     def redeemable(self) -> Units:
-        """What the newest voucher adds to what was paid out."""
+        """Returns what the newest voucher adds to what is already paid out."""
         return Units(max(0, self.vouchered - self.redeemed))
 
     @property
     def unpaid(self) -> int:
-        """Gradients that were accepted and not vouchered for."""
+        """Returns the number of accepted gradients that no voucher covers."""
         return unpaid_gradients(self.earned, self.vouchered, self.price)
 
     def voucher(self, worker: Address) -> Voucher:
@@ -67,7 +67,7 @@ class JobAccount(Stored):
 
 
 class Dealings(Stored):
-    """How one requester's signer behaved, whatever the job. A grievance counts as a gradient lost."""
+    """How one requester's signer behaved, over all its jobs. Each grievance counts as one unpaid gradient."""
 
     offers: int = 0
     accepted: int = 0
@@ -81,7 +81,7 @@ class AccountsFile(Stored):
 
 
 class AccountStore:
-    """The pages as they are, and on disk as of the last `keep`."""
+    """Holds all accounts in memory; `keep` writes the changes to disk."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -98,7 +98,7 @@ class AccountStore:
         return next((account for account in of_job if account.domain == domain), None)
 
     def account(self, domain: Domain, chain_job: int) -> JobAccount:
-        """Raises NotFound where nothing was ever taken from the job."""
+        """Returns the job's account; raises NotFound if this worker never took an offer of the job."""
         if account := self.find(domain, chain_job):
             return account
         raise NotFound(f"no account for job {chain_job} of contract {domain.contract}")
@@ -107,27 +107,28 @@ class AccountStore:
         return self._pages.dealings.get(signer, Dealings())
 
     def unpaid(self, signer: Address) -> int:
-        """Gradients that this requester owes: promised and not vouchered for, or taken against the rules."""
+        """Returns how many gradients this requester owes: accepted without a voucher, plus its grievances."""
         owed = sum(account.unpaid for account in self.accounts if account.signer == signer)
         return owed + len(self.dealings(signer).grievances)
 
     def offered(self, account: JobAccount) -> None:
-        """An offer is taken: opens its account, on disk before anything is computed for it, or renews price and signer.
+        """Counts a taken offer and opens or updates its account.
 
-        The count of offers alone is worth no write.
+        A new account is written to disk at once, before anything is computed for it. A change of the offer count alone
+        is not written.
         """
         unchanged = self._pages is self._kept
-        found = self.find(account.domain, account.chain_job) or account
-        renewed = found.model_copy(update={"price": account.price, "signer": account.signer, "closed": False})
+        existing = self.find(account.domain, account.chain_job) or account
+        renewed = existing.model_copy(update={"price": account.price, "signer": account.signer, "closed": False})
         known = self.dealings(account.signer)
         self._write(renewed, account.signer, known.model_copy(update={"offers": known.offers + 1}))
-        if found is account:
+        if existing is account:
             self.keep()
-        elif unchanged and renewed == found:
+        elif unchanged and renewed == existing:
             self._kept = self._pages
 
     def judged(self, account: JobAccount, replica: ReplicaId, units: Units, accepted: bool) -> None:
-        """Counts a final verdict, once however often it is told; `units` is what it promises."""
+        """Counts a final verdict once, however often it arrives; `units` is the pay that it promises."""
         if replica in account.counted:
             return
         changed = account.model_copy(
@@ -143,14 +144,17 @@ class AccountStore:
         self._write(changed, account.signer, known.model_copy(update=update))
 
     def vindicated(self, account: JobAccount, units: Units) -> None:
-        """A rejection that was counted turned out to be wrong, and `units` are promised."""
+        """Corrects a counted rejection that an audit proved wrong: `units` are now promised."""
         update = {"earned": account.earned + units, "accepted": account.accepted + 1, "rejected": account.rejected - 1}
         known = self.dealings(account.signer)
         counts = {"accepted": known.accepted + 1, "rejected": known.rejected - 1}
         self._write(account.model_copy(update=update), account.signer, known.model_copy(update=counts))
 
     def take(self, account: JobAccount, voucher: Voucher, signature: bytes, open_units: Units) -> None:
-        """Keeps a checked voucher. What neither verdicts nor `open_units` in flight explain precedes this book."""
+        """Keeps a checked voucher.
+
+        What neither verdicts nor `open_units` in flight explain was earned before this file existed.
+        """
         if voucher.cumulative <= account.vouchered:
             return
         before = max(0, voucher.cumulative - account.earned - open_units)
@@ -158,23 +162,23 @@ class AccountStore:
         self._write(account.model_copy(update=update))
 
     def paid_out(self, account: JobAccount, cumulative: Units, closed: bool) -> None:
-        """The chain has paid up to `cumulative`."""
+        """Records that the chain has paid out up to `cumulative`."""
         redeemed = max(account.redeemed, cumulative)
         self._write(account.model_copy(update={"redeemed": redeemed, "closed": closed}))
         self.keep()
 
     def aggrieved(self, signer: Address, what: str) -> None:
-        """The requester broke a rule at this worker's cost."""
+        """Records that the requester broke a rule at this worker's expense."""
         known = self.dealings(signer)
         self._write(None, signer, known.model_copy(update={"grievances": (*known.grievances, what[:500])}))
         self.keep()
 
     def grievances(self) -> list[tuple[Address, str]]:
-        """Signer and breach, of every requester."""
+        """Returns (signer, breach) pairs over all requesters."""
         return [(signer, line) for signer, known in self._pages.dealings.items() for line in known.grievances]
 
     def keep(self) -> None:
-        """Brings what changed to the disk, synced."""
+        """Writes the changes to disk, synced."""
         if self._pages is not self._kept:
             durable.write(self._path, self._pages.model_dump_json(indent=1).encode())
             self._kept = self._pages
@@ -196,5 +200,5 @@ def _same(one: JobAccount, other: JobAccount) -> bool:
 
 
 def value(units: Units, account: JobAccount) -> Amount:
-    """Units of the account's job in the token's smallest unit."""
+    """Converts units of the account's job to the token's smallest unit."""
     return Amount(units * account.unit)

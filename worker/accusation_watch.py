@@ -1,7 +1,8 @@
-"""Looks out for accusations against this wallet while the worker runs, whatever market or step it waits for.
+"""Watches the chain for accusations against this wallet in a thread of its own, while the worker runs.
 
-Who is silent is slashed, and contesting costs gas alone: so every accusation is contested at once, and its owner told.
-A look costs one question for each chain without a stake; with one a few more and SPANS spans of events at most.
+A worker that does not contest is slashed, and contesting costs only gas. So every accusation is contested at once and
+reported to the owner. One check costs a single call for a chain without a stake; with a stake it costs a few more calls
+and reads at most SPANS spans of events.
 """
 
 import threading
@@ -28,16 +29,16 @@ from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.wallet import Wallet
 
 SPANS: Final = 20
-"""Of events.SPAN blocks, in one look; who is further behind looks again at once."""
+"""Spans of events.SPAN blocks read in one check. A worker that is further behind checks again at once."""
 AGAIN: Final = 64
-"""Blocks that are read again: a chain may have changed its mind about them."""
+"""Blocks that are read again, because a reorganization may have replaced them."""
 AT_ONCE: Final = 32
-"""Open cases in one look; each costs the requester its bond."""
+"""Open cases handled in one check. Opening a case costs the requester its bond."""
 OPEN, CLOSED = CaseStage.OPEN.name.lower(), CaseStage.CLOSED.name.lower()
 
 
 class WatchProgress(BaseModel):
-    """As far as one chain was read: the next block, and the cases that were found, each with the stage it was in."""
+    """How far one chain was read: the next block, and each known case with its last known stage."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     block: int
@@ -45,12 +46,12 @@ class WatchProgress(BaseModel):
 
     @property
     def standing(self) -> list[str]:
-        """The cases that are not over."""
+        """Returns the cases that are not closed."""
         return [name for name, stage in self.cases.items() if stage != CLOSED]
 
 
 class AccusationWatch:
-    """`standing` counts the accusations of this wallet that are not over, as of the last look."""
+    """Contests accusations; `standing` counts those against this wallet that were not closed at the last check."""
 
     def __init__(self, settings: WorkerSettings, wallet: Wallet, journal: Journal) -> None:
         self._settings, self._wallet, self._journal = settings, wallet, journal
@@ -59,7 +60,7 @@ class AccusationWatch:
 
     @contextmanager
     def running(self) -> Iterator["AccusationWatch"]:
-        """Looks by a thread of its own until the end of the block."""
+        """Runs the checks in a thread until the `with` block ends."""
         thread = threading.Thread(target=self._run, name="watch", daemon=True)
         thread.start()
         try:
@@ -73,7 +74,7 @@ class AccusationWatch:
         return sum(len(self._seen(facts).standing) for facts in known_chains.kept(self._settings.data))
 
     def look(self) -> bool:
-        """At every chain that this worker was on; whether all of them were read to their end."""
+        """Checks every chain that this worker was paid or staked on; returns whether all were read to the end."""
         return min([self._looked(facts) for facts in known_chains.kept(self._settings.data)], default=True)
 
     def _run(self) -> None:
@@ -97,14 +98,14 @@ class AccusationWatch:
         height = ledger.height()
         first = max(facts.block, seen.block - AGAIN)
         last = min(height, first + SPANS * events.SPAN - 1)
-        found = events.accused(ledger, self._wallet.address, first, last)
-        known = seen.model_copy(update={"cases": {"0x" + each.case.hex(): "" for each in found} | seen.cases})
+        accusations = events.accused(ledger, self._wallet.address, first, last)
+        known = seen.model_copy(update={"cases": {"0x" + one.case.hex(): "" for one in accusations} | seen.cases})
         stages = {name: self._see_to(ledger, facts, name, known.cases[name]) for name in known.standing[:AT_ONCE]}
         self._keep(facts, WatchProgress(block=last + 1, cases={**known.cases, **stages}))
         return last >= height
 
     def _see_to(self, ledger: Ledger, facts: ChainFacts, name: str, before: str) -> str:
-        """The case's stage, told where it is another one than `before`; contested where it is open."""
+        """Returns the case's stage. Logs it if it differs from `before`, and contests the case if it is open."""
         case = cases.told(ledger, cases.named(name))
         if case.stage != before:
             self._tell(facts, case)
@@ -127,13 +128,13 @@ class AccusationWatch:
         self._journal.say("accused", f"{word}: {what}. {self._evidence(facts, case)}", **asdict(case))
 
     def _evidence(self, facts: ChainFacts, case: WalletCase) -> str:
-        """What this worker's own records say of its answers in that job, for whoever decides."""
+        """Returns what this worker's own records say about its answers in that job, for those who decide the case."""
         account_store = AccountStore(self._settings.data / "book.json")
         account = next(
             (
-                each
-                for each in account_store.accounts
-                if each.instance == facts.instance and each.chain_job == case.chain_job
+                one
+                for one in account_store.accounts
+                if one.instance == facts.instance and one.chain_job == case.chain_job
             ),
             None,
         )
@@ -142,8 +143,8 @@ class AccusationWatch:
         if account is None or not answers:
             return "This worker's records have no answer of its in that job: it cannot have given a wrong one."
         opened = sum(proofs.opens(account.domain, self._wallet.address, record) for record in answers)
-        where = records.file_of(self._settings.data, Hash(facts.instance), case.chain_job)
-        return f"Its records have {len(answers)} answers there, {opened} of which open what it committed to: {where}."
+        path = records.file_of(self._settings.data, Hash(facts.instance), case.chain_job)
+        return f"Its records have {len(answers)} answers there, {opened} of which open what it committed to: {path}."
 
     def _ledger(self, facts: ChainFacts) -> Ledger:
         if facts.instance not in self._ledgers:
@@ -166,7 +167,7 @@ class AccusationWatch:
 
 
 def begin(folder: Path, facts: ChainFacts, ledger: Ledger, me: Address) -> None:
-    """Before a first stake: nothing that was before this block concerns it."""
+    """Skips the blocks before a wallet's first stake: no accusation against it can be in them."""
     if stakes.staker(ledger, me).exposed == 0:
         durable.write(_path(folder, facts), WatchProgress(block=ledger.height()).model_dump_json().encode())
 

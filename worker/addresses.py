@@ -1,4 +1,4 @@
-"""Which addresses a download may go to: a market's links must not make this machine ask things of its own network."""
+"""Decides which addresses a download may go to: a market's links must not reach into this machine's own network."""
 
 import ipaddress
 import socket
@@ -24,44 +24,44 @@ SOCKET_OPTIONS: Final = [
     ),
 ]
 Resolve = Callable[[str, int], list[str]]
-"""All IP addresses of a host."""
+"""Returns all IP addresses of a host, given its name and port."""
 
 
 @dataclass(frozen=True)
 class NetworkPlace:
-    """A link that was judged: `url` names the checked IP address, so no second look-up can lead elsewhere."""
+    """A checked link. `url` holds the checked IP address, so that no second DNS lookup can lead elsewhere."""
 
     url: httpx.URL
     host: str
     """The Host header and the name that TLS verifies."""
     link: str
     own: bool
-    """It is the market's own origin."""
+    """Whether the link is on the market's own origin."""
 
 
 def resolve(host: str, port: int) -> list[str]:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise DownloadFailed(f"{host} has no address: {error}") from error
-    return [str(address[4][0]) for address in found]
+    return [str(address[4][0]) for address in addresses]
 
 
 class PublicOnly(httpx.HTTPTransport):
-    """Requests go to public addresses alone, looked up and judged anew for each: for markets that nobody named."""
+    """Sends requests to public addresses only, checked per request; for markets that the owner did not name."""
 
     def __init__(self, look_up: Resolve = resolve) -> None:
         super().__init__(socket_options=SOCKET_OPTIONS)
         self._look_up = look_up
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Raises httpx.ConnectError in place of DownloadRefused and DownloadFailed."""
+        """Raises httpx.ConnectError where `place` raises DownloadRefused or DownloadFailed."""
         try:
-            where = place(str(request.url), "", self._look_up, own=False)
+            checked = place(str(request.url), "", self._look_up, own=False)
         except (DownloadRefused, DownloadFailed) as error:
             raise httpx.ConnectError(str(error), request=request) from error
         request.extensions = {**request.extensions, "sni_hostname": request.url.host}
-        request.url = where.url
+        request.url = checked.url
         return super().handle_request(request)
 
 
@@ -73,12 +73,13 @@ def place(
     allowed: frozenset[str] = frozenset(),
     named: bool = True,
 ) -> NetworkPlace:
-    """Where to fetch `link` from, which may be relative to the market's `origin`.
+    """Returns where to fetch `link` from; it may be relative to the market's `origin`.
 
-    The market's own origin is allowed, wherever it is, if the worker's owner `named` it; but not (`own` false) after a
-    redirect from elsewhere. So are the origins `allowed`, which the owner named too: to be given only where the market
-    itself says the link, not where a job's dataset does. Any other host must have public addresses only. Raises
-    DownloadRefused for other schemes, private, loopback and link-local addresses, and credentials.
+    The market's own origin may have any address if the worker's owner `named` the market, but not after a redirect from
+    another origin (`own` is False then). The origins in `allowed`, which the owner named too, may have any address;
+    pass them only if the market itself gives the link, not if a job's dataset gives it. Any other host must have public
+    addresses only. Raises DownloadRefused for schemes other than http and https, for credentials in the link, and for
+    addresses that are not public (private, loopback, link-local).
     """
     try:
         url = httpx.URL(urljoin(origin + "/", link))
@@ -102,18 +103,18 @@ def _origin(url: httpx.URL) -> tuple[str, str, int]:
 
 
 def _public(host: str, port: int, look_up: Resolve) -> str:
-    found = look_up(host, port)
-    for address in found:
+    addresses = look_up(host, port)
+    for address in addresses:
         if not is_public(address):
             fix = "if it is your market's store, name its origin in GRADMARKET_WORKER_STORES"
             raise DownloadRefused(f"{host} is {address}, which is not a public address; {fix}")
-    if not found:
+    if not addresses:
         raise DownloadFailed(f"{host} has no address")
-    return found[0]
+    return addresses[0]
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is globally routable, unwrapped from IPv4-mapped, 6to4, Teredo and NAT64 forms."""
+    """Returns whether an IP address, and any IPv4 address that it embeds (mapped, 6to4, Teredo, NAT64), is global."""
     try:
         parsed = ipaddress.ip_address(address.split("%")[0])
     except ValueError:
@@ -128,8 +129,8 @@ def _global(address: ipaddress.IPv4Address) -> bool:
 
 
 def _inside(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
-    """The IPv4 addresses that an IPv6 one leads to."""
+    """Returns the IPv4 addresses that are embedded in an IPv6 address."""
     inside = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
     if address in _NAT64:
         inside.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    return [found for found in inside if found is not None]
+    return [ipv4 for ipv4 in inside if ipv4 is not None]

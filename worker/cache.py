@@ -1,4 +1,4 @@
-"""Downloads on disk by digest, the least recently used thrown out first when they take more than was allowed."""
+"""A cache of downloads on disk, named by digest; evicts the least recently used files beyond its limit."""
 
 import os
 import threading
@@ -14,7 +14,7 @@ from gradmarket.worker.problems import DownloadFailed, DownloadRefused
 
 
 class Cache:
-    """`limit` in bytes. Files that are still being downloaded end in `.part`; a killed worker's are resumed."""
+    """Files by digest, at most `limit` bytes. Unfinished downloads end in `.part` and are resumed after a restart."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self._folder = folder
@@ -30,7 +30,10 @@ class Cache:
         return self._folder / f"{hash_of(digest).hex()}.part"
 
     def read(self, digest: Digest) -> bytes | None:
-        """The bytes, checked again; None where they are not here. Bytes that changed on disk are thrown away."""
+        """Returns the bytes after checking their digest, or None if there is no such file.
+
+        Deletes a file with wrong bytes.
+        """
         path = self.path(digest)
         try:
             data = path.read_bytes()
@@ -44,7 +47,7 @@ class Cache:
 
     @contextmanager
     def filling(self, digest: Digest, length: int) -> Iterator[Path]:
-        """The part, with room for `length` bytes; it is not thrown out until the block ends."""
+        """Yields the path of the `.part` file, with room for `length` bytes; it is not evicted until the block ends."""
         part = self.part(digest)
         self.make_room(part, length)
         try:
@@ -54,9 +57,9 @@ class Cache:
                 self._filling.pop(part, None)
 
     def make_room(self, part: Path, length: int) -> None:
-        """Throws out old files until a part that is being filled may have `length` bytes.
+        """Evicts old files until the `.part` file of a running download may have `length` bytes.
 
-        Raises DownloadRefused where it never may, DownloadFailed where others that are being filled leave no room.
+        Raises DownloadRefused if `length` exceeds the limit, DownloadFailed if other running downloads leave no room.
         """
         if length > self.limit:
             raise DownloadRefused(f"{length} bytes are more than the cache may take ({self.limit})")
@@ -65,11 +68,11 @@ class Cache:
             self._filling[part] = max(length, self._filling.get(part, 0))
 
     def keep(self, digest: Digest) -> None:
-        """Turns the finished, checked `.part` into the file."""
+        """Renames the finished and checked `.part` file to its final name."""
         self.part(digest).replace(self.path(digest))
 
     def _throw_out(self, allowed: int, but: Path) -> None:
-        """The oldest files first, until all but `but` take at most `allowed` bytes."""
+        """Deletes the oldest files until all files except `but` take at most `allowed` bytes."""
         files = sorted((path.stat().st_mtime, path) for path in self._folder.iterdir() if path != but)
         sizes = {path: max(path.stat().st_size, self._filling.get(path, 0)) for _, path in files}
         taken = sum(sizes.values())

@@ -78,14 +78,14 @@ def examine_command(
     settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
     with told():
         settings = unlocked(settings)
-        key, wanted = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
-        ledger = ledger_of(settings.node, wanted.facts)
-        confirmed(ledger, key.address, wanted)
-        found = examine(settings, key, ledger, JobId(job), wanted, case)
-        word = "GUILTY" if found.guilty else "Not guilty"
-        Journal(as_json).say("examined", f"{word}: {found.why}.", case=case, **asdict(found))
+        key, listed = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
+        ledger = ledger_of(settings.node, listed.facts)
+        confirmed(ledger, key.address, listed)
+        result = examine(settings, key, ledger, JobId(job), listed, case)
+        word = "GUILTY" if result.guilty else "Not guilty"
+        Journal(as_json).say("examined", f"{word}: {result.why}.", case=case, **asdict(result))
         if rule:
-            _rule(ledger, key, wanted, case, found.guilty, ruling or [], as_json)
+            _rule(ledger, key, listed, case, result.guilty, ruling or [], as_json)
 
 
 @app.command()
@@ -103,10 +103,10 @@ def rule(
     """As a validator of the job: sign a ruling, and send it once as many agree as the job asks for."""
     with told():
         settings = unlocked(settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file))
-        key, wanted = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
-        ledger = ledger_of(settings.node, wanted.facts)
-        confirmed(ledger, key.address, wanted)
-        _rule(ledger, key, wanted, case, guilty, ruling or [], as_json)
+        key, listed = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
+        ledger = ledger_of(settings.node, listed.facts)
+        confirmed(ledger, key.address, listed)
+        _rule(ledger, key, listed, case, guilty, ruling or [], as_json)
 
 
 def _rule(ledger: Ledger, key: Wallet, job: Offered, case: str, guilty: bool, others: list[str], as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Accusations from a wallet's side: those against it, and those that it decides as a validator. The chain tells."""
+"""Accusations against this wallet, and those that it decides as a validator, as the chain states them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,7 +20,10 @@ from gradmarket.worker.stake import Offered
 
 @dataclass(frozen=True)
 class WalletCase:
-    """`amount` in the token's smallest unit; `until` is when the stage's window ends, in Unix seconds."""
+    """A case against this wallet.
+
+    `amount` in the token's smallest unit; `until`, the stage's deadline, in Unix seconds.
+    """
 
     chain_id: int
     chain_job: int
@@ -37,21 +40,24 @@ class WalletCase:
 
 
 def against(ledger: Ledger, worker: Address) -> Iterator[WalletCase]:
-    """Every accusation of the worker, the first one first."""
-    for each in events.accused(ledger, worker):
-        yield told(ledger, each.case)
+    """Yields every accusation against the worker, the oldest first."""
+    for accusation in events.accused(ledger, worker):
+        yield told(ledger, accusation.case)
 
 
 def told(ledger: Ledger, case: Hash) -> WalletCase:
-    """As the chain has it now."""
+    """Returns the case as the chain has it now."""
     now = stakes.case(ledger, case)
     stage = now.stage.name.lower()
     return WalletCase(ledger.deployment.chain_id, now.job, "0x" + case.hex(), str(now.amount), stage, now.until)
 
 
 def contest(ledger: Ledger, key: PrivateKey, case: str | None) -> list[str]:
-    """Contests that case, or every one that is open; their names. Raises NotFound where there is no such case."""
-    open_ones = [told.case for told in against(ledger, address_of(key)) if told.stage == CaseStage.OPEN.name.lower()]
+    """Contests one case, or all open ones if `case` is None; returns their names.
+
+    Raises NotFound if the case is not open.
+    """
+    open_ones = [one.case for one in against(ledger, address_of(key)) if one.stage == CaseStage.OPEN.name.lower()]
     if case is not None and case not in open_ones:
         raise NotFound(f"no case {case} against {address_of(key)} is open")
     chosen = open_ones if case is None else [case]
@@ -61,23 +67,24 @@ def contest(ledger: Ledger, key: PrivateKey, case: str | None) -> list[str]:
 
 
 def contest_one(ledger: Ledger, key: PrivateKey, name: str) -> None:
-    """Raises ChainError where it is not open, or the transaction is not mined in time."""
+    """Raises ChainError if the case is not open, or if the transaction is not mined in time."""
     get_gas(ledger, address_of(key))
     mined(execute(ledger.web3, key, calls.contest(ledger.deployment.contract, named(name))))
 
 
 @dataclass(frozen=True)
 class RuledCase:
-    """The wallet's own ruling, for the other validators; `decided` where it closed the case."""
+    """The wallet's own ruling, to be passed to the other validators; `decided` if it closed the case."""
 
     ruling: str
     decided: bool
 
 
 def rule(ledger: Ledger, key: PrivateKey, job: Offered, name: str, guilty: bool, others: Iterable[str]) -> RuledCase:
-    """Signs a ruling as one of the job's validators, and sends it where `others` make up the threshold with it.
+    """Signs a ruling as one of the job's validators, and sends it once it reaches the threshold with `others`.
 
-    Raises Refused where the wallet is no validator, the case is not contested, or another's ruling says otherwise.
+    Raises Refused if the wallet is no validator, if the case is not contested, or if another validator's ruling
+    differs.
     """
     me, terms, case = address_of(key), job.terms, stakes.case(ledger, named(name))
     if me not in terms.validators:
@@ -100,11 +107,11 @@ def rule(ledger: Ledger, key: PrivateKey, job: Offered, name: str, guilty: bool,
 
 
 def named(text: str) -> Hash:
-    """The case of that name. Raises Refused where the text is none."""
-    found = _bytes(text)
-    if len(found) != 32:
+    """Parses a case's name. Raises Refused if the text is not 32 bytes in hexadecimal."""
+    case = _bytes(text)
+    if len(case) != 32:
         raise Refused(f"{text[:80]} names no case: 0x and 64 hex digits do")
-    return Hash(found)
+    return Hash(case)
 
 
 def _bytes(text: str) -> bytes:

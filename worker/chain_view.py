@@ -1,7 +1,7 @@
-"""The chain as this worker's own RPC tells it: is it the expected one, and is money reserved for this worker alone.
+"""The chain as this worker's own RPC node reports it: whether it is the expected chain, and what is reserved.
 
-A reservation falls only by its worker's own release or after claimUntil, so one that was seen to suffice is not read
-again for a while.
+Only the worker's own release or the end of claims lowers a reservation. So one that was large enough is not read again
+for FRESH_S seconds.
 """
 
 import re
@@ -22,22 +22,22 @@ from gradmarket.worker.problems import Untrusted
 LONGEST_SYMBOL: Final = 16
 MOST_DECIMALS: Final = 36
 LONGEST_WINDOW_S: Final = 90 * 86_400
-"""Of a contract's least windows: a stake may stay locked for three of them."""
+"""Upper limit of a contract's minimum window. A stake may stay locked for three windows."""
 FRESH_S: Final = 60.0
 PATIENCE_S: Final = 3.0
-"""How long a node may lag behind the market with a reservation."""
+"""Seconds to wait for a node that lags behind the market to show a reservation."""
 
 
 @dataclass(frozen=True)
 class OpenedJob:
-    """What `JobOpened` said, for good."""
+    """The unchangeable facts of the job's `JobOpened` event."""
 
     signer: Address
     spec: Hash
 
 
 def choose_rpc(own: str | None, facts: ChainFacts) -> str:
-    """The node to believe; raises Untrusted where only the market names one and money is real."""
+    """Returns the node to trust. Raises Untrusted if only the market names one and the chain is not a local one."""
     if own is not None:
         return own
     if facts.rpc is not None and facts.chain_id in LOCAL_CHAIN_IDS:
@@ -46,12 +46,12 @@ def choose_rpc(own: str | None, facts: ChainFacts) -> str:
 
 
 def ledger_of(own: str | None, facts: ChainFacts) -> Ledger:
-    """The market's deployment on the node to believe; raises Untrusted as `choose_rpc` and `join` do."""
+    """Returns the market's deployment as seen by the trusted node; raises Untrusted as `choose_rpc` and `join` do."""
     return join(choose_rpc(own, facts), facts)
 
 
 def join(url: str, facts: ChainFacts) -> Ledger:
-    """The market's deployment on the node; raises Untrusted, by name of what differs, where it is another."""
+    """Returns the market's deployment on the node at `url`; raises Untrusted with the difference if it is another."""
     check_facts(facts)
     deployment = Deployment(facts.chain_id, facts.genesis, facts.contract, facts.token, facts.instance, facts.block)
     ledger = Ledger(connect(url), deployment)
@@ -59,15 +59,15 @@ def join(url: str, facts: ChainFacts) -> Ledger:
         ledger.verify()
     except ForeignChain as error:
         raise Untrusted(f"{url}: {error}") from error
-    if (found := ledger.decimals()) != facts.decimals:
-        raise Untrusted(f"the market says that its token has {facts.decimals} decimals, and the chain {found}")
+    if (decimals := ledger.decimals()) != facts.decimals:
+        raise Untrusted(f"the market says that its token has {facts.decimals} decimals, and the chain {decimals}")
     if not 1 <= (window := ledger.min_window()) <= LONGEST_WINDOW_S:
         raise Untrusted(f"the contract's shortest window is {window} s: no honest deployment has such a one")
     return ledger
 
 
 def check_facts(facts: ChainFacts) -> None:
-    """Raises Untrusted for a token's name, decimals or unit that would write to a terminal, or break the arithmetic."""
+    """Raises Untrusted for a symbol that could control a terminal, or decimals or a unit that break the arithmetic."""
     if not 1 <= len(facts.symbol) <= LONGEST_SYMBOL or not facts.symbol.isprintable():
         raise Untrusted(f"the market's token has no name that can be shown: {facts.symbol[:LONGEST_SYMBOL]!a}")
     if not 0 <= facts.decimals <= MOST_DECIMALS:
@@ -77,7 +77,7 @@ def check_facts(facts: ChainFacts) -> None:
 
 
 class ChainView:
-    """What the worker sees of the contract, remembered for FRESH_S seconds."""
+    """What the worker reads from the contract, cached for FRESH_S seconds."""
 
     def __init__(
         self,
@@ -94,9 +94,9 @@ class ChainView:
         self._seen: dict[int, tuple[float, OnChain]] = {}
 
     def covering(self, chain_job: int, units: Units) -> OnChain:
-        """The job and the own account, with `units` reserved where the chain says so within PATIENCE_S.
+        """Returns the job and this worker's account; waits up to PATIENCE_S until `units` are reserved.
 
-        Raises ChainError where the node does not tell.
+        Raises ChainError if the node does not answer.
         """
         since = self._clock()
         at, seen = self._seen.get(chain_job, (0.0, None))
@@ -108,7 +108,7 @@ class ChainView:
         return seen
 
     def look(self, chain_job: int) -> OnChain:
-        """Reads anew."""
+        """Reads job and account from the chain and caches them."""
         opened, job = self.opened(chain_job), self.ledger.job(chain_job)
         account = self.ledger.account(chain_job, self._worker)
         now = max(self._clock(), float(self.ledger.block().time))
@@ -118,7 +118,7 @@ class ChainView:
         return seen
 
     def forget(self, chain_job: int) -> None:
-        """After a release: the reservation is another."""
+        """Drops the cached account after a release, which changes the reservation."""
         self._seen.pop(chain_job, None)
 
     def unit(self, chain_job: int) -> Amount:
@@ -126,12 +126,12 @@ class ChainView:
         return seen.unit if seen is not None else self.look(chain_job).unit
 
     def claim_until(self, chain_job: int) -> float:
-        """Unix seconds; it never changes."""
+        """Returns when the job's claims end, in Unix seconds; this never changes."""
         _, seen = self._seen.get(chain_job, (0.0, None))
         return seen.claim_until if seen is not None else self.look(chain_job).claim_until
 
     def opened(self, chain_job: int) -> OpenedJob:
-        """From the JobOpened event, whose signer and specification nobody can change."""
+        """Returns the signer and the specification from the job's JobOpened event; nobody can change them."""
         if chain_job not in self._opened:
             event = market_at(self.ledger.web3, self.ledger.deployment.contract).events.JobOpened()
             with node_errors():

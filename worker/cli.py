@@ -64,14 +64,14 @@ def run_command(
 
     A second signal leaves now.
     """
-    named = list(market or ())
-    places = {"market": named[0] if named else None, "markets": named[1:] or None}
-    given: dict[str, Any] = {**places, "discover": discover or None, "since": since}
-    given |= {"rpc": rpc, "payout": payout, "consents": consent or None, "data": data}
-    given |= {"device": device, "min_price": min_price}
-    given |= {"min_per_tflop": min_per_tflop, "min_per_hour": min_per_hour}
+    markets = list(market or ())
+    places = {"market": markets[0] if markets else None, "markets": markets[1:] or None}
+    options: dict[str, Any] = {**places, "discover": discover or None, "since": since}
+    options |= {"rpc": rpc, "payout": payout, "consents": consent or None, "data": data}
+    options |= {"device": device, "min_price": min_price}
+    options |= {"min_per_tflop": min_per_tflop, "min_per_hour": min_per_hour}
     keys = {"passphrase_file": passphrase_file, "plain_key": plain_key or None}
-    settings = settings_of(**given, **keys, max_memory=max_memory, max_disk=max_disk, jobs=job or None)
+    settings = settings_of(**options, **keys, max_memory=max_memory, max_disk=max_disk, jobs=job or None)
     with told():
         done = run(unlocked(settings), journal=Journal(as_json))
     raise typer.Exit(0 if done.finished else 1)

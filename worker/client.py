@@ -1,4 +1,4 @@
-"""The market's doors as this worker uses them: signs in, asks again while the market is down, bounds every answer."""
+"""HTTP client for the market's API: signs in, retries while the market is down, and limits every response's size."""
 
 import math
 import random
@@ -28,7 +28,7 @@ from gradmarket.worker.published_evidence import (
 from gradmarket.worker.signin import Credentials, sign_in
 
 MAX_ANSWER: Final = 16 * 2**20
-"""Bytes of one JSON answer: a hostile market must not fill the memory."""
+"""Bytes of one JSON response; a hostile market must not fill the memory."""
 MAX_PAGES: Final = 10
 MAX_ITEMS: Final = 1_000_000
 FIRST_PAUSE_S: Final = 0.25
@@ -38,17 +38,17 @@ BUSY: Final = frozenset({429, 502, 503, 504})
 SHORTEST_WAIT_S: Final = 10.0
 SHORT_FOR_S: Final = 3600.0
 CUT_AFTER_S: Final = 5.0
-"""What breaks sooner is a market that is down or busy, whatever it was asked."""
+"""Seconds. A request that fails sooner means that the market is down or busy, not that a long wait was cut off."""
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
 class CutOff(Exception):
-    """The connection, or a proxy, did not last as long as the market was asked to wait."""
+    """The connection or a proxy closed before the wait that was requested from the market was over."""
 
 
 class ListedJob(BaseModel):
-    """The part of `GET /v1/jobs/{id}` that a worker reads."""
+    """The fields of `GET /v1/jobs/{id}` that a worker reads."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
     id: JobId
@@ -66,9 +66,9 @@ class JobPage(BaseModel):
 
 
 class MarketClient:
-    """`keep_trying(seconds)` says whether to go on with a market that was unreachable for so long; `pause` sleeps.
+    """`keep_trying(seconds)` says whether to retry a market that was unreachable for so long; `pause` sleeps.
 
-    `public_only` for a market that the worker's owner did not name: it may not lie in the worker's own network.
+    `public_only` is for a market that the worker's owner did not name: it may not be in the worker's own network.
     """
 
     def __init__(
@@ -97,22 +97,22 @@ class MarketClient:
         self._http.close()
 
     def identify(self, credentials: Credentials) -> None:
-        """Signs in with these from now on, when a request needs it."""
+        """Sets the credentials used to sign in when a request needs a session."""
         self._credentials = credentials
 
     def facts(self) -> ChainFacts:
         return self._ask(ChainFacts, "GET", "/v1/chain")
 
     def jobs(self) -> list[ListedJob]:
-        """The jobs that run now, of the first MAX_PAGES pages."""
-        found, cursor = [], None
+        """Returns the running jobs on the first MAX_PAGES pages."""
+        jobs, cursor = [], None
         for _ in range(MAX_PAGES):
             page = self._ask(JobPage, "GET", "/v1/jobs", params={"cursor": cursor} if cursor else {})
-            found += [job for job in page.items if job.state is JobState.RUNNING]
+            jobs += [job for job in page.items if job.state is JobState.RUNNING]
             cursor = page.next
             if cursor is None:
                 break
-        return found
+        return jobs
 
     def job(self, job: JobId) -> ListedJob:
         return self._ask(ListedJob, "GET", f"/v1/jobs/{quote(job, safe='')}")
@@ -130,30 +130,33 @@ class MarketClient:
         return self._ask(PublishedEvidence, "GET", f"/v1/jobs/{quote(job, safe='')}/tasks/{quote(task, safe='')}")
 
     def _all(self, kind: type[Answer], path: str) -> list[Answer]:
-        """Every item of a list, page by page, at most MAX_ITEMS of them."""
-        found: list[Answer] = []
+        """Returns every item of a paginated list, at most MAX_ITEMS."""
+        items: list[Answer] = []
         cursor: str | None = None
-        while len(found) < MAX_ITEMS:
+        while len(items) < MAX_ITEMS:
             page = self._ask(
                 PublishedPage, "GET", path, params={"limit": 500, **({"cursor": cursor} if cursor else {})}
             )
-            found += [_parsed(kind, item) for item in page.items]
+            items += [_parsed(kind, item) for item in page.items]
             cursor = page.next
             if cursor is None:
                 break
-        return found
+        return items
 
     def evidence(self, job: JobId, task: str) -> str:
-        """Where the evidence of a verdict is published."""
+        """Returns the URL at which the evidence of a verdict is published."""
         return f"{self.origin}/v1/jobs/{quote(job, safe='')}/tasks/{quote(task, safe='')}"
 
     def poll(self, request: PollRequest) -> PollAnswer:
-        """Where something on the way cuts long waits off, shorter ones are asked for during the next SHORT_FOR_S."""
+        """Long-polls the market.
+
+        If something on the path cuts long waits off, waits less during the next SHORT_FOR_S seconds.
+        """
         while True:
             began = time.monotonic()
             longest = self._longest_wait if began < self._short_until else MAX_WAIT_S
-            asked = request.model_copy(update={"wait_s": min(request.wait_s, longest)})
-            options = {"json": asked.model_dump(mode="json"), "timeout": _timeout(asked.wait_s), "waits": asked.wait_s}
+            short = request.model_copy(update={"wait_s": min(request.wait_s, longest)})
+            options = {"json": short.model_dump(mode="json"), "timeout": _timeout(short.wait_s), "waits": short.wait_s}
             try:
                 return self.signed_in(PollAnswer, "POST", "/v1/work/poll", **options)
             except CutOff:
@@ -161,18 +164,21 @@ class MarketClient:
                 self._longest_wait = max(SHORTEST_WAIT_S, (time.monotonic() - began) / 2)
 
     def upload(self, replica: ReplicaId, fence: int, payload: Payload) -> UploadAnswer:
-        """Raises Problem: 409 for other bytes than committed, 410 too late, 413 too large."""
+        """Uploads a payload.
+
+        Raises MarketProblem: 409 for bytes other than committed, 410 if too late, 413 if too large.
+        """
         path = f"/v1/work/payloads/{quote(replica, safe='')}"
         headers = {"content-type": "application/octet-stream"}
         return self.signed_in(UploadAnswer, "PUT", path, params={"fence": fence}, headers=headers, body=payload)
 
     def said_put(self, replica: ReplicaId, fence: int) -> UploadAnswer:
-        """The payload lies where the market wanted it. Raises Problem where it does not find it there."""
+        """Reports that the payload was put into the market's object store. Raises MarketProblem if it is not there."""
         path = f"/v1/work/payloads/{quote(replica, safe='')}"
         return self.signed_in(UploadAnswer, "PUT", path, params={"fence": fence, "put": True})
 
     def signed_in(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
-        """The request under a session; a session that is over is renewed once."""
+        """Sends a request with a session token; signs in again once if the session has expired."""
         headers = options.pop("headers", {})
         try:
             return self._ask(kind, method, path, headers={**headers, **self.bearer()}, **options)
@@ -192,9 +198,11 @@ class MarketClient:
         return {"authorization": f"Bearer {self._session.token}"}
 
     def _ask(self, kind: type[Answer], method: str, path: str, waits: float = 0.0, **options: Any) -> Answer:
-        """One answer, asked for again while nobody answers; raises Problem, or Unreachable when it may stop trying.
+        """Sends a request until it is answered.
 
-        CutOff where the market was to wait for `waits` seconds, and was cut short.
+        Raises MarketProblem, or MarketUnreachable once it may not retry any more.
+
+        Raises CutOff if the market was to wait for `waits` seconds and the connection was closed earlier.
         """
         since, longest = time.monotonic(), FIRST_PAUSE_S
         while True:
@@ -235,7 +243,7 @@ class MarketClient:
 
 
 def _timeout(waits: float) -> httpx.Timeout:
-    """For an answer that the market may wait so long with."""
+    """Returns a timeout for a request that the market may hold for `waits` seconds."""
     return httpx.Timeout(30.0, read=waits + 60.0)
 
 

@@ -1,7 +1,7 @@
-"""`gradmarket wallet consent …`: a payout key says whose operator it is, and takes that back.
+"""`gradmarket wallet consent …`: a payout key consents to be a worker's operator, or withdraws its consent.
 
-Where the key is in this wallet the command signs with it. Where it is elsewhere (`--payout`), the command prints what
-that wallet is to sign, and takes its signature at a second call (`--nonce`, `--signature`).
+If the key is in this wallet, the command signs with it. If it is elsewhere (`--payout`), the command prints the message
+that the other wallet must sign, and takes its signature in a second call (`--nonce`, `--signature`).
 """
 
 import json
@@ -50,9 +50,9 @@ def give(
     with told(), _market(market, data, passphrase_file) as (settings, service):
         facts, to = service.facts(), checksum(payout) if payout else _own(settings).address
         consent = SignedConsent(checksum(worker), to, nonce or int(time.time()))
-        found = _signature(settings, facts, consent, payout, signature)
-        if found is not None:
-            typer.echo(consents.made(facts, consent, found).model_dump_json())
+        signed = _signature(settings, facts, consent, payout, signature)
+        if signed is not None:
+            typer.echo(consents.made(facts, consent, signed).model_dump_json())
 
 
 @app.command()
@@ -72,11 +72,11 @@ def withdraw(
     with told(), _market(market, data, passphrase_file) as (settings, service):
         facts, own = service.facts(), _own(settings)
         message = Withdrawal(checksum(worker), checksum(payout) if payout else own.address, nonce or int(time.time()))
-        found = _signature(settings, facts, message, payout, signature)
-        if found is not None:
-            check(consents.domain_of(facts), message, found, message.payout)
+        signed = _signature(settings, facts, message, payout, signature)
+        if signed is not None:
+            check(consents.domain_of(facts), message, signed, message.payout)
             service.identify(Credentials(own, own.address, facts.chain_id))
-            after = consents.withdraw(service, message, found)
+            after = consents.withdraw(service, message, signed)
             typer.echo(f"The operator of {after.worker} is {after.operator} now.")
 
 
@@ -99,7 +99,7 @@ def _own(settings: WorkerSettings) -> wallet.Wallet:
 def _signature(
     settings: WorkerSettings, facts: ChainFacts, message: Message, payout: str | None, signature: str | None
 ) -> bytes | None:
-    """This wallet's, or the given one; None where another wallet has to sign first, and what was printed."""
+    """Returns this wallet's signature or the given one; or prints what another wallet must sign and returns None."""
     if payout is None:
         return consents.signed(facts, message, _own(settings).key)
     if signature is None:

@@ -1,7 +1,7 @@
-"""Consents of payout keys: signed here or elsewhere, kept as files, and brought to the market that each is for.
+"""Consents of payout keys: signed here or elsewhere, stored as files, and sent to the market of their contract.
 
-A payout address whose key says so is the operator of its workers, which then share one record
-(market.rules.operators). Who only pays out somewhere needs none of this.
+A payout address whose key consents is the operator of its workers, which then share one record
+(market.rules.operators). A worker that merely pays out to an address needs no consent.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ _LARGEST: Final = 4096
 
 
 class ConsentFile(BaseModel):
-    """As `gradmarket wallet consent give` writes it."""
+    """The file that `gradmarket wallet consent give` prints."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -47,11 +47,11 @@ def domain_of(facts: ChainFacts) -> Domain:
 
 
 def made(facts: ChainFacts, consent: SignedConsent, signature: bytes) -> ConsentFile:
-    """Raises SignatureRefused where the payout's key did not sign it."""
+    """Returns the consent as a file. Raises SignatureRefused if the payout's key did not sign it."""
     check(domain_of(facts), consent, signature, consent.payout)
-    place = {"chain_id": facts.chain_id, "contract": facts.contract, "instance": facts.instance}
-    said = {"worker": consent.worker, "payout": consent.payout, "nonce": consent.nonce}
-    return ConsentFile(**place, **said, signature=signature)
+    chain = {"chain_id": facts.chain_id, "contract": facts.contract, "instance": facts.instance}
+    fields = {"worker": consent.worker, "payout": consent.payout, "nonce": consent.nonce}
+    return ConsentFile(**chain, **fields, signature=signature)
 
 
 def signed(facts: ChainFacts, message: Message, key: PrivateKey) -> bytes:
@@ -59,7 +59,7 @@ def signed(facts: ChainFacts, message: Message, key: PrivateKey) -> bytes:
 
 
 def read(path: Path) -> ConsentFile:
-    """Raises Refused where the file is not there, or none."""
+    """Reads a consent. Raises Refused if the file is missing or not a consent."""
     try:
         with path.open("rb") as file:
             return ConsentFile.model_validate_json(file.read(_LARGEST))
@@ -70,32 +70,32 @@ def read(path: Path) -> ConsentFile:
 
 
 def fitting(paths: Iterable[Path], facts: ChainFacts, worker: Address, payout: Address) -> ConsentRequest | None:
-    """The newest for this market's contract. Raises Refused for one that is another worker's or payout's, or unsigned.
+    """Returns the newest consent for this market's contract, or None if there is none: the worker is its own operator.
 
-    None where no file is for this contract: there the worker is its own operator.
+    Raises Refused for a consent of another worker or payout, or with a wrong signature.
     """
-    here = [(path, found) for path in paths if (found := read(path)).domain == domain_of(facts)]
-    for path, found in here:
-        if (found.worker, found.payout) != (worker, payout):
-            names = f"worker {found.worker} and payout {found.payout}"
+    here = [(path, consent) for path in paths if (consent := read(path)).domain == domain_of(facts)]
+    for path, consent in here:
+        if (consent.worker, consent.payout) != (worker, payout):
+            names = f"worker {consent.worker} and payout {consent.payout}"
             raise Refused(f"the consent {path} is for {names}: this is {worker}, paid out to {payout}")
         try:
-            check(found.domain, SignedConsent(worker, payout, found.nonce), found.signature, payout)
+            check(consent.domain, SignedConsent(worker, payout, consent.nonce), consent.signature, payout)
         except SignatureRefused as error:
             raise Refused(f"the consent {path} does not hold: {error}") from error
-    newest = max((found for _, found in here), key=lambda found: found.nonce, default=None)
+    newest = max((consent for _, consent in here), key=lambda consent: consent.nonce, default=None)
     return None if newest is None else ConsentRequest(nonce=newest.nonce, signature=newest.signature)
 
 
 def withdraw(market: MarketClient, message: Withdrawal, signature: bytes) -> OperatorStatus:
-    """The worker's operator after it. Raises Problem where the market does not take it."""
-    said = WithdrawalRequest(payout=message.payout, nonce=message.nonce, signature=signature)
+    """Sends a withdrawal and returns the worker's operator after it. Raises MarketProblem if the market refuses it."""
+    request = WithdrawalRequest(payout=message.payout, nonce=message.nonce, signature=signature)
     path = f"/v1/workers/{message.worker}/withdrawal"
-    return market.signed_in(OperatorStatus, "POST", path, json=said.model_dump(mode="json"))
+    return market.signed_in(OperatorStatus, "POST", path, json=request.model_dump(mode="json"))
 
 
 def typed(facts: ChainFacts, message: Message) -> dict[str, Any]:
-    """What a wallet elsewhere signs with eth_signTypedData_v4 (EIP-712)."""
+    """Returns the typed data that an external wallet signs with eth_signTypedData_v4 (EIP-712)."""
     name, members = message.TYPE.rstrip(")").split("(")
     fields = [dict(zip(("type", "name"), member.split(" "), strict=True)) for member in members.split(",")]
     nonce, instance = message.nonce, f"0x{facts.instance.hex()}"

@@ -1,6 +1,6 @@
-"""Jobs found on the chain alone: what `JobOpened` says, which markets that leads to, and whether these tell the same.
+"""Finds jobs on the chain: reads `JobOpened` events, and checks that the markets they name serve the announced jobs.
 
-Anybody can write anything into an event, so nothing of it is believed: the contract's code is compared, a market is
+Anybody can write anything into an event, so nothing in it is trusted: the contract's code is compared, a market is
 reached at public addresses only (unless the chain is a local one), and it must serve the very job that it announced.
 """
 
@@ -22,21 +22,21 @@ from gradmarket.worker.client import ListedJob, MarketClient
 from gradmarket.worker.problems import Untrusted
 
 LOOK_BACK: Final = 200_000
-"""Blocks, where nobody says since which one to look: about a month of twelve-second blocks."""
+"""Blocks to look back where no first block is set: about a month of twelve-second blocks."""
 AT_ONCE: Final = 8
-"""Markets that one look leads to, those with the largest deposits: announcing costs little."""
+"""Markets that one search returns at most, those with the largest deposits: announcing costs little."""
 
 
 @dataclass(frozen=True)
 class Announcement:
-    """The job with the largest deposit that one endpoint announced."""
+    """An endpoint, and the job with the largest deposit among those that it announced."""
 
     endpoint: str
     event: JobOpened
 
 
 class Discovery:
-    """Looks at each block once; `since` is the first."""
+    """Searches each block once; `since` is the first block."""
 
     def __init__(self, web3: Web3, since: int | None = None) -> None:
         self._web3 = web3
@@ -51,7 +51,7 @@ class Discovery:
         return self.chain_id in LOCAL_CHAIN_IDS
 
     def look(self) -> list[Announcement]:
-        """Markets that no look led to before, the largest deposit first. Raises ChainError."""
+        """Returns markets not returned before, the largest deposit first. Raises ChainError."""
         with node_errors():
             latest = self._web3.eth.get_block("latest")
         first = max(0, latest["number"] - LOOK_BACK) if self._next is None else self._next
@@ -60,13 +60,13 @@ class Discovery:
             self._consider(event)
         self._next = latest["number"] + 1
         live = [Announcement(endpoint, event) for endpoint, event in self._candidates.items() if event.expiry > now]
-        ranked = sorted(live, key=lambda each: -_deposit(each.event))
-        self._candidates = {each.endpoint: each.event for each in ranked[AT_ONCE:]}
-        self._known |= {each.endpoint for each in ranked[:AT_ONCE]}
+        ranked = sorted(live, key=lambda announcement: -_deposit(announcement.event))
+        self._candidates = {announcement.endpoint: announcement.event for announcement in ranked[AT_ONCE:]}
+        self._known |= {announcement.endpoint for announcement in ranked[:AT_ONCE]}
         return ranked[:AT_ONCE]
 
     def _consider(self, event: JobOpened) -> None:
-        """What one look does not lead to is a candidate for the next."""
+        """Remembers the event as a candidate; candidates that one search does not return are left for the next."""
         best = self._candidates.get(event.endpoint)
         if event.endpoint not in self._known and (best is None or _deposit(event) > _deposit(best)):
             self._candidates[event.endpoint] = event
@@ -77,7 +77,7 @@ class Discovery:
                 yield event
 
     def _is_ours(self, contract: Address) -> bool:
-        """Whether the code there is the contract's, whoever deployed it."""
+        """Returns whether the code at the address is the market contract's, whoever deployed it."""
         if contract not in self._sound:
             with node_errors():
                 code = bytes(self._web3.eth.get_code(to_checksum_address(contract)))
@@ -90,9 +90,9 @@ def _deposit(event: JobOpened) -> int:
 
 
 def agree(event: JobOpened, facts: ChainFacts, jobs: list[ListedJob]) -> None:
-    """Raises Untrusted, by name of what differs, where the market is not the one that the chain announces."""
-    named = next((job for job in jobs if job.chain_job == event.job and job.state is JobState.RUNNING), None)
-    publication = named.publication if named else None
+    """Raises Untrusted and names the difference if the market is not the one that the chain announces."""
+    listed = next((job for job in jobs if job.chain_job == event.job and job.state is JobState.RUNNING), None)
+    publication = listed.publication if listed else None
     checks = (
         (facts.contract != event.contract, f"it pays by the contract {facts.contract}, not {event.contract}"),
         (facts.signer != event.signer, f"it signs as {facts.signer}, the job's signer is {event.signer}"),
@@ -108,14 +108,14 @@ def agree(event: JobOpened, facts: ChainFacts, jobs: list[ListedJob]) -> None:
 
 
 def checked(market: MarketClient, event: JobOpened) -> ChainFacts:
-    """What the announced market says of its chain. Raises Untrusted, or MarketError where it does not answer."""
+    """Returns the announced market's chain facts. Raises Untrusted, or MarketError if the market does not answer."""
     facts = market.facts()
     agree(event, facts, market.jobs())
     return facts
 
 
 def origin_of(endpoint: str) -> str:
-    """The address that an event names. Raises Untrusted for what is no http address."""
+    """Returns the market's address from an event. Raises Untrusted if it is not an http or https URL."""
     try:
         url = httpx.URL(endpoint)
     except (httpx.InvalidURL, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Files that survive kill -9: written beside and renamed; what is money is synced too, and survives a power cut."""
+"""Files that survive kill -9: written to a temporary file and renamed. Synced files survive a power cut too."""
 
 import fcntl
 import os
@@ -9,9 +9,10 @@ from gradmarket.market.errors import Conflict
 
 
 def write(path: Path, data: bytes, synced: bool = True) -> None:
-    """Replaces `path` by `data` at once: after a crash it holds either the old bytes or the new ones.
+    """Replaces `path` by `data` atomically: after a crash it holds either the old bytes or the new ones.
 
-    Its owner alone may read it. Without `synced` (some milliseconds) that holds for this process's crash only.
+    Only the owner may read it. Without `synced`, this holds for a crash of the process only; syncing takes some
+    milliseconds.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.new")
@@ -27,7 +28,10 @@ def write(path: Path, data: bytes, synced: bool = True) -> None:
 
 
 def append(path: Path, line: bytes) -> None:
-    """Adds one line at once; its owner alone may read it. It survives this process's crash, not a power cut."""
+    """Appends one line in one write; only the owner may read it.
+
+    It survives a crash of the process, not a power cut.
+    """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
@@ -45,7 +49,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def lock(folder: Path) -> BinaryIO:
-    """Keeps a second worker out of the folder while the file stays open; raises Conflict where one is in it."""
+    """Locks the folder for one worker while the file stays open; raises Conflict if another worker holds the lock."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     file = (folder / "lock").open("wb")
     try:

@@ -1,9 +1,9 @@
-"""A contested case, looked into by one who decides it: is the accusation about a signed answer, and is that one wrong.
+"""Examines a contested case for its validator: is the accusation about a signed answer, and is that answer wrong?
 
-The accuser has to show it. What is published must make up the event that the contract holds: the offer under the
-signer's signature, the commitment under the accused worker's, and the answer that opens it. Then the task is computed
-anew, as an auditor does: in the confined child, in the class that the answer was given in, and once more in a new one
-where it comes out as the accuser says.
+The burden of proof is the accuser's. What is published must make up the event that the contract holds: the offer signed
+by the job's signer, the commitment signed by the accused worker, and the answer that opens it. Then the task is
+computed again, as an auditor does: in the confined child and in the determinism class of the answer. If the result
+agrees with the accuser, it is computed once more in a new child.
 """
 
 from collections.abc import Callable
@@ -37,12 +37,12 @@ from gradmarket.worker.stake import MARKET_S, Offered
 from gradmarket.worker.wallet import Wallet
 
 Recompute = Callable[[Publication, Offer], Digest]
-"""The root that this machine finds, in a child that is new for each run."""
+"""Returns the payload root that this machine computes, in a new child for each run."""
 
 
 @dataclass(frozen=True)
 class Examined:
-    """`why` in words; the roots where they are known."""
+    """The result of an examination: `why` in words, and the roots where they are known."""
 
     guilty: bool
     why: str
@@ -54,7 +54,7 @@ class Examined:
 
 @dataclass(frozen=True)
 class ExaminedCase:
-    """What the market publishes of one case: the task, the accused worker's ballot, and what the auditor found."""
+    """What the market publishes about a case: the task, the accused worker's ballot, and the root the auditor found."""
 
     publication: Publication
     evidence: PublishedEvidence
@@ -66,7 +66,10 @@ class ExaminedCase:
 def examine(
     settings: WorkerSettings, wallet: Wallet, ledger: Ledger, job: JobId, about: Offered, name: str
 ) -> Examined:
-    """Raises Refused where the case is not of this job or this machine cannot say, MarketError as the market does."""
+    """Examines a case.
+
+    Raises Refused if it is not of this job or cannot be decided here, MarketError if a request fails.
+    """
     case = stakes.case(ledger, cases.named(name))
     if case.stage is CaseStage.NONE or case.job != about.chain_job:
         raise Refused(f"{name} is no case of job {job}")
@@ -91,13 +94,16 @@ def examine(
 
 
 def _shown(market: MarketClient, job: JobId, worker: Address, case: Hash) -> ExaminedCase | None:
-    """None where no audit is about it. Raises Refused as long as the answer is not told: the task may be done again."""
+    """Returns None if no audit is about the case.
+
+    Raises Refused until the answers are published: the task may be redone.
+    """
     audit = next((audit for audit in market.audits(job) if _of(audit, case)), None)
     publication = market.job(job).publication
     if audit is None or publication is None:
         return None
     evidence = market.task(job, audit.task)
-    ballot = next((each for each in evidence.replicas if each.worker == worker), None)
+    ballot = next((replica for replica in evidence.replicas if replica.worker == worker), None)
     if ballot is None:
         return None
     if audit.root is None or ballot.sealed is None:
@@ -106,16 +112,16 @@ def _shown(market: MarketClient, job: JobId, worker: Address, case: Hash) -> Exa
 
 
 def _of(audit: PublishedAudit, case: Hash) -> bool:
-    return any(each.case == case for each in audit.accusations)
+    return any(accusation.case == case for accusation in audit.accusations)
 
 
 def unproven(ledger: Ledger, case: OnChainCase, name: Hash, spec: Hash, shown: ExaminedCase) -> str:
-    """What of the published evidence is not as it must be; empty where it makes up the accusation."""
+    """Returns how the published evidence fails to prove the accusation; empty if it proves it."""
     evidence, ballot, domain = shown.evidence, shown.ballot, ledger.domain()
     if evidence.offer is None or evidence.offer_signature is None:
         return "the offer is not told"
     offer = evidence.offer.struct()
-    names = [each.event for each in events.accused(ledger, case.worker) if each.case == name]
+    names = [accusation.event for accusation in events.accused(ledger, case.worker) if accusation.case == name]
     signer = ChainView(ledger, case.worker).opened(case.job).signer
     if offer.job != case.job or not signed(domain, offer, evidence.offer_signature, signer):
         return "the offer is not one of this job under its signer's signature"
@@ -125,12 +131,12 @@ def unproven(ledger: Ledger, case: OnChainCase, name: Hash, spec: Hash, shown: E
         return "the commitment is not signed by the accused worker"
     if not published_evidence.opens(digest(domain, offer), ballot):
         return "the answer does not open the commitment"
-    told = (digest(domain, offer), Hash(ballot.sealed or b""), hash_of(Digest(ballot.root or "")), hash_of(shown.found))
-    return "" if names == [accusing.event(*told)] else "it makes up another event than the one accused of"
+    args = (digest(domain, offer), Hash(ballot.sealed or b""), hash_of(Digest(ballot.root or "")), hash_of(shown.found))
+    return "" if names == [accusing.event(*args)] else "it makes up another event than the one accused of"
 
 
 def judged(shown: ExaminedCase, recompute: Recompute) -> Examined:
-    """Raises Refused where neither the answer nor what was found is what comes out here."""
+    """Compares this machine's results with both roots. Raises Refused if they match neither."""
     if shown.evidence.offer is None:
         raise Refused("the offer is not told")
     offer, answered = shown.evidence.offer.struct(), shown.ballot.root or ""
@@ -146,7 +152,7 @@ def judged(shown: ExaminedCase, recompute: Recompute) -> Examined:
 
 
 def _recomputing(settings: WorkerSettings, fetcher: Fetcher, ballot: PublishedBallot) -> Recompute:
-    """Raises Refused at the first run where this machine is of another class than the answer's."""
+    """Returns a function that raises Refused if this machine is of another determinism class than the answer."""
 
     def run(publication: Publication, offer: Offer) -> Digest:
         with Runner(runner_settings(settings)) as runner:

@@ -1,4 +1,4 @@
-"""From an offer to a payload: what was published is fetched by digest, run in the runner, and encoded."""
+"""Computes an offer's payload: fetches what was published by digest, runs the step, and encodes the result."""
 
 import math
 import time
@@ -35,11 +35,11 @@ Compute = Callable[[Arrays, Arrays, bytes, Step], dict[str, np.ndarray]]
 """(state, batch, seed, step) -> one float32 array per entry of the document's layout."""
 
 PARTITIONS_KEPT, STATES_KEPT = 4, 2
-"""How many are kept unpacked, those that are loaded ahead of time included."""
+"""How many partitions and states are kept unpacked, those prefetched included."""
 
 
 class Executor:
-    """`compute` is the runner's own, or a wrapping of it."""
+    """Computes payloads, sketches and losses. `compute` is the runner's function, or a wrapper around it."""
 
     def __init__(self, runner: Runner, fetcher: Fetcher, limits: WorkLimits, compute: Compute | None = None) -> None:
         self._runner = runner
@@ -48,18 +48,18 @@ class Executor:
         self._compute = compute or runner.compute
         self._info: DocumentInfo | None = None
         self._borne: Digest | None = None
-        """The publication whose step this machine was last found to bear."""
+        """The last publication whose step passed the check of this machine's limits."""
         self._partitions: Prefetch[Arrays] = Prefetch(PARTITIONS_KEPT)
         self._states: Prefetch[Arrays] = Prefetch(STATES_KEPT)
         self._manifests: dict[Digest, Manifest] = {}
         self._place = -1
-        """Of the task worked on last, counted over all rounds."""
+        """The index of the task worked on last, counted over all rounds."""
 
     def work(self, publication: Publication, offer: Offer) -> tuple[bytes, float]:
-        """The payload, and how many seconds the step took.
+        """Returns the payload, and the seconds that the step took.
 
-        Raises Refused (what was published is unfit, or too heavy for this machine), PartitionUnfit, DownloadFailed or
-        RunnerFailed.
+        Raises Refused (what was published is malformed, or too heavy for this machine), PartitionUnfit, DownloadFailed
+        or RunnerFailed.
         """
         spec, info = publication.spec, self._load(publication)
         batch = self._batch(publication, offer.round, offer.task)
@@ -71,20 +71,26 @@ class Executor:
         return encode(info.layout, tensors, codec(spec.uplink.codec), offer.seed), seconds
 
     def bad_row(self, publication: Publication, offer: Offer) -> tuple[str, Outside | None]:
-        """The task's partition, and the first of its values that the model does not take. Raises as `work` does."""
+        """Returns the task's partition and the first of its values that the model does not accept.
+
+        Raises as `work` does.
+        """
         self._load(publication)
         partition, arrays = self._partition(publication, offer.round, offer.task)
         rows = task_rows(publication.spec, partition, offer.round, offer.task)
-        found = outside(_chosen(arrays, rows), self._runner.ranges(publication.spec.step.pass_rows))
-        return partition.name, None if found is None else replace(found, row=rows[found.row])
+        bad = outside(_chosen(arrays, rows), self._runner.ranges(publication.spec.step.pass_rows))
+        return partition.name, None if bad is None else replace(bad, row=rows[bad.row])
 
     def sketch(self, publication: Publication, offer: Offer, payload: bytes, seed: Hash) -> Sketch:
-        """Of what a payload for this offer decodes to, under a wave's seed or an audit's. Raises as `work` does."""
+        """Returns the sketch of a payload for this offer, under a wave's seed or an audit's. Raises as `work` does."""
         packed = codec(publication.spec.uplink.codec)
         return sketch_packing.of_payload(self._load(publication).layout, payload, packed, offer.seed, seed)
 
     def draws(self, publication: Publication, offer: Offer, seed: Hash, others: int) -> tuple[Arrays, list[Arrays]]:
-        """The offer's parameters; its task's rows, and so many draws of as many other rows. Raises as `work` does."""
+        """Returns the offer's parameters, its task's rows, and `others` draws of as many other rows.
+
+        Raises as `work` does.
+        """
         info, spec = self._load(publication), publication.spec
         partition, arrays = self._partition(publication, offer.round, offer.task)
         own = task_rows(spec, partition, offer.round, offer.task)
@@ -92,30 +98,30 @@ class Executor:
         return self._parameters(digest_of(offer.parameters), info), [_chosen(arrays, rows) for rows in draws]
 
     def loss(self, publication: Publication, state: Arrays, batch: Arrays) -> float:
-        """The mean loss at `state`, as many rows at a time as a step takes. Raises as `work` does."""
+        """Returns the mean loss at `state`, computed in passes of the step's size. Raises as `work` does."""
         self._runner.turn(publication.digest)
         document, size = self._fetcher.blob(publication.document), publication.spec.step.pass_rows
         rows = len(next(iter(batch.values())))
         parts = [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
-        found = [self._runner.evaluate(document, state, _cut(batch, part)).loss for part in parts]
-        return math.fsum(loss * (part.stop - part.start) / rows for loss, part in zip(found, parts, strict=True))
+        losses = [self._runner.evaluate(document, state, _cut(batch, part)).loss for part in parts]
+        return math.fsum(loss * (part.stop - part.start) / rows for loss, part in zip(losses, parts, strict=True))
 
     def gradient(self, publication: Publication, offer: Offer, payload: bytes) -> Tensors:
-        """The gradients of a payload for this offer. Raises PayloadRefused, and as `work` does."""
+        """Returns the gradients in a payload for this offer. Raises PayloadRefused, and what `work` raises."""
         layout, packed = self._load(publication).layout, codec(publication.spec.uplink.codec)
-        wanted = {entry.name for entry in layout.of("gradient")}
-        return {name: found for name, found in read_tensors(layout, payload, packed, offer.seed) if name in wanted}
+        names = {entry.name for entry in layout.of("gradient")}
+        return {name: tensor for name, tensor in read_tensors(layout, payload, packed, offer.seed) if name in names}
 
     def expect(self, publication: Publication, offer: Offer) -> None:
-        """Fetches what this task needs, in good time; what is wrong with it is said when it is worked on."""
+        """Prefetches what this task needs; errors in it are raised when the task is computed."""
         if self._info is None or self._borne != publication.digest:
             return
         self._expect_partition(publication, offer.round, offer.task)
-        digest, wanted = digest_of(offer.parameters), self._info.document.state
-        self._states.expect(digest, lambda: unpack(self._fetcher.blob(digest), wanted))
+        digest, layout = digest_of(offer.parameters), self._info.document.state
+        self._states.expect(digest, lambda: unpack(self._fetcher.blob(digest), layout))
 
     def trial(self, publication: Publication) -> float:
-        """Seconds of one step on the first task's rows, the best of two: what an estimate is made from."""
+        """Returns the seconds of one step on the first task's rows, the better of two runs; used for estimates."""
         info, seconds = self._load(publication), []
         state = self._parameters(publication.parameters, info)
         batch = self._batch(publication, 0, 0)
@@ -126,11 +132,11 @@ class Executor:
         return min(seconds)
 
     def bear(self, publication: Publication) -> None:
-        """Fetches document and manifest. Raises Refused where a task is too much for this machine, as `work` does."""
+        """Fetches document and manifest. Raises Refused if a task is too heavy for this machine; raises as `work`."""
         self._load(publication)
 
     def effort(self, publication: Publication) -> Effort:
-        """What one task costs here, tried out on its first rows."""
+        """Returns what one task costs on this machine, measured on its first rows."""
         seconds = self.trial(publication)
         return Effort(self._cost(publication, self._load(publication)).operations, seconds)
 
@@ -139,9 +145,9 @@ class Executor:
         return cost(info.document, self._runner.bound(*step.pass_sizes), step)
 
     def _load(self, publication: Publication) -> DocumentInfo:
-        """The document in the job's own child, once it is known that this machine bears its step.
+        """Loads the document into the job's child, and checks once that this machine can run the job's step.
 
-        Others may have loaded another one meanwhile.
+        Another market's session may have loaded another document meanwhile.
         """
         self._runner.turn(publication.digest)
         document = publication.document
@@ -154,18 +160,21 @@ class Executor:
         return self._info
 
     def _bear(self, publication: Publication, info: DocumentInfo) -> None:
-        """Only document and manifest are fetched for this: parameters and partitions are large."""
-        found = self._cost(publication, info)
-        heavy = too_heavy(found.operations, found.memory, self._limits)
+        """Raises Refused if the step exceeds the limits.
+
+        Fetches only document and manifest: parameters and partitions are large.
+        """
+        task = self._cost(publication, info)
+        heavy = too_heavy(task.operations, task.memory, self._limits)
         if heavy is not None:
-            takes = f"{found.operations:.3g} operations, {found.memory / 2**20:.0f} MiB of memory"
+            takes = f"{task.operations:.3g} operations, {task.memory / 2**20:.0f} MiB of memory"
             here = f"{self._limits.max_flops:.3g} and {self._limits.max_memory / 2**20:.0f} MiB"
             raise Refused(f"{heavy}: it takes {takes}; this worker allows {here}")
-        differing = unlike(found.only_on_cpu, self._limits)
+        differing = unlike(task.only_on_cpu, self._limits)
         if differing is not None:
-            raise Refused(f"{differing}: {found.only_on_cpu}")
+            raise Refused(f"{differing}: {task.only_on_cpu}")
         partitions = training(self._manifest(publication.manifest), publication.spec)
-        download = found.state + max((partition.bytes for partition in partitions), default=0)
+        download = task.state + max((partition.bytes for partition in partitions), default=0)
         if download > self._limits.max_disk:
             raise Refused(f"{Guard.TOO_MANY_BYTES}: {download} of {self._limits.max_disk}")
 
@@ -178,12 +187,12 @@ class Executor:
         return self._manifests[digest]
 
     def _batch(self, publication: Publication, round_number: int, task: int) -> dict[str, np.ndarray]:
-        """The task's rows of its partition: the same ones on every replica."""
+        """Returns the task's rows of its partition; they are the same on every replica."""
         partition, arrays = self._partition(publication, round_number, task)
         return _chosen(arrays, task_rows(publication.spec, partition, round_number, task))
 
     def _partition(self, publication: Publication, round_number: int, task: int) -> tuple[Partition, Arrays]:
-        """Where the task's rows lie."""
+        """Returns the partition that holds the task's rows, and its arrays."""
         spec, manifest = publication.spec, self._manifest(publication.manifest)
         if not training(manifest, spec):
             raise JobRefused("data", "the manifest has no partition to train on")
@@ -191,12 +200,12 @@ class Executor:
         return partition, self._partitions.take(partition.digest, lambda: self._read(manifest, partition))
 
     def _look_ahead(self, publication: Publication, offer: Offer) -> None:
-        """Expects the partition of the task that comes next, if this worker goes on in strides as long as its last."""
+        """Prefetches the partition of the probable next task: as many tasks further as this one is from the last."""
         tasks = publication.spec.tasks_per_round
-        place = offer.round * tasks + offer.task
-        stride = place - self._place if 0 <= self._place < place else 1
-        self._place = place
-        self._expect_partition(publication, *divmod(place + stride, tasks))
+        index = offer.round * tasks + offer.task
+        stride = index - self._place if 0 <= self._place < index else 1
+        self._place = index
+        self._expect_partition(publication, *divmod(index + stride, tasks))
 
     def _expect_partition(self, publication: Publication, round_number: int, task: int) -> None:
         manifest = self._manifest(publication.manifest)

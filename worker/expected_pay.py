@@ -1,4 +1,4 @@
-"""What a worker would earn, told before it joins: from the prices of running jobs and their steps, measured here."""
+"""Estimates a worker's pay before it joins a market, from the prices of running jobs and their steps, measured here."""
 
 from typing import Final
 
@@ -11,42 +11,42 @@ from gradmarket.worker.worker_context import WorkerContext
 from gradmarket.worker.worth import Prospect, best, hourly, least
 
 LOOKED_AT: Final = 8
-"""Jobs that are looked at."""
+"""Jobs that are measured at most."""
 
 
 def prospect(context: WorkerContext) -> Prospect | None:
-    """Says, and tells, what the best job that this machine can do would bring an hour, or why that is not known."""
-    found = []
+    """Logs and returns the expected pay of the best job for this machine; logs why and returns None if no job fits."""
+    prospects = []
     for job, publication in _offered(context):
         try:
-            found.append(_measured(context, job, publication))
+            prospects.append(_measured(context, job, publication))
         except MarketError as error:
             context.journal.say("unfit", f"{job.name}: not for this machine: {error}", job=job.id)
-    chosen = best(found, context.limits.minimum)
+    chosen = best(prospects, context.limits.minimum)
     if chosen is not None:
         _say(context, chosen)
         return chosen
-    for one in found:
-        wanted = context.money.text(least(context.limits.minimum, one.effort))
-        text = f"{one.name} pays {context.money.text(one.price)} a gradient, under the {wanted} that the minimums ask."
+    for one in prospects:
+        lowest = context.money.text(least(context.limits.minimum, one.effort))
+        text = f"{one.name} pays {context.money.text(one.price)} a gradient, under the {lowest} that the minimums ask."
         context.journal.say("too_cheap", text)
     context.journal.say("no_estimate", "No job runs that this worker would take; it waits for one.")
     return None
 
 
 def _measured(context: WorkerContext, job: ListedJob, publication: Publication) -> Prospect:
-    """By the price of its first round: what later ones pay is in their offers."""
+    """Measures a job. Uses the price of its first round: later prices are in their offers."""
     effort = context.effort(job.id, publication)
     price = publication.spec.price.of(PricedWork(effort.flops, Amount(int(context.facts.unit))), None)
     return Prospect(job.id, job.name, price, effort)
 
 
 def _offered(context: WorkerContext) -> list[tuple[ListedJob, Publication]]:
-    """Jobs that it would work for."""
-    wanted = [job for job in context.market.jobs() if not context.settings.jobs or job.id in context.settings.jobs]
-    offered = [(job, context.view(job.id).publication) for job in wanted[:LOOKED_AT]]
+    """Returns the jobs, with their publications, that this worker's settings allow."""
+    allowed = [job for job in context.market.jobs() if not context.settings.jobs or job.id in context.settings.jobs]
+    offered = [(job, context.view(job.id).publication) for job in allowed[:LOOKED_AT]]
     least_set = context.limits.min_price
-    return [(job, found) for job, found in offered if found is not None and found.spec.price.most >= least_set]
+    return [(job, public) for job, public in offered if public is not None and public.spec.price.most >= least_set]
 
 
 def _say(context: WorkerContext, chosen: Prospect) -> None:

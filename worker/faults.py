@@ -1,4 +1,4 @@
-"""What kept this worker from computing a lease, as it tells the market: of which kind, and where."""
+"""Describes to the market why this worker could not compute a lease: the kind of fault, and where it occurred."""
 
 import re
 from typing import Final
@@ -26,23 +26,26 @@ KINDS: Final[tuple[tuple[type[Exception], FaultKind], ...]] = (
     (DocumentRefused, FaultKind.STEP_FAILED),
 )
 NODE: Final = re.compile(r"^(node \d+ \([^)]{1,80}\)|backward): (.*)$", re.DOTALL)
-"""How the interpreter says where a step failed."""
+"""The interpreter's format for where a step failed."""
 
 
 def fault_of(context: WorkerContext, lease: Lease, error: Exception) -> StepFault:
-    """Of what `desk.compute` raised for the lease. A step that failed is looked into: its data may be why."""
+    """Returns the fault for an error of `context.compute`.
+
+    For a failed step it also checks whether the data are the cause.
+    """
     partition, cause = "", error
     if isinstance(error, PartitionUnfit):
         partition, cause = error.partition, error.cause
     kind = next((kind for type_, kind in KINDS if isinstance(cause, type_)), FaultKind.REFUSED)
-    found = NODE.match(cause.detail if isinstance(cause, MarketError) else "")
-    node, text = (found[1], found[2]) if found else ("", str(cause))
+    located = NODE.match(cause.detail if isinstance(cause, MarketError) else "")
+    node, text = (located[1], located[2]) if located else ("", str(cause))
     fault = StepFault(kind=kind, node=node, partition=printed(partition, 200), message=printed(text, 300))
     return _looked_into(context, lease, fault) if kind == FaultKind.STEP_FAILED else fault
 
 
 def _looked_into(context: WorkerContext, lease: Lease, fault: StepFault) -> StepFault:
-    """With the row that the step does not take, where there is one."""
+    """Adds the partition, and the input and row that the step does not accept, if there are any."""
     publication = context.view(lease.job).publication
     if publication is None:
         return fault
@@ -50,5 +53,5 @@ def _looked_into(context: WorkerContext, lease: Lease, fault: StepFault) -> Step
         partition, bad = context.bench.bad_row(publication, lease.offer.struct())
     except MarketError:
         return fault
-    there = fault.model_copy(update={"partition": printed(partition, 200)})
-    return there if bad is None else there.model_copy(update={"input": printed(bad.input, 100), "row": bad.row})
+    located = fault.model_copy(update={"partition": printed(partition, 200)})
+    return located if bad is None else located.model_copy(update={"input": printed(bad.input, 100), "row": bad.row})

@@ -1,4 +1,4 @@
-"""Downloads by digest: checked while they stream, never longer than declared, resumed where they broke off."""
+"""Downloads by digest: hashed while they stream, never longer than declared, resumed after an interruption."""
 
 import threading
 import time
@@ -19,19 +19,19 @@ from gradmarket.worker.problems import DownloadFailed, DownloadRefused
 
 REDIRECTS: Final = 4
 PATIENCE_S: Final = 60.0
-"""How long a place that sends nothing is asked again."""
+"""Seconds for which a download that makes no progress is retried."""
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 2.0
 ROOM_AT_ONCE: Final = 2**23
-"""Bytes for which room is made in the cache, where nobody said how many come."""
+"""Bytes by which the cache makes room ahead for a download of undeclared length."""
 
 
 class Fetcher:
-    """`limit`: bytes of a download whose length nobody declared; `seconds`: how long one may take in all.
+    """`limit`: most bytes of a download. `seconds`: the longest time that one may take in all.
 
-    `bearer` gives the headers that the market knows the worker by; they go to the market's own address alone.
-    `stores`: origins that the market, and it alone, may send a download to wherever they lie. `named`: the worker's
-    owner named the market, so that it may lie anywhere itself.
+    `bearer` returns the session headers for the market; they are sent to the market's own origin only. `stores`:
+    origins that the market may redirect a download to wherever they are; no other host may. `named`: the worker's owner
+    named the market, so the market may have any address.
     """
 
     def __init__(
@@ -63,22 +63,22 @@ class Fetcher:
         self._http.close()
 
     def blob(self, digest: Digest) -> bytes:
-        """A blob of the market's own. Raises DownloadRefused or DownloadFailed."""
+        """Returns one of the market's blobs. Raises DownloadRefused or DownloadFailed."""
         return self.get(f"/v1/blobs/{digest}", digest)
 
     def get(self, link: str, digest: Digest, length: int | None = None) -> bytes:
-        """The bytes named by `digest`, from the cache or from `link`; exactly `length` of them where it is known.
+        """Returns the bytes with this digest, from the cache or from `link`; exactly `length` of them if it is given.
 
-        May be called by several threads; what one of them downloads the others wait for.
+        Thread-safe: if several threads want one digest, one of them downloads it and the others wait.
         """
         with self._alone(digest):
-            found = self._cache.read(digest)
-            if found is None:
+            data = self._cache.read(digest)
+            if data is None:
                 self._download(link, digest, length)
-                found = self._cache.read(digest)
-        if found is None or (length is not None and len(found) != length):
+                data = self._cache.read(digest)
+        if data is None or (length is not None and len(data) != length):
             raise DownloadRefused(f"{digest} has not the {length} bytes that were declared")
-        return found
+        return data
 
     @contextmanager
     def _alone(self, digest: Digest) -> Iterator[None]:
@@ -129,7 +129,7 @@ class Fetcher:
             raise DownloadFailed(f"{link} is not {digest}") if resumed else DownloadRefused(f"{link} is not {digest}")
 
     def _fill(self, response: httpx.Response, file: BinaryIO, hasher: blake3, limit: int, until: float) -> None:
-        """Writes what comes, hashed on the way; never more than `limit` bytes, nor more than there is room for."""
+        """Writes and hashes what arrives; never more than `limit` bytes, nor more than the cache has room for."""
         part, written = Path(file.name), file.tell()
         room = written
         for chunk in response.iter_raw():
@@ -147,18 +147,18 @@ class Fetcher:
 
     @contextmanager
     def _open(self, link: str, start: int) -> Iterator[httpx.Response]:
-        """The answer behind `link` and its redirects, every one of which is judged like a link."""
-        own, told = True, False
+        """Opens `link` and follows its redirects; each redirect is checked like a link."""
+        own, ours = True, False
         for _ in range(REDIRECTS):
-            where = place(link, self._origin, self._look_up, own, self._stores if told else frozenset(), self._named)
-            own = told = where.own
-            request = self._request(where, start)
+            target = place(link, self._origin, self._look_up, own, self._stores if ours else frozenset(), self._named)
+            own = ours = target.own
+            request = self._request(target, start)
             response = self._http.send(request, stream=True)
             try:
                 if not response.has_redirect_location:
                     yield response
                     return
-                link = urljoin(where.link, response.headers["location"])
+                link = urljoin(target.link, response.headers["location"])
             finally:
                 response.close()
         raise DownloadRefused(f"more than {REDIRECTS} redirects")

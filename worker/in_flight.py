@@ -1,4 +1,4 @@
-"""The replicas in flight, each a file that is on disk before the commitment is sent: a killed worker goes on from it.
+"""The replicas in flight, each a file written before its commitment is sent: a restarted worker goes on from it.
 
 leased -> prepared (payload, salt and seal on disk) -> committed -> revealed -> agree -> over
 """
@@ -25,7 +25,7 @@ from gradmarket.worker import durable
 
 
 class SealedAnswer(BaseModel):
-    """What was computed, sealed: everything that a reveal and an upload need, but for the payload's own file."""
+    """A sealed answer: everything that a reveal and an upload need, except the payload, which has a file of its own."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     salt: HashField
@@ -36,7 +36,7 @@ class SealedAnswer(BaseModel):
 
 
 class InFlight(BaseModel):
-    """A replica as this worker knows it. `state` is what the market said last; `instance` is the paying chain's."""
+    """A replica in flight. `state` is what the market said last; `instance` is that of the contract that pays."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     lease: Lease
@@ -45,21 +45,21 @@ class InFlight(BaseModel):
     taken_at: float
     prepared: SealedAnswer | None = None
     opened: bool = False
-    """The wave's secret was told and is right: reveal."""
+    """The wave's secret has arrived and passed the checks: the answer may be revealed."""
     wave: WaveOpened | None = None
-    """As it was told."""
+    """The opened wave as the market sent it."""
     sketch: SketchRequest | None = None
-    """Under the seed of that wave, where the job compares sketches."""
+    """The sketch under the seed of that wave, if the job compares sketches."""
     promise: SignedVerdict | None = None
     """The signed verdict that promises pay."""
     promised: bool = False
-    """There is one; the only word of it in what versions before wrote."""
+    """Whether there is such a verdict; files of earlier versions hold only this flag, not the verdict."""
     asked: bool = False
-    """The market wanted the payload."""
+    """The market asked for the payload."""
     sent: bool = False
-    """A byte of the payload may have left; on disk, synced, before it does."""
+    """A byte of the payload may have been sent; synced to disk before it is."""
     uploaded: bool = False
-    """The market answered that it has the payload."""
+    """The market confirmed that it has the payload."""
 
     @property
     def replica(self) -> ReplicaId:
@@ -75,26 +75,26 @@ class InFlight(BaseModel):
 
     @property
     def due_at(self) -> float:
-        """When, in Unix seconds, each of its own deadlines would be over in turn."""
+        """Returns when all of its own deadlines, one after the other, are over, in Unix seconds."""
         offer = self.lease.offer
         return self.taken_at + offer.lease_seconds + offer.wave_seconds + offer.upload_seconds
 
     @property
     def units(self) -> Units:
-        """What it may still earn."""
+        """Returns the units that it may still earn."""
         return self.lease.offer.price if self.open else Units(0)
 
     def commitment(self) -> CommitmentRequest | None:
-        """What to say while the market has not said that it is committed."""
+        """Returns the commitment to send until the market has confirmed it."""
         if self.prepared is None or self.state is not ReplicaState.LEASED:
             return None
-        made = self.prepared
+        prepared = self.prepared
         return CommitmentRequest(
             replica=self.replica,
             fence=self.lease.fence,
-            sealed=made.sealed,
-            signature=made.signature,
-            compute_seconds=made.compute_seconds,
+            sealed=prepared.sealed,
+            signature=prepared.signature,
+            compute_seconds=prepared.compute_seconds,
         )
 
     def reveal(self) -> Reveal | None:
@@ -112,8 +112,8 @@ def prepare(
     salt = Hash(os.urandom(32))
     offer = digest(domain, held.offer)
     sealed = seal(offer, worker, salt, hash_of(root))
-    made = CommitmentRequest(replica=held.replica, fence=held.lease.fence, sealed=sealed, signature=bytes(65))
-    signature = signer(digest(domain, made.struct(offer, worker)))
+    request = CommitmentRequest(replica=held.replica, fence=held.lease.fence, sealed=sealed, signature=bytes(65))
+    signature = signer(digest(domain, request.struct(offer, worker)))
     prepared = SealedAnswer(salt=salt, root=root, sealed=sealed, signature=signature, compute_seconds=seconds)
     return held.model_copy(update={"prepared": prepared})
 
@@ -127,10 +127,10 @@ def sign_sketch(
     worker: Address,
     signer: Signer,
 ) -> SketchRequest:
-    """Signs what an answer comes to under the wave's seed."""
-    said = SketchRequest(numbers=sketch_packing.tell(made), determinism_class=determinism_class, signature=bytes(65))
-    struct = said.struct(digest(domain, held.offer), worker, seed_of(opened))
-    return said.model_copy(update={"signature": signer(digest(domain, struct))})
+    """Signs the sketch of an answer under the wave's seed."""
+    request = SketchRequest(numbers=sketch_packing.tell(made), determinism_class=determinism_class, signature=bytes(65))
+    struct = request.struct(digest(domain, held.offer), worker, seed_of(opened))
+    return request.model_copy(update={"signature": signer(digest(domain, struct))})
 
 
 def seed_of(opened: WaveOpened) -> Hash:
@@ -138,43 +138,43 @@ def seed_of(opened: WaveOpened) -> Hash:
 
 
 class InFlightFolder:
-    """The folder of the replicas in flight: a record each, and its payload until it is over.
+    """The folder of the replicas in flight: one record each, and its payload until it is over.
 
-    They outlive the process; a power cut may cost what is in flight, but for payloads that were begun to be sent. Files
-    are named by a hash: a replica's name comes from the market and might be a path.
+    The files survive a crash of the process. A power cut may lose them, except for replicas whose upload has begun.
+    Files are named by a hash: the market chooses a replica's name, which might be a path.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found = map(_read, sorted(folder.glob("*.json")))
-        self.held = {held.replica: held for held in found if held is not None}
+        loaded = map(_read, sorted(folder.glob("*.json")))
+        self.held = {held.replica: held for held in loaded if held is not None}
 
     def drop_foreign(self, instance: Hash) -> None:
-        """Forgets what was leased on another chain, or on one that was started anew: nobody pays for it here."""
+        """Forgets replicas leased on another chain or under an earlier instance: nobody pays for them here."""
         for replica in [held.replica for held in self.held.values() if held.instance != instance]:
             self.forget(replica)
 
     def put(self, held: InFlight, **changes: Any) -> InFlight:
-        """Remembers it, not on disk: what is lost with the process the market tells again."""
+        """Updates the replica in memory only: the market sends again what is lost with the process."""
         changed = held.model_copy(update=changes)
         self.held[held.replica] = changed
         return changed
 
     def save(self, held: InFlight, synced: bool = False, **changes: Any) -> InFlight:
-        """Remembers it on disk; `synced`: through a power cut, too."""
+        """Updates the replica on disk; if `synced`, it survives a power cut too."""
         changed = self.put(held, **changes)
         durable.write(self._file(held.replica, "json"), changed.model_dump_json().encode(), synced)
         return changed
 
     def sent(self, replica: ReplicaId) -> None:
-        """To be called before the first byte of its payload leaves."""
+        """Must be called before the first byte of the replica's payload is sent."""
         held = self.held[replica]
         if not held.sent:
             self.save(held, synced=True, sent=True)
 
     def handed_over(self) -> int:
-        """Payloads that may have left and that no verdict has ended: as good as unpaid."""
+        """Returns the number of payloads that may have been sent and have no final verdict: they count as unpaid."""
         return sum(held.sent for held in self.open())
 
     def save_payload(self, replica: ReplicaId, payload: bytes) -> None:
@@ -184,12 +184,12 @@ class InFlightFolder:
         return self._file(replica, "payload")
 
     def forget(self, replica: ReplicaId) -> None:
-        """The market knows that this worker has heard how it ended."""
+        """Forgets a replica once the market knows that this worker has its final verdict."""
         del self.held[replica]
         self._remove(replica)
 
     def clear(self) -> None:
-        """Deletes the files of finished replicas that the accounts have: a killed worker would take them for open."""
+        """Deletes the files of finished replicas already recorded in the accounts: a restart would see them as open."""
         for held in self.held.values():
             if not held.open:
                 self._remove(held.replica)
@@ -206,13 +206,13 @@ class InFlightFolder:
 
 
 def handed_over(data: Path) -> list[InFlight]:
-    """Of every market: replicas whose payload may have left, and that no verdict has ended."""
+    """Returns, over all markets, the replicas whose payload may have been sent and that have no final verdict."""
     folders = sorted((data / "held").glob("*/"))
     return [held for folder in folders for held in InFlightFolder(folder).open() if held.sent]
 
 
 def _read(path: Path) -> InFlight | None:
-    """None, and the file is gone, where a power cut left half of it."""
+    """Reads a replica's file. Deletes it and returns None if a power cut left it incomplete."""
     try:
         return InFlight.model_validate_json(path.read_bytes())
     except ValidationError:

@@ -1,4 +1,4 @@
-"""How a worker stands in every job of its accounts: by its own records, and by the chain where a node tells it."""
+"""A worker's standing in every job of its accounts: from its own records, and from the chain if a node answers."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -20,7 +20,7 @@ from gradmarket.worker.wallet import Wallet
 
 @dataclass(frozen=True)
 class Rejection:
-    """A rejection, and where its evidence is published."""
+    """A rejection, and the URL at which its evidence is published."""
 
     replica: str
     task: str
@@ -30,7 +30,7 @@ class Rejection:
 
 @dataclass(frozen=True)
 class JobStanding:
-    """Amounts are decimal strings in the smallest unit; what only the chain knows is None where it is silent."""
+    """Amounts are decimal strings in the smallest unit; what only the chain knows is None if it does not answer."""
 
     job: str
     market: str | None
@@ -49,12 +49,12 @@ class JobStanding:
 
     def text(self, money: Money) -> str:
         names = ("earned", "vouchered", "settled", "redeemed", "reserved", "at_stake")
-        told = {name: asdict(self)[name] for name in names}
-        sums = ", ".join(f"{name.replace('_', ' ')} {_text(money, units)}" for name, units in told.items())
+        amounts = {name: asdict(self)[name] for name in names}
+        sums = ", ".join(f"{name.replace('_', ' ')} {_text(money, units)}" for name, units in amounts.items())
         head = f"{self.job} at {self.market or 'an unknown market'}, job {self.chain_job} of chain {self.chain_id}"
         lines = [f"{head}: {self.accepted} accepted, {self.rejected} rejected", f"  {sums}"]
         lines += [f"  the chain does not tell: {self.trouble}"] if self.trouble else []
-        lines += [f"  rejected {each.replica}: {each.reason} ({each.evidence})" for each in self.rejections]
+        lines += [f"  rejected {one.replica}: {one.reason} ({one.evidence})" for one in self.rejections]
         return "\n".join(lines)
 
 
@@ -77,10 +77,10 @@ def _standing(
         facts = known_chains.find(settings.data, Hash(account.instance))
         money = Money(facts.symbol, facts.decimals)
         ledger = ledger_of(settings.node, facts)
-        found = ledger.account(account.chain_job, me)
+        onchain_account = ledger.account(account.chain_job, me)
         onchain["settled"], onchain["reserved"] = (
-            str(value(found.settled, account)),
-            str(value(found.reserved, account)),
+            str(value(onchain_account.settled, account)),
+            str(value(onchain_account.reserved, account)),
         )
         onchain["at_stake"] = str(stakes.exposure(ledger, account.chain_job, me).at_risk)
     except MarketError as error:
@@ -104,7 +104,7 @@ def _standing(
 
 @dataclass(frozen=True)
 class Risk:
-    """What of the stake one job can slash, in the smallest unit; `locked_until` in Unix seconds, 0 before it leaves."""
+    """What one job can slash, in the smallest unit; `locked_until` in Unix seconds, 0 until the worker leaves."""
 
     chain_id: int
     chain_job: int
@@ -122,7 +122,7 @@ class Risk:
 
 
 def staked(settings: WorkerSettings, wallet: Wallet, say: Callable[[str], None]) -> Iterator[Risk]:
-    """By the chains where the worker staked or earned; of one that does not answer it says so."""
+    """Yields the stakes on all chains where the worker staked or earned; `say` gets the chains that do not answer."""
     for facts in known_chains.kept(settings.data):
         try:
             parts = list(Pledge(ledger_of(settings.node, facts), wallet.key).parts())
@@ -136,7 +136,7 @@ def staked(settings: WorkerSettings, wallet: Wallet, say: Callable[[str], None])
 
 
 def accusations(settings: WorkerSettings, me: Address, say: Callable[[str], None]) -> Iterator[cases.WalletCase]:
-    """Those of this wallet that are not over; of a chain that does not answer it says so."""
+    """Yields the accusations of this wallet that are not closed; `say` gets the chains that do not answer."""
     for facts in known_chains.kept(settings.data):
         try:
             yield from [case for case in cases.against(ledger_of(settings.node, facts), me) if case.stage != "closed"]

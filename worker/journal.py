@@ -1,4 +1,4 @@
-"""What the worker tells its owner: in sentences, or as one JSON object a line."""
+"""The worker's log for its owner: sentences, or one JSON object per line."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from gradmarket.worker.account_store import JobAccount, value
 
 @dataclass(frozen=True)
 class Summary:
-    """What one session came to. Money in the token's smallest unit, as decimal strings."""
+    """The result of one session. Amounts are decimal strings in the token's smallest unit."""
 
     address: str
     payout: str
@@ -22,9 +22,9 @@ class Summary:
     redeemed: str
     unpaid: int
     accused: int
-    """Accusations of this wallet that are not over."""
+    """Accusations against this wallet that are not closed."""
     finished: bool
-    """False where it was told to leave at once, or was stopped by an error."""
+    """False if the worker was told to leave at once, or was stopped by an error."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Totals:
 
 
 def totals(accounts: Iterable[JobAccount]) -> Totals:
-    """Sums over the jobs in the accounts."""
+    """Returns the sums over the jobs in the accounts."""
     kept = list(accounts)
     return Totals(
         accepted=sum(account.accepted for account in kept),
@@ -64,7 +64,7 @@ def summary(address: Address, payout: Address, before: Totals, after: Totals, ac
 
 @dataclass(frozen=True)
 class Money:
-    """How the token is written."""
+    """How amounts of the token are printed."""
 
     symbol: str
     decimals: int
@@ -76,7 +76,7 @@ class Money:
 
 
 class Journal:
-    """Where sentences go; with `as_json` each is `{"event": …, "text": …, …}`."""
+    """Writes log entries; with `as_json` each is `{"event": …, "text": …, …}`."""
 
     def __init__(self, as_json: bool = False, stream: TextIO | None = None) -> None:
         self._as_json = as_json
@@ -85,17 +85,20 @@ class Journal:
 
     def say(self, event: str, text: str, **facts: Any) -> None:
         line = self._line(event, text, facts)
-        self._stream.write(f"{line}\n")  # at once: who collects the log of a container takes each write for a line
+        self._stream.write(f"{line}\n")  # one write: a container's log collector takes each write for a line
         self._stream.flush()
         self._last = line
 
     def once(self, event: str, text: str, **facts: Any) -> None:
-        """Says it unless it was the last thing said."""
+        """Logs the entry unless it equals the last one."""
         if self._line(event, text, facts) != self._last:
             self.say(event, text, **facts)
 
     def _line(self, event: str, text: str, facts: dict[str, Any]) -> str:
-        """One line; JSON escapes what a stranger's text may do to a terminal, and so does this."""
+        """Returns one line. Replaces unprintable characters: a stranger's text must not control the terminal.
+
+        JSON escapes them.
+        """
         if self._as_json:
             return json.dumps({"event": event, "text": text, **facts})
         return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -1,4 +1,4 @@
-"""The chains that this worker was paid on, kept on disk: its money can be redeemed when the market is gone."""
+"""The chains that this worker was paid on, kept on disk, so that its money can be redeemed without the market."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def keep(folder: Path, facts: ChainFacts) -> None:
 
 
 def find(folder: Path, instance: Hash) -> ChainFacts:
-    """Raises NotFound where the worker never was on it."""
+    """Raises NotFound if the worker was never paid on this chain."""
     path = _path(folder, instance)
     if not path.is_file():
         raise NotFound(f"no chain {instance.hex()} in {folder}")
@@ -21,7 +21,7 @@ def find(folder: Path, instance: Hash) -> ChainFacts:
 
 
 def kept(folder: Path) -> list[ChainFacts]:
-    """Every one of them, in the order of their instances."""
+    """Returns all of them, ordered by instance."""
     files = sorted((folder / "chains").glob("*.json"))
     return [ChainFacts.model_validate_json(path.read_bytes()) for path in files]
 

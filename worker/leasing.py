@@ -1,4 +1,4 @@
-"""Leases: taken where policy allows, computed, sealed and put on disk; or given back, with the reason said."""
+"""Leases: accepted if policy allows, computed, sealed and put on disk; or given back with a reason."""
 
 import time
 from collections.abc import Callable
@@ -16,13 +16,13 @@ from gradmarket.worker.worker_context import WorkerContext
 
 FIRST_REST_S: Final = 1.0
 LONGEST_REST_S: Final = 60.0
-"""Seconds without asking for work after a lease that was declined or failed: another would fare alike."""
+"""Seconds without asking for work after a lease was declined or failed: the next would probably fail too."""
 UNFIT: Final = (MarketError, ValueError, TypeError, LookupError, ArithmeticError)
 """What a stranger's offer, document or data may raise; none of it may end the worker."""
 
 
 class Leasing:
-    """`given_up` is what the next poll says of leases that are given back."""
+    """`given_up` holds the leases that the next poll gives back."""
 
     def __init__(
         self, context: WorkerContext, replica_files: InFlightFolder, clock: Callable[[], float] = time.time
@@ -39,13 +39,13 @@ class Leasing:
         return self._clock() < self._rest_until
 
     def capacity(self) -> int:
-        """Further leases to ask for; none while the requester owes as much as this worker risks."""
+        """Returns how many further leases to ask for; 0 while the requester owes as much as this worker risks."""
         if self.resting or self.blocked():
             return 0
         return max(0, self._context.limits.leases - len(self._replica_files.open()))
 
     def blocked(self) -> bool:
-        """Whether the requester owes as much as this worker risks, payloads that are with it and not paid included."""
+        """Returns whether the requester owes as much as this worker risks; sent but unpaid payloads count too."""
         context = self._context
         owed = context.account_store.unpaid(context.signer) + self._replica_files.handed_over()
         if owed < context.limits.unpaid:
@@ -56,7 +56,7 @@ class Leasing:
         return True
 
     def take(self, lease: Lease, leaving: bool) -> bool:
-        """Puts the lease on the in-flight folder, or gives it back; False where it was there already."""
+        """Adds the lease to the replicas in flight, or gives it back; returns False if it was in flight already."""
         if lease.replica in self._replica_files.held:
             return False
         why_not = "leaving" if leaving else self._consider(lease)
@@ -74,8 +74,8 @@ class Leasing:
 
     def _consider(self, lease: Lease) -> str | None:
         try:
-            found = self._context.why_not(lease, self._replica_files.open())
-            reason = found.value if found is not None else None
+            guard = self._context.why_not(lease, self._replica_files.open())
+            reason = guard.value if guard is not None else None
         except UNFIT as error:
             reason = str(error)
         if reason is not None:
@@ -100,7 +100,7 @@ class Leasing:
         )
 
     def compute(self, held: InFlight) -> None:
-        """Computes and seals; on disk before the commitment can be sent."""
+        """Computes and seals the answer; it is on disk before the commitment can be sent."""
         context = self._context
         try:
             payload, seconds = context.compute(held.lease)
@@ -115,7 +115,7 @@ class Leasing:
         self._replica_files.save(prepared)
 
     def give_back(self) -> None:
-        """Gives back what is not computed yet."""
+        """Gives back the leases that are not computed yet."""
         for held in self._replica_files.open():
             if held.prepared is None:
                 self.give_up(held.lease, "leaving", failed=False)
@@ -123,8 +123,8 @@ class Leasing:
 
     def give_up(self, lease: Lease, reason: str, failed: bool, fault: StepFault | None = None) -> None:
         why = printed(reason, 500)
-        said = LeaseReturn(replica=lease.replica, fence=lease.fence, failed=failed, reason=why, fault=fault)
-        self.given_up[lease.replica] = said
+        returned = LeaseReturn(replica=lease.replica, fence=lease.fence, failed=failed, reason=why, fault=fault)
+        self.given_up[lease.replica] = returned
 
     def _rest(self, seconds: float) -> None:
         self._rest_until = self._clock() + seconds

@@ -1,8 +1,8 @@
-"""The worker's state machine. One poll sends what is in flight and brings what changed.
+"""The worker's state machine. One poll sends what is in flight and returns what changed.
 
-Either side may repeat a message: `known` names the states that this worker has heard of, the in-flight folder keeps
+Either side may repeat a message: `known` lists the states that this worker has heard of, the in-flight folder keeps
 what a reveal and an upload need, and the accounts keep the money. The loop computes nothing that `policy` refuses,
-reveals and believes nothing that `protocol_checks` finds wrong, and writes a payload to disk before its commitment.
+reveals and trusts nothing that `protocol_checks` finds wrong, and writes a payload to disk before its commitment.
 """
 
 import time
@@ -21,16 +21,16 @@ from gradmarket.worker.verdict_log import VerdictLog
 from gradmarket.worker.worker_context import WorkerContext
 
 AT_ONCE: Final = 128
-"""Of each kind in one answer; what is beyond is told again."""
+"""Items of each kind that are taken from one response; the market sends the others again."""
 BUSY_WAIT_S: Final = 20.0
-"""And as long waits at first who has nothing in flight: why there is no work is said at a poll's end."""
+"""Seconds. Longest wait of a poll with work in flight, and of the first idle poll: its end says why no work comes."""
 FIRST_BREATH_S: Final = 0.05
 LONGEST_BREATH_S: Final = 5.0
-"""Between polls that brought nothing new and came back at once."""
+"""Seconds between polls that returned at once and brought nothing new."""
 
 
 class Loop:
-    """`context` holds everything that a worker has; `replica_files` its replicas; `judgements` what becomes of them."""
+    """Polls one market and acts on its responses. `replica_files` holds the replicas in flight."""
 
     def __init__(
         self, context: WorkerContext, replica_files: InFlightFolder, clock: Callable[[], float] = time.time
@@ -47,18 +47,18 @@ class Loop:
 
     @property
     def busy(self) -> bool:
-        """Whether a replica is still to be judged."""
+        """Returns whether a replica has no final verdict yet."""
         return bool(self._replica_files.open())
 
     @property
     def owes_word(self) -> bool:
-        """Whether something is to be said in a further poll, though nothing is in flight."""
+        """Returns whether a further poll must report something, though nothing is in flight."""
         return bool(self._leasing.given_up or self._heard or self._replica_files.held)
 
     def turn(self, leaving: bool = False, wait_s: float | None = None, room: int | None = None) -> bool:
-        """One poll and all that follows from it; False where it brought nothing new.
+        """Does one poll and everything that follows from it; returns False if it brought nothing new.
 
-        `room`: further leases at most that it may ask for; as many as this worker's limits allow where none is given.
+        `room` limits how many further leases it may ask for; without it, only this worker's limits apply.
         """
         self._context.account_store.keep()
         self._replica_files.clear()
@@ -76,7 +76,7 @@ class Loop:
         return changed
 
     def _breathe(self, changed: bool, seconds: float) -> None:
-        """A market that answers at once and says nothing new must not keep this machine busy."""
+        """Pauses if the market answers at once without news, so that it does not keep this machine busy."""
         if changed:
             self._breath, self._patience = FIRST_BREATH_S, BUSY_WAIT_S
             return
@@ -87,7 +87,7 @@ class Loop:
             self._breath = min(LONGEST_BREATH_S, 2 * self._breath)
 
     def _remark_on_silence(self) -> None:
-        """An answer that is long overdue keeps its place in flight; its owner should know why nothing else comes."""
+        """Logs once that a replica's verdict is long overdue, so that the owner knows why no other work comes."""
         for held in self._replica_files.open():
             overdue = self._clock() > held.due_at
             if held.state is not ReplicaState.LEASED and overdue and held.replica not in self._remarked:
@@ -96,7 +96,7 @@ class Loop:
                 self._context.journal.say("overdue", text, replica=held.replica, state=held.state)
 
     def leave_now(self) -> None:
-        """Gives back what is not computed yet, in one last poll that waits for nothing."""
+        """Gives back the leases that are not computed yet, in one last poll without waiting."""
         self._leasing.give_back()
         given_up = tuple(self._leasing.given_up.values())
         self._context.market.poll(PollRequest(given_up=given_up, leaving=True, wait_s=0.0))
@@ -119,9 +119,10 @@ class Loop:
         )
 
     def _at_most(self, wait_s: float, leaving: bool) -> float:
-        """Only who has nothing to look after meanwhile waits for long: claims end, and the owner may want to leave.
+        """Limits the wait while something is in flight or owed: claims end, and the owner may want to leave.
 
-        And only who has waited as long already: what it was told is never older than that.
+        An idle worker waits longer only after it has waited that long in vain, so that its view is never older than
+        that.
         """
         if self._leasing.resting:
             return min(wait_s, FIRST_REST_S)
@@ -136,16 +137,16 @@ class Loop:
             return self._context.market.poll(request)
 
     def _said(self, request: PollRequest, answer: PollAnswer) -> bool:
-        """The market has heard the request: what was committed and revealed is, what was over is forgotten."""
+        """Applies what the market has received: updates committed and revealed replicas, and forgets finished ones."""
         refused = {refusal.replica for refusal in answer.refusals}
         for held in list(self._replica_files.held.values()):
             if not held.open and request.known.get(held.replica) == held.state:
                 self._replica_files.forget(held.replica)
         self._heard = {}
         self._leasing.given_up = {}
-        said = [(commitment.replica, ReplicaState.COMMITTED) for commitment in request.commitments]
-        said += [(reveal.replica, ReplicaState.REVEALED) for reveal in request.reveals]
-        for replica, state in said:
+        confirmed = [(commitment.replica, ReplicaState.COMMITTED) for commitment in request.commitments]
+        confirmed += [(reveal.replica, ReplicaState.REVEALED) for reveal in request.reveals]
+        for replica, state in confirmed:
             if replica not in refused and replica in self._replica_files.held:
                 self._replica_files.put(self._replica_files.held[replica], state=state)
         for refusal in answer.refusals[:AT_ONCE]:
@@ -154,9 +155,10 @@ class Loop:
         return bool(request.commitments or request.reveals or request.given_up) and not refused
 
     def _refused(self, replica: ReplicaId, code: str, detail: str) -> None:
-        """A refused commitment is void: nothing is lost with it. A refused reveal waits for the verdict.
+        """Forgets a replica whose commitment was refused; after a refused reveal, waits for the verdict.
 
-        What the market does not have it will not judge; unless it signed that it pays, which is kept against it.
+        A replica that the market does not have is forgotten too, unless the market promised pay for it: that is
+        evidence.
         """
         self._context.journal.once("refused", f"The market refused {replica}: {detail}", replica=replica, code=code)
         held = self._replica_files.held[replica]
@@ -166,14 +168,14 @@ class Loop:
             self._replica_files.put(held, opened=False)
 
     def _hear(self, answer: PollAnswer, leaving: bool) -> bool:
-        """Leases come last: what is judged and paid in the same answer makes room for them."""
+        """Applies a response. Leases come last: verdicts and payments in the same response make room for them."""
         changed = [self._verdict_log.wave(opened) for opened in answer.waves[:AT_ONCE]]
-        for told in answer.verdicts[:AT_ONCE]:
-            changed.append(self._verdict_log.verdict(told))
-            if told.replica not in self._replica_files.held:
-                self._heard[told.replica] = told.state
-        changed += [self._verdict_log.voucher(told) for told in answer.vouchers[:AT_ONCE]]
-        changed += [self._upload(wanted) for wanted in answer.uploads[:AT_ONCE]]
+        for message in answer.verdicts[:AT_ONCE]:
+            changed.append(self._verdict_log.verdict(message))
+            if message.replica not in self._replica_files.held:
+                self._heard[message.replica] = message.state
+        changed += [self._verdict_log.voucher(message) for message in answer.vouchers[:AT_ONCE]]
+        changed += [self._upload(request) for request in answer.uploads[:AT_ONCE]]
         changed += [self._leasing.take(lease, leaving) for lease in answer.leases[:AT_ONCE]]
         if answer.waiting:
             self._context.journal.once("waiting", f"Waiting: {answer.waiting}.")
@@ -201,6 +203,6 @@ class Loop:
 
 
 def _at_once(reveals: Sequence[Reveal]) -> tuple[Reveal, ...]:
-    """The first ones, as far as their sketches find room in one request; the others are for the next."""
-    told = list(accumulate(len(reveal.sketch.numbers) if reveal.sketch else 0 for reveal in reveals))
-    return tuple(reveal for reveal, tensors in zip(reveals, told, strict=True) if tensors <= sketch_packing.TENSORS)
+    """Returns the first reveals whose sketches fit into one request; the others go into the next."""
+    sizes = list(accumulate(len(reveal.sketch.numbers) if reveal.sketch else 0 for reveal in reveals))
+    return tuple(reveal for reveal, tensors in zip(reveals, sizes, strict=True) if tensors <= sketch_packing.TENSORS)

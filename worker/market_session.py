@@ -1,4 +1,4 @@
-"""One market that this worker works for: its loop, its upkeep, and how it is joined and left."""
+"""One market that this worker works for: joining it, its loop, its upkeep, and leaving it."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -35,13 +35,13 @@ from gradmarket.worker.worker_context import WorkerContext
 
 Wrap = Callable[[Compute], Compute]
 LAST_WORDS: Final = 3
-"""Polls at most that say what is still to be said when leaving."""
+"""The most polls made when leaving to report what is still to be reported."""
 PROBLEM_PAUSE_S: Final = 3.0
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What the markets share: one wallet, one book, one child that computes. `wrapper` goes around what it computes."""
+    """What all markets share: one wallet, one account store, one runner. `wrapper` wraps the compute function."""
 
     settings: WorkerSettings
     wallet: Wallet
@@ -58,7 +58,7 @@ class Shared:
 
 
 def opened(shared: Shared, market: MarketClient, facts: ChainFacts, named: bool = True) -> "MarketSession":
-    """Signs nothing yet. Raises Untrusted where the market's chain is not what it says."""
+    """Returns the session; signs nothing yet. Raises Untrusted if the market's chain is not what it says."""
     settings, key = shared.settings, shared.wallet
     consent = consents.fitting(settings.consents, facts, key.address, shared.payout)
     market.identify(Credentials(key, shared.payout, facts.chain_id, consent))
@@ -136,7 +136,7 @@ def limits_of(settings: WorkerSettings) -> WorkLimits:
 
 
 class MarketSession:
-    """`worth`: pay for a second's work at its best job, in its token's smallest unit; zero where none is known."""
+    """A joined market. `worth`: pay per second at its best job, in the token's smallest unit; zero if unknown."""
 
     def __init__(self, context: WorkerContext, redeemer: Redeemer, payout: Address) -> None:
         self.context = context
@@ -152,7 +152,7 @@ class MarketSession:
 
     @property
     def token(self) -> tuple[Hash, Address]:
-        """What it pays in: the chain, by its first block, and the token's contract, both found there."""
+        """Returns what it pays in: the genesis block hash and the token's contract, both read from the chain."""
         deployment = self.context.chain_view.ledger.deployment
         return deployment.genesis, deployment.token
 
@@ -172,21 +172,21 @@ class MarketSession:
         self.look()
 
     def look(self) -> None:
-        """Says and remembers what its best job is worth."""
-        found = prospect(self.context)
-        self.worth = found.worth if found else Fraction(0)
+        """Estimates, logs and stores what its best job is worth."""
+        best = prospect(self.context)
+        self.worth = best.worth if best else Fraction(0)
 
     @property
     def busy(self) -> bool:
-        """Whether a replica is still to be judged, by a market that can be asked."""
+        """Returns whether a replica has no final verdict yet and the market can still be reached."""
         return self._loop.busy and not self._gone
 
     def turn(self, leaving: bool = False, wait_s: float | None = None, room: int | None = None) -> None:
-        """One poll and all that follows from it. Raises MarketError."""
+        """Does one poll and everything that follows from it. Raises MarketError."""
         self._loop.turn(leaving, wait_s, room)
 
     def turn_patiently(self, leaving: bool = False, wait_s: float | None = None) -> None:
-        """What goes wrong with market or chain is said and tried again, unless the market is not to be trusted."""
+        """Does one turn; logs a problem of market or chain and pauses. Raises MarketUnreachable and Untrusted."""
         try:
             self.turn(leaving, wait_s)
         except (MarketUnreachable, Untrusted):
@@ -202,7 +202,7 @@ class MarketSession:
         self.context.journal.once("problem", str(error))
 
     def finish(self, wait_s: float) -> None:
-        """A turn that takes nothing new; a market that cannot be asked any more is done with."""
+        """Does a turn that takes no new work; gives up on a market that is unreachable or untrusted."""
         if self._gone:
             return
         try:
@@ -212,7 +212,7 @@ class MarketSession:
             self.context.journal.say("unreachable", f"{error}. What was vouchered is redeemed without it.")
 
     def leave(self) -> None:
-        """Says what is still to be said, and takes its money along."""
+        """Reports what is still to be reported, then redeems the vouchers and closes the accounts."""
         for _ in range(LAST_WORDS):
             self.finish(wait_s=0.0)
             if not self._loop.owes_word:

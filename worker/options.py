@@ -1,4 +1,4 @@
-"""What the worker's commands share: their options, the settings that these give, and how errors are said."""
+"""Shared by the worker's commands: options, the settings made from them, and how errors are printed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ PlainOption = Annotated[bool, typer.Option("--plain-key", help="Let the key lie 
 
 
 def settings_of(**given: Any) -> WorkerSettings:
-    """Options over environment over defaults."""
+    """Builds the settings; options take precedence over the environment, which takes precedence over defaults."""
     try:
         return WorkerSettings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
@@ -34,7 +34,7 @@ def settings_of(**given: Any) -> WorkerSettings:
 
 @contextmanager
 def told() -> Iterator[None]:
-    """What goes wrong is said in one line."""
+    """Prints a MarketError as one line and exits with 1."""
     try:
         yield
     except MarketError as error:
@@ -45,7 +45,7 @@ def told() -> Iterator[None]:
 
 
 def unlocked(settings: WorkerSettings) -> WorkerSettings:
-    """With the passphrase from the keyboard, where the wallet needs one and none is given."""
+    """Asks for the passphrase at the terminal if the wallet needs one and none is set."""
     path = wallet.find(settings.data)
     if path is None or path.name != wallet.ENCRYPTED or settings.secret is not None:
         return settings

@@ -1,4 +1,4 @@
-"""A payload on its way out: somebody is told before its first byte leaves this process."""
+"""A payload being uploaded: a callback runs before its first byte leaves this process."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,10 @@ from typing import BinaryIO, cast
 
 
 class _Outgoing(FileIO):
-    """A client asks for the first bytes when it is connected and has sent what stands before them."""
+    """A file that calls `leaves` before each read.
+
+    A client reads it only when connected and after sending the headers.
+    """
 
     def __init__(self, path: Path, leaves: Callable[[], None]) -> None:
         super().__init__(path)
@@ -21,11 +24,11 @@ class _Outgoing(FileIO):
 
 @dataclass(frozen=True)
 class Payload:
-    """The file at `path`; `leaves` is called before any of its bytes goes out, and what it raises keeps them here."""
+    """The file at `path`; `leaves` is called before any of its bytes is sent, and its errors stop the upload."""
 
     path: Path
     leaves: Callable[[], None]
 
     def open(self) -> BinaryIO:
-        """Raises OSError where it is gone."""
+        """Raises OSError if the file is gone."""
         return cast(BinaryIO, _Outgoing(self.path, self.leaves))

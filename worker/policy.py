@@ -1,7 +1,7 @@
-"""Whether to work on an offer: guards before anything is computed. Pure; each reason tells the attack that it stops.
+"""Decides whether to work on an offer, before anything is computed. Pure; each reason names the attack that it stops.
 
-Enforced: no work without money reserved for this worker alone that it can still redeem when the work is judged; no more
-than k gradients of one requester unpaid; nothing computed but what was published and what this machine can bear.
+Enforced: no work unless money is reserved for this worker alone and can still be redeemed when the work is judged; at
+most k unpaid gradients per requester; nothing computed but what was published and what this machine can handle.
 """
 
 from collections.abc import Iterable
@@ -22,22 +22,22 @@ from gradmarket.worker.worth import NOTHING, Effort, Minimum, least
 
 
 class Guard(StrEnum):
-    """Why not, with the attack that the guard stops."""
+    """Reasons to decline, each with the attack that it stops."""
 
     NOT_CHOSEN = "the job is none of those that were chosen"
-    """Work for whom its owner did not agree to work for."""
+    """Work for someone whom the worker's owner did not agree to work for."""
     SEVERAL_CLAIMS = "it has as many replicas in flight as it risks"
-    """Many leases at once, none of them ever judged."""
+    """Many leases at once that never get a verdict."""
     FOREIGN_SIGNER = "the offer is not signed by the voucher signer of the chain's job"
     """Offers in the name of a funded job, from someone who cannot pay out of it."""
     OTHER_SPEC = "the published job is not the one that the offer names"
-    """Show one job, have another computed, and reject the answers as unlike."""
+    """Show one job, have another one computed, and reject the answers as different."""
     OTHER_SPEC_ON_CHAIN = "the job was opened on-chain with another specification"
     """A reservation that was made for other work."""
     NO_SUCH_TASK = "the job has no such round or task"
     """Tasks beyond the published ones, or numbers that break the arithmetic."""
     OTHER_SEED = "the offer's seed is not the one that the job's seed and the indices give"
-    """Ground randomness; replicas that were given different work."""
+    """Chosen randomness, or replicas that were given different work."""
     OTHER_PARAMETERS = "the first round does not start from the published parameters"
     """Work on parameters that nobody else has."""
     CHEAP = "it pays less than the least that was set"
@@ -49,7 +49,7 @@ class Guard(StrEnum):
     NOT_RESERVED = "its own reservation on-chain does not cover this gradient"
     """One deposit shown to a thousand workers; an escrow drained by the first."""
     CLAIMS_END = "redeeming may end before the work is judged"
-    """Stall the verdict until the deposit may be taken back."""
+    """Delay the verdict until the deposit may be taken back."""
     TOO_SLOW = "the step takes longer than is left of the lease"
     """Leases so short that honest work is always late."""
     TOO_MANY_FLOPS = "the step needs more operations than were allowed"
@@ -57,14 +57,14 @@ class Guard(StrEnum):
     TOO_MUCH_MEMORY = "the step needs more memory than was allowed"
     """A small document that takes the machine down."""
     NOT_ON_CUDA = "the step has no one answer on a card, and votes are exact"
-    """Work whose honest answers differ, and are outvoted."""
+    """Work whose honest answers differ between machines and are outvoted."""
     TOO_MANY_BYTES = "parameters and a partition are more bytes than were allowed"
     """A link to a disk full of zeros."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkLimits:
-    """What this worker agreed to. Minimums in the token's smallest unit; `margin_s` seconds."""
+    """What this worker's owner agreed to. Minimums in the token's smallest unit; `margin_s` in seconds."""
 
     jobs: frozenset[JobId]
     min_price: Amount
@@ -85,7 +85,7 @@ class WorkLimits:
 
 @dataclass(frozen=True, slots=True)
 class OnChain:
-    """The job and this worker's account in it, as its own RPC tells them. `now` is the chain's clock or later."""
+    """The job and this worker's account, read from its own RPC node. `now` is the chain's clock or later."""
 
     signers: frozenset[Address]
     spec: Hash
@@ -97,7 +97,7 @@ class OnChain:
 
 @dataclass(frozen=True, slots=True)
 class RequesterStanding:
-    """This worker's own books: `outstanding` is what it has earned in the job or may earn in flight there."""
+    """This worker's own accounts: `outstanding` is what it has earned in the job or may earn in flight there."""
 
     in_flight: int
     outstanding: Units
@@ -106,7 +106,7 @@ class RequesterStanding:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """An offer as it came, and what was published for its job."""
+    """An offer as received, and what was published for its job."""
 
     domain: Domain
     job: JobId
@@ -116,7 +116,7 @@ class Proposal:
 
 
 def why_not(proposal: Proposal, chain: OnChain, standing: RequesterStanding, limits: WorkLimits) -> Guard | None:
-    """The first reason against taking the offer, before anything is downloaded; None where there is none."""
+    """Returns the first reason against taking the offer, before anything is downloaded; None if there is none."""
     return (
         _chosen(proposal, standing, limits)
         or _published(proposal, chain)
@@ -178,36 +178,36 @@ def _signed(proposal: Proposal, signers: Iterable[Address]) -> bool:
 
 
 def judged_within(proposal: Proposal) -> int:
-    """Seconds from a lease to its verdict and upload, if every wave that the job allows uses up its deadlines."""
+    """Returns the seconds from lease to verdict and upload if every wave that the job allows uses all its deadlines."""
     offer, replication = proposal.offer, proposal.publication.spec.replication
     waves = replication.max_replicas - replication.replicas + 1
     return waves * (offer.lease_seconds + offer.wave_seconds + offer.upload_seconds)
 
 
 def too_cheap(pay: Amount, price: Price, effort: Effort, unit: Amount, limits: WorkLimits) -> Guard | None:
-    """Of a task whose effort is known: `pay` for one gradient, under the job's `price` rule."""
+    """Checks the pay of a task whose cost is known: `pay` is for one gradient, under the job's `price` rule."""
     if pay < price.least(PricedWork(effort.flops, unit)):
         return Guard.UNDERPRICED
     return Guard.CHEAP_FOR_ITS_WORK if pay < least(limits.minimum, effort) else None
 
 
 def too_heavy(flops: float, memory: int, limits: WorkLimits) -> Guard | None:
-    """Of a step whose bound is known: `flops` operations, `memory` bytes."""
+    """Checks a step's upper bounds: `flops` operations and `memory` bytes."""
     if flops > limits.max_flops:
         return Guard.TOO_MANY_FLOPS
     return Guard.TOO_MUCH_MEMORY if memory > limits.max_memory else None
 
 
 def unlike(only_on_cpu: str, limits: WorkLimits) -> Guard | None:
-    """Of a step for which CUDA lacks the kernel that `only_on_cpu` names: every verifier asks for equal bits."""
+    """Declines a step that has no deterministic CUDA kernel (`only_on_cpu` names it): verifiers compare exact bits."""
     return Guard.NOT_ON_CUDA if only_on_cpu and limits.device != "cpu" else None
 
 
 def too_slow(step_seconds: float, lease_seconds: float) -> Guard | None:
-    """Of a step whose duration was measured before."""
+    """Compares the measured duration of a step with the lease."""
     return Guard.TOO_SLOW if step_seconds > lease_seconds else None
 
 
 def unpaid_gradients(earned: Units, vouchered: Units, price: Units) -> int:
-    """How many gradients at `price` are promised beyond what vouchers cover."""
+    """Returns how many gradients at `price` are promised beyond what the vouchers cover, rounded up."""
     return ceil(unpaid(earned, vouchered) / max(1, price))

@@ -1,4 +1,4 @@
-"""What will be wanted is loaded ahead of time, by one thread, while something else is computed."""
+"""Loads what will be needed ahead of time, in one thread, while something else is computed."""
 
 import threading
 from collections import OrderedDict
@@ -12,7 +12,7 @@ Load = Callable[[], Thing]
 
 
 class Prefetch(Generic[Thing]):
-    """Keeps the `kept` things asked for last, by their names. What fails ahead of time is tried again when taken."""
+    """Caches the `kept` most recently requested values by name. A load that failed is retried on `take`."""
 
     def __init__(self, kept: int) -> None:
         self._kept = kept
@@ -22,7 +22,7 @@ class Prefetch(Generic[Thing]):
         self._thread: threading.Thread | None = None
 
     def expect(self, name: str, load: Load[Thing]) -> None:
-        """Loads it soon, unless it is here."""
+        """Queues the value for loading unless it is cached or queued."""
         with self._lock:
             if name in self._things:
                 return
@@ -33,20 +33,20 @@ class Prefetch(Generic[Thing]):
         self._queue.put((future, load))
 
     def take(self, name: str, load: Load[Thing]) -> Thing:
-        """The thing: here, waited for while it is being loaded, or else loaded now. Raises what `load` raises."""
+        """Returns the value: cached, awaited while it is being loaded, or loaded now. Raises what `load` raises."""
         with self._lock:
-            found = self._things.get(name)
-            if found is None or found.cancel() or (found.done() and found.exception() is not None):
-                found, mine = self._new(name), True
+            future = self._things.get(name)
+            if future is None or future.cancel() or (future.done() and future.exception() is not None):
+                future, mine = self._new(name), True
             else:
                 self._things.move_to_end(name)
                 mine = False
-        if not mine and found.exception() is None:
-            return found.result()
-        return self._load(name, found if mine else Future(), load)
+        if not mine and future.exception() is None:
+            return future.result()
+        return self._load(name, future if mine else Future(), load)
 
     def _new(self, name: str) -> Future[Thing]:
-        """A place for it, at the cost of the one that was asked for longest ago."""
+        """Adds an empty entry and evicts the least recently requested one."""
         self._things[name] = Future()
         self._things.move_to_end(name)
         while len(self._things) > self._kept:
@@ -71,5 +71,5 @@ class Prefetch(Generic[Thing]):
                 continue
             try:
                 future.set_result(load())
-            except BaseException as error:  # noqa: BLE001  # whoever takes it hears of it
+            except BaseException as error:  # noqa: BLE001  # `take` sees the error in the future
                 future.set_exception(error)

@@ -1,4 +1,4 @@
-"""What the market or a download answered instead of what was asked for."""
+"""Errors of requests to the market and of downloads."""
 
 import httpx
 
@@ -39,11 +39,11 @@ class PartitionUnfit(MarketError):
 
 
 def problem(response: httpx.Response, body: bytes) -> MarketProblem:
-    """Reads RFC 9457 problem details, or what else stands in the body."""
+    """Returns the error from RFC 9457 problem details, or from the plain body."""
     text = body.decode("utf-8", "replace")
     try:
-        told = httpx.Response(response.status_code, content=body).json()
-        text = str(told.get("detail") or told.get("title") or text)
+        details = httpx.Response(response.status_code, content=body).json()
+        text = str(details.get("detail") or details.get("title") or text)
     except (ValueError, AttributeError):
         text = text or response.reason_phrase
     return MarketProblem(response.status_code, text)

@@ -1,7 +1,7 @@
-"""What the worker kept, checked again: each fault is a lie of the requester, named with what it would gain.
+"""Verifies the worker's own records; each fault is a requester's lie, named by what it would gain.
 
 Pure. The job's signer and specification, the reservation and the batches come from the worker's own node; offers,
-waves, verdicts and vouchers from its own records. What a market publishes is only ever held against these.
+waves, verdicts and vouchers come from its own records. What a market publishes is only compared with these.
 """
 
 from collections import defaultdict
@@ -22,7 +22,10 @@ from gradmarket.worker.account_store import JobAccount
 from gradmarket.worker.records import ReplicaRecord
 
 SKIPPED_S: Final = 60.0
-"""A gradient that was heard of so long before another one that a batch holds should be in that batch or before."""
+"""Seconds.
+
+A gradient received that much earlier than another one in a batch should be in that batch or an earlier one.
+"""
 
 
 class EvidenceFault(StrEnum):
@@ -46,7 +49,7 @@ class EvidenceFault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EvidenceFinding:
-    """`replica` is none for what concerns the whole job."""
+    """`replica` is None for a fault that concerns the whole job."""
 
     fault: EvidenceFault
     job: str
@@ -56,7 +59,7 @@ class EvidenceFinding:
 
 @dataclass(frozen=True, slots=True)
 class ChainHistory:
-    """One job as the worker's own node tells it; `batches` are those that credit this worker, whole."""
+    """One job's history from the worker's own node; `batches` holds, in full, those that credit this worker."""
 
     signer: Address
     spec: Hash
@@ -67,7 +70,7 @@ class ChainHistory:
 def of_record(
     domain: Domain, seen: ChainHistory, me: Address, record: ReplicaRecord
 ) -> Iterator[tuple[EvidenceFault, str]]:
-    """What is wrong with one replica's evidence."""
+    """Yields the faults in one replica's evidence."""
     offer, prepared = record.offer, record.prepared
     if not protocol_checks.signed(domain, offer, record.lease.signature, seen.signer):
         yield EvidenceFault.FORGED_OFFER, f"task {record.lease.task}"
@@ -84,7 +87,7 @@ def of_record(
 
 
 def opens(domain: Domain, me: Address, record: ReplicaRecord) -> bool:
-    """Whether the salt and the root that were kept lead to what was committed to."""
+    """Returns whether the stored salt and root open the commitment."""
     prepared = record.prepared
     if prepared is None:
         return False
@@ -95,25 +98,25 @@ def opens(domain: Domain, me: Address, record: ReplicaRecord) -> bool:
 def _of_verdict(
     domain: Domain, seen: ChainHistory, me: Address, record: ReplicaRecord
 ) -> Iterator[tuple[EvidenceFault, str]]:
-    told = record.verdict
-    if (record.paid or record.rejected) and told.signature is None:
+    signed_verdict = record.verdict
+    if (record.paid or record.rejected) and signed_verdict.signature is None:
         yield EvidenceFault.FORGED_VERDICT, "it has no signature"
-    elif told.signature is not None:
-        struct = told.struct(digest(domain, record.offer), me)
-        if not protocol_checks.signed(domain, struct, told.signature, seen.signer):
-            yield EvidenceFault.FORGED_VERDICT, told.state
-        elif protocol_checks.verdict(domain, record.offer, told, me, seen.signer) is not None:
-            yield EvidenceFault.CONTRADICTION, f"{told.state}, outcome {told.outcome}"
-    if record.paid and (told.root is None or hash_of(Digest(told.root)) != record.root):
-        yield EvidenceFault.OTHER_ROOT, str(told.root)
+    elif signed_verdict.signature is not None:
+        struct = signed_verdict.struct(digest(domain, record.offer), me)
+        if not protocol_checks.signed(domain, struct, signed_verdict.signature, seen.signer):
+            yield EvidenceFault.FORGED_VERDICT, signed_verdict.state
+        elif protocol_checks.verdict(domain, record.offer, signed_verdict, me, seen.signer) is not None:
+            yield EvidenceFault.CONTRADICTION, f"{signed_verdict.state}, outcome {signed_verdict.outcome}"
+    if record.paid and (signed_verdict.root is None or hash_of(Digest(signed_verdict.root)) != record.root):
+        yield EvidenceFault.OTHER_ROOT, str(signed_verdict.root)
     if record.unkept:
         left = "its bytes had left" if record.sent or record.uploaded else "no byte had left"
-        ended = f"{told.state}{f', {told.reason}' if told.reason else ''}"
+        ended = f"{signed_verdict.state}{f', {signed_verdict.reason}' if signed_verdict.reason else ''}"
         yield EvidenceFault.BROKEN_PROMISE, f"{ended}; {left}; {promised(record.promise)}"
 
 
 def promised(promise: SignedVerdict | None) -> str:
-    """What its worker can show to anybody."""
+    """Describes the signed promise, which its worker can show to anybody."""
     if promise is None or promise.signature is None:
         return "the promise itself was not kept"
     return f"promised: {promise.price} units for {promise.root} under 0x{promise.signature.hex()}"
@@ -122,7 +125,7 @@ def promised(promise: SignedVerdict | None) -> str:
 def of_money(
     domain: Domain, seen: ChainHistory, me: Address, account: JobAccount, paid: Sequence[ReplicaRecord]
 ) -> Iterator[EvidenceFinding]:
-    """Voucher and reservation against the sum of the accepted verdicts, `paid`."""
+    """Compares voucher and reservation with the sum of the accepted verdicts, `paid`."""
     promised = sum(record.lease.offer.price for record in paid)
     voucher = account.voucher(me)
     if account.signature is not None and not protocol_checks.signed(domain, voucher, account.signature, seen.signer):
@@ -137,7 +140,7 @@ def of_money(
 
 
 def of_batches(seen: ChainHistory, me: Address, job: str, paid: Sequence[ReplicaRecord]) -> Iterator[EvidenceFinding]:
-    """Every accepted gradient's place in a batch, proven under the root that the contract keeps."""
+    """Finds each accepted gradient in a batch and proves it under the root that the contract stores."""
     places = _places(seen, me)
     batch_of: dict[ReplicaId, int] = {}
     for record in paid:
@@ -159,10 +162,10 @@ def of_batches(seen: ChainHistory, me: Address, job: str, paid: Sequence[Replica
 
 
 def _places(seen: ChainHistory, me: Address) -> defaultdict[tuple[Units, Hash], list[int]]:
-    """(price, digest) -> the batches that credit this worker for it, once each time."""
+    """Maps (price, digest) to the batches that credit this worker for it, one entry per credit."""
     places: defaultdict[tuple[Units, Hash], list[int]] = defaultdict(list)
     for batch, (_, groups) in sorted(seen.batches.items()):
         for group in groups:
-            for each in group.digests if group.worker == me else ():
-                places[group.price, each].append(batch)
+            for digest_ in group.digests if group.worker == me else ():
+                places[group.price, digest_].append(batch)
     return places

@@ -1,4 +1,4 @@
-"""Waves, verdicts and vouchers, checked before they are believed. Pure; each breach tells its attack."""
+"""Checks waves, verdicts and vouchers before they are trusted. Pure; each breach names its attack."""
 
 from enum import StrEnum
 from typing import Final
@@ -12,33 +12,33 @@ from gradmarket.market.terms import Address, Hash, ReplicaState, Units
 from gradmarket.market.wire import SignedVerdict, WaveOpened, hash_of
 
 JUDGED: Final = frozenset({ReplicaState.AGREE, ReplicaState.REJECTED, *PAID})
-"""States that only a signed verdict brings, but for a rejection of what did not open its commitment."""
+"""States that need a signed verdict; only a rejection of a reveal that does not open its commitment needs none."""
 BEFORE_REVEAL: Final = frozenset({ReplicaState.LEASED, ReplicaState.COMMITTED})
 PROMISES: Final = frozenset({Outcome.ACCEPTED, Outcome.DIVERGED})
 
 
 class Breach(StrEnum):
-    """What the requester did against the protocol, with what it would gain."""
+    """Breaches of the protocol by the requester, with what it would gain."""
 
     LEFT_OUT = "the wave was closed without this worker's commitment"
-    """Open the secret to the others and call this worker late."""
+    """Reveal the secret to the others and call this worker late."""
     WRONG_SECRET = "the wave's secret does not lead to the offer's anchor"
-    """Grind the secret after seeing the commitments, and so the draw of the uploader."""
+    """Choose the secret after seeing the commitments, and so the draw of the uploader."""
     UNSIGNED_WAVE = "the wave is not signed by the offer's signer"
-    """Have the reveal, and leave no evidence of what the wave closed over."""
+    """Get the reveal, and leave no evidence of what the wave closed over."""
     UNSIGNED_VERDICT = "the verdict is not signed by the offer's signer"
     """A promise to pay that binds nobody, or a rejection that nobody answers for."""
     OTHER_ROOT = "it accepted a payload that this worker did not make"
     OTHER_PRICE = "the verdict promises another price than the offer"
-    """Bait with one price, pay another."""
+    """Offer one price and pay another."""
     CONTRADICTION = "the verdict's state and its signed outcome disagree"
     """Say 'accepted' and sign 'rejected'."""
     REJECTED_UNPROVEN = "it rejected this worker's answer without a quorum for another one"
     """Take the work and call it wrong."""
     BROKEN_PROMISE = "it promised pay under signature and paid nothing"
-    """Take the bytes, or the vote of one among many, and give any reason at all for not paying."""
+    """Take the bytes, or the vote of one among many, and give any reason for not paying."""
     UNSIGNED_VOUCHER = "the voucher is not signed by the job's voucher signer"
-    """A cheque on somebody else's account."""
+    """A voucher on somebody else's deposit."""
     LESS_THAN_BEFORE = "the voucher is worth less than an earlier one"
     """Cumulative pay that falls: the new voucher would redeem nothing."""
 
@@ -52,7 +52,7 @@ def signed(domain: Domain, struct: Struct, signature: bytes, signer: Address) ->
 
 
 def wave(domain: Domain, offer: Offer, opened: WaveOpened, me: tuple[Address, Hash], signer: Address) -> Breach | None:
-    """Whether to reveal: `me` is this worker and its sealed commitment."""
+    """Decides whether to reveal: `me` is this worker and its sealed commitment."""
     commitments = tuple(opened.commitments)
     if not leads_to(opened.secret, opened.wave, offer.anchor):
         return Breach.WRONG_SECRET
@@ -63,7 +63,7 @@ def wave(domain: Domain, offer: Offer, opened: WaveOpened, me: tuple[Address, Ha
 
 
 def verdict(domain: Domain, offer: Offer, told: SignedVerdict, worker: Address, signer: Address) -> Breach | None:
-    """Whether the verdict binds its requester, and says one thing."""
+    """Checks whether the verdict is validly signed and its state matches its outcome."""
     if told.signature is None:
         return Breach.UNSIGNED_VERDICT if told.state in JUDGED - {ReplicaState.REJECTED} else None
     if not signed(domain, told.struct(digest(domain, offer), worker), told.signature, signer):
@@ -79,18 +79,18 @@ def _contradicts(told: SignedVerdict) -> bool:
 
 
 def breaks_promise(state: ReplicaState, asked: bool, sent: bool) -> bool:
-    """Whether a replica that was promised pay under signature ended unpaid, and not by its worker's silence alone.
+    """Returns whether a replica with a signed promise of pay ended unpaid, except by its worker's own silence.
 
-    `sent`: a byte of the payload may have left; what is taken counts, whole or not, whatever the reason told. One that
-    the worker was `asked` for and never began to send was withheld by the worker itself. Who agreed and was not asked
-    is paid with the others: nothing but a payment ends it.
+    `sent`: a byte of the payload may have been sent. Then it counts as taken, whole or not, whatever reason the market
+    gives. If the worker was `asked` for the payload and never began to send it, the worker itself withheld it. A
+    replica that agreed but was not asked is paid with the others: only a payment ends it.
     """
     own_silence = state is ReplicaState.WITHHELD and asked and not sent
     return over(state) and state not in PAID and not own_silence
 
 
 def fairness(offer: Offer, told: SignedVerdict, root: Hash, revealed: bool) -> Breach | None:
-    """Whether a verdict on a payload `root` is one that an honest requester could give."""
+    """Checks whether an honest requester could give this verdict on a payload with this `root`."""
     if told.state in PAID or told.state is ReplicaState.AGREE:
         if told.root is None or hash_of(told.root) != root:
             return Breach.OTHER_ROOT
@@ -105,7 +105,7 @@ def _unproven(told: SignedVerdict, root: Hash) -> bool:
 
 
 def voucher(domain: Domain, told: Voucher, signature: bytes, signer: Address, before: Units) -> Breach | None:
-    """Whether to keep it; `before` is the newest cumulative sum of the job so far."""
+    """Decides whether to keep the voucher; `before` is the job's newest cumulative sum so far."""
     if not signed(domain, told, signature, signer):
         return Breach.UNSIGNED_VOUCHER
     return Breach.LESS_THAN_BEFORE if told.cumulative < before else None

@@ -1,4 +1,4 @@
-"""What a market publishes of its verdicts, and whether its evidence of a rejection proves it. Pure."""
+"""What a market publishes about its verdicts, and whether its evidence proves a rejection. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ class PublishedView(BaseModel):
 
 
 class PublishedPage(BaseModel):
-    """Of any list."""
+    """One page of any list."""
 
     model_config = ConfigDict(extra="ignore")
     items: tuple[dict[str, Any], ...]
@@ -32,14 +32,14 @@ class PublishedPage(BaseModel):
 
 
 class PublishedPayment(PublishedView):
-    """Of `GET /v1/jobs/{id}/payments`."""
+    """An item of `GET /v1/jobs/{id}/payments`."""
 
     replica: ReplicaId
     worker: Address
 
 
 class PublishedVerdict(PublishedView):
-    """Of `GET /v1/jobs/{id}/verdicts`."""
+    """An item of `GET /v1/jobs/{id}/verdicts`."""
 
     replica: ReplicaId
     worker: Address
@@ -48,14 +48,14 @@ class PublishedVerdict(PublishedView):
 
 
 class PublishedAccusation(PublishedView):
-    """`case` as the contract names it."""
+    """An accusation; `case` is its name in the contract."""
 
     worker: AddressField
     case: HashField | None = None
 
 
 class PublishedAudit(PublishedView):
-    """Of `GET /v1/jobs/{id}/audits`: `root` is what the auditor found."""
+    """An item of `GET /v1/jobs/{id}/audits`; `root` is what the auditor found."""
 
     task: str
     root: DigestField | None = None
@@ -63,7 +63,7 @@ class PublishedAudit(PublishedView):
 
 
 class PublishedBallot(PublishedView):
-    """A replica; all that it answered is shown once nobody can copy it any more."""
+    """A replica; its whole answer is shown once nobody can copy it any more."""
 
     id: ReplicaId
     worker: Address
@@ -85,14 +85,14 @@ class PublishedWave(PublishedView):
 
 
 class Thresholds(PublishedView):
-    """Largest deviation of each tensor, for two determinism classes."""
+    """The largest deviation allowed for each tensor between two determinism classes."""
 
     classes: tuple[str, str]
     tau: dict[str, float]
 
 
 class PublishedEvidence(PublishedView):
-    """Of `GET /v1/jobs/{id}/tasks/{id}`."""
+    """The response of `GET /v1/jobs/{id}/tasks/{id}`."""
 
     offer: OfferFields | None = None
     offer_digest: HashField
@@ -107,7 +107,7 @@ class PublishedEvidence(PublishedView):
 
 
 def opens(offer: Hash, ballot: PublishedBallot) -> bool:
-    """Whether the ballot's salt and root lead to what was committed to."""
+    """Returns whether the ballot's salt and root open its commitment."""
     if ballot.salt is None or ballot.root is None:
         return False
     return seal(offer, ballot.worker, Hash(ballot.salt), hash_of(Digest(ballot.root))) == ballot.sealed
@@ -116,17 +116,17 @@ def opens(offer: Hash, ballot: PublishedBallot) -> bool:
 def groups(
     spec: JobSpec, offer: Hash, committed: Sequence[PublishedBallot], allowed: Sequence[Thresholds] | None
 ) -> list[frozenset[ReplicaId]]:
-    """Who of those that committed agree, by the job's verifier; who opened nothing is in no group."""
+    """Groups the replicas that agree, by the job's verifier; one that did not open its commitment is in no group."""
     chosen, cast = verifier(spec.verifier.name), {}
     for ballot in committed:
-        made = None if ballot.sketch is None else sketch_packing.read(ballot.sketch)
-        said = Revealed(Digest(ballot.root or ""), ballot.determinism_class or "", made)
-        cast[ballot.id] = chosen.ballot(said) if opens(offer, ballot) else None
+        sketch = None if ballot.sketch is None else sketch_packing.read(ballot.sketch)
+        revealed = Revealed(Digest(ballot.root or ""), ballot.determinism_class or "", sketch)
+        cast[ballot.id] = chosen.ballot(revealed) if opens(offer, ballot) else None
     return chosen.groups(cast, thresholds(allowed))
 
 
 def thresholds(allowed: Sequence[Thresholds] | None) -> tolerance.Allowed:
-    return tolerance.read(each.model_dump() for each in allowed or ())
+    return tolerance.read(one.model_dump() for one in allowed or ())
 
 
 def not_sketched(
@@ -137,7 +137,7 @@ def not_sketched(
     committed: Sequence[PublishedBallot],
     allowed: Sequence[Thresholds] | None,
 ) -> Iterator[str]:
-    """What shows that a sketch is not its worker's, that its seed was chosen, or that no run gives such thresholds."""
+    """Yields the faults: an unsigned sketch, a chosen seed, thresholds that no calibration gives."""
     seeds: Mapping[int, Hash | None] = {wave.number: wave.seed for wave in waves}
     for wave in waves:
         secret = Hash(wave.secret or bytes(32))
@@ -154,17 +154,17 @@ def not_sketched(
 def _signed(domain: Domain, offer: Hash, ballot: PublishedBallot, seed: Hash | None) -> bool:
     if ballot.sketch is None or ballot.sketch_signature is None or seed is None:
         return False
-    said = SketchRequest(
+    request = SketchRequest(
         numbers=ballot.sketch, determinism_class=ballot.determinism_class or "", signature=ballot.sketch_signature
     )
-    return protocol_checks.signed(domain, said.struct(offer, ballot.worker, seed), said.signature, ballot.worker)
+    return protocol_checks.signed(domain, request.struct(offer, ballot.worker, seed), request.signature, ballot.worker)
 
 
 def unproven(domain: Domain, record: ReplicaRecord, evidence: PublishedEvidence, spec: JobSpec) -> str:
-    """Why the evidence does not show that a quorum of the job's policy answered otherwise; else empty.
+    """Returns why the evidence does not show a quorum, by the job's policy, for another answer; empty if it does.
 
-    Every commitment must be its worker's own, the waves must have closed over just these, and the winners' salts and
-    roots must lead to what they committed to. So must sketches be their workers' own, where the job compares them.
+    Every commitment must be signed by its worker, the waves must have closed over exactly these, and the winners' salts
+    and roots must open their commitments. Sketches must be signed by their workers too, if the job compares them.
     """
     if evidence.offer_digest != digest(domain, record.offer):
         return "it is about another offer"
@@ -178,7 +178,7 @@ def _faults(domain: Domain, record: ReplicaRecord, evidence: PublishedEvidence, 
         if not commits(domain, offer, ballot):
             yield f"{ballot.id} is not committed to by {ballot.worker}"
     for wave in waves:
-        members = [(each.worker, Hash(each.sealed or b"")) for each in committed if each.wave == wave.number]
+        members = [(one.worker, Hash(one.sealed or b"")) for one in committed if one.wave == wave.number]
         if digest_of(members) != wave.commitments:
             yield f"wave {wave.number} closed over other commitments"
     if spec.verifier.sketched:
@@ -188,7 +188,10 @@ def _faults(domain: Domain, record: ReplicaRecord, evidence: PublishedEvidence, 
 
 
 def _own_sketch(record: ReplicaRecord, committed: Sequence[PublishedBallot]) -> Iterator[str]:
-    """Signed by this worker it is the one that it revealed: it signs one for each wave, in the class it works in."""
+    """Checks that this worker's sketch is shown.
+
+    If this worker signed it, it is the revealed one: it signs one per wave.
+    """
     own = [ballot for ballot in committed if record.prepared and ballot.sealed == record.prepared.sealed]
     if not own or own[0].sketch is None:
         yield "this worker's own sketch is not shown"
@@ -197,24 +200,24 @@ def _own_sketch(record: ReplicaRecord, committed: Sequence[PublishedBallot]) -> 
 def _outvoted(
     offer: Hash, record: ReplicaRecord, evidence: PublishedEvidence, committed: Sequence[PublishedBallot], spec: JobSpec
 ) -> Iterator[str]:
-    """`winners`: who agrees with the answer that the verdict names."""
-    named = [each for each in committed if each.root is not None and each.root == record.verdict.root]
-    if not all(opens(offer, each) for each in named):
+    """Checks that a quorum agrees with the answer that the verdict names, and that this worker answered otherwise."""
+    chosen = [one for one in committed if one.root is not None and one.root == record.verdict.root]
+    if not all(opens(offer, one) for one in chosen):
         yield "a winner's salt and root do not lead to its commitment"
-    beside = {each.id for each in named}
-    found = groups(spec, offer, committed, evidence.allowed)
-    group = next((members for members in found if members & beside), frozenset())
-    winners = [each for each in committed if each.id in group]
-    if any(hash_of(Digest(each.root or "")) == record.root for each in winners):
+    beside = {one.id for one in chosen}
+    agreeing = groups(spec, offer, committed, evidence.allowed)
+    group = next((members for members in agreeing if members & beside), frozenset())
+    winners = [one for one in committed if one.id in group]
+    if any(hash_of(Digest(one.root or "")) == record.root for one in winners):
         yield "the winners answered as this worker did"
     least = quorum(spec.replication.replicas)
-    if len({each.worker for each in winners}) < least or 2 * len(winners) <= len(committed):
+    if len({one.worker for one in winners}) < least or 2 * len(winners) <= len(committed):
         yield f"{len(winners)} of {len(committed)} that committed agree"
 
 
 def commits(domain: Domain, offer: Hash, ballot: PublishedBallot) -> bool:
-    """Whether the ballot's commitment is signed by its worker."""
+    """Returns whether the ballot's commitment is signed by its worker."""
     if ballot.sealed is None or ballot.commitment_signature is None:
         return False
-    said = Commitment(offer, ballot.worker, Hash(ballot.sealed))
-    return protocol_checks.signed(domain, said, ballot.commitment_signature, ballot.worker)
+    commitment = Commitment(offer, ballot.worker, Hash(ballot.sealed))
+    return protocol_checks.signed(domain, commitment, ballot.commitment_signature, ballot.worker)

@@ -1,7 +1,7 @@
-"""The worker's own evidence: of every replica that is over, what was offered, committed, opened and judged.
+"""The worker's own evidence: for each finished replica, what was offered, committed, opened and judged.
 
-One JSON object a line, a file for each job of each chain. It is enough, with a node of the chain, to prove what the
-requester signed; nothing in it is asked of the market again.
+One file for each job of each chain, one JSON object per line. With a node of the chain, it suffices to prove what the
+requester signed; nothing in it must be fetched from the market again.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from gradmarket.worker.protocol_checks import breaks_promise
 
 
 class ReplicaRecord(BaseModel):
-    """`at` is when this worker heard of the end (Unix seconds); `market` the address that told it."""
+    """`at`: when this worker received the final verdict, in Unix seconds; `market`: the address that sent it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     at: float
@@ -28,15 +28,15 @@ class ReplicaRecord(BaseModel):
     lease: Lease
     prepared: SealedAnswer | None
     wave: WaveOpened | None
-    """None where it was not opened, or the worker was killed after it."""
+    """None if the wave was not opened, or if the worker was killed after it."""
     promised: bool
-    """A signed verdict had promised pay: `promise`, where it was kept."""
+    """Whether a signed verdict had promised pay; it is in `promise` if it was kept."""
     uploaded: bool
     promise: SignedVerdict | None = None
     asked: bool = True
-    """The market had wanted the payload; what versions before wrote does not tell."""
+    """The market asked for the payload; the default is for records of earlier versions, which do not say."""
     sent: bool = False
-    """A byte of the payload may have left."""
+    """A byte of the payload may have been sent."""
     verdict: SignedVerdict
 
     @property
@@ -45,12 +45,12 @@ class ReplicaRecord(BaseModel):
 
     @property
     def paid(self) -> bool:
-        """The requester said that this gradient is paid."""
+        """Whether the requester said that this gradient is paid."""
         return self.verdict.state in PAID
 
     @property
     def unkept(self) -> bool:
-        """Pay was promised under signature and nothing paid, not by this worker's silence alone."""
+        """Whether pay was promised under signature and nothing was paid, except by this worker's own silence."""
         return self.promised and breaks_promise(self.verdict.state, self.asked, self.sent or self.uploaded)
 
     @property
@@ -59,30 +59,30 @@ class ReplicaRecord(BaseModel):
 
     @property
     def root(self) -> Hash | None:
-        """Of the payload that this worker made."""
+        """Returns the root of the payload that this worker computed."""
         return hash_of(Digest(self.prepared.root)) if self.prepared else None
 
 
 def add(folder: Path, domain: Domain, record: ReplicaRecord) -> None:
-    """Outlives the process; a power cut may cost the last ones."""
+    """Appends a record. It survives a crash of the process; a power cut may lose the last ones."""
     durable.append(file_of(folder, domain.instance, record.lease.offer.job), record.model_dump_json().encode() + b"\n")
 
 
 def read(folder: Path, domain: Domain, chain_job: int) -> Iterator[ReplicaRecord]:
-    """In the order in which they were heard of, each replica once; a line that a crash cut short is passed over.
+    """Yields the records in the order of their verdicts, one per replica; skips lines that a crash cut short.
 
-    A rejection that an audit proved wrong is followed by what became of it, which is the one that counts.
+    If an audit proves a rejection wrong, a later record of the same replica replaces it.
     """
-    found: dict[ReplicaId, ReplicaRecord] = {}
+    newest: dict[ReplicaId, ReplicaRecord] = {}
     for record in _lines(file_of(folder, domain.instance, chain_job)):
-        before = found.get(record.lease.replica)
+        before = newest.get(record.lease.replica)
         if before is None or before.rejected:
-            found[record.lease.replica] = record
-    yield from found.values()
+            newest[record.lease.replica] = record
+    yield from newest.values()
 
 
 def rejection(folder: Path, domain: Domain, replica: ReplicaId) -> ReplicaRecord | None:
-    """The record of this replica, where it ended with a rejection, in whichever job of the chain's history."""
+    """Returns the newest record of this replica, in any job of the contract, if it is a rejection."""
     for path in sorted((folder / "records").glob(f"{domain.instance.hex()}-*.jsonl")):
         ends = [record for record in _lines(path, replica) if record.lease.replica == replica]
         if ends:
@@ -91,7 +91,7 @@ def rejection(folder: Path, domain: Domain, replica: ReplicaId) -> ReplicaRecord
 
 
 def _lines(path: Path, naming: str = "") -> Iterator[ReplicaRecord]:
-    """The whole records of a file; of those lines only that hold `naming`."""
+    """Yields the complete records of a file, only from lines that contain `naming`."""
     for line in path.read_bytes().splitlines() if path.is_file() else ():
         if naming.encode() not in line:
             continue

@@ -1,4 +1,4 @@
-"""Redeeming without a market: the accounts's vouchers, the key, and a node of the chain are enough."""
+"""Redeems without a market: the accounts' vouchers, the key, and a node of the chain are enough."""
 
 from gradmarket.contracts.errors import ChainError
 from gradmarket.market.errors import MarketError
@@ -13,7 +13,7 @@ from gradmarket.worker.wallet import Wallet
 
 
 def redeem_all(settings: WorkerSettings, journal: Journal) -> bool:
-    """Redeems every voucher in the folder's book; False where one could not be. No worker may be running in it."""
+    """Redeems every voucher in the folder's accounts; returns False if one failed. No worker may run in the folder."""
     with durable.lock(settings.data):
         key = wallet.load(settings.data, settings.secret)
         account_store = AccountStore(settings.data / "book.json")

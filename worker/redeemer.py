@@ -1,6 +1,7 @@
-"""From vouchers to tokens: redeem when it is worth the gas, in trouble, before claims end, at a job's end, at leaving.
+"""Turns vouchers into tokens: when that is worth the gas, in trouble, and before claims end.
 
-A job's money is closed when everything vouchered is paid out and the rest of the reservation is released.
+Also redeems when a job ends and when the worker leaves. A job's account is closed when everything vouchered is paid out
+and the rest of the reservation is released.
 """
 
 from collections.abc import Callable
@@ -25,15 +26,15 @@ LOW_GAS_WEI: Final = 10**16
 
 
 def get_gas(ledger: Ledger, address: Address) -> None:
-    """On a local chain a worker without gas money gets some."""
+    """Funds a worker that is short of gas money, on a local chain only."""
     if ledger.deployment.chain_id in LOCAL_CHAIN_IDS and ledger.gas_money(address) < LOW_GAS_WEI:
         fund_gas(ledger.web3, address, LOCAL_GAS_WEI)
 
 
 class Redeemer:
-    """Talks to the contract with the worker's key; what fails is said and tried again later, never lost.
+    """Sends the worker's transactions to the contract; a failure is logged and retried later, nothing is lost.
 
-    `payout` is where redeemed money goes, whoever sends the redeem; None leaves what the contract knows.
+    `payout` is where redeemed money goes, whoever sends the redeem; None leaves the address that the contract has.
     """
 
     def __init__(
@@ -58,17 +59,17 @@ class Redeemer:
         return address_of(self._key)
 
     def accounts(self) -> list[JobAccount]:
-        """Those of this chain and contract that are not closed."""
+        """Returns the open accounts of this chain and contract."""
         return [
             account for account in self._account_store.accounts if account.domain == self._domain and not account.closed
         ]
 
     def get_gas(self) -> None:
-        """On a local chain a worker without gas money gets some, and nothing else."""
+        """Funds the worker if it is short of gas money, on a local chain only."""
         get_gas(self._chain_view.ledger, self.address)
 
     def name_payout(self) -> None:
-        """Registers the payout address with the contract, once; for this gas is paid. Raises ChainError."""
+        """Registers the payout address with the contract, once; this costs gas. Raises ChainError."""
         ledger, payout = self._chain_view.ledger, self._payout
         if payout is not None and ledger.payout_of(self.address) != payout:
             self.get_gas()
@@ -76,7 +77,7 @@ class Redeemer:
         self._payout = None
 
     def due(self, account: JobAccount, at: Amount | None, before_s: float, now: float) -> bool:
-        """Whether to redeem now: worth `at`, or less than `before_s` seconds until the job's claims end."""
+        """Returns whether to redeem now: it is worth at least `at`, or claims end in less than `before_s` seconds."""
         if account.redeemable == 0:
             return False
         if at is not None and value(account.redeemable, account) >= at:
@@ -84,27 +85,27 @@ class Redeemer:
         return self._chain_view.claim_until(account.chain_job) - now < before_s
 
     def redeem(self, account: JobAccount) -> bool:
-        """Presents the newest voucher, and takes what batches credited beyond it; False where it did not work now."""
+        """Redeems the newest voucher and collects what batches credited beyond it; returns False if that failed."""
         return self._try(account, lambda: self._redeem(account))
 
     def close(self, account: JobAccount) -> bool:
-        """Redeems, gives the rest of the reservation back, and closes the account."""
+        """Redeems, releases the rest of the reservation, and closes the account; returns False if that failed."""
         return self._try(account, lambda: self._close(account))
 
     def _redeem(self, account: JobAccount) -> None:
         ledger, job = self._chain_view.ledger, account.chain_job
-        found = ledger.account(job, self.address)
-        if account.vouchered or found.due:
+        onchain = ledger.account(job, self.address)
+        if account.vouchered or onchain.due:
             self.name_payout()
-        if account.signature is not None and account.vouchered > max(found.vouchered, found.withdrawn):
+        if account.signature is not None and account.vouchered > max(onchain.vouchered, onchain.withdrawn):
             self.get_gas()
             mined(claims.redeem(ledger, self._key, account.voucher(self.address), account.signature))
-            found = ledger.account(job, self.address)
-        if found.due:
+            onchain = ledger.account(job, self.address)
+        if onchain.due:
             self.get_gas()
             mined(claims.collect(ledger, self._key, job, self.address))
-            found = ledger.account(job, self.address)
-        self._paid_out(account, found.withdrawn)
+            onchain = ledger.account(job, self.address)
+        self._paid_out(account, onchain.withdrawn)
 
     def _paid_out(self, account: JobAccount, withdrawn: Units) -> None:
         paid = withdrawn - account.redeemed
@@ -116,12 +117,12 @@ class Redeemer:
     def _close(self, account: JobAccount) -> None:
         self._redeem(account)
         ledger, job = self._chain_view.ledger, account.chain_job
-        found = ledger.account(job, self.address)
-        if found.reserved > found.credited and ledger.block().time <= ledger.job(job).claim_until:
+        onchain = ledger.account(job, self.address)
+        if onchain.reserved > onchain.credited and ledger.block().time <= ledger.job(job).claim_until:
             self.get_gas()
             mined(claims.release(ledger, self._key, job, Units(0)))
             self._chain_view.forget(job)
-        self._account_store.paid_out(self._current(account), found.withdrawn, closed=True)
+        self._account_store.paid_out(self._current(account), onchain.withdrawn, closed=True)
 
     def _current(self, account: JobAccount) -> JobAccount:
         return self._account_store.account(account.domain, account.chain_job)

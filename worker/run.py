@@ -1,4 +1,4 @@
-"""One session of a worker: puts the pieces together, works until it is asked to leave, and settles up."""
+"""One session of a worker: sets up its parts, works until it is told to leave, and redeems what it earned."""
 
 import threading
 import time
@@ -26,10 +26,10 @@ def run(
     journal: Journal | None = None,
     signals: Signals | None = None,
 ) -> Summary:
-    """Works for the markets of `settings` until the first signal; returns the session's sums.
+    """Works for the markets of `settings` until the first signal; returns the session's summary.
 
-    Raises Untrusted where the only market is not what it says, once its vouchers are redeemed; Conflict where another
-    worker uses the folder; Refused where markets are to be discovered and no node is named.
+    Raises Untrusted if the only market is not what it says, after redeeming its vouchers; Conflict if another worker
+    uses the folder; Refused if markets are to be discovered and no node is set.
     """
     journal = journal or Journal()
     if signals is None:
@@ -56,14 +56,14 @@ def _shared(settings: WorkerSettings, wrapper: Wrap | None, journal: Journal, si
 
 
 def _plain_key(settings: WorkerSettings) -> bool:
-    """Without a node of the worker's own only markets on a local chain are believed."""
+    """Returns whether an unencrypted key is allowed: without a node of its own, the worker trusts local chains only."""
     if settings.plain_key or settings.node is None:
         return True
     return chain_id(connect(settings.node)) in LOCAL_CHAIN_IDS
 
 
 def _work(shared: Shared, watch: AccusationWatch) -> Summary:
-    """Until the first signal and what follows from it, or until the second."""
+    """Works and leaves after the first signal; returns at the second."""
     before, round_ = totals(shared.account_store.accounts), Scheduler(shared)
     finished = True
     try:

@@ -1,6 +1,6 @@
-"""From market to market: the best paying is asked for work first, and one step is computed at a time.
+"""Works for several markets: asks the best paying one for work first, and computes one step at a time.
 
-A worker with one market is its own case: nothing is to be chosen, so it waits there as long as its polls may.
+A single market is a special case: there is nothing to choose, so polls wait as long as they may.
 """
 
 import time
@@ -22,22 +22,22 @@ from gradmarket.worker.problems import MarketUnreachable, Untrusted
 from gradmarket.worker.worth import ranked
 
 IDLE_WAIT_S: Final = 1.0
-"""At each of several markets, while nothing is in flight anywhere."""
+"""Seconds that a poll waits at each of several markets while nothing is in flight anywhere."""
 GIVEN_UP_S: Final = 1.0
-"""How long one of several markets may be silent before the others have their turn."""
+"""Seconds for which an unreachable market is retried before the other markets get their turn."""
 UPKEEP_S: Final = 30.0
-"""How long a single market may be silent before its vouchers are looked after: claims end without it too."""
+"""Seconds for which a single unreachable market is retried before its vouchers are checked: claims end regardless."""
 REST_S: Final = 15.0
-"""How long a market that was silent, or was refused, is left alone."""
+"""Seconds for which an unreachable or refused market is skipped."""
 RANKED_S: Final = 300.0
 LOOK_S: Final = 15.0
-"""Between looks at the chain for new markets."""
+"""Seconds between searches of the chain for new markets."""
 MOST: Final = 16
-"""Markets at once: none is discovered beyond them."""
+"""The most markets at once; beyond them none is discovered."""
 
 
 class Scheduler:
-    """`sessions` are the markets that were joined."""
+    """Takes turns among the joined markets, `sessions`."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -53,7 +53,10 @@ class Scheduler:
         return Discovery(connect(settings.node), settings.since) if settings.discover and settings.node else None
 
     def start(self) -> None:
-        """Joins the named markets and those that announce themselves. One market alone must be sound."""
+        """Joins the named markets and those announced on the chain.
+
+        If there is only one market, joining it must succeed.
+        """
         for origin in self._shared.settings.origins:
             if self._alone:
                 self._join(origin, MarketClient.facts)
@@ -62,7 +65,7 @@ class Scheduler:
         self._discover()
 
     def turn(self) -> None:
-        """Polls for what is in flight; where there is room for more, asks the best paying first."""
+        """Polls for what is in flight; if there is room for more, asks the best paying market first."""
         if self._alone:
             self._turn_alone(self.sessions[0])
             return
@@ -70,13 +73,13 @@ class Scheduler:
             self._look_around()
         awake = [session for session in self._ranked() if self._awake(session.context.market.origin)]
         room = self._shared.settings.leases - sum(session.in_flight for session in self.sessions)
-        asked = [session for session in awake if room > 0 or session.in_flight]
-        self._ask_all(asked, room)
-        if not asked:
+        polled = [session for session in awake if room > 0 or session.in_flight]
+        self._ask_all(polled, room)
+        if not polled:
             self._shared.signals.pause(IDLE_WAIT_S)
 
     def leave(self, until: float) -> None:
-        """Finishes what is in flight until then (monotonic), each market in its turn, and takes all money along."""
+        """Finishes what is in flight until `until` (monotonic), one market after the other, and redeems all money."""
         while (busy := [session for session in self.sessions if session.busy]) and time.monotonic() < until:
             for session in busy:
                 left = max(0.0, until - time.monotonic())
@@ -85,13 +88,13 @@ class Scheduler:
             session.leave()
 
     def _ranked(self) -> list[MarketSession]:
-        """The best paying first, within each token; these in the order that the markets are named, then discovered."""
+        """Returns the sessions grouped by token, tokens in the order of the markets, best paying first in each."""
         place = {origin: number for number, origin in enumerate(self._shared.settings.origins)}
         sessions = sorted(self.sessions, key=lambda session: place.get(session.context.market.origin, len(place)))
         return [sessions[index] for index in ranked([(session.token, session.worth) for session in sessions])]
 
     def _ask_all(self, sessions: list[MarketSession], room: int) -> None:
-        """Until one gives work: the others are then polled for what is in flight, which waits for nobody."""
+        """Asks for work until one market gives some; polls the others only for what is in flight, without delay."""
         for session in sessions:
             before = session.in_flight
             if room > 0 or before:
@@ -119,7 +122,7 @@ class Scheduler:
         session.upkeep()
 
     def _look_around(self) -> None:
-        """Markets that were silent are tried again, new ones joined, and all ranked anew from time to time."""
+        """Retries unreachable markets, joins new ones, and ranks all of them again every RANKED_S seconds."""
         self._looked = time.monotonic()
         joined = {session.context.market.origin for session in self.sessions}
         for origin in self._shared.settings.origins:
@@ -141,17 +144,17 @@ class Scheduler:
         if self._discovery is None:
             return
         try:
-            found = self._discovery.look()
+            announcements = self._discovery.look()
         except ChainError as error:
             self._shared.journal.once("discovery", f"The chain does not tell of markets now: {error}")
             return
-        room, candidates = max(0, MOST - len(self.sessions)), self._waiting + found
+        room, candidates = max(0, MOST - len(self.sessions)), self._waiting + announcements
         self._waiting = candidates[room:]
         for announcement in candidates[:room]:
             self._follow(announcement, self._discovery.local)
 
     def _follow(self, announcement: Announcement, local: bool) -> None:
-        """Joins a market that the chain announces, if it is what is announced; says why not by name."""
+        """Joins a market that the chain announces if it is what is announced; logs the reason otherwise."""
         event, facts = announcement.event, {"endpoint": announcement.endpoint, "chain_job": announcement.event.job}
         try:
             origin = origin_of(announcement.endpoint)
@@ -169,7 +172,7 @@ class Scheduler:
             self._rest(origin, error)
 
     def _join(self, origin: str, facts: Callable[[MarketClient], ChainFacts], named: bool = True) -> None:
-        """A market that cannot be joined leaves nothing open."""
+        """Joins a market; releases everything if that fails."""
         with ExitStack() as stack:
             market = MarketClient(
                 origin, self._keep_trying, self._shared.signals.pause, self._shared.journal, not named

@@ -1,4 +1,4 @@
-"""Everything that this worker was told, verified again: against its own records, and the chain by its own node."""
+"""Verifies again everything that this worker received, against its own records and the chain as its own node has it."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,16 +21,16 @@ from gradmarket.worker.records import ReplicaRecord
 from gradmarket.worker.settings import WorkerSettings
 
 OVERDUE_S: Final = 3600.0
-"""So long after its deadlines a payload that left should be paid: others may be asked first, or be waited for."""
+"""Seconds after its deadlines by which a sent payload should be paid; other uploaders may be asked or awaited first."""
 FRESH_S: Final = 30.0
-"""A verdict so young may be ahead of its voucher."""
+"""Seconds. The voucher of a verdict younger than this may still be missing."""
 MARKET_S: Final = 5.0
-"""How long a market that does not answer is asked: its word is held against the records, and proves nothing."""
+"""Seconds for which an unreachable market is retried: its answers are compared with the records, and prove nothing."""
 
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """`ask` whether to hold what the markets publish against the records too."""
+    """`ask`: whether to compare what the markets publish with the records too."""
 
     settings: WorkerSettings
     journal: Journal
@@ -38,9 +38,9 @@ class SelfCheck:
     clock: Callable[[], float] = time.time
 
     def run(self) -> bool:
-        """Verifies every job in the folder's book and says each finding; whether nothing is wrong and all was read.
+        """Verifies every job in the folder's accounts and logs each finding; returns whether all is read and right.
 
-        Raises NotFound where there is no wallet.
+        Raises NotFound if there is no wallet.
         """
         me = wallet.load(self.settings.data, self.settings.secret).address
         account_store = AccountStore(self.settings.data / "book.json")
@@ -61,12 +61,12 @@ class SelfCheck:
             self.journal.say("unread", f"{account.job}: the chain does not tell: {error}", job=account.job)
             return False
         kept = list(records.read(self.settings.data, account.domain, account.chain_job))
-        found = [*self._findings(account, me, seen, kept), *self._published(account, me, seen, kept)]
-        for finding in found:
+        findings = [*self._findings(account, me, seen, kept), *self._published(account, me, seen, kept)]
+        for finding in findings:
             self._say(finding)
         money = Money(facts.symbol, facts.decimals)
-        self._sum(account, seen, kept, found, money)
-        return not found
+        self._sum(account, seen, kept, findings, money)
+        return not findings
 
     def _findings(
         self, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
@@ -81,7 +81,7 @@ class SelfCheck:
         yield from proofs.of_batches(seen, me, account.job, paid)
 
     def _handed_over(self, account: JobAccount) -> Iterator[EvidenceFinding]:
-        """Payloads that left and were never judged: in flight as long as it may take, then a promise not kept."""
+        """Finds payloads that were sent and not judged: logged at first, and a broken promise once overdue."""
         for held in handed_over(self.settings.data):
             if held.instance != account.instance or held.offer.job != account.chain_job:
                 continue
@@ -94,7 +94,7 @@ class SelfCheck:
     def _published(
         self, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
     ) -> Iterator[EvidenceFinding]:
-        """What the job's market says of these records now, where it answers."""
+        """Compares the records with what the job's market publishes now, if it answers."""
         if not self.ask or not kept:
             return
         market = MarketClient(kept[-1].market, lambda seconds: seconds < MARKET_S)
@@ -107,10 +107,10 @@ class SelfCheck:
             market.close()
 
     def _say(self, finding: EvidenceFinding) -> None:
-        where = f"{finding.job}{f', {finding.replica}' if finding.replica else ''}"
+        subject = f"{finding.job}{f', {finding.replica}' if finding.replica else ''}"
         detail = f" ({finding.detail})" if finding.detail else ""
         facts = {"fault": finding.fault.name.lower(), "job": finding.job, "replica": finding.replica}
-        self.journal.say("fault", f"{where}: {finding.fault}{detail}.", **facts)
+        self.journal.say("fault", f"{subject}: {finding.fault}{detail}.", **facts)
 
     def _sum(
         self,
@@ -123,15 +123,15 @@ class SelfCheck:
         paid = [record for record in kept if record.paid]
         on = seen.account
         sums = {"vouchered": account.vouchered, "settled": on.settled, "redeemed": on.withdrawn}
-        told = ", ".join(f"{name} {money.text(value(units, account))}" for name, units in sums.items())
-        text = f"{account.job}: {len(paid)} accepted, {sum(record.rejected for record in kept)} rejected; {told}; "
+        amounts = ", ".join(f"{name} {money.text(value(units, account))}" for name, units in sums.items())
+        text = f"{account.job}: {len(paid)} accepted, {sum(record.rejected for record in kept)} rejected; {amounts}; "
         text += f"{len(found)} faults." if found else "every signature, secret, commitment and batch proven."
         facts = {name: str(value(units, account)) for name, units in sums.items()}
         self.journal.say("job", text, job=account.job, accepted=len(paid), faults=len(found), **facts)
 
 
 def see(ledger: Ledger, account: JobAccount, me: Address) -> ChainHistory:
-    """The job by this ledger's node alone. Raises ChainError."""
+    """Reads the job's history from this ledger's node. Raises ChainError."""
     opened = ChainView(ledger, me).opened(account.chain_job)
     numbers = sorted(events.batches_crediting(ledger, account.chain_job, me))
     batches = {
@@ -147,25 +147,25 @@ def see(ledger: Ledger, account: JobAccount, me: Address) -> ChainHistory:
 def held_against(
     market: MarketClient, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
 ) -> Iterator[EvidenceFinding]:
-    """Payments, verdicts and evidence as the market publishes them. Raises MarketError where it does not answer."""
-    payments = {each.replica for each in market.payments(account.job) if each.worker == me}
-    verdicts = {each.replica: each for each in market.verdicts(account.job) if each.worker == me}
+    """Compares the published payments, verdicts and evidence. Raises MarketError if the market does not answer."""
+    payments = {item.replica for item in market.payments(account.job) if item.worker == me}
+    verdicts = {item.replica: item for item in market.verdicts(account.job) if item.worker == me}
     for record in kept:
         replica = record.lease.replica
         if record.paid and replica not in payments:
             yield EvidenceFinding(EvidenceFault.MISSING_GRADIENT, account.job, replica, f"task {record.lease.task}")
-        judged, told = verdicts.get(replica), record.verdict
+        judged, recorded = verdicts.get(replica), record.verdict
         if (
             judged is not None
             and judged.signature is not None
             and (judged.outcome, judged.signature)
             != (
-                told.outcome,
-                told.signature,
+                recorded.outcome,
+                recorded.signature,
             )
         ):
             yield EvidenceFinding(
-                EvidenceFault.OTHER_VERDICT, account.job, replica, f"outcome {judged.outcome}, told {told.outcome}"
+                EvidenceFault.OTHER_VERDICT, account.job, replica, f"outcome {judged.outcome}, told {recorded.outcome}"
             )
         if record.rejected:
             yield from _rejection(market, account, seen, record)

@@ -1,4 +1,4 @@
-"""What a worker may set, from GRADMARKET_WORKER_… in the environment or the command line; read once, frozen."""
+"""The worker's settings, from GRADMARKET_WORKER_… in the environment or the command line; read once, frozen."""
 
 from pathlib import Path
 from typing import Annotated
@@ -95,18 +95,18 @@ class WorkerSettings(BaseSettings):
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """The named markets' addresses without a trailing slash; who discovers need not name any."""
+        """Returns the named markets' addresses without a trailing slash; with `discover`, naming none is allowed."""
         first = () if self.discover and "market" not in self.model_fields_set else (self.market,)
         return tuple(dict.fromkeys(str(market).rstrip("/") for market in (*first, *self.markets)))
 
     @property
     def node(self) -> str | None:
-        """The own JSON-RPC node's address."""
+        """Returns the address of the worker's own JSON-RPC node."""
         return str(self.rpc) if self.rpc else None
 
     @property
     def secret(self) -> str | None:
-        """The passphrase. Raises Refused where its file cannot be read."""
+        """Returns the passphrase. Raises Refused if its file cannot be read."""
         if self.passphrase is not None:
             return self.passphrase.get_secret_value()
         return keystore.passphrase_in(self.passphrase_file) if self.passphrase_file else None

@@ -8,11 +8,11 @@ from types import FrameType
 
 
 class LeaveSoon(BaseException):
-    """The first signal, where nothing is in flight: a poll that only waits is broken off."""
+    """Raised by the first signal to interrupt a poll while nothing is in flight."""
 
 
 class LeaveNow(BaseException):
-    """The second signal."""
+    """Raised by the second signal."""
 
 
 class Signals:
@@ -20,10 +20,10 @@ class Signals:
         self._asked = Event()
         self._waiting = False
         self.at_once = False
-        """Nothing is waited for any more."""
+        """Whether to leave without waiting for anything."""
 
     def install(self) -> None:
-        """From the main thread only."""
+        """Installs the handlers; call it in the main thread."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._handle)
 
@@ -32,11 +32,11 @@ class Signals:
         return self._asked.is_set()
 
     def leave(self) -> None:
-        """As if the first signal had come."""
+        """Acts as the first signal does."""
         self._asked.set()
 
     def pause(self, seconds: float) -> None:
-        """Sleeps, less long when asked to leave meanwhile."""
+        """Sleeps; wakes early when the worker is told to leave."""
         if not self.leaving:
             self._asked.wait(seconds)
         else:
@@ -44,7 +44,7 @@ class Signals:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Within it the first signal raises LeaveSoon."""
+        """Within the block, the first signal raises LeaveSoon."""
         self._waiting = True
         try:
             if self.leaving:

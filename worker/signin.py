@@ -1,4 +1,4 @@
-"""Signing in with the wallet (EIP-4361): only for the market that is talked to, with the payout in the statement."""
+"""Signs in with the wallet (EIP-4361): only at the market that is talked to, with the payout in the statement."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ class Credentials:
     payout: Address
     chain_id: int
     consent: ConsentRequest | None = None
-    """Of the payout key, where it says that it is the worker's operator."""
+    """The payout key's consent to be the worker's operator, if there is one."""
 
 
 def sign_in(credentials: Credentials, nonce: SignInNonce, origin: str) -> SignIn:
-    """Raises Untrusted where the message would sign in somewhere else: a market must not borrow a worker's name."""
-    for told in (nonce.domain, urlsplit(nonce.uri).netloc):
-        if not same_place(told, urlsplit(origin).netloc):
-            raise Untrusted(f"{origin} asks to sign in at {told}; if that is the same service, use its address")
+    """Raises Untrusted if the message would sign in elsewhere: a market must not use a worker's identity there."""
+    for netloc in (nonce.domain, urlsplit(nonce.uri).netloc):
+        if not same_place(netloc, urlsplit(origin).netloc):
+            raise Untrusted(f"{origin} asks to sign in at {netloc}; if that is the same service, use its address")
     if nonce.chain_id != credentials.chain_id:
         raise Untrusted(f"{origin} asks to sign in on chain {nonce.chain_id}, the job is on {credentials.chain_id}")
     text = message(credentials, nonce)
@@ -39,7 +39,7 @@ def sign_in(credentials: Credentials, nonce: SignInNonce, origin: str) -> SignIn
 
 
 def message(credentials: Credentials, nonce: SignInNonce) -> str:
-    told = SiweMessage(
+    siwe = SiweMessage(
         domain=nonce.domain,
         address=credentials.wallet.address,
         uri=nonce.uri,
@@ -50,11 +50,11 @@ def message(credentials: Credentials, nonce: SignInNonce) -> str:
         expiration_time=nonce.expires_at,
         statement=STATEMENT.format(payout=credentials.payout),
     )
-    return str(told.prepare_message())
+    return str(siwe.prepare_message())
 
 
 def same_place(one: str, other: str) -> bool:
-    """Whether two `host:port` name one service; the names of the loopback count as one."""
+    """Returns whether two `host:port` name the same service; all names of the loopback count as one."""
     return _place(one) == _place(other)
 
 

@@ -1,4 +1,4 @@
-"""Stakes: what the worker puts at risk in a job, and how it comes back. Each move is a transaction of its own key."""
+"""Stakes: what the worker puts at risk in a job, and how it gets it back, each by a transaction of its own key."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ MARKET_S: Final = 10.0
 
 @dataclass(frozen=True)
 class Offered:
-    """A job that takes stakes, as its market tells it."""
+    """A job that takes stakes, as its market describes it."""
 
     facts: ChainFacts
     chain_job: int
@@ -38,7 +38,7 @@ class Offered:
 
 @dataclass(frozen=True)
 class StakePart:
-    """What of a stake one job can slash. `locked_until` is zero until the worker leaves."""
+    """The part of a stake that one job can slash. `locked_until` is zero until the worker leaves the job."""
 
     chain_job: int
     at_risk: Amount
@@ -47,7 +47,10 @@ class StakePart:
 
 
 def offered(origin: str, job: JobId) -> Offered:
-    """Raises Refused where the job takes no stakes, Untrusted where the market tells of another job."""
+    """Returns the job as its market describes it.
+
+    Raises Refused if it takes no stakes, Untrusted if it is another job.
+    """
     market = MarketClient(origin.rstrip("/"), lambda seconds: seconds < MARKET_S)
     try:
         facts, view = market.facts(), market.job(job)
@@ -67,35 +70,35 @@ def _terms(job: JobId, publication: Publication | None, chain_job: int | None) -
 
 
 def confirmed(ledger: Ledger, me: Address, job: Offered) -> None:
-    """Raises Untrusted unless the chain has the job under the terms that its market tells."""
+    """Raises Untrusted unless the chain has the job under the specification that its market publishes."""
     if ChainView(ledger, me).opened(job.chain_job).spec != job.spec:
         raise Untrusted(f"job {job.chain_job} on the chain has other terms than the market tells")
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the worker's owner puts a stake under, in seconds: at least so long to contest, at most so long locked."""
+    """The owner's limits for a stake, in seconds: at least `contest_s` to contest, at most `lock_s` locked."""
 
     contest_s: float
     lock_s: float
 
 
 def agreed(ledger: Ledger, job: Offered, bounds: Bounds) -> None:
-    """Raises Untrusted unless the windows and the bond on the chain are the published ones, Refused beyond `bounds`.
+    """Raises Untrusted unless windows and bond on the chain are the published ones, Refused beyond `bounds`.
 
-    They are fixed when the job opens. The contract has no windows to contest and decide shorter than its least.
+    They are fixed when the job opens. The contract has a minimum for the windows to contest and to decide.
     """
-    on, least, told = ledger.job(job.chain_job), ledger.min_window(), job.terms
+    on, least, published_terms = ledger.job(job.chain_job), ledger.min_window(), job.terms
     terms = {
-        "window to accuse whoever left": (told.slash_s, on.slash_window),
-        "window to contest": (max(told.contest_s, least), on.contest_window),
-        "window to decide": (max(told.decide_s, least), on.decision_window),
-        "bond": (told.bond // on.unit, on.bond),
+        "window to accuse whoever left": (published_terms.slash_s, on.slash_window),
+        "window to contest": (max(published_terms.contest_s, least), on.contest_window),
+        "window to decide": (max(published_terms.decide_s, least), on.decision_window),
+        "bond": (published_terms.bond // on.unit, on.bond),
     }
-    for name, (published, found) in terms.items():
-        if published != found:
+    for name, (published, onchain) in terms.items():
+        if published != onchain:
             raise Untrusted(
-                f"the market tells of a {name} of {published}, and the chain has {found}: do not stake here"
+                f"the market tells of a {name} of {published}, and the chain has {onchain}: do not stake here"
             )
     if on.contest_window < bounds.contest_s:
         why = f"an accusation could be contested for {on.contest_window} s only"
@@ -115,10 +118,10 @@ class Pledge:
         self._me = address_of(key)
 
     def put(self, job: Offered, amount: Amount, bounds: Bounds) -> None:
-        """Puts `amount` at risk in the job, of what is staked and free first, of the wallet's tokens for the rest.
+        """Puts `amount` at risk in the job: first what is staked and free, then the wallet's tokens.
 
-        Raises Untrusted where the chain has the job under other terms, Conflict where the worker is in it already,
-        Refused where the terms are beyond `bounds`, or the wallet has too little.
+        Raises Untrusted if the chain has the job under other terms, Conflict if the worker already has a stake in it,
+        Refused if the terms are beyond `bounds` or the wallet has too little.
         """
         self._check(job)
         agreed(self._ledger, job, bounds)
@@ -145,7 +148,7 @@ class Pledge:
         self._send(calls.stake(self._market, amount))
 
     def take_out(self, say: Callable[[str], None]) -> Amount:
-        """Leaves every job, frees what is not locked any more, and takes out what no job exposes: so much."""
+        """Leaves every job, frees what is no longer locked, withdraws what no job exposes, and returns that amount."""
         get_gas(self._ledger, self._me)
         now = self._ledger.block().time
         for part in self.parts():
@@ -154,16 +157,16 @@ class Pledge:
                 say(f"left job {part.chain_job}")
             elif now > part.locked_until and not part.accused:
                 self._send(calls.free_exposure(self._market, part.chain_job, self._me))
-        found = stakes.staker(self._ledger, self._me)
-        if (free := Amount(found.amount - found.exposed)) > 0:
+        staker = stakes.staker(self._ledger, self._me)
+        if (free := Amount(staker.amount - staker.exposed)) > 0:
             self._send(calls.unstake(self._market, free))
         return free
 
     def parts(self) -> Iterator[StakePart]:
         for job in events.joined(self._ledger, self._me):
-            found = self._exposure(job)
-            if found.at_risk:
-                yield StakePart(job, found.at_risk, found.accused, found.locked_until)
+            exposure = self._exposure(job)
+            if exposure.at_risk:
+                yield StakePart(job, exposure.at_risk, exposure.accused, exposure.locked_until)
 
     def _exposure(self, job: int) -> Exposure:
         return stakes.exposure(self._ledger, job, self._me)

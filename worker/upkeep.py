@@ -1,4 +1,4 @@
-"""Between turns: money that should be on the chain by now, and jobs that have ended."""
+"""Periodic work between turns: redeems vouchers that are due, and closes the accounts of jobs that have ended."""
 
 import time
 from typing import Final
@@ -23,7 +23,7 @@ class Upkeep:
         self._next_urgent = 0.0
 
     def turn(self) -> None:
-        """Every so many seconds, and sooner in trouble."""
+        """Checks all accounts every `upkeep_s` seconds, and sooner in trouble."""
         if time.monotonic() < self._next and not self._urgent():
             return
         self._next = time.monotonic() + self._context.settings.upkeep_s
@@ -34,7 +34,7 @@ class Upkeep:
                 self._context.journal.once("upkeep", f"{account.job}: {error}", job=account.job)
 
     def _trouble(self) -> bool:
-        """The requester owes too much, and a voucher of its is not redeemed."""
+        """Returns whether the requester owes too much while one of its vouchers is not redeemed."""
         if self._context.account_store.unpaid(self._context.signer) < self._context.limits.unpaid:
             return False
         return any(account.redeemable for account in self._context.accounts())
@@ -56,7 +56,7 @@ class Upkeep:
             self._redeemer.close(account)
 
     def close_all(self) -> None:
-        """At leaving: every job's money is redeemed and its reservation released, or tried CLOSING_TRIES times."""
+        """Redeems every job's money and releases its reservation when leaving, in at most CLOSING_TRIES tries each."""
         for account in self._context.accounts():
             for _ in range(CLOSING_TRIES):
                 if self._redeemer.close(account):

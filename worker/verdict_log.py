@@ -1,4 +1,4 @@
-"""What becomes of a replica: waves, verdicts, vouchers, checked and written down. A breach is a lasting grievance."""
+"""Checks and records the waves, verdicts and vouchers of replicas. A breach is recorded as a lasting grievance."""
 
 import time
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _AGREE: Final = ReplicaState.AGREE
 
 
 class VerdictLog:
-    """Each method returns whether something is new."""
+    """Each method returns whether it recorded something new."""
 
     def __init__(
         self, context: WorkerContext, replica_files: InFlightFolder, clock: Callable[[], float] = time.time
@@ -72,7 +72,7 @@ class VerdictLog:
         return True
 
     def _vindicated(self, told: SignedVerdict) -> bool:
-        """An answer that was rejected is paid after all: an audit found it right. The new verdict is the evidence."""
+        """Records that a rejected answer is paid after all: an audit found it right. The new verdict is evidence."""
         context = self._context
         before = records.rejection(context.settings.data, context.domain, told.replica)
         if before is None or before.root is None:
@@ -140,7 +140,7 @@ class VerdictLog:
         return self._context.account_store.account(self._context.domain, held.lease.offer.job)
 
     def _aggrieved(self, breach: Breach, what: ReplicaId) -> bool:
-        """Written down for good, once: each counts as a gradient that this requester took unpaid."""
+        """Records a breach permanently, once: each counts as a gradient that this requester took unpaid."""
         line = f"{breach.name.lower()} ({what})"
         signer = self._context.signer
         if line in self._context.account_store.dealings(signer).grievances:

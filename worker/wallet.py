@@ -1,4 +1,4 @@
-"""The worker's key: one file, encrypted where a passphrase is given, readable by its owner alone in any case."""
+"""The worker's key: one file, encrypted if a passphrase is given, and in any case readable by its owner alone."""
 
 import secrets
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Wallet:
         return self.path.name == ENCRYPTED
 
     def backup(self) -> str:
-        """Where the key is and how to keep it, for a person."""
+        """Returns where the key is and how to back it up, in words."""
         how = "encrypted with your passphrase, which is needed too" if self.encrypted else "NOT encrypted"
         return (
             f"The key of {self.address} is in {self.path} ({how}). Back it up: cp -p {self.path} /somewhere/safe/. "
@@ -40,12 +40,12 @@ class Wallet:
 
 
 def find(folder: Path) -> Path | None:
-    """The file of the key in `folder`, or None."""
+    """Returns the key's file in `folder`, or None."""
     return next((folder / name for name in (ENCRYPTED, PLAIN) if (folder / name).is_file()), None)
 
 
 def load(folder: Path, passphrase: str | None) -> Wallet:
-    """Raises NotFound where there is no key, Refused where the file or the passphrase is wrong."""
+    """Loads the key. Raises NotFound if there is none, Refused if the file or the passphrase is wrong."""
     path = find(folder)
     if path is None:
         raise NotFound(f"no wallet in {folder}")
@@ -64,24 +64,24 @@ def _key(path: Path, passphrase: str | None) -> PrivateKey:
 
 
 def create(folder: Path, passphrase: str | None) -> Wallet:
-    """A new key (Web3 keystore v3 where a passphrase is given); raises Conflict rather than replace one."""
-    if found := find(folder):
-        raise Conflict(f"{found} is there already")
+    """Makes a new key (Web3 keystore v3 if a passphrase is given); raises Conflict rather than replace one."""
+    if existing := find(folder):
+        raise Conflict(f"{existing} is there already")
     return _write(folder, PrivateKey(secrets.token_bytes(32)), passphrase)
 
 
 def encrypt(folder: Path, passphrase: str) -> Wallet:
-    """Puts a plain key under a passphrase. The plain file goes when the keystore is on disk and opens again.
+    """Encrypts a plain key. Deletes the plain file once the keystore is on disk and can be opened.
 
-    Raises NotFound where there is no key, Conflict where it is encrypted already.
+    Raises NotFound if there is no key, Conflict if it is already encrypted.
     """
     plain = load(folder, passphrase)
     if plain.encrypted:
         raise Conflict(f"{plain.path} is encrypted already")
-    made = _write(folder, plain.key, passphrase)
-    if load(folder, passphrase) == made:
+    encrypted = _write(folder, plain.key, passphrase)
+    if load(folder, passphrase) == encrypted:
         plain.path.unlink()
-    return made
+    return encrypted
 
 
 def _write(folder: Path, key: PrivateKey, passphrase: str | None) -> Wallet:
@@ -92,9 +92,9 @@ def _write(folder: Path, key: PrivateKey, passphrase: str | None) -> Wallet:
 
 
 def load_or_create(folder: Path, passphrase: str | None, plain: bool = True) -> Wallet:
-    """Raises Refused for a key that is, or would be, unencrypted, where that is not `plain`ly allowed."""
-    found = find(folder)
-    if not plain and (found.name == PLAIN if found else passphrase is None):
-        fix = "encrypt it with `gradmarket wallet encrypt`" if found else "give a passphrase (--passphrase-file)"
+    """Raises Refused if the key is, or would be, unencrypted and `plain` does not allow that."""
+    existing = find(folder)
+    if not plain and (existing.name == PLAIN if existing else passphrase is None):
+        fix = "encrypt it with `gradmarket wallet encrypt`" if existing else "give a passphrase (--passphrase-file)"
         raise Refused(f"money is real here, and the key is in plain text: {fix}, or say --plain-key")
-    return load(folder, passphrase) if found else create(folder, passphrase)
+    return load(folder, passphrase) if existing else create(folder, passphrase)

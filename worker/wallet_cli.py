@@ -110,16 +110,16 @@ def stake(
     settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
     with told():
         settings = unlocked(settings)
-        key, wanted = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
-        ledger = ledger_of(settings.node, wanted.facts)
-        known_chains.keep(settings.data, wanted.facts)
-        accusation_watch.begin(settings.data, wanted.facts, ledger, key.address)
+        key, listed = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
+        ledger = ledger_of(settings.node, listed.facts)
+        known_chains.keep(settings.data, listed.facts)
+        accusation_watch.begin(settings.data, listed.facts, ledger, key.address)
         bounds = Bounds(settings.stake_contest_s, settings.stake_lock_s)
-        Pledge(ledger, key.key).put(wanted, Amount(amount), bounds)
-        sum_ = Money(wanted.facts.symbol, wanted.facts.decimals).text(amount)
-        deciding = f"{wanted.terms.threshold} of {', '.join(wanted.terms.validators)}"
+        Pledge(ledger, key.key).put(listed, Amount(amount), bounds)
+        sum_ = Money(listed.facts.symbol, listed.facts.decimals).text(amount)
+        deciding = f"{listed.terms.threshold} of {', '.join(listed.terms.validators)}"
         text = f"{sum_} at risk in job {job}; a contested accusation is decided by {deciding}."
-        Journal(as_json).say("staked", text, job=job, chain_job=wanted.chain_job, amount=str(amount))
+        Journal(as_json).say("staked", text, job=job, chain_job=listed.chain_job, amount=str(amount))
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""All that a worker has at hand, in one place: who it is, whom it works for, what it may do, and what it knows."""
+"""Everything that the worker's parts share for one market: its identity, limits, clients, accounts and caches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from gradmarket.worker.wallet import Wallet
 from gradmarket.worker.worth import Effort, least
 
 UNPAYABLE = Units(2**63 - 1)
-"""A price that no offer has."""
+"""A price higher than any offer's."""
 ENDED = frozenset({JobState.FINISHED, JobState.CANCELLED, JobState.FAILED})
 
 
@@ -55,19 +55,19 @@ class WorkerContext:
 
     @property
     def signer(self) -> Address:
-        """Whom the market says it signs as; an offer counts only if the chain's job names the same signer."""
+        """Returns the address that the market says it signs with; offers count only if the chain's job names it too."""
         return self.facts.signer
 
     @property
     def least_units(self) -> Units:
-        """The least price in the market's unit, rounded up."""
+        """Returns the least price in the market's unit, rounded up."""
         return Units(-(-self.limits.min_price // int(self.facts.unit)))
 
     @property
     def least_by_job(self) -> dict[JobId, Units]:
-        """The least price in jobs whose effort is known, the newest of them, so that none is leased to be declined.
+        """Returns the least price of the newest 64 jobs of known cost, so that nothing is leased only to be declined.
 
-        Of a job that this machine cannot do it is more than any pays.
+        For a job that this machine cannot do, it is higher than any price.
         """
         known = self._efforts.items() if self.limits.minimum.minds_effort else ()
         unit = int(self.facts.unit)
@@ -75,7 +75,7 @@ class WorkerContext:
         return dict([*prices.items(), *((job, UNPAYABLE) for job in self._unfit)][-64:])
 
     def bears(self, job: JobId, publication: Publication) -> None:
-        """Raises Refused where a task of the job is too much for this machine, and asks for none of it from then on."""
+        """Raises Refused if a task of the job is too heavy for this machine; then asks for no task of it again."""
         try:
             self.bench.bear(publication)
         except Refused:
@@ -83,7 +83,10 @@ class WorkerContext:
             raise
 
     def effort(self, job: JobId, publication: Publication) -> Effort:
-        """What one task of the job costs here, measured once. Raises MarketError where this machine cannot do it."""
+        """Returns what one task of the job costs here, measured once.
+
+        Raises MarketError if this machine cannot do it.
+        """
         self.bears(job, publication)
         if job not in self._efforts:
             self._efforts[job] = self.bench.effort(publication)
@@ -102,12 +105,12 @@ class WorkerContext:
         return Money(self.facts.symbol, self.facts.decimals)
 
     def view(self, job: JobId) -> ListedJob:
-        """What is published of the job; raises NotFound where it has no publication."""
+        """Returns the job as published, cached; raises NotFound if it has no publication."""
         if job not in self._views:
-            found = self.market.job(job)
-            if found.publication is None:
+            listed = self.market.job(job)
+            if listed.publication is None:
                 raise NotFound(f"job {job} has no publication")
-            self._views[job] = found
+            self._views[job] = listed
         return self._views[job]
 
     def name(self, job: JobId) -> str:
@@ -117,9 +120,9 @@ class WorkerContext:
         return self.chain_view.unit(chain_job)
 
     def why_not(self, lease: Lease, in_flight: Sequence[InFlight]) -> Guard | None:
-        """The reason against a lease, by policy.
+        """Returns the reason to decline a lease by policy, or None.
 
-        Raises MarketError where something cannot be found out, Refused where this machine cannot do it.
+        Raises MarketError if something cannot be found out, Refused if this machine cannot do the task.
         """
         offer, publication = lease.offer.struct(), self.view(lease.job).publication
         if not 0 <= offer.job < 2**256:
@@ -141,7 +144,7 @@ class WorkerContext:
         return reason
 
     def _too_cheap(self, job: JobId, proposal: Proposal, unit: Amount) -> Guard | None:
-        """Looks at what the work costs only where a price or a minimum depends on it."""
+        """Measures the work's cost only if a price or a minimum depends on it."""
         price = proposal.publication.spec.price
         if price.name == PLAIN and not self.limits.minimum.minds_effort:
             return None
@@ -154,7 +157,7 @@ class WorkerContext:
         return Units(earned + sum(held.units for held in in_flight if held.lease.offer.job == chain_job))
 
     def compute(self, lease: Lease) -> tuple[bytes, float]:
-        """The payload, and the step's seconds."""
+        """Returns the payload and the step's seconds."""
         publication = self.view(lease.job).publication
         if publication is None:
             raise NotFound(f"job {lease.job} has no publication")
@@ -163,25 +166,28 @@ class WorkerContext:
         return payload, seconds
 
     def sketch(self, held: InFlight, payload: Path, opened: WaveOpened) -> SketchRequest | None:
-        """Of the payload under the wave's seed, signed; None where the job compares roots.
+        """Returns the signed sketch of the payload under the wave's seed; None if the job compares roots.
 
-        Raises MarketError as `compute` does, OSError where the payload is gone.
+        Raises MarketError as `compute` does, OSError if the payload is gone.
         """
         publication = self.view(held.lease.job).publication
         if publication is None or not publication.spec.verifier.sketched:
             return None
-        made = self.bench.sketch(publication, held.offer, payload.read_bytes(), seed_of(opened))
+        sketch = self.bench.sketch(publication, held.offer, payload.read_bytes(), seed_of(opened))
         mine = (self.determinism_class, self.address, self.own_signer)
-        return sign_sketch(self.domain, held, opened, made, *mine)
+        return sign_sketch(self.domain, held, opened, sketch, *mine)
 
     def expect(self, lease: Lease) -> None:
-        """Fetches ahead of time what the lease needs."""
+        """Prefetches what the lease needs."""
         publication = self.view(lease.job).publication
         if publication is not None:
             self.bench.expect(publication, lease.offer.struct())
 
     def hand_over(self, held: InFlight, payload: Payload, door: str | None) -> UploadAnswer:
-        """The payload past the market where that is wanted and works, else through it. Raises Problem."""
+        """Uploads to the object store if the market asks for that and it works, else to the market.
+
+        Raises MarketProblem.
+        """
         if door is not None:
             try:
                 self.stores.put(door, payload)
@@ -192,13 +198,13 @@ class WorkerContext:
         return self.market.upload(held.replica, held.lease.fence, payload)
 
     def accounts(self) -> list[JobAccount]:
-        """Those that this market pays and that are not closed."""
+        """Returns this market's accounts that are not closed."""
         return [
             account for account in self.account_store.accounts if account.domain == self.domain and not account.closed
         ]
 
     def jobs_to_ask_about(self, leaving: bool) -> tuple[JobId, ...]:
-        """Jobs whose newest voucher is to be told again: unpaid ones, and all of them at leaving."""
+        """Returns the jobs whose newest voucher to request again: unpaid ones, or all of them when leaving."""
         return tuple(account.job for account in self.accounts() if leaving or account.unpaid)[:64]
 
     def has_ended(self, account: JobAccount) -> bool:

@@ -1,6 +1,6 @@
-"""What work is worth to this worker: its least price for a job, an hour's pay, and which of several offers to take.
+"""What work is worth to this worker: its least price for a job, the pay per hour, and which offer is best.
 
-Pure. Amounts are integers in the token's smallest unit; seconds are this machine's own, as measured.
+Pure. Amounts are integers in the token's smallest unit; seconds are measured on this machine.
 """
 
 from collections.abc import Hashable, Sequence
@@ -15,12 +15,12 @@ NOTHING: Final = Amount(0)
 TERA: Final = 10**12
 HOUR_S: Final = 3600
 OVERHEAD_S: Final = Fraction(1, 20)
-"""Of a task beside its step: polls, sealing, the upload."""
+"""Seconds of a task besides its step: polls, sealing, the upload."""
 
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """What its owner set: least pay for a gradient, for 10^12 operations, and for an hour of steps."""
+    """What the worker's owner set: least pay for a gradient, for 10^12 operations, and for an hour of steps."""
 
     gradient: Amount
     tflop: Amount = NOTHING
@@ -33,7 +33,7 @@ class Minimum:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """One task: its operations by the document's bound, and how long its step takes here."""
+    """The cost of one task: its operations by the document's bound, and the seconds of its step on this machine."""
 
     flops: int
     seconds: float
@@ -44,20 +44,20 @@ class Effort:
 
 
 def least(minimum: Minimum, effort: Effort) -> Amount:
-    """The least price of a gradient that keeps every minimum, rounded up."""
+    """Returns the least price of a gradient that meets every minimum, rounded up."""
     by_work = Fraction(minimum.tflop * effort.flops, TERA)
     by_time = minimum.hour * effort.whole / HOUR_S
     return Amount(max(minimum.gradient, ceil(by_work), ceil(by_time)))
 
 
 def hourly(price: Amount, effort: Effort) -> Amount:
-    """What an hour would bring at most, were there always a task for it: price * 3600 / (step + overhead)."""
+    """Returns the most that an hour can bring, with a task always available: price * 3600 / (step + overhead)."""
     return Amount(int(price * HOUR_S / effort.whole))
 
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """One job of one market, by its id."""
+    """What one job of a market would bring."""
 
     job: str
     name: str
@@ -66,25 +66,28 @@ class Prospect:
 
     @property
     def worth(self) -> Fraction:
-        """Pay for a second of work. Gas is paid in the chain's own coin, once for many gradients, and not counted."""
+        """Returns the pay per second.
+
+        Gas is not counted: it is paid in the chain's own coin, once for many gradients.
+        """
         return self.price / self.effort.whole
 
 
 def best(prospects: Sequence[Prospect], minimum: Minimum) -> Prospect | None:
-    """The one with the highest worth among those that keep the minimum and bring something.
+    """Returns the prospect of highest worth among those that meet the minimum and pay at all.
 
-    Of equal ones the first by id, in whatever order they come. All are of one market, so of one token.
+    Ties are broken by the job's id, whatever the input order. All must be of one market, so of one token.
     """
     fit = [one for one in prospects if one.price >= least(minimum, one.effort) and one.worth > 0]
     return min(fit, key=lambda one: (-one.worth, one.job), default=None)
 
 
 def ranked(markets: Sequence[tuple[Hashable, Fraction]]) -> list[int]:
-    """The places of markets, the best paying first. Each is its token and the worth of its best job there.
+    """Returns the indices of markets, best paying first. Each market is given as its token and its best job's worth.
 
-    Amounts of different tokens cannot be compared: the markets of a token all stand where the first of them stood.
+    Amounts of different tokens cannot be compared: the markets of a token all rank where its first market stood.
     """
     first: dict[Hashable, int] = {}
-    for place, (token, _) in enumerate(markets):
-        first.setdefault(token, place)
-    return sorted(range(len(markets)), key=lambda place: (first[markets[place][0]], -markets[place][1]))
+    for index, (token, _) in enumerate(markets):
+        first.setdefault(token, index)
+    return sorted(range(len(markets)), key=lambda index: (first[markets[index][0]], -markets[index][1]))

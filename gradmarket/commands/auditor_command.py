@@ -45,12 +45,12 @@ def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_signal: ending.set())
     with told():
-        place = find(market, token, data)
+        endpoint = find(market, token, data)
         machine = Machine(cache or data_folder(data) / "auditor", device, threads, max_memory, max_disk)
         name = f"{socket.gethostname()} {device}"
-        with place.market() as there, opened(name, there, place.token, machine) as made:
-            typer.echo(f"Auditing for {place.url} in class {made.determinism_class}.", err=True)
-            watch(made, lambda idle: ending.wait(PAUSE_S if idle else 0.0), lambda done: _say(done, as_json))
+        with endpoint.market() as client, opened(name, client, endpoint.token, machine) as runner:
+            typer.echo(f"Auditing for {endpoint.url} in class {runner.determinism_class}.", err=True)
+            watch(runner, lambda idle: ending.wait(PAUSE_S if idle else 0.0), lambda done: _say(done, as_json))
 
 
 def _say(done: Done | MarketError, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`gradmarket backup` and `gradmarket restore`: the embedded service's data, copied while it serves, and back."""
+"""`gradmarket backup` and `gradmarket restore`: copy the embedded service's data while it runs, and restore a copy."""
 
 from dataclasses import asdict
 from pathlib import Path

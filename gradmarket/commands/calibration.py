@@ -1,4 +1,4 @@
-"""`gradmarket job calibration`: how far honest answers of two classes may deviate, and what says so."""
+"""`gradmarket job calibration`: the allowed deviation between honest answers of two classes, and its evidence."""
 
 from typing import Any, Final
 
@@ -16,17 +16,17 @@ def calibration(
     job: JobArgument, market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False
 ) -> None:
     """A job's thresholds: each pair of classes, how many trusted runs it has, and each tensor's largest deviation."""
-    with told(), find(market, None, data).market() as there:
-        found = there.calibration(job)
+    with told(), find(market, None, data).market() as client:
+        report = client.calibration(job)
     if as_json:
-        say_json(found)
+        say_json(report)
         return
     console = Console()
-    if found["family"] is None:
-        console.print(WHY_NOT.format(**found), soft_wrap=True)
-    elif not found["pairs"]:
+    if report["family"] is None:
+        console.print(WHY_NOT.format(**report), soft_wrap=True)
+    elif not report["pairs"]:
         console.print(NONE_YET, soft_wrap=True)
-    for pair in found["pairs"]:
+    for pair in report["pairs"]:
         console.print(_said(pair), soft_wrap=True, highlight=False)
         console.print(_table(pair))
 

@@ -1,4 +1,4 @@
-"""`gradmarket chain …`: the chain that holds the money; a local one to try things on."""
+"""`gradmarket chain …`: shows the chain that holds the money; starts and stops a local one for trials."""
 
 import os
 from dataclasses import asdict
@@ -24,8 +24,8 @@ app = typer.Typer(no_args_is_help=True)
 @app.command()
 def show(market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Where the service's money is: chain, contract, token, and the signer of its vouchers."""
-    with told(), find(market, None, data).market() as there:
-        _say(there.chain(), as_json)
+    with told(), find(market, None, data).market() as client:
+        _say(client.chain(), as_json)
 
 
 @app.command()
@@ -62,16 +62,16 @@ def deploy(rpc: RpcOption, data: DataOption = None, as_json: JsonOption = False)
         if book.exists():
             raise Refused(f"{book} names a deployment already")
         web3 = connect(rpc)
-        made = deployment.deploy(web3, _key(web3.eth.chain_id))
-        deployment.write(made, book)
-        fields = {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(made).items()}
+        deployed = deployment.deploy(web3, _key(web3.eth.chain_id))
+        deployment.write(deployed, book)
+        fields = {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(deployed).items()}
         _say({**fields, "book": str(book)}, as_json)
 
 
 def _key(chain_id: int) -> PrivateKey:
-    given = os.environ.get(KEY)
-    if given:
-        return PrivateKey(bytes.fromhex(given.removeprefix("0x")))
+    key = os.environ.get(KEY)
+    if key:
+        return PrivateKey(bytes.fromhex(key.removeprefix("0x")))
     if chain_id not in LOCAL_CHAIN_IDS:
         raise Refused(f"chain {chain_id} is no local one: give the key that pays in {KEY}")
     return DEVELOPMENT_KEYS[0]

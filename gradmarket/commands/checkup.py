@@ -1,4 +1,4 @@
-"""What `gradmarket doctor` looks at: settings, data folder, keys, database, and each part of a running service."""
+"""The checks of `gradmarket doctor`: settings, data folder, keys, database, and each part of a running service."""
 
 import os
 import shutil
@@ -29,12 +29,12 @@ PARTS: Final = {
     "blobs": "look for a full disk, or a folder or bucket that is gone or not the service's to write",
     "chain": "look whether the node at GRADMARKET_RPC answers and is the chain of deployment.json",
 }
-"""A part of `/v1/ready`, and what to do where it fails."""
+"""A part of `/v1/ready`, and what to do if it fails."""
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """`fix` is empty where nothing is wrong."""
+    """The result of one check; `fix` is empty if nothing is wrong."""
 
     name: str
     told: str
@@ -42,37 +42,37 @@ class CheckResult:
 
 
 def folder(path: Path) -> CheckResult:
-    there = _nearest(path)
-    if there.is_dir() and os.access(there, os.W_OK):
+    nearest = _nearest(path)
+    if nearest.is_dir() and os.access(nearest, os.W_OK):
         return CheckResult("data folder", str(path.absolute()))
-    return CheckResult("data folder", f"{there} cannot be written", "name another one with --data or GRADMARKET_DATA")
+    return CheckResult("data folder", f"{nearest} cannot be written", "name another one with --data or GRADMARKET_DATA")
 
 
 def disk(path: Path) -> CheckResult:
     free = shutil.disk_usage(_nearest(path)).free
-    said = f"{free / 2**30:.1f} GiB free"
+    space = f"{free / 2**30:.1f} GiB free"
     return CheckResult(
-        "disk", said, "" if free >= LEAST_FREE else "free some space: blobs and rows need at least 1 GiB"
+        "disk", space, "" if free >= LEAST_FREE else "free some space: blobs and rows need at least 1 GiB"
     )
 
 
 def _nearest(path: Path) -> Path:
-    """The folder itself, or the one it would be made in."""
+    """Returns the folder itself, or the existing folder in which it would be made."""
     return next(part for part in (path.absolute(), *path.absolute().parents) if part.exists())
 
 
 def keys(path: Path) -> CheckResult:
-    """Whoever reads a key of the service can spend what it holds."""
-    found = sorted((path / "keys").glob("*"))
-    open_ = [key for key in found if stat.S_IMODE(key.stat().st_mode) & 0o077]
+    """Checks that only the owner may read the service's keys: whoever reads one can spend what it holds."""
+    paths = sorted((path / "keys").glob("*"))
+    open_ = [key for key in paths if stat.S_IMODE(key.stat().st_mode) & 0o077]
     if open_:
         names = ", ".join(key.name for key in open_)
         return CheckResult("keys", f"others may read {names}", f"chmod 600 {' '.join(str(key) for key in open_)}")
-    return CheckResult("keys", f"{len(found)}, their owner's alone" if found else "none yet; the service makes them")
+    return CheckResult("keys", f"{len(paths)}, their owner's alone" if paths else "none yet; the service makes them")
 
 
 def configured() -> RequesterSettings | CheckResult:
-    """The settings of the environment, or what is wrong with them."""
+    """Returns the settings from the environment, or what is wrong with them."""
     try:
         return RequesterSettings()
     except ValidationError as error:
@@ -93,51 +93,51 @@ def database(settings: RequesterSettings, path: Path) -> CheckResult:
 def _file(path: Path) -> CheckResult:
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as rows:
-            (said,) = rows.execute("PRAGMA quick_check").fetchone()
+            (result,) = rows.execute("PRAGMA quick_check").fetchone()
     except sqlite3.Error as error:
-        said = str(error)
-    fix = "" if said == "ok" else "come back from a copy: `gradmarket restore`, see docs/operations.md"
-    return CheckResult("database", f"{path}: {said}", fix)
+        result = str(error)
+    fix = "" if result == "ok" else "come back from a copy: `gradmarket restore`, see docs/operations.md"
+    return CheckResult("database", f"{path}: {result}", fix)
 
 
 def _server(url: str) -> CheckResult:
     engine = connect(url)
-    where = engine.url.render_as_string(hide_password=True)
+    address = engine.url.render_as_string(hide_password=True)
     try:
         with engine.connect() as connection:
             connection.execute(text("SELECT 1"))
     except SQLAlchemyError as error:
-        told = str(getattr(error, "orig", None) or error).splitlines()[0]
-        return CheckResult("database", f"{where}: {told}", "start PostgreSQL, or set GRADMARKET_DATABASE anew")
+        detail = str(getattr(error, "orig", None) or error).splitlines()[0]
+        return CheckResult("database", f"{address}: {detail}", "start PostgreSQL, or set GRADMARKET_DATABASE anew")
     finally:
         engine.dispose()
-    return CheckResult("database", where)
+    return CheckResult("database", address)
 
 
 def broker(settings: RequesterSettings) -> Iterator[CheckResult]:
-    """Redis, where the stages run in Celery."""
+    """Checks Redis if the stages run in Celery."""
     if settings.stages != "celery" or settings.broker is None:
         return
     address = urlsplit(settings.broker.get_secret_value())
-    place = (address.hostname or "127.0.0.1", address.port or REDIS_PORT)
+    location = (address.hostname or "127.0.0.1", address.port or REDIS_PORT)
     try:
-        socket.create_connection(place, timeout=5).close()
+        socket.create_connection(location, timeout=5).close()
     except OSError as error:
-        said = f"{place[0]}:{place[1]}: {error.strerror or error}"
-        yield CheckResult("broker", said, "start Redis, or set GRADMARKET_BROKER anew")
+        detail = f"{location[0]}:{location[1]}: {error.strerror or error}"
+        yield CheckResult("broker", detail, "start Redis, or set GRADMARKET_BROKER anew")
     else:
-        yield CheckResult("broker", f"{place[0]}:{place[1]} answers")
+        yield CheckResult("broker", f"{location[0]}:{location[1]} answers")
 
 
 def parts(url: str) -> list[CheckResult]:
-    """The service at the address, and each part of it that fails."""
+    """Checks the service at the address; returns each part of it that fails."""
     try:
         answer = httpx.get(f"{url.rstrip('/')}/v1/ready", timeout=ANSWER_S)
-        told: Mapping[str, str] = answer.json()
-        troubled = {name: told[name] for name in PARTS if told[name] != "ok"}
+        states: Mapping[str, str] = answer.json()
+        troubled = {name: states[name] for name in PARTS if states[name] != "ok"}
     except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
-        said = f"{url} does not answer ({type(error).__name__})"
-        return [CheckResult("service", said, "start the service with `gradmarket serve`, or look into its log")]
+        detail = f"{url} does not answer ({type(error).__name__})"
+        return [CheckResult("service", detail, "start the service with `gradmarket serve`, or look into its log")]
     if not troubled:
         return [CheckResult("service", f"{url} is ready")]
-    return [CheckResult(f"service's {name}", said, PARTS[name]) for name, said in troubled.items()]
+    return [CheckResult(f"service's {name}", detail, PARTS[name]) for name, detail in troubled.items()]

@@ -1,4 +1,4 @@
-"""`gradmarket data …`: a researcher's own rows as partitions, and up to the market."""
+"""`gradmarket data …`: packs a researcher's own rows into partitions, and uploads them."""
 
 from pathlib import Path
 from typing import Annotated, Final
@@ -85,12 +85,12 @@ def upload(
     """Upload partitions and manifest as blobs, those that are not there yet; prints the manifest's digest."""
     with told():
         body, manifest = _manifest(folder / MANIFEST)
-        with find(market, token, data).market() as there:
+        with find(market, token, data).market() as client:
             for partition in manifest.partitions:
                 path = folder / file_name(partition)
                 if path.is_file():
-                    there.upload(_checked(path, partition.digest))
-            digest = there.upload(body)
+                    client.upload(_checked(path, partition.digest))
+            digest = client.upload(body)
     say_json({"manifest": digest}) if as_json else typer.echo(digest)
 
 

@@ -1,4 +1,4 @@
-"""`gradmarket doctor`: what this machine lacks, and how to mend it."""
+"""`gradmarket doctor`: what this machine lacks, and how to fix it."""
 
 import socket
 import subprocess
@@ -43,12 +43,12 @@ def _line(finding: CheckResult) -> str:
 
 
 def python() -> CheckResult:
-    said = ".".join(map(str, sys.version_info[:3]))
-    return CheckResult("python", said, "" if sys.version_info[:2] >= PYTHON else "install Python 3.11 or newer")
+    version = ".".join(map(str, sys.version_info[:3]))
+    return CheckResult("python", version, "" if sys.version_info[:2] >= PYTHON else "install Python 3.11 or newer")
 
 
 def torch() -> CheckResult:
-    """Imported in a child process: what goes wrong there stays there."""
+    """Imports torch in a child process, so that a crash stays there."""
     command = [sys.executable, "-c", "import torch; print(torch.__version__)"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TORCH_S, check=False)
@@ -76,27 +76,27 @@ def _tool(name: str, purpose: str) -> CheckResult:
 
 
 def kept(path: Path) -> list[CheckResult]:
-    """What the service's settings and its data folder hold."""
-    found = [checkup.folder(path), checkup.disk(path), checkup.keys(path)]
+    """Checks the service's settings and its data folder."""
+    results = [checkup.folder(path), checkup.disk(path), checkup.keys(path)]
     settings = checkup.configured()
     if isinstance(settings, CheckResult):
-        return [*found, settings]
-    return [*found, checkup.database(settings, path), *checkup.broker(settings)]
+        return [*results, settings]
+    return [*results, checkup.database(settings, path), *checkup.broker(settings)]
 
 
 def service(market: str | None, token: str | None, data: Path | None) -> list[CheckResult]:
-    """The service that commands would talk to; where there is none, whether its port is free."""
+    """Checks the service that the commands would use; if there is none, whether its port is free."""
     try:
-        place = find_place(market, token, data)
+        endpoint = find_place(market, token, data)
     except MarketError as error:
         return [CheckResult("service", str(error).splitlines()[0]) if market is None else _unwell(error), port(PORT)]
-    return [*checkup.parts(place.url), _asked("chain", lambda: _chain(place)), _token(place)]
+    return [*checkup.parts(endpoint.url), _asked("chain", lambda: _chain(endpoint)), _token(endpoint)]
 
 
 def _chain(place: Endpoint) -> str:
-    with place.market() as there:
-        told = there.chain()
-    return f"{told['chain_id']}, contract {told['contract']}"
+    with place.market() as client:
+        facts = client.chain()
+    return f"{facts['chain_id']}, contract {facts['contract']}"
 
 
 def _asked(name: str, ask: Callable[[], str]) -> CheckResult:

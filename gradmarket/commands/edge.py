@@ -1,4 +1,4 @@
-"""What the commands share: their common options, and how answers and errors are said."""
+"""Shared by the commands: common options, and how answers and errors are printed."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")
 
 @contextmanager
 def told() -> Iterator[None]:
-    """What goes wrong is said in a few lines on standard error, and the command ends with 1."""
+    """Prints a MarketError in a few lines on standard error and exits with 1."""
     try:
         yield
     except MarketError as error:

@@ -1,4 +1,4 @@
-"""`gradmarket job …`: what a requester does."""
+"""`gradmarket job …`: the requester's commands."""
 
 import sys
 from contextlib import nullcontext
@@ -43,11 +43,11 @@ def submit(
     with told():
         posted = read(file)
         spec = checked(JobSpec, posted, THE_JOB)
-        with find(market, token, data).market() as there:
-            typer.echo(_warning(spec, TokenUnit.of(there.chain())), err=True)
+        with find(market, token, data).market() as client:
+            typer.echo(_warning(spec, TokenUnit.of(client.chain())), err=True)
             if not yes and not _agreed(file):
                 raise typer.Exit(1)
-            job = there.submit(posted)
+            job = client.submit(posted)
     say_json(job) if as_json else typer.echo(job["id"])
 
 
@@ -63,22 +63,22 @@ def _warning(spec: JobSpec, token: TokenUnit) -> str:
 
 
 def _expected(spec: JobSpec, most: int, token: TokenUnit) -> str:
-    """If every round is run, and the first replicas of every task agree."""
+    """Returns the cost if every round is run and the first replicas of every task agree."""
     gradients = spec.rounds * spec.tasks_per_round * spec.replication.replicas
     bound = "" if spec.price.least() == spec.price.most else "at most "
     return f"{bound}{token.text(min(most, gradients * spec.price.most))} if nobody disagrees"
 
 
 def _priced(spec: JobSpec, token: TokenUnit) -> str:
-    """The price rule in words: amounts as they are written, everything else as it stands in the job."""
+    """Describes the price rule: amounts in tokens, everything else as in the job."""
     price = spec.price
     if price.name == PLAIN:
         return token.text(price.most)
-    told = {
+    fields = {
         name: token.text(value) if isinstance(value, str) else str(value)
         for name, value in (price.model_extra or {}).items()
     }
-    return f"by the rule {price.name}: " + ", ".join(f"{name} {value}" for name, value in told.items())
+    return f"by the rule {price.name}: " + ", ".join(f"{name} {value}" for name, value in fields.items())
 
 
 def _agreed(file: str) -> bool:
@@ -102,12 +102,12 @@ def listed(
     as_json: JsonOption = False,
 ) -> None:
     """All jobs, oldest first."""
-    with told(), find(market, None, data).market() as there:
-        jobs = list(there.jobs(state))
+    with told(), find(market, None, data).market() as client:
+        jobs = list(client.jobs(state))
         if as_json:
             say_json(jobs)
             return
-        token = TokenUnit.of(there.chain())
+        token = TokenUnit.of(client.chain())
     table = Table(Column("id", no_wrap=True), "name", "state", "round", "accepted", "rejected", "paid", "why")
     for job in jobs:
         done, _, _, accepted, rejected, paid = (value for _, value in progress.facts(job, token))
@@ -118,19 +118,19 @@ def listed(
 @app.command()
 def show(job: JobArgument, market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
     """One job: how it stands, what it cost, and why it does not get on."""
-    with told(), find(market, None, data).market() as there:
-        found = there.job(job)
-        say_json(found) if as_json else _print(found, TokenUnit.of(there.chain()))
+    with told(), find(market, None, data).market() as client:
+        view = client.job(job)
+        say_json(view) if as_json else _print(view, TokenUnit.of(client.chain()))
 
 
 @app.command()
 def watch(job: JobArgument, market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Follow a job until it ends; with --json one object a change. Ends with 0 if the job finished."""
-    with told(), find(market, None, data).market() as there:
-        token = TokenUnit.of(there.chain())
+    with told(), find(market, None, data).market() as client:
+        token = TokenUnit.of(client.chain())
         shown = nullcontext(say_json) if as_json else progress.display(Console(), token)
         with shown as show:
-            ended = progress.follow(there, job, show)
+            ended = progress.follow(client, job, show)
     raise typer.Exit(0 if ended["state"] == SUCCEEDED else 1)
 
 
@@ -147,15 +147,15 @@ def fund(
 
     Where the money has an owner elsewhere, prints the transactions that it is to sign; without an amount, those alone.
     """
-    with told(), find(market, token, data).market() as there:
-        changed = there.fund(job, amount)
+    with told(), find(market, token, data).market() as client:
+        changed = client.fund(job, amount)
         if as_json:
             say_json(changed)
             return
-        _print(changed, TokenUnit.of(there.chain()))
-    for number, each in enumerate(changed["to_sign"], 1):
-        typer.echo(f"\nsign {number}: {each['purpose']}, from {each['from']} on chain {each['chain_id']}")
-        typer.echo(f"  to    {each['to']}\n  data  {each['data']}")
+        _print(changed, TokenUnit.of(client.chain()))
+    for number, call in enumerate(changed["to_sign"], 1):
+        typer.echo(f"\nsign {number}: {call['purpose']}, from {call['from']} on chain {call['chain_id']}")
+        typer.echo(f"  to    {call['to']}\n  data  {call['data']}")
 
 
 app.command("ledger")(ledger.ledger)
@@ -163,7 +163,7 @@ app.command("calibration")(calibration.calibration)
 
 
 def _steering(action: str, purpose: str) -> None:
-    """Makes the command `action`, which asks the service for just that."""
+    """Adds the command `action`, which sends just that action to the service."""
 
     @app.command(action, help=purpose)
     def steer(
@@ -173,9 +173,9 @@ def _steering(action: str, purpose: str) -> None:
         data: DataOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        with told(), find(market, token, data).market() as there:
-            changed = there.steer(job, action)
-            say_json(changed) if as_json else _print(changed, TokenUnit.of(there.chain()))
+        with told(), find(market, token, data).market() as client:
+            changed = client.steer(job, action)
+            say_json(changed) if as_json else _print(changed, TokenUnit.of(client.chain()))
 
 
 for _action, _purpose in STEERING.items():
@@ -194,8 +194,8 @@ def download(
 ) -> None:
     """Write the parameters (safetensors) to a file and check their digest."""
     path = output or Path(f"{job}-{'newest' if after_round is None else after_round}.safetensors")
-    with told(), find(market, token, data).market() as there:
-        digest = there.download(job, path, after_round)
+    with told(), find(market, token, data).market() as client:
+        digest = client.download(job, path, after_round)
     told_json = {"path": str(path), "digest": digest}
     say_json(told_json) if as_json else typer.echo(f"{path}  {digest}")
 

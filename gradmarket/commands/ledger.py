@@ -1,4 +1,4 @@
-"""`gradmarket job ledger`: every move of a job's money, in double entry, and whether it adds up."""
+"""`gradmarket job ledger`: every move of a job's money, in double entry, and whether it balances."""
 
 import csv
 import sys
@@ -23,15 +23,15 @@ def ledger(
     as_csv: Annotated[bool, typer.Option("--csv", help="The entries as CSV, amounts in smallest units.")] = False,
 ) -> None:
     """A job's books at a named block. Ends with 1 where they do not add up to the contract's figures."""
-    with told(), find(market, None, data).market() as there:
-        found, token = there.ledger(job), TokenUnit.of(there.chain())
+    with told(), find(market, None, data).market() as client:
+        report, token = client.ledger(job), TokenUnit.of(client.chain())
     if as_json:
-        say_json(found)
+        say_json(report)
     elif as_csv:
-        _write(found["items"])
+        _write(report["items"])
     else:
-        _print(found, token)
-    raise typer.Exit(0 if found["books"]["balanced"] else 1)
+        _print(report, token)
+    raise typer.Exit(0 if report["books"]["balanced"] else 1)
 
 
 def _write(entries: list[dict[str, Any]]) -> None:
@@ -41,7 +41,7 @@ def _write(entries: list[dict[str, Any]]) -> None:
 
 
 def _print(found: dict[str, Any], token: TokenUnit) -> None:
-    """The sums by kind and the accounts; single entries are for --csv and --json."""
+    """Prints the sums by kind and the accounts; single entries are for --csv and --json."""
     sums: dict[str, tuple[int, int]] = {}
     for entry in found["items"]:
         count, units = sums.get(entry["kind"], (0, 0))

@@ -1,4 +1,4 @@
-"""`gradmarket migrate`: before the service's processes start, though each of them would do it too."""
+"""`gradmarket migrate`: upgrades the database before the service's processes start; each of them would do so too."""
 
 import time
 from typing import Annotated, Final

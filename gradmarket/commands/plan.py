@@ -1,4 +1,4 @@
-"""`gradmarket job plan`: what a job would take and cost, and how safe it would be, before anything is posted."""
+"""`gradmarket job plan`: what a job would need and cost, and how safe it would be, before it is posted."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -30,7 +30,7 @@ DEFAULT_SHARES = (0.1, 0.2, 0.3)
 
 
 def command(read: Callable[[str], JobSpec]) -> Callable[..., None]:
-    """The command, over what reads a job's file."""
+    """Returns the command; `read` reads a job's file."""
 
     def plan(
         file: Annotated[str, typer.Argument(metavar="FILE.json", help="The job; - for standard input.")],
@@ -59,21 +59,21 @@ def command(read: Callable[[str], JobSpec]) -> Callable[..., None]:
             shares = _shares(colluders or DEFAULT_SHARES)
             own = price if saved is None else saved
             assumed = Assumed(shares, workers, audit, stake / price, own / price, benefit / price)
-            found = _forecast(spec, assumed) if trust or picture else None
-            if picture and found:
-                picture.write_text(svg(found, workers))
+            outlook = _forecast(spec, assumed) if trust or picture else None
+            if picture and outlook:
+                picture.write_text(svg(outlook, workers))
             speed = Speed(tflops, mbit, workers or spec.tasks_per_round * spec.replication.replicas)
-            taken = None if found else resources(spec, lambda: find(market, token, data).market(), speed)
+            taken = None if outlook else resources(spec, lambda: find(market, token, data).market(), speed)
         if as_json:
-            more = {"assumed": _told(found, assumed), "trust": found.as_json()} if found else {}
+            more = {"assumed": _told(outlook, assumed), "trust": outlook.as_json()} if outlook else {}
             say_json(_costs(spec) | more | ({"speed": asdict(speed), "takes": asdict(taken)} if taken else {}))
             return
         for name, value in _costs(spec).items():
             typer.echo(f"{name.replace('_', ' '):>14}  {value}")
         for name, value in lines(taken, speed) if taken else ():
             typer.echo(f"{name:>14}  {value}")
-        if found:
-            _show(found, assumed)
+        if outlook:
+            _show(outlook, assumed)
 
     return plan
 
@@ -103,8 +103,8 @@ def _costs(spec: JobSpec) -> dict[str, Any]:
 
 
 def _told(found: Forecast, assumed: Assumed) -> dict[str, Any]:
-    named = {name: getattr(assumed, name) for name in ("workers", "stake", "saved", "benefit")}
-    return named | {"audit": found.plan.audit, "shares": [float(share) for share in assumed.shares]}
+    fields = {name: getattr(assumed, name) for name in ("workers", "stake", "saved", "benefit")}
+    return fields | {"audit": found.plan.audit, "shares": [float(share) for share in assumed.shares]}
 
 
 def _show(found: Forecast, assumed: Assumed) -> None:

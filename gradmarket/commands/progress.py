@@ -1,4 +1,4 @@
-"""How a job gets on, live: round, loss, accuracy, accepted, rejected, paid, and why it waits."""
+"""Live progress of a job: round, loss, accuracy, accepted, rejected, paid, and why it waits."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ LOOK_EVERY_S: Final = 0.5
 
 
 def follow(market: RequesterClient, job_id: str, show: Show) -> Job:
-    """Shows the job at every change that matters until it has ended; the job as it is then."""
+    """Shows the job at every relevant change until it has ended; returns its last view."""
     show(market.job(job_id))
     looked = 0.0
     for event in market.watch(job_id):
@@ -35,7 +35,7 @@ def follow(market: RequesterClient, job_id: str, show: Show) -> Job:
 
 @contextmanager
 def display(console: Console, token: TokenUnit) -> Iterator[Show]:
-    """A panel that is redrawn on a terminal; elsewhere a line for every round and every reason to wait."""
+    """Yields a function that redraws a panel on a terminal; elsewhere prints a line per round and per state."""
     if not console.is_terminal:
         yield Lines(console, token).show
         return
@@ -64,7 +64,7 @@ class Lines:
 
 
 def facts(job: Job, token: TokenUnit) -> list[tuple[str, str]]:
-    """What is shown of the rounds done and of the money; a dash for what is not known yet."""
+    """Returns the names and values shown for rounds and money; a dash for what is not known yet."""
     metrics = job["metrics"] or {}
     done = 0 if job["round"] is None else job["round"] + 1
     return [

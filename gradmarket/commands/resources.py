@@ -1,4 +1,4 @@
-"""What a job takes: operations, memory and bytes of a task, rounds, traffic and time. Nothing is posted for it."""
+"""What a job needs: operations, memory and bytes of a task, rounds, traffic and time. Posts nothing."""
 
 import tempfile
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from gradmarket.requester.ready_data import digits
 from gradmarket.runner import DocumentInfo, Runner
 
 Service = Callable[[], RequesterClient]
-"""Opens the service's client, where something lies there."""
+"""Opens the service's client, if something must be fetched from the service."""
 
 CARDS: Final = (
     ("RTX 3050", 8),
@@ -30,16 +30,16 @@ CARDS: Final = (
     ("H100", 80),
     ("H200", 141),
 )
-"""Cards by memory in GB, as NVIDIA's product pages state it (2025); of several with one memory, one."""
+"""GPUs by memory in GB, from NVIDIA's product pages (2025); one GPU for each size."""
 CONTEXT_BYTES: Final = 10**9
-"""What CUDA and its libraries take of a card before any tensor."""
+"""Bytes that CUDA and its libraries take on a GPU before any tensor."""
 MARGIN: Final = 1.25
-"""Of the bound, for operators' workspaces and fragments, which it does not count."""
+"""Factor on the bound for operators' workspaces and fragmentation, which the bound does not count."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """What a worker is taken to have: operations and bits a second; and how many workers there are."""
+    """The assumed workers: their number, the TFLOP and the Mbit per second of each."""
 
     tflops: float
     mbit: float
@@ -48,66 +48,66 @@ class Speed:
 
 @dataclass(frozen=True)
 class Resources:
-    """Of one task where nothing else is said. Bytes, seconds; `card` is empty where none is large enough or fit."""
+    """Per task unless stated otherwise. Bytes, seconds; `card` is empty if no GPU is large enough or suitable."""
 
     operations: int
     memory: int
     card: str
     only_on_cpu: str
-    """Why no card computes it; see figures.Bound."""
+    """Why no GPU computes it; see figures.Bound."""
     download: int
-    """Parameters; with the task's partition where a worker has not got it yet."""
+    """Parameters; the task's partition comes on top if the worker does not have it yet."""
     partition: int
     upload: int
     task_seconds: float
     rounds: int
     replicas: int
-    """Of the whole job, where nobody disagrees."""
+    """Of the whole job, if no replicas disagree."""
     traffic_down: int
-    """Of the whole job: parameters for each replica, and every partition once for each worker."""
+    """Of the whole job: parameters for each replica, and every partition once per worker."""
     traffic_up: int
-    """Of the whole job: one payload for each task."""
+    """Of the whole job: one payload per task."""
     job_seconds: float
 
 
 def resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
-    """Makes a ready model here; what was uploaded `market` has. Raises JobRefused, NotFound."""
+    """Computes the needs. Builds a ready model here, fetches uploads from `market`. Raises JobRefused, NotFound."""
     with Runner() as runner:
         manifest = _manifest(spec, market)
         info = _document(runner, spec, manifest, market)
-        found = cost(info.document, runner.bound(*spec.step.pass_sizes), spec.step)
+        task = cost(info.document, runner.bound(*spec.step.pass_sizes), spec.step)
     partitions = [partition.bytes for partition in training(manifest, spec)]
     upload = payload_bytes(info.layout, codec(spec.uplink.codec))
     tasks = spec.rounds * spec.tasks_per_round
     replicas = tasks * spec.replication.replicas
-    compute = found.operations / (speed.tflops * 1e12)
-    seconds = compute + 8 * (found.state + upload) / (speed.mbit * 1e6)
+    compute = task.operations / (speed.tflops * 1e12)
+    seconds = compute + 8 * (task.state + upload) / (speed.mbit * 1e6)
     turns = -(-spec.tasks_per_round * spec.replication.replicas // speed.workers)
     return Resources(
-        operations=found.operations,
-        memory=found.memory,
-        card="" if found.only_on_cpu else smallest_card(found.step_memory),
-        only_on_cpu=found.only_on_cpu,
-        download=found.state,
+        operations=task.operations,
+        memory=task.memory,
+        card="" if task.only_on_cpu else smallest_card(task.step_memory),
+        only_on_cpu=task.only_on_cpu,
+        download=task.state,
         partition=max(partitions, default=0),
         upload=upload,
         task_seconds=seconds,
         rounds=spec.rounds,
         replicas=replicas,
-        traffic_down=replicas * found.state + min(replicas, speed.workers) * sum(partitions),
+        traffic_down=replicas * task.state + min(replicas, speed.workers) * sum(partitions),
         traffic_up=tasks * upload,
         job_seconds=spec.rounds * turns * seconds,
     )
 
 
 def smallest_card(memory: int) -> str:
-    """The card with the least memory in which a task of so many bytes fits, or none."""
+    """Returns the GPU with the least memory in which a task of so many bytes fits, or an empty string."""
     needed = memory * MARGIN + CONTEXT_BYTES
     return next((f"{name} ({size} GB)" for name, size in CARDS if needed <= size * 10**9), "")
 
 
 def lines(found: Resources, speed: Speed) -> list[tuple[str, str]]:
-    """As people read it."""
+    """Returns names and values for display."""
     assumed = f"at {speed.tflops:g} TFLOP/s and {speed.mbit:g} Mbit/s, {speed.workers} workers"
     return [
         ("a task", f"{found.operations / 1e12:.4g} TFLOP, {_bytes(found.memory)} of memory"),
@@ -142,10 +142,10 @@ def _document(runner: Runner, spec: JobSpec, manifest: Manifest, market: Service
         return runner.load(_blob(market, spec.model.document))
     if manifest.labelled is None:
         raise JobRefused("model.architecture", "a ready one takes data of `x`, and `y` with its number of `classes`")
-    made = runner.publish(spec.model.architecture, spec.model.arguments, manifest.labelled, spec.seed, spec.precision)
-    return runner.load(made.document)
+    model = runner.publish(spec.model.architecture, spec.model.arguments, manifest.labelled, spec.seed, spec.precision)
+    return runner.load(model.document)
 
 
 def _blob(market: Service, digest: str) -> bytes:
-    with market() as there:
-        return there.blob(digest)
+    with market() as client:
+        return client.blob(digest)

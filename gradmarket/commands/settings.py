@@ -1,4 +1,4 @@
-"""`gradmarket settings`: every setting of the service and of a worker, as a table made from the code."""
+"""`gradmarket settings`: a table of every setting of the service and of a worker, generated from the code."""
 
 import json
 import types
@@ -33,7 +33,7 @@ def settings(as_json: JsonOption = False) -> None:
 
 
 def page() -> str:
-    """The Markdown of docs/settings.md."""
+    """Returns the Markdown of docs/settings.md."""
     tables = (f"\n## {title}\n\n{COLUMNS}\n" + "".join(map(_line, rows(kind))) for title, kind in KINDS.items())
     return HEAD + "".join(tables)
 
@@ -57,11 +57,11 @@ def _line(row: dict[str, str]) -> str:
 def _kind(annotation: Any) -> str:
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (types.UnionType, typing.Union):
-        return " or ".join(_kind(each) for each in inner if each is not types.NoneType)
+        return " or ".join(_kind(part) for part in inner if part is not types.NoneType)
     if origin is frozenset:
         return f"set of {_kind(inner[0])}"
     if origin is typing.Literal:
-        return " or ".join(f"`{each}`" for each in inner)
+        return " or ".join(f"`{part}`" for part in inner)
     if origin is typing.Annotated:
         return _kind(inner[0])
     names = {"SecretStr": "secret", "HttpUrl": "address", "IPvAnyNetwork": "network", "str": "text"}

@@ -1,4 +1,4 @@
-"""`gradmarket simulate`: a market in miniature under the service's own rules of trust."""
+"""`gradmarket simulate`: simulates a small market under the service's own trust rules."""
 
 from typing import Annotated, Any
 
@@ -34,9 +34,9 @@ def simulate(
     as_json: JsonOption = False,
 ) -> None:
     """Play a market of honest workers and attackers by the rules of draws, votes, audits, reputation and stakes."""
-    given = {"workers": workers, "tasks": tasks, "policy": policy, "stake": stake, "history": history, "seed": seed}
+    options = {"workers": workers, "tasks": tasks, "policy": policy, "stake": stake, "history": history, "seed": seed}
     with told():
-        chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         if mix:
             chosen["mix"] = _mix(mix)
         scenario = checked(Scenario, (read(file) if file else {}) | chosen, "the scenario")
@@ -49,7 +49,7 @@ def simulate(
 
 def _mix(given: list[str]) -> dict[str, float]:
     try:
-        return {kind: float(share) for kind, _, share in (each.partition("=") for each in given)}
+        return {kind: float(share) for kind, _, share in (text.partition("=") for text in given)}
     except ValueError as error:
         raise Refused("--mix is KIND=SHARE, such as sleeper=0.2") from error
 

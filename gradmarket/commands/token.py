@@ -1,4 +1,4 @@
-"""`gradmarket token`: API tokens with a name, a role and an end."""
+"""`gradmarket token`: API tokens with a name, a role and an expiry."""
 
 import re
 from typing import Annotated, Final, Literal
@@ -35,13 +35,13 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Make a token and print its secret, which nobody can tell again."""
-    with told(), find(market, token, data).market() as there:
-        made = there.create_token(_named(name), role, seconds(expires))
+    with told(), find(market, token, data).market() as client:
+        info = client.create_token(_named(name), role, seconds(expires))
     if as_json:
-        say_json(made)
+        say_json(info)
         return
-    typer.echo(f"{made['role']} token {made['name']}, {_ends(made['expires_at'])}; it is shown this once:", err=True)
-    typer.echo(made["token"])
+    typer.echo(f"{info['role']} token {info['name']}, {_ends(info['expires_at'])}; it is shown this once:", err=True)
+    typer.echo(info["token"])
 
 
 @app.command("list")
@@ -49,14 +49,14 @@ def listed(
     market: MarketOption = None, token: TokenOption = None, data: DataOption = None, as_json: JsonOption = False
 ) -> None:
     """Every token by its name, without its secret."""
-    with told(), find(market, token, data).market() as there:
-        found = list(there.tokens())
+    with told(), find(market, token, data).market() as client:
+        tokens = list(client.tokens())
     if as_json:
-        say_json(found)
+        say_json(tokens)
         return
     table = Table("name", "role", "made", "ends")
-    for each in found:
-        table.add_row(each["name"], each["role"], each["created_at"] or "", each["expires_at"] or "never")
+    for entry in tokens:
+        table.add_row(entry["name"], entry["role"], entry["created_at"] or "", entry["expires_at"] or "never")
     Console().print(table)
 
 
@@ -69,8 +69,8 @@ def revoke(
     as_json: JsonOption = False,
 ) -> None:
     """End a token at once."""
-    with told(), find(market, token, data).market() as there:
-        there.revoke_token(_named(name))
+    with told(), find(market, token, data).market() as client:
+        client.revoke_token(_named(name))
     if as_json:
         say_json({"revoked": name})
     else:
@@ -78,13 +78,13 @@ def revoke(
 
 
 def seconds(text: str) -> int | None:
-    """Of "90s", "30m", "12h" or "30d"; None for "never". Raises Refused for anything else."""
+    """Parses "90s", "30m", "12h" or "30d" to seconds; None for "never". Raises Refused for anything else."""
     if text == "never":
         return None
-    found = re.fullmatch(r"(\d{1,9})([smhd])", text)
-    if found is None or int(found[1]) == 0:
+    parsed = re.fullmatch(r"(\d{1,9})([smhd])", text)
+    if parsed is None or int(parsed[1]) == 0:
         raise Refused(f"--expires {text}: write a number and s, m, h or d, 30d say, or never")
-    return int(found[1]) * UNITS[found[2]]
+    return int(parsed[1]) * UNITS[parsed[2]]
 
 
 def _named(name: str) -> str:

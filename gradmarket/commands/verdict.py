@@ -1,4 +1,4 @@
-"""`gradmarket verdict check`: a verdict replayed from the evidence that the service publishes."""
+"""`gradmarket verdict check`: replays a verdict from the evidence that the service publishes."""
 
 from pathlib import Path
 from typing import Annotated
@@ -36,21 +36,21 @@ def check_command(
     """Replay a task's verdicts: signatures, seals, secrets, votes, and the draw of audits; ends with 1 at a fault."""
     with told():
         case = _case(job, task, market, signer, data)
-        found = faults(case)
+        problems = faults(case)
     if as_json:
-        say_json({"task": task, "proven": not found, "faults": found})
+        say_json({"task": task, "proven": not problems, "faults": problems})
     else:
-        for fault in found:
+        for fault in problems:
             typer.echo(fault)
-        typer.echo(_sum(case, found))
-    raise typer.Exit(1 if found else 0)
+        typer.echo(_sum(case, problems))
+    raise typer.Exit(1 if problems else 0)
 
 
 def _case(job: str, task: str, market: str | None, signer: str | None, data: Path | None) -> VerdictCase:
-    with find(market, None, data).market() as there:
-        facts = ChainFacts.model_validate(there.chain())
-        published = there.job(job)["publication"]
-        shown = there.task(job, task)
+    with find(market, None, data).market() as client:
+        facts = ChainFacts.model_validate(client.chain())
+        published = client.job(job)["publication"]
+        shown = client.task(job, task)
     if published is None:
         raise NotFound(f"job {job} is not published yet")
     try:

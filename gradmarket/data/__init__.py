@@ -1,1 +1,1 @@
-"""A researcher's own data on its way to the market: read, cut into partitions, uploaded."""
+"""A researcher's own data for the market: read, cut into partitions, uploaded."""

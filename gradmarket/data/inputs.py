@@ -1,4 +1,4 @@
-"""From whatever columns there are to the inputs of a model: which of them, of which element type."""
+"""Selects a model's inputs from the available columns, and their element types."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -15,27 +15,27 @@ Arrays = Mapping[str, np.ndarray]
 IGNORED: Final = -100
 """The label that torch's losses do not count."""
 LABELS_AT_MOST = 100_000
-"""Whole numbers from 0 below this are taken for labels."""
+"""Only whole numbers from 0 up to this limit count as labels."""
 
 
 def chosen(arrays: Arrays, inputs: Mapping[str, Sequence[str]] | None = None, target: str | None = None) -> Arrays:
-    """The inputs by name: those of `inputs` from its columns side by side, `y` from the column `target`.
+    """Returns the inputs by name: those of `inputs` joined from their columns, and `y` from the column `target`.
 
     With a target alone, `x` is every other column. With neither, every column is an input of its own name. Raises
-    Refused, naming what is not there.
+    Refused and names the missing columns.
     """
-    wanted = dict(inputs or {})
+    picked = dict(inputs or {})
     if target is not None:
-        wanted.setdefault("x", [name for name in arrays if name != target])
-        wanted["y"] = [target]
-    if not wanted:
-        wanted = {name: [name] for name in arrays}
-    missing = sorted({column for columns in wanted.values() for column in columns} - set(arrays))
+        picked.setdefault("x", [name for name in arrays if name != target])
+        picked["y"] = [target]
+    if not picked:
+        picked = {name: [name] for name in arrays}
+    missing = sorted({column for columns in picked.values() for column in columns} - set(arrays))
     if missing:
         raise Refused(f"there is no column {', '.join(missing)[:200]}; there is {', '.join(arrays)[:300]}")
-    found = {name: typed(name, _side_by_side([arrays[column] for column in wanted[name]])) for name in sorted(wanted)}
-    _check_rows(found)
-    return found
+    result = {name: typed(name, _side_by_side([arrays[column] for column in picked[name]])) for name in sorted(picked)}
+    _check_rows(result)
+    return result
 
 
 def _side_by_side(columns: Sequence[np.ndarray]) -> np.ndarray:
@@ -47,7 +47,7 @@ def _side_by_side(columns: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def typed(name: str, array: np.ndarray) -> np.ndarray:
-    """In an element type that the market has: other floats become float32, other whole numbers int64."""
+    """Converts to an element type of the market: other floats become float32, other integers int64."""
     if array.dtype.kind == "f":
         with np.errstate(over="ignore"):  # what no float32 holds becomes infinite, which check_values refuses
             return array.astype(np.float32, copy=False)
@@ -84,12 +84,12 @@ def check_labels(arrays: Arrays, taken: Mapping[str, Range]) -> None:
 
 
 def columns_of(arrays: Arrays) -> dict[str, Column]:
-    """What a row is, for the manifest."""
+    """Returns each input's element type and row shape for the manifest."""
     return {name: _column(name, array) for name, array in sorted(arrays.items())}
 
 
 def _column(name: str, array: np.ndarray) -> Column:
-    """`y` of whole numbers from 0 on counts as labels."""
+    """Treats `y` as labels if it holds integers from 0."""
     labels = name == "y" and array.ndim == 1 and array.dtype.kind == "i" and int(array.min()) >= 0
     classes = int(array.max()) + 1 if labels else None
     if classes is not None and classes > LABELS_AT_MOST:

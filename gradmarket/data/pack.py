@@ -1,4 +1,4 @@
-"""Arrays cut into partitions with a manifest: the same arrays and settings give the same bytes everywhere."""
+"""Cuts arrays into partitions with a manifest: the same arrays and settings give the same bytes everywhere."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ BLOBS: Final = "/v1/blobs/"
 
 @dataclass(frozen=True)
 class Cut:
-    """`rows` of a partition at most. `held_out` of all rows, drawn by `seed`, become the partition `test`.
+    """At most `rows` per partition. A fraction `held_out` of all rows, drawn by `seed`, becomes the partition `test`.
 
     With `base_url` links lead to a static server's folder, else to the requester's own blobs. With `classes` the
     labels in `y` are below that.
@@ -40,7 +40,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Packed:
-    """A manifest and the files that it names, each by its partition's name."""
+    """A manifest and the files that it names, by partition name."""
 
     manifest: Manifest
     files: dict[str, bytes]
@@ -79,7 +79,7 @@ def file_name(partition: Partition) -> str:
 
 
 def write(packed: Packed, folder: Path) -> None:
-    """One file a partition, and the manifest last."""
+    """Writes one file per partition, and the manifest last."""
     folder.mkdir(parents=True, exist_ok=True)
     for partition in packed.manifest.partitions:
         (folder / file_name(partition)).write_bytes(packed.files[partition.name])
@@ -87,7 +87,7 @@ def write(packed: Packed, folder: Path) -> None:
 
 
 def _parts(total: int, cut: Cut) -> Iterator[tuple[str, np.ndarray]]:
-    """(name, places of its rows) of each partition."""
+    """Yields each partition's name and the indices of its rows."""
     order = np.array(drawn(cut.seed.to_bytes(8, "big"), 0, 0, total, total))
     held_out = round(total * cut.held_out)
     if cut.held_out and not 0 < held_out < total:

@@ -1,4 +1,4 @@
-"""What a researcher has on disk, as arrays by name: numpy, Parquet, CSV, JSON lines, saved Hugging Face datasets."""
+"""Reads local data as named arrays: numpy, Parquet, CSV, JSON lines, saved Hugging Face datasets."""
 
 import json
 from collections.abc import Callable
@@ -20,9 +20,9 @@ SPLITS: Final = "dataset_dict.json"
 
 
 def read(path: Path) -> Arrays:
-    """The arrays of a file, told by its ending, or of a folder of npy files or of `Dataset.save_to_disk`.
+    """Reads a file by its suffix, or a folder of npy files or of `Dataset.save_to_disk`.
 
-    Raises NotFound, or Refused where it is something else, or does not parse.
+    Raises NotFound, or Refused if it is something else or cannot be parsed.
     """
     if not path.exists():
         raise NotFound(f"there is no {path}")
@@ -60,7 +60,7 @@ def _folder(path: Path) -> Arrays:
 
 
 def _hugging_face(path: Path) -> Arrays:
-    """The Arrow streams that `datasets` wrote, without `datasets`."""
+    """Reads the Arrow streams that `datasets` wrote, without importing `datasets`."""
     state = json.loads((path / HUGGING_FACE).read_text())
     if state.get("_indices_data_files"):
         raise Refused(f"{path} is a selection of rows: save it with `flatten_indices()`")

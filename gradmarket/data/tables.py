@@ -1,4 +1,4 @@
-"""Columns of an Arrow table as arrays: numbers, truth values, and lists of them that are all of one length."""
+"""Converts columns of an Arrow table to arrays: numbers, booleans, and lists of these with equal length."""
 
 import numpy as np
 import pyarrow as pa
@@ -7,7 +7,7 @@ from gradmarket.market.errors import Refused
 
 
 def arrays_of(table: pa.Table) -> dict[str, np.ndarray]:
-    """Every column by its name. Raises Refused, naming the column that is something else."""
+    """Returns every column by name. Raises Refused and names a column of another type."""
     return {name: _array(name, table.column(name)) for name in table.column_names}
 
 

@@ -1,1 +1,1 @@
-"""The whole market on one machine, from its doors: strangers train a model, cheats are voted down, money moves."""
+"""The whole market on one machine, used only through its public interfaces: training, cheating workers, payment."""

@@ -1,4 +1,4 @@
-"""Workers that cheat: the product's own worker around a step whose answer is tampered with.
+"""Cheating workers: the ordinary worker around a step whose result is tampered with.
 
 `python -m gradmarket.demo.cheat BEHAVIOUR --market URL --payout ADDRESS --data FOLDER`
 """
@@ -21,12 +21,12 @@ LOSS: Final = "loss"
 
 
 def sign_flip(honest: Tensors) -> dict[str, np.ndarray]:
-    """The true answer with every gradient turned round: it would train the model away from its goal."""
+    """Negates every gradient of the true answer, which would train the model away from its goal."""
     return {name: array if name == LOSS else -array for name, array in honest.items()}
 
 
 def noise(honest: Tensors) -> dict[str, np.ndarray]:
-    """Gaussian noise of the true gradients' size, as from one that computes nothing; new at every call."""
+    """Returns Gaussian noise of the true gradients' size, as from a worker that computes nothing; new at every call."""
     draw = np.random.default_rng().standard_normal
     return {
         name: array if name == LOSS else (draw(array.shape) * max(float(array.std()), 1e-6)).astype(array.dtype)

@@ -1,4 +1,4 @@
-"""The processes that the demo starts, and their end: each is known by its id, and no other is touched."""
+"""The processes that the demo starts and ends: it tracks each by its id and touches no other process."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ class DemoProcess:
             self.process.send_signal(signal.SIGTERM)
 
     def left(self, within_s: float) -> int:
-        """Its exit code; raises DemoFailed if it stays longer."""
+        """Returns its exit code; raises DemoFailed if it takes longer."""
         try:
             return self.process.wait(within_s)
         except subprocess.TimeoutExpired as error:
@@ -53,30 +53,30 @@ class DemoProcess:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Puts SIGINT and SIGTERM off to the end of the block, so that no child is started and not yet written down."""
+    """Defers SIGINT and SIGTERM to the end of the block, so that every started child is recorded."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
-    before = {number: signal.signal(number, lambda number, _frame: came.append(number)) for number in STOPS}
+    received: list[int] = []
+    before = {number: signal.signal(number, lambda number, _frame: received.append(number)) for number in STOPS}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for first in came[:1]:
+        for first in received[:1]:
             signal.raise_signal(first)
 
 
 class DemoProcesses:
-    """Each has a session of its own, so that Ctrl-C reaches the demo alone, which then ends them in order."""
+    """Starts each process in a session of its own, so that Ctrl-C reaches only the demo; `end` then ends them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._all: list[DemoProcess] = []
 
     def start(self, name: str, arguments: Sequence[str], settings: Mapping[str, str] | None = None) -> DemoProcess:
-        """Runs `python ARGUMENTS` under `settings` and none of the caller's own, with its output in NAME.log."""
+        """Runs `python ARGUMENTS` with `settings` instead of the caller's own, and its output in NAME.log."""
         self._folder.mkdir(parents=True, exist_ok=True)
         log = self._folder / f"{name}.log"
         environment = {key: value for key, value in os.environ.items() if not key.startswith(PREFIX)}
@@ -94,17 +94,17 @@ class DemoProcesses:
         return child
 
     def check(self) -> None:
-        """Raises DemoFailed if one has ended that nobody asked to."""
+        """Raises DemoFailed if a process has ended without being asked to."""
         for child in self._all:
             if child.ended:
                 raise DemoFailed(f"{child.name} ended with {child.process.returncode}; {child.last_words()}")
 
     def forget(self, child: DemoProcess) -> None:
-        """It may end, or stay, as it likes."""
+        """Stops watching a process, which may then end or stay."""
         self._all.remove(child)
 
     def end(self) -> None:
-        """Ends all that are left: asked twice, which hurries a worker, then killed."""
+        """Ends all remaining processes: sends SIGTERM twice, which makes a worker leave at once, then kills them."""
         for _ in range(2):
             for child in self._all:
                 child.ask_to_leave()

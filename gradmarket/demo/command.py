@@ -1,4 +1,4 @@
-"""`gradmarket demo`."""
+"""The command `gradmarket demo`."""
 
 import json
 import signal
@@ -32,7 +32,7 @@ def demo(
 
 
 def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    """Ends the demo, and lets no second signal disturb the end: nothing stays behind."""
+    """Ends the demo and ignores further signals, so that the cleanup completes."""
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

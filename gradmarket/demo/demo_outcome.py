@@ -1,4 +1,4 @@
-"""What came of it: the service's books beside what the chain says, and whether they agree."""
+"""The demo's outcome: the service's accounts compared with the chain."""
 
 import re
 import time
@@ -23,7 +23,7 @@ DIGEST: Final = re.compile(r"blake3:[0-9a-f]{64}")
 
 
 class WorkerOutcome(Protocol):
-    """One that was hired, whatever it runs in."""
+    """A hired worker, whatever it runs in."""
 
     @property
     def behaviour(self) -> str: ...
@@ -32,12 +32,12 @@ class WorkerOutcome(Protocol):
     def payout(self) -> Address: ...
 
     def said(self, event: str) -> dict[str, Any]:
-        """The newest thing that it said of this kind."""
+        """Returns its newest log entry of this event."""
 
 
 @dataclass(frozen=True)
 class Pay:
-    """One worker. Amounts in the token's smallest unit; `balance` is its payout address's, read from the chain."""
+    """One worker's pay, in the token's smallest unit; `balance` is its payout address's, read from the chain."""
 
     address: str
     payout: str
@@ -45,7 +45,7 @@ class Pay:
     accepted: int
     rejected: int
     why: dict[str, int]
-    """Reasons of its rejections, without their digests, and how often each."""
+    """Reasons of its rejections, without their digests, and the count of each."""
     earned: int
     balance: int
     kept: int
@@ -54,7 +54,7 @@ class Pay:
 
 @dataclass(frozen=True)
 class Escrow:
-    """Read from the chain, in the token's smallest unit; `left` is what the contract still holds."""
+    """The job's escrow, read from the chain, in the token's smallest unit; `left` is what the contract still holds."""
 
     deposited: int
     paid: int
@@ -69,13 +69,16 @@ class DemoOutcome:
     workers: list[Pay]
     escrow: Escrow
     served: str
-    """Digest of the parameters' bytes as they are served."""
+    """Digest of the parameters' bytes as served."""
     last_round: str
     checks: dict[str, bool] = field(default_factory=dict)
 
 
 def settled(market: RequesterClient, ledger: Ledger, job_id: str) -> None:
-    """Waits until every record is on-chain and the requester has taken the rest back. Raises DemoFailed if not."""
+    """Waits until every record is on-chain and the rest is refunded to the requester.
+
+    Raises DemoFailed if it is not.
+    """
     _until(lambda: _all_settled(market, job_id), "not every accepted gradient is settled")
     chain_job = market.job(job_id)["chain_job"]
     _until(lambda: ledger.free(chain_job) == 0, "the requester does not take the rest back")
@@ -83,7 +86,7 @@ def settled(market: RequesterClient, ledger: Ledger, job_id: str) -> None:
 
 
 def _refunded(market: RequesterClient, ledger: Ledger, job_id: str) -> bool:
-    """Whether the books have it all: it may come back in parts, each a while after its block."""
+    """Returns whether the service has recorded the whole refund: it comes in parts, each some time after its block."""
     job = market.job(job_id)
     return int(job["costs"]["refunded"]) == _escrow(ledger, job).refunded > 0
 
@@ -92,7 +95,7 @@ def read(
     market: RequesterClient, ledger: Ledger, job_id: str, workers: Sequence[WorkerOutcome], folder: Path
 ) -> DemoOutcome:
     job = market.job(job_id)
-    closed = [found for found in market.listed(job_id, "rounds") if found["updated"]]
+    closed = [round_ for round_ in market.listed(job_id, "rounds") if round_["updated"]]
     outcome = DemoOutcome(
         job=job,
         stats=market.stats(job_id),
@@ -106,7 +109,7 @@ def read(
 
 
 def check(outcome: DemoOutcome) -> dict[str, bool]:
-    """What must hold for the demo to have worked."""
+    """Returns each condition for a successful demo, and whether it holds."""
     escrow, claimed = outcome.escrow, outcome.job["costs"]
     cheats = [pay for pay in outcome.workers if pay.behaviour != "honest"]
     honest = [pay for pay in outcome.workers if pay.behaviour == "honest"]
@@ -138,14 +141,14 @@ def _workers(market: RequesterClient, ledger: Ledger, job_id: str, workers: Sequ
 def _pay(ledger: Ledger, worker: WorkerOutcome, lines: dict[str, Json], verdicts: list[Json]) -> Pay:
     address = worker.said("wallet")["address"]
     line: dict[str, Any] = lines.get(address, {"accepted": 0, "rejected": 0, "earned": "0"})
-    mine = [told for told in verdicts if told["worker"] == address and told["state"] == "rejected"]
+    mine = [verdict for verdict in verdicts if verdict["worker"] == address and verdict["state"] == "rejected"]
     return Pay(
         address=address,
         payout=worker.payout,
         behaviour=worker.behaviour,
         accepted=line["accepted"],
         rejected=line["rejected"],
-        why=dict(Counter(DIGEST.sub("…", told["reason"]) for told in mine)),
+        why=dict(Counter(DIGEST.sub("…", verdict["reason"]) for verdict in mine)),
         earned=int(line["earned"]),
         balance=ledger.balance(worker.payout),
         kept=ledger.balance(address),
@@ -153,7 +156,7 @@ def _pay(ledger: Ledger, worker: WorkerOutcome, lines: dict[str, Json], verdicts
 
 
 def _escrow(ledger: Ledger, job: Json) -> Escrow:
-    """Refunded is what the deposit lost without being paid out: the contract's own count, not the service's."""
+    """Reads the escrow. Refunded is what the deposit lost without being paid out, by the contract's count."""
     number, unit = job["chain_job"], int(job["unit"])
     now = ledger.job(number)
     digest = hash_of(Digest(Publication.model_validate(job["publication"]).digest))

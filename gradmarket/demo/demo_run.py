@@ -1,4 +1,4 @@
-"""The demo from beginning to end: start, post, watch, settle up, check, and leave nothing running."""
+"""The demo from start to end: start, post, watch, redeem, check, and leave nothing running."""
 
 import shutil
 import tempfile
@@ -22,12 +22,12 @@ from gradmarket.demo.spec import CAST, JOB
 from gradmarket.money import TokenUnit
 
 LIMIT_S: Final = 300.0
-"""A demo whose job has not ended by then has failed."""
+"""Seconds after which a demo whose job has not ended has failed."""
 
 
 @dataclass
 class Clock:
-    """Seconds since the demo began, and when the first gradient was accepted."""
+    """Measures seconds since the demo began, and when the first gradient was accepted."""
 
     began: float = field(default_factory=time.monotonic)
     first_accepted: float = 0.0
@@ -45,10 +45,9 @@ class Clock:
 
 
 def play(console: Console, keep: bool = False, within: Path | None = None) -> dict[str, Any]:
-    """The report. Raises MarketError where something did not work at all; whatever happens, nothing stays behind.
+    """Returns the report. Raises MarketError if something did not work at all; cleans up in any case.
 
-    All that it writes lies in a new folder of `within`. With `keep` that, the service and its chain stay when all
-    went well.
+    All output is in a new folder of `within`. With `keep`, the folder, the service and its chain stay if all went well.
     """
     clock, folder = Clock(), Path(tempfile.mkdtemp(prefix="gradmarket-demo-", dir=within))
     console.print(f"Starting a chain, a service and {len(CAST)} workers in {folder}", highlight=False)
@@ -74,9 +73,9 @@ def _run(
     workers.dismiss(children, hired)
     ledger = served.ledger()
     demo_outcome.settled(market, ledger, job)
-    found = demo_outcome.read(market, ledger, job, hired, folder)
-    show(console, found, TokenUnit.of(chain))
-    return report(found, chain, {"total": clock.seconds, "first_accepted": clock.first_accepted})
+    outcome = demo_outcome.read(market, ledger, job, hired, folder)
+    show(console, outcome, TokenUnit.of(chain))
+    return report(outcome, chain, {"total": clock.seconds, "first_accepted": clock.first_accepted})
 
 
 def introduction(url: str, chain: Json, job: str) -> str:
@@ -99,7 +98,7 @@ def watch(
     token: TokenUnit,
     follow: Callable[[RequesterClient, str, Show], Json] = progress.follow,
 ) -> None:
-    """Until the job has ended; `check` may raise at every look. Raises DemoFailed where it has not finished."""
+    """Watches until the job has ended; `check` may raise at every poll. Raises DemoFailed unless the job finished."""
     with progress.display(console, token) as display:
 
         def look(now: Json) -> None:
@@ -114,7 +113,7 @@ def watch(
 
 @contextmanager
 def _compose_project(folder: Path) -> Iterator[tuple[DemoProcesses, ExitStack]]:
-    """Children in `folder`; at the end, however it comes, they, the chain and the folder go, in this order."""
+    """Yields the child processes of `folder`; at the end, also after errors, removes them, the chain and the folder."""
     with ExitStack() as ending:
         ending.callback(shutil.rmtree, folder, ignore_errors=True)
         ending.callback(service.stop_chain, folder / "service")

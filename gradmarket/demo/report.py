@@ -1,4 +1,4 @@
-"""What the demo leaves behind: a table for people, and the same as data."""
+"""The demo's report: a table for people, and the same as JSON."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from gradmarket.money import TokenUnit
 
 
 def report(outcome: DemoOutcome, chain: Json, seconds: dict[str, float]) -> dict[str, Any]:
-    """As JSON: amounts are decimal strings in the token's smallest unit; accepted and rejected count replicas."""
+    """Returns the report as JSON: amounts are decimal strings in smallest units; counts are of replicas."""
     stats, escrow = outcome.stats, outcome.escrow
     return {
         "ok": all(outcome.checks.values()),

@@ -1,4 +1,4 @@
-"""The requester's service and its chain, as anybody would start them."""
+"""Starts the requester's service and its chain as a user would."""
 
 import time
 from collections.abc import Mapping
@@ -25,11 +25,11 @@ class Service:
 
     @property
     def chain(self) -> LocalChain | None:
-        """Its local Anvil, while that runs: it outlives the service on purpose."""
+        """Returns its local Anvil while that runs; it outlives the service on purpose."""
         return LocalChain.reattach(self.data / "chain")
 
     def ledger(self) -> Ledger:
-        """The contract as it stands, seen past the service; raises DemoFailed if its Anvil is gone."""
+        """Returns the contract's state, read from the chain; raises DemoFailed if its Anvil is gone."""
         chain = self.chain
         if chain is None:
             raise DemoFailed("the local chain is gone")
@@ -37,20 +37,20 @@ class Service:
 
 
 def start(children: DemoProcesses, data: Path, settings: Mapping[str, str] | None = None) -> Service:
-    """`gradmarket serve` on a free port, once it answers that it is ready. Raises DemoFailed where it does not."""
+    """Starts `gradmarket serve` on a free port and waits until it is ready. Raises DemoFailed if it is not in time."""
     child = children.start("serve", ["-m", "gradmarket", "serve", "--data", str(data), "--port", "0"], settings)
     until = time.monotonic() + START_S
     while not (data / "url").is_file():
         _wait(children, until)
-    place = find(data=data, url=(data / "url").read_text().strip())
-    with place.market() as market:
+    endpoint = find(data=data, url=(data / "url").read_text().strip())
+    with endpoint.market() as market:
         while not _ready(market):
             _wait(children, until)
-    return Service(data, place, child)
+    return Service(data, endpoint, child)
 
 
 def stop_chain(data: Path) -> None:
-    """Ends the folder's Anvil, if one runs."""
+    """Ends the folder's Anvil if one runs."""
     chain = LocalChain.reattach(data / "chain")
     if chain is not None:
         chain.stop()

@@ -1,11 +1,11 @@
-"""What the demo buys, and from whom."""
+"""The demo's job and its workers."""
 
 from typing import Any, Final
 
 GOAL: Final = 0.95
-"""Least accuracy on held-out rows for the demo to have worked."""
+"""The least accuracy on held-out rows for a successful demo."""
 PRICE: Final = 10**16
-"""A hundredth of a token for a gradient."""
+"""A hundredth of a token per gradient."""
 HONEST: Final = "honest"
 CAST: Final = (HONEST, "sign_flip", HONEST, "noise", HONEST)
 """How each worker behaves; a cheat's name is a function of the module `cheat`."""

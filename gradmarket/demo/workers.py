@@ -1,4 +1,4 @@
-"""The five workers: three of the product's own, two that cheat; each has a wallet and a payout address of its own."""
+"""The five workers: three ordinary ones and two that cheat; each has its own wallet and payout address."""
 
 import json
 import secrets
@@ -13,7 +13,7 @@ from gradmarket.market.terms import Address
 
 LEAVE_S: Final = 90.0
 SETTINGS: Final = {"GRADMARKET_WORKER_LEASES": "2"}
-"""With two replicas at once, whoever waits for a split task's next vote can take the other task meanwhile."""
+"""With two replicas at once, a worker that waits for a split task's next vote can take the other task meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class DemoWorker:
         return self.behaviour == HONEST
 
     def said(self, event: str) -> dict[str, Any]:
-        """The newest thing that it said of this kind. Raises DemoFailed where it said none."""
-        told = newest(self.child.log.read_text(errors="replace"), event)
-        if told is None:
+        """Returns its newest log entry of this event. Raises DemoFailed if there is none."""
+        entry = newest(self.child.log.read_text(errors="replace"), event)
+        if entry is None:
             raise DemoFailed(f"{self.child.name} said nothing of its {event}; {self.child.last_words()}")
-        return told
+        return entry
 
 
 def hire(children: DemoProcesses, market: str, folder: Path) -> list[DemoWorker]:
@@ -39,7 +39,7 @@ def hire(children: DemoProcesses, market: str, folder: Path) -> list[DemoWorker]
 
 
 def dismiss(children: DemoProcesses, workers: list[DemoWorker]) -> None:
-    """Asks all to leave; each finishes, redeems and releases. Raises DemoFailed if one does not, or not in peace."""
+    """Tells all workers to leave; each finishes, redeems and releases. Raises DemoFailed if one is late or fails."""
     for worker in workers:
         children.forget(worker.child)
         worker.child.ask_to_leave()
@@ -61,13 +61,13 @@ def _start(children: DemoProcesses, market: str, folder: Path, index: int, behav
 
 
 def newest(log: str, event: str) -> dict[str, Any] | None:
-    """The newest line of a worker's log of this kind; None where there is none."""
-    return next((told for line in reversed(log.splitlines()) if (told := _object(line)).get("event") == event), None)
+    """Returns the newest log entry of this event; None if there is none."""
+    return next((entry for line in reversed(log.splitlines()) if (entry := _object(line)).get("event") == event), None)
 
 
 def _object(line: str) -> dict[str, Any]:
     try:
-        told = json.loads(line)
+        value = json.loads(line)
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return value if isinstance(value, dict) else {}

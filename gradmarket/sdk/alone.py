@@ -1,7 +1,7 @@
-"""A model is traced on the path that it takes when it trains alone: another one has other bits.
+"""Traces a model on the code path that it takes outside an export; another path could compute other bits.
 
-Libraries ask whether they are traced, and then build masks that they leave out otherwise. Where the path that they
-would take alone depends on values of the data, the comparison of bits finds it.
+Some libraries check whether they are being traced, and then build masks that they otherwise omit. If the normal path
+depends on the data's values, the bitwise comparison detects it.
 """
 
 import sys
@@ -16,7 +16,7 @@ _MASKS: Final = "transformers.masking_utils"
 
 @contextmanager
 def as_when_alone() -> Iterator[None]:
-    """Inside, nobody is told that an export is under way."""
+    """Within the block, libraries do not see that an export is running."""
     masks = sys.modules.get(_MASKS)
     with (
         _replaced(torch.compiler, "is_exporting", _no),
@@ -27,7 +27,7 @@ def as_when_alone() -> Iterator[None]:
 
 @contextmanager
 def _replaced(owner: Any, name: str, function: Any) -> Iterator[None]:
-    """The owner's function is another one inside, where it has one of that name."""
+    """Replaces the owner's function within the block, if the owner has one of that name."""
     before = getattr(owner, name, None)
     if before is None:
         yield
@@ -44,4 +44,4 @@ def _no() -> bool:
 
 
 def _one_sequence(*_: Any, **__: Any) -> None:
-    """transformers looks at the positions for several sequences in one row: alone it finds that there is one."""
+    """Replaces transformers' search for several sequences in one row; outside an export it finds just one."""

@@ -1,4 +1,4 @@
-"""A job's rounds as a bar on a terminal, and as a line a round elsewhere."""
+"""Shows a job's rounds as a progress bar on a terminal, and as one line per round elsewhere."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from gradmarket.money import TokenUnit
 
 @contextmanager
 def bar(console: Console, token: TokenUnit) -> Iterator[Show]:
-    """`show` takes the job's view whenever something may have changed."""
+    """Yields `show`, which takes the job's view whenever something may have changed."""
     if not console.is_terminal:
         with progress.display(console, token) as show:
             yield show
@@ -30,6 +30,6 @@ def bar(console: Console, token: TokenUnit) -> Iterator[Show]:
 
 
 def _told(job: Job, token: TokenUnit) -> str:
-    """What beside the rounds is known by now, and why it waits."""
+    """Returns the known figures besides the rounds, and why the job waits."""
     facts = [f"{name} {value}" for name, value in progress.facts(job, token)[1:] if value != "-"]
     return "  ".join([*facts, job["reason"]]).strip()

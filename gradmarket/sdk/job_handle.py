@@ -1,4 +1,4 @@
-"""One job: how it stands, a bar while it runs, and its parameters in a module of one's own."""
+"""One job: its state, a bar while it runs, and its parameters loaded into the researcher's own module."""
 
 import tempfile
 from pathlib import Path
@@ -22,7 +22,10 @@ class JobEnded(MarketError):
 
 
 class TrainingJob:
-    """A job by its id. Methods raise Problem where the service refuses, Unreachable where it is silent."""
+    """A job by its id.
+
+    Methods raise ServiceProblem if the service refuses, ServiceUnreachable if it does not answer.
+    """
 
     def __init__(self, client: Client, job_id: str) -> None:
         self._client = client
@@ -32,7 +35,7 @@ class TrainingJob:
         return f"Job({self.id!r})"
 
     def view(self) -> Json:
-        """All that the service says of it."""
+        """Returns the job as the service describes it."""
         return self._client.job(self.id)
 
     @property
@@ -42,12 +45,12 @@ class TrainingJob:
 
     @property
     def reason(self) -> str:
-        """Why it does not get on, or how it ended."""
+        """Why it does not proceed, or how it ended."""
         return str(self.view()["reason"])
 
     @property
     def metrics(self) -> dict[str, float]:
-        """On the held-out rows, after the newest round that measured them."""
+        """The metrics on the held-out rows, after the newest round that measured them."""
         return dict(self.view()["metrics"] or {})
 
     def watch(self, console: Console | None = None) -> Json:
@@ -61,24 +64,24 @@ class TrainingJob:
         return ended
 
     def load_into(self, module: nn.Module, after_round: int | None = None) -> None:
-        """Writes the newest parameters, or those after a round, into `module`. Raises Refused where it is another."""
+        """Writes the newest parameters, or those after a round, into `module`. Raises Refused for another model."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "parameters.safetensors"
             self._client.download(self.id, path, after_round)
             load(module, unpack(path.read_bytes()))
 
     def cancel(self) -> None:
-        """Ends the job; what is not owed comes back."""
+        """Ends the job; what is not owed is refunded."""
         self._client.steer(self.id, "cancel")
 
     def pause(self) -> None:
-        """Gives out no more leases."""
+        """Stops giving out leases."""
         self._client.steer(self.id, "pause")
 
     def resume(self) -> None:
-        """Goes on after a pause."""
+        """Continues after a pause."""
         self._client.steer(self.id, "resume")
 
     def rounds(self) -> list[dict[str, Any]]:
-        """Every round so far, with its loss and metrics."""
+        """Returns every round so far, with its loss and metrics."""
         return list(self._client.listed(self.id, "rounds"))

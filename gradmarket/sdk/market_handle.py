@@ -1,4 +1,4 @@
-"""The market as a researcher sees it: give it a module, a loss and a dataset, and have a job."""
+"""The researcher's interface to the market: takes a module, a loss and a dataset, and returns a job."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -23,9 +23,9 @@ ADAMW: Final = {"name": "adamw", "lr": 1e-3}
 
 
 class Market:
-    """The service at `url`; `token` is its requester's. Without them: the environment's, or this machine's own service.
+    """The service at `url` with its requester's `token`; by default the environment's, or this machine's own service.
 
-    Raises NotFound where there is none.
+    Raises NotFound if there is none.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
@@ -53,15 +53,15 @@ class Market:
         seed: int = 0,
         **fields: Any,
     ) -> TrainingJob:
-        """Posts a job that trains `module` from the state it is in, and uploads what it needs. Workers see it all.
+        """Posts a job that trains `module` from its current state, and uploads what it needs. Workers see all of it.
 
         `loss(module(x), y)` is the mean over the rows. `dataset`: see rows.arrays_of. Each task takes `rows` rows; a
-        fraction `held_out` of all is kept to measure on. `price` of an agreeing replica is a whole number of the
-        token's smallest unit, or in tokens with the symbol: "0.01 GRAD". `fields` are further ones of a job. The module
-        is compared with what workers will compute, bit by bit, before anything is sent.
+        fraction `held_out` of all rows is kept for evaluation. `price` of an agreeing replica is a whole number of the
+        token's smallest unit, or in tokens with the symbol: "0.01 GRAD". `fields` are further fields of the job. Before
+        anything is sent, the module's result is compared, bit by bit, with what workers will compute.
 
-        Raises DocumentRefused for a model that the market cannot express, Refused for a dataset or field that is unfit,
-        Problem or Unreachable where the service refuses or is silent.
+        Raises DocumentRefused for a model that the market cannot express, Refused for an unusable dataset or field,
+        ServiceProblem if the service refuses, ServiceUnreachable if it does not answer.
         """
         fields = {"name": type(module).__name__, "seed": seed, "step": {"rows": rows}, **fields}
         fields |= {"optimizer": dict(optimizer), "rounds": rounds, "price": self._amount(price)}
@@ -71,15 +71,15 @@ class Market:
         made = published(module, loss, arrays, spec.precision)
         check_taken(made, arrays, spec.step.pass_rows)
         if held_out:
-            fields.setdefault("evaluation", {"partition": HELD_OUT, "metric": _metric(made)})
-        return self._post(fields, made, packed)
+            fields.setdefault("evaluation", {"partition": HELD_OUT, "metric": _metric(documents)})
+        return self._post(fields, documents, packed)
 
     def job(self, job_id: str) -> TrainingJob:
-        """A job that was posted before. Raises Problem where there is none."""
+        """Returns a job that was posted before. Raises ServiceProblem if there is none."""
         return TrainingJob(self._client, str(self._client.job(job_id)["id"]))
 
     def jobs(self, state: str | None = None) -> Iterator[TrainingJob]:
-        """All jobs, oldest first."""
+        """Returns all jobs, oldest first."""
         return (TrainingJob(self._client, job["id"]) for job in self._client.jobs(state))
 
     def _post(self, fields: dict[str, Any], made: Published, packed: Packed) -> TrainingJob:
@@ -91,7 +91,7 @@ class Market:
         return TrainingJob(self._client, str(self._client.submit(spec)["id"]))
 
     def _amount(self, price: int | str) -> str:
-        """In the token's smallest unit. Raises Refused."""
+        """Returns the price in the token's smallest unit. Raises Refused."""
         text = str(price).strip()
         if text.isascii() and text.isdigit():
             return text
@@ -99,11 +99,11 @@ class Market:
 
 
 def _metric(made: Published) -> str:
-    """What is watched on the held-out rows."""
+    """Returns the metric that is measured on the held-out rows."""
     return "accuracy" if "accuracy" in json.loads(made.evaluation)["metrics"] else "loss"
 
 
 def _check(fields: dict[str, Any]) -> JobSpec:
-    """All that a job says but its model and data, before these are made. Raises Refused, naming the fields."""
+    """Validates all of the job but its model and data, before these are made. Raises Refused and names the fields."""
     stands_in = {"model": {"architecture": "mlp"}, "data": {"ready": "digits"}}
     return checked(JobSpec, fields | stands_in, "the job")

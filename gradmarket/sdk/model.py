@@ -1,4 +1,4 @@
-"""A researcher's own module and loss as graph documents, made and compared with the module on this machine."""
+"""Turns a researcher's own module and loss into graph documents, and compares these with the module here."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from gradmarket.market.model.figures import Published
 from gradmarket.sdk.alone import as_when_alone
 
 Loss = Callable[[Any, Tensor], Any]
-"""(the module's answer, the target) -> the mean loss over the rows, or (loss, each metric's sum over the rows)."""
+"""(the module's output, the target) -> the mean loss over the rows, or (loss, each metric's sum over the rows)."""
 
 EXAMPLE_ROWS = 8
 
@@ -28,10 +28,12 @@ EXAMPLE_ROWS = 8
 def published(
     module: nn.Module, loss: Loss, arrays: Mapping[str, np.ndarray], precision: Precision = "fp32"
 ) -> Published:
-    """The documents of a copy of `module`, which stays as it is. Inputs other than one `x` are given to it by name.
+    """Returns the documents of a copy of `module`, which is not changed.
 
-    Where the target is labels and the answer is a score per class, `accuracy` is measured too. Raises DocumentRefused,
-    naming the operator that the market does not have, or what differs from the module.
+    Inputs other than a single `x` are passed by name.
+
+    If the target is labels and the output is a score per class, `accuracy` is measured too. Raises DocumentRefused and
+    names the operator that the market lacks, or what differs from the module.
     """
     if len(arrays["y"]) < 2:
         raise Refused("a dataset of one row shows nothing")
@@ -48,7 +50,7 @@ def check_taken(made: Published, arrays: Mapping[str, np.ndarray], rows: int) ->
 
 
 def _copied(module: nn.Module) -> nn.Module:
-    """A copy on this processor whose parameters, which publishing does not write to, are the module's own memory."""
+    """Returns a copy on the CPU that shares the module's parameter memory; publishing does not write to it."""
     shared = {
         id(parameter): nn.Parameter(parameter.detach(), parameter.requires_grad)
         for parameter in module.parameters()
@@ -65,18 +67,18 @@ def _copied(module: nn.Module) -> nn.Module:
 
 def _with_metrics(loss: Loss) -> Callable[[Any, Tensor], tuple[Tensor, dict[str, Tensor]]]:
     def measured(answer: Any, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        found = _loss(loss, answer, target)
-        if isinstance(found, tuple):
-            return found[0], dict(found[1])
+        value = _loss(loss, answer, target)
+        if isinstance(value, tuple):
+            return value[0], dict(value[1])
         scores = _scores(answer)
         labelled = target.dtype == torch.int64 and target.ndim == 1 and scores is not None and scores.ndim == 2
-        return found, {"accuracy": scores.argmax(1).eq(target).sum()} if labelled and scores is not None else {}
+        return value, {"accuracy": scores.argmax(1).eq(target).sum()} if labelled and scores is not None else {}
 
     return measured
 
 
 def _loss(loss: Loss, answer: Any, target: Tensor) -> Any:
-    """What the loss gives. Raises DocumentRefused where it was made for a tensor and the module gives more."""
+    """Calls the loss. Raises DocumentRefused if the loss expects a tensor and the module returns something else."""
     try:
         return loss(answer, target)
     except (TypeError, AttributeError) as error:
@@ -91,7 +93,7 @@ def _loss(loss: Loss, answer: Any, target: Tensor) -> Any:
 
 
 def _scores(answer: Any) -> Tensor | None:
-    """The answer itself, or what stands first in it or is called logits."""
+    """Returns the output itself, its first element, or its `logits`."""
     if isinstance(answer, Mapping):
         answer = answer.get("logits")
     elif isinstance(answer, tuple | list) and answer:
@@ -100,14 +102,14 @@ def _scores(answer: Any) -> Tensor | None:
 
 
 def load(module: nn.Module, state: Mapping[str, np.ndarray]) -> None:
-    """Writes parameters and buffers into `module`, tied ones once. Raises Refused where it is another model."""
-    there = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
-    written = {id(there[name]) for name in state if name in there}
+    """Writes parameters and buffers into `module`, tied ones once. Raises Refused if it is another model."""
+    own = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+    written = {id(own[name]) for name in state if name in own}
     missing = [name for name, parameter in module.named_parameters() if id(parameter) not in written]
-    shapes = [name for name in state if name in there and tuple(there[name].shape) != state[name].shape]
+    shapes = [name for name in state if name in own and tuple(own[name].shape) != state[name].shape]
     if missing or shapes:
         raise Refused(f"this is not the model that was trained: {', '.join([*missing, *shapes])[:300]}")
     with torch.no_grad():
         for name, array in state.items():
-            if name in there:
-                there[name].copy_(torch.from_numpy(np.array(array)))
+            if name in own:
+                own[name].copy_(torch.from_numpy(np.array(array)))

@@ -1,4 +1,4 @@
-"""What a researcher calls a dataset, as arrays: one or more inputs, and the target `y`."""
+"""Converts a researcher's dataset to arrays: one or more inputs, and the target `y`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,38 +17,38 @@ INPUTS = ("x", "y")
 
 
 def arrays_of(dataset: Any, target: str | None = None) -> dict[str, np.ndarray]:
-    """`x`, or inputs of other names, and `y`, with one row each per example.
+    """Returns `x`, or inputs of other names, and `y`, with one row per example.
 
     `dataset` is a TensorDataset or another dataset of pairs, a pair of tensors or arrays, a mapping of names to them,
-    or a path: a file, or a folder such as a saved Hugging Face dataset (see sources.read). Of named columns `target`
-    becomes y and all others x, side by side; with none one is called y, and the others are the module's inputs by name.
-    Raises Refused, naming what is odd.
+    or a path to a file or folder, such as a saved Hugging Face dataset (see sources.read). Of named columns, `target`
+    becomes y and all others x, side by side; without `target`, one must be named y, and the others are the module's
+    inputs by name. Raises Refused and names the fault.
     """
     if isinstance(dataset, str | Path):
-        named = chosen(sources.read(Path(dataset)), target=target)
+        arrays = chosen(sources.read(Path(dataset)), target=target)
     elif isinstance(dataset, Mapping):
-        named = chosen({name: _array(name, value) for name, value in dataset.items()}, target=target)
+        arrays = chosen({name: _array(name, value) for name, value in dataset.items()}, target=target)
     else:
-        named = chosen(dict(zip(INPUTS, _pair(dataset), strict=True)))
-    if "y" not in named or len(named) < 2:
-        raise Refused(f"a dataset has inputs and y, this one {', '.join(named)[:200]}: name its target column")
-    return dict(named)
+        arrays = chosen(dict(zip(INPUTS, _pair(dataset), strict=True)))
+    if "y" not in arrays or len(arrays) < 2:
+        raise Refused(f"a dataset has inputs and y, this one {', '.join(arrays)[:200]}: name its target column")
+    return dict(arrays)
 
 
 def _pair(dataset: Any) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(dataset, TensorDataset):
-        found = tuple(dataset.tensors)
+        pair = tuple(dataset.tensors)
     elif isinstance(dataset, Dataset):
-        found = _stacked(dataset)
+        pair = _stacked(dataset)
     else:
-        found = tuple(dataset) if isinstance(dataset, tuple | list) else ()
-    if len(found) != 2:
+        pair = tuple(dataset) if isinstance(dataset, tuple | list) else ()
+    if len(pair) != 2:
         raise Refused("a dataset is a pair (x, y), a mapping, a torch dataset of pairs, or a path to one on disk")
-    return _array("x", found[0]), _array("y", found[1])
+    return _array("x", pair[0]), _array("y", pair[1])
 
 
 def _stacked(dataset: Any) -> tuple[Tensor, ...]:
-    """Every example of a dataset that is indexed, in order. Raises Refused where they are of different shapes."""
+    """Stacks every example of an indexed dataset, in order. Raises Refused if their shapes differ."""
     if not hasattr(dataset, "__len__"):
         raise Refused("a dataset without a length cannot be cut into partitions")
     examples = [dataset[index] for index in range(len(dataset))]

@@ -1,5 +1,5 @@
-"""A market in miniature: thousands of workers, honest and not, under the rules of market.rules themselves.
+"""A small simulated market: thousands of honest and dishonest workers under the rules of market.rules.
 
-Draws, votes, audits and reputations are those of the service. Only work, network and time are made up: seeded events,
-one after the other, so that a play can be repeated to the last decision.
+Draws, votes, audits and reputations are those of the service. Only work, network and time are simulated, as seeded
+events in order, so that every run can be repeated exactly.
 """

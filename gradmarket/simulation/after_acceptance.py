@@ -1,4 +1,4 @@
-"""What follows an accepted task in a play: it is drawn for an audit or not, becomes final, or is revoked."""
+"""What follows an accepted task in a simulation: it may be drawn for an audit, becomes final, or is revoked."""
 
 from gradmarket.market.rules import auditing, secrets
 from gradmarket.market.terms import Hash
@@ -9,7 +9,7 @@ from gradmarket.simulation.simulated_market import SimulatedOperator, SimulatedT
 
 
 class Aftermath:
-    """`secret` is the requester's: its link is opened only when tasks are accepted."""
+    """`secret` is the requester's; its link is used only once tasks are accepted."""
 
     def __init__(self, scenario: Scenario, checks: Checks, outcome: PlayOutcome, secret: Hash) -> None:
         self._scenario, self._checks, self._outcome = scenario, checks, outcome
@@ -32,13 +32,13 @@ class Aftermath:
             self._hold(worker.operator, task)
 
     def _hold(self, operator: SimulatedOperator, task: SimulatedTask) -> None:
-        """The oldest task becomes final."""
+        """Adds the task to the operator's window; the oldest one beyond the window becomes final."""
         operator.window.append(task)
         if len(operator.window) > self._scenario.window:
             operator.window.popleft()
 
     def draw(self, task: SimulatedTask, root: Hash) -> bool:
-        """Whether it is audited: by lot, or because one that agreed failed meanwhile."""
+        """Returns whether it is audited: by chance, or because an agreeing worker has failed an audit meanwhile."""
         failed = any(worker.operator.barred for worker in task.agreeing)
         if failed or auditing.drawn(self._link, task.offer, root, task.plan.audit):
             return True
@@ -52,7 +52,7 @@ class Aftermath:
             self._run_again(task, now)
 
     def _free(self, task: SimulatedTask) -> None:
-        """What the task held of the stakes covers others again."""
+        """Frees the part of the stakes that the task held."""
         for worker in task.agreeing:
             worker.operator.pending -= 1
 
@@ -72,7 +72,7 @@ class Aftermath:
             self._reopen(worker.operator, now)
 
     def _reopen(self, operator: SimulatedOperator, now: float) -> None:
-        """Audits what else of a failed operator is neither final nor audited."""
+        """Audits the other tasks of a failed operator that are neither final nor audited."""
         doubtful = [task for task in operator.window if not task.audited]
         operator.window.clear()
         for task in doubtful:

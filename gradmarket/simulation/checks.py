@@ -1,4 +1,4 @@
-"""Whom a simulated market trusts: by this project's rules, or by BOINC's."""
+"""Which workers a simulated market trusts: by this project's rules, or by BOINC's."""
 
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
@@ -11,23 +11,23 @@ BOINC: Final = "boinc"
 
 
 class Checks(Protocol):
-    """A rule of trust."""
+    """A trust rule."""
 
     @property
     def floor(self) -> float:
-        """The least audit rate that it ever gives."""
+        """The lowest audit rate that it ever gives."""
 
     def stranger(self) -> Plan:
-        """For a task that nobody was drawn for."""
+        """Returns the plan for a task without a lead."""
 
     def plan(self, lead: SimulatedOperator, now: float, lot: float) -> Plan:
-        """How a task is checked; `lot` is a fresh random number in [0, 1)."""
+        """Returns how a task is checked; `lot` is a fresh random number in [0, 1)."""
 
     def voted(self, operator: SimulatedOperator, agreed: bool, replicas: int, now: float) -> None:
-        """A quorum among so many ballots had its own in it, or not."""
+        """Records whether the operator was in the quorum of a vote among `replicas` ballots."""
 
     def audited(self, operators: Iterable[SimulatedOperator], right: bool, now: float) -> None:
-        """A task that these agreed on was run again."""
+        """Records the result of an audit for the operators that agreed on the task."""
 
 
 class TrustPolicy:
@@ -59,9 +59,9 @@ class TrustPolicy:
 
 
 class Boinc:
-    """BOINC's adaptive replication: ten valid in a row, then one job in as many is checked by a second host.
+    """BOINC's adaptive replication: after n >= 10 valid results in a row, one job in n is checked by a second host.
 
-    A third decides where two differ. Results that nobody checked do not count (its wiki, "AdaptiveReplication").
+    If two hosts differ, a third decides. Unchecked results do not count (BOINC wiki, "AdaptiveReplication").
     """
 
     TRUSTED_AFTER: Final = 10
@@ -82,9 +82,9 @@ class Boinc:
             operator.valid_in_a_row += 1
 
     def audited(self, operators: Iterable[SimulatedOperator], right: bool, now: float) -> None:
-        """It has no audits."""
+        """BOINC has no audits."""
 
 
 def checks(name: str, settings: dict[str, Any]) -> Checks:
-    """BOINC's rule, or the policy of that name. Raises Refused where there is none."""
+    """Returns BOINC's rule, or the policy of that name. Raises Refused if there is none."""
     return Boinc() if name == BOINC else TrustPolicy(name, settings)

@@ -1,7 +1,7 @@
-"""Wrong gradients, each made as a liar would make it, and how often the tolerance verifier believes one.
+"""Wrong gradients, made as a liar would make them, and how often the tolerance verifier accepts one.
 
-What is computed comes from outside, as two functions that answer the same question honestly in two ways (threads,
-order of rows, kernels): the two determinism classes of the table.
+The computation is passed in as two functions that answer the same question honestly in two ways (threads, order of
+rows, kernels): the two determinism classes of the table.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,7 +28,7 @@ HONEST: Final = (ReplicaId("a"), ReplicaId("b"))
 
 @dataclass(frozen=True)
 class Question:
-    """`before`: the parameters of the round before. `y`: labels of the rows."""
+    """A task: `before` are the parameters of the round before, `y` the labels of the rows."""
 
     state: Mapping[str, Vector]
     before: Mapping[str, Vector]
@@ -41,7 +41,7 @@ Lie = Callable[[Question, Answer], Gradient]
 
 
 def sample_dropped(question: Question, answer: Answer) -> Gradient:
-    """One row was not computed; another stands for it."""
+    """Leaves one row out and uses another one in its place."""
     return answer(replace(question, x=_first_for_last(question.x), y=_first_for_last(question.y)))
 
 
@@ -50,7 +50,7 @@ def stale(question: Question, answer: Answer) -> Gradient:
 
 
 def backdoor(question: Question, answer: Answer) -> Gradient:
-    """One row in a hundred, at least one, gets the label of the liar's choice."""
+    """Relabels one row in a hundred, at least one, with a label that the liar chose."""
     labels = question.y.copy()
     rows = np.flatnonzero(labels != 0)[: max(1, round(len(labels) / 100))]
     labels[rows] = 0
@@ -58,17 +58,17 @@ def backdoor(question: Question, answer: Answer) -> Gradient:
 
 
 def scaled(question: Question, answer: Answer) -> Gradient:
-    """By one percent: what a colluder might try to steer the rate with."""
+    """Scales by one percent, as a colluder might to influence the learning rate."""
     return {name: tensor * np.float32(1.01) for name, tensor in answer(question).items()}
 
 
 def small_tensor(question: Question, answer: Answer) -> Gradient:
-    """The shortest tensor of those that matter, by a twentieth."""
-    found = answer(question)
-    lengths = {name: float(np.linalg.norm(tensor)) for name, tensor in found.items()}
+    """Scales the significant tensor of smallest norm by a twentieth."""
+    gradient = answer(question)
+    lengths = {name: float(np.linalg.norm(tensor)) for name, tensor in gradient.items()}
     mattering = [name for name in lengths if lengths[name] > 1e-3 * max(lengths.values())]
     name = min(mattering, key=lengths.__getitem__)
-    return found | {name: found[name] * np.float32(1.05)}
+    return gradient | {name: gradient[name] * np.float32(1.05)}
 
 
 def sign_flipped(question: Question, answer: Answer) -> Gradient:
@@ -76,11 +76,11 @@ def sign_flipped(question: Question, answer: Answer) -> Gradient:
 
 
 def noise(question: Question, answer: Answer) -> Gradient:
-    """Of the right lengths, in any direction."""
+    """Returns random directions with the right lengths."""
     generator = np.random.default_rng(len(question.y))
-    found = answer(question)
-    drawn = {name: generator.standard_normal(tensor.shape).astype(np.float32) for name, tensor in found.items()}
-    return {name: drawn[name] * np.linalg.norm(found[name]) / np.linalg.norm(drawn[name]) for name in found}
+    gradient = answer(question)
+    drawn = {name: generator.standard_normal(tensor.shape).astype(np.float32) for name, tensor in gradient.items()}
+    return {name: drawn[name] * np.linalg.norm(gradient[name]) / np.linalg.norm(drawn[name]) for name in gradient}
 
 
 LIES: Final[Mapping[str, Lie]] = {
@@ -101,35 +101,35 @@ class LieRow:
     name: str
     draws: int
     mistakes: int
-    """Honest answers parted, or lies believed."""
+    """Honest answers separated, or lies accepted."""
     nearest: float
-    """The smallest deviation over its threshold (of honest ones the largest): 1 is the border."""
+    """The smallest ratio of deviation to threshold (the largest for honest answers); 1 is the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     largest: float
-    """Deviation between honest answers."""
+    """The largest deviation between honest answers."""
     threshold: float
-    """The largest of the tensors'."""
+    """The largest threshold of all tensors."""
     lines: tuple[LieRow, ...]
 
 
 def table(questions: Iterable[Question], answers: tuple[Answer, Answer], codec: Codec, draws: int) -> Table:
-    """Calibrates on the first 59 questions and judges the others, each under `draws` seeds a lie.
+    """Calibrates on the first 59 questions and judges the others, each lie under `draws` seeds.
 
-    Raises JobRefused where honest answers are too far apart for any threshold.
+    Raises JobRefused if honest answers are too far apart for any threshold.
     """
     known = list(questions)
     first, others = known[: calibration.RUNS], known[calibration.RUNS :]
-    found = calibration.calibrate(_observations(first, answers, codec), "any")[CLASSES]
-    allowed = {CLASSES: found.tau, (CLASSES[0],) * 2: found.tau, (CLASSES[1],) * 2: found.tau}
+    calibrated = calibration.calibrate(_observations(first, answers, codec), "any")[CLASSES]
+    allowed = {CLASSES: calibrated.tau, (CLASSES[0],) * 2: calibrated.tau, (CLASSES[1],) * 2: calibrated.tau}
     judged = {name: list(_judged(others, answers, lie, codec, allowed, draws)) for name, lie in LIES.items()}
-    honest = [(apart, split) for each in judged.values() for apart, split, _, _ in each]
+    honest = [(apart, split) for outcomes in judged.values() for apart, split, _, _ in outcomes]
     lines = [LieRow("honest", len(honest), sum(split for _, split in honest), max(apart for apart, _ in honest))]
     for name, seen in judged.items():
-        lines.append(LieRow(name, len(seen), sum(told for *_, told in seen), min(near for _, _, near, _ in seen)))
-    return Table(max(found.largest.values()), max(found.tau.values()), tuple(lines))
+        lines.append(LieRow(name, len(seen), sum(hit for *_, hit in seen), min(near for _, _, near, _ in seen)))
+    return Table(max(calibrated.largest.values()), max(calibrated.tau.values()), tuple(lines))
 
 
 def _observations(questions: list[Question], answers: tuple[Answer, Answer], codec: Codec) -> Iterator[Observation]:
@@ -142,16 +142,16 @@ def _observations(questions: list[Question], answers: tuple[Answer, Answer], cod
 def _judged(
     questions: list[Question], answers: tuple[Answer, Answer], lie: Lie, codec: Codec, allowed: Allowed, draws: int
 ) -> Iterator[tuple[float, bool, float, bool]]:
-    """(honest over threshold, honest parted, lie over threshold, lie believed) of every draw."""
+    """Yields (honest ratio, honest separated, lie ratio, lie accepted) per draw; ratios are deviation / threshold."""
     for number, question in enumerate(questions):
         gradients = [*(answer(question) for answer in answers), lie(question, answers[0])]
         carried = [_carried(gradient, codec) for gradient in gradients]
         for draw in range(draws):
             one, other, false = (sketch(gradient, _seed("judge", number, draw)) for gradient in carried)
             sketches = zip((*HONEST, LIAR), (*CLASSES, CLASSES[0]), (one, other, false), strict=True)
-            found = groups({id_: SketchBallot(kind, drawn) for id_, kind, drawn in sketches}, allowed)
-            together = any(set(HONEST) <= group for group in found)
-            believed = any(LIAR in group and len(group) > 1 for group in found)
+            agreeing = groups({id_: SketchBallot(kind, drawn) for id_, kind, drawn in sketches}, allowed)
+            together = any(set(HONEST) <= group for group in agreeing)
+            believed = any(LIAR in group and len(group) > 1 for group in agreeing)
             yield _over(one, other, allowed), not together, _over(one, false, allowed), believed
 
 
@@ -160,7 +160,7 @@ def _over(one: Sketch, other: Sketch, allowed: Allowed) -> float:
 
 
 def _carried(gradient: Gradient, codec: Codec) -> Gradient:
-    """As it comes out of the codec."""
+    """Returns the gradient after packing and unpacking by the codec."""
     seed = bytes(32)
     return {
         name: codec.unpack(memoryview(codec.pack(tensor.reshape(-1), seed)), tensor.size, seed)

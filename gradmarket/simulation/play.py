@@ -1,4 +1,4 @@
-"""A play: events in the order of their times, each a step of one task, until enough tasks are accepted."""
+"""Runs a simulation: events in time order, each one step of a task, until enough tasks are accepted."""
 
 import heapq
 import random
@@ -27,7 +27,7 @@ Event = Callable[[], None]
 
 
 class Play:
-    """One play of a scenario; `run` may be called once."""
+    """One simulation of a scenario; call `run` only once."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -42,7 +42,7 @@ class Play:
         self._order = count()
         self._asking: dict[Address, SimulatedWorker] = {}
         self._waiting: deque[SimulatedTask] = deque()
-        """Tasks under way that want another wave or a place filled again."""
+        """Open tasks that need another wave or a replacement for a replica."""
         self._open = 0
         self._opened = count()
         self._drawing = False
@@ -68,7 +68,10 @@ class Play:
         return self.outcome.kinds.setdefault(worker.kind, Tally())
 
     def _ask(self, worker: SimulatedWorker) -> None:
-        """A long poll: it asks until it is drawn. Who has left or was thrown out makes place for another."""
+        """Asks for work until drawn, like a long poll.
+
+        A worker that left or was barred may be replaced by a new one.
+        """
         if self._over:
             return
         suspended = worker.strikes >= self.scenario.max_strikes
@@ -88,7 +91,7 @@ class Play:
             self._later(assignment.window_s(len(self._asking)), self._draw)
 
     def _draw(self) -> None:
-        """Fills waiting tasks first, then opens new ones while somebody asks."""
+        """Fills waiting tasks first, then opens new ones while any worker is asking."""
         self._drawing = False
         for _ in range(len(self._waiting)):
             task = self._waiting.popleft()
@@ -103,7 +106,7 @@ class Play:
 
     @property
     def _over(self) -> bool:
-        """Enough is accepted: nothing new is begun, and what is under way comes to its end."""
+        """Whether enough tasks are accepted: no new ones are begun, and open ones are finished."""
         return self.outcome.tasks >= self.scenario.tasks
 
     def _new_task(self) -> SimulatedTask:
@@ -112,7 +115,7 @@ class Play:
         return SimulatedTask(offer, plan, plan.first_wave)
 
     def _fill(self, task: SimulatedTask) -> bool:
-        """Draws workers for the open places; a task begins whole or not at all."""
+        """Draws workers for the open replicas; a task begins with its whole first wave or not at all."""
         tried = frozenset(replica.worker.address for replica in task.replicas.values())
         parties = tuple(replica.worker.candidate.party for replica in task.replicas.values())
         opening = Opening(JOB, tried, parties, CLASS, PRICE, SEPARATION)
@@ -139,7 +142,7 @@ class Play:
             self.outcome.seats[worker.kind] += 1
 
     def _decide(self, task: SimulatedTask, drawn: list[SimulatedWorker]) -> None:
-        """What each worker drawn just now will do, once it has seen which friends are on the task."""
+        """Decides for each worker just drawn what it does, given which members of its ring are on the task."""
         ring = sum(replica.worker.strategy.ring for replica in task.replicas.values())
         for id_, replica in task.replicas.items():
             if replica.worker in drawn:
@@ -166,7 +169,7 @@ class Play:
                 self._later(seconds, lambda: self._commit(task, id_, answer))
 
     def _drop(self, task: SimulatedTask, id_: ReplicaId) -> None:
-        """A lease that ran out or was given back: a strike, and its place is free for another."""
+        """Ends a lease that expired or was given back: counts a strike and reopens the replica."""
         replica = task.replicas[id_]
         replica.open = False
         replica.worker.operator.pending -= 1
@@ -183,12 +186,12 @@ class Play:
         replica.open, replica.answer = False, answer
         self._tally(replica.worker).lies += answer != RIGHT
         self._again(replica.worker)
-        answered = [each for each in task.replicas.values() if each.answer is not None]
+        answered = [one for one in task.replicas.values() if one.answer is not None]
         if len(answered) == task.wanted:
             self._judge(task)
 
     def _judge(self, task: SimulatedTask) -> None:
-        cast = {id_: Digest(each.answer) for id_, each in task.replicas.items() if each.answer is not None}
+        cast = {id_: Digest(one.answer) for id_, one in task.replicas.items() if one.answer is not None}
         verdict = voting.judge(exact.groups(cast), len(cast), task.plan)
         if isinstance(verdict, voting.Another):
             task.wanted = len(cast) + verdict.wave
@@ -219,5 +222,5 @@ class Play:
 
 
 def _lot(offer: Hash) -> float:
-    """A task's own random number in [0, 1), whoever is drawn for it."""
+    """Returns the task's own random number in [0, 1), independent of who is drawn for it."""
     return int.from_bytes(offer[:6], "big") / 2**48

@@ -1,4 +1,4 @@
-"""What came out of a play."""
+"""The results of a simulation."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field
@@ -7,43 +7,43 @@ from typing import Any
 
 @dataclass(slots=True)
 class Tally:
-    """Of one strategy's workers. Gains and losses in prices."""
+    """The counts of one strategy's workers. Gains and losses are in prices."""
 
     workers: int = 0
     replicas: int = 0
-    """Leases."""
+    """Leases given to its workers."""
     paid: int = 0
     lies: int = 0
     lies_accepted: int = 0
     lies_caught: int = 0
-    """Of those accepted, found by an audit."""
+    """Accepted lies that an audit found."""
     quorums_held: int = 0
     """Votes in which its ring had the quorum of the first wave."""
     stake_lost: float = 0.0
 
     @property
     def gain(self) -> float:
-        """Against honest work: pay for what was not computed, which is kept even when it is found, less the stakes."""
+        """Returns the gain over honest work: pay for uncomputed answers (kept even when found), less lost stakes."""
         return self.lies_accepted - self.stake_lost
 
 
 @dataclass(slots=True)
 class PlayOutcome:
     tasks: int = 0
-    """Accepted."""
+    """Accepted tasks."""
     votes: int = 0
-    """Of them with more than one replica in the first wave."""
+    """Accepted tasks with more than one replica in the first wave."""
     revoked: int = 0
     undecided: int = 0
     computations: int = 0
-    """Replicas asked for, whether or not they were computed."""
+    """Replicas leased, whether or not they were computed."""
     audits: int = 0
     reopened: int = 0
-    """Audits of what a failed one put in doubt."""
+    """Audits of other tasks after an operator failed one."""
     seconds: float = 0.0
     kinds: dict[str, Tally] = field(default_factory=dict)
     seats: Counter[str] = field(default_factory=Counter)
-    """Places in votes, by strategy."""
+    """Replicas in votes, by strategy."""
 
     @property
     def lies(self) -> int:
@@ -51,18 +51,18 @@ class PlayOutcome:
 
     @property
     def never_caught(self) -> int:
-        """Wrong gradients in the model at the end."""
+        """Returns the number of wrong gradients in the model at the end."""
         return sum(tally.lies_accepted - tally.lies_caught for tally in self.kinds.values())
 
     @property
     def cost(self) -> float:
-        """Computations for each gradient that stays accepted: 1 is plain training."""
+        """Returns the computations per gradient that stays accepted: 1 is plain training."""
         kept = self.tasks - self.revoked
         return (self.computations + self.audits + self.reopened) / kept if kept else float("inf")
 
     def as_json(self) -> dict[str, Any]:
         own = {"cost": self.cost, "lies": self.lies, "never_caught": self.never_caught}
         gains = {name: {"gain": tally.gain} for name, tally in self.kinds.items()}
-        found = asdict(self)
-        found["kinds"] = {name: found["kinds"][name] | gains[name] for name in sorted(gains)}
-        return found | own | {"seats": dict(sorted(self.seats.items()))}
+        fields = asdict(self)
+        fields["kinds"] = {name: fields["kinds"][name] | gains[name] for name in sorted(gains)}
+        return fields | own | {"seats": dict(sorted(self.seats.items()))}

@@ -1,4 +1,4 @@
-"""The people of a play: who is there at the start, who comes, who comes back."""
+"""The workers of a simulation: those present at the start, newcomers, and those that return."""
 
 import random
 from collections import deque
@@ -16,7 +16,7 @@ ENDLESS = Units(2**62)
 
 
 class Population:
-    """Makes workers; each has an operator of its own, since that is all that the market sees of Sybils."""
+    """Makes workers. Each has its own operator: the market cannot see that Sybils belong together."""
 
     def __init__(self, scenario: Scenario, chance: random.Random) -> None:
         self._scenario = scenario
@@ -24,7 +24,7 @@ class Population:
         self._made = 0
 
     def at_the_start(self) -> list[SimulatedWorker]:
-        """The mix, in shuffled order."""
+        """Returns the initial workers of the mix, in shuffled order."""
         scenario = self._scenario
         kinds = [kind for kind, share in sorted(scenario.mix.items()) for _ in range(round(share * scenario.workers))]
         kinds = (kinds + ["honest"] * scenario.workers)[: scenario.workers]

@@ -1,10 +1,10 @@
-"""The price controller against supply that follows the price: where it settles, and what withholding brings.
+"""The price controller with supply that depends on the price: where it settles, and what withholding work gains.
 
 `python -m gradmarket.simulation.prices` prints the tables of docs/payment.md. Seeded: every run prints the same.
 
-A worker works where a gradient pays at least its cost. A round's time is the work of its places, shared among who
-works, give or take the noise. A coalition plays in turns: for some rounds a part of it stays away, then all of it
-works.
+A worker works if a gradient pays at least its cost. A round's time is the work of its replicas, divided among the
+workers that work, plus or minus the noise. A coalition alternates: for some rounds a part of it stays away, then all of
+it works.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ PLACES: Final = 120
 STEP_MS: Final = 2_000
 NOISE: Final = 0.05
 COSTS: Final = tuple(range(1000, 5000, 100))
-"""Forty workers: each next one asks a hundred more, so 24 of them meet the target, the dearest at 3300."""
+"""Forty workers, each asking a hundred more; the cheapest 24 meet the target, the dearest of these asks 3300."""
 ROUNDS: Final = 600
 SETTLED: Final = 300
 """Rounds at the end that are measured."""
@@ -34,12 +34,12 @@ TURNS: Final = ((1, 0), (1, 1), (1, 3), (3, 3), (6, 6), (12, 12), (6, 24))
 CLOSE: Final = 1.25
 
 Away = Callable[[int], frozenset[int]]
-"""Round -> the costs of those who stay away."""
+"""Round -> the costs of the workers that stay away."""
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One round: its price, its time, and the costs of who worked."""
+    """One round: its price, its time, and the costs of the workers that worked."""
 
     price: Amount
     milliseconds: int
@@ -55,7 +55,7 @@ def nobody(_round: int) -> frozenset[int]:
 
 
 def play(start: int, away: Away = nobody, costs: Sequence[int] = COSTS, rounds: int = ROUNDS) -> Iterator[Played]:
-    """Rounds from the price `start` on, where those of `away` stay away."""
+    """Yields the rounds from the price `start` on; the workers of `away` stay away."""
     chance, past, rule = Random(1), None, settings(start)
     for number in range(rounds):
         price = controller.price(rule, WORK, past)
@@ -68,32 +68,32 @@ def play(start: int, away: Away = nobody, costs: Sequence[int] = COSTS, rounds: 
 
 
 def rounds_to(played: Sequence[Played], price: float) -> int:
-    """Rounds until the price is within a quarter of `price` for good."""
-    far = [number for number, each in enumerate(played) if not price / CLOSE <= each.price <= price * CLOSE]
+    """Returns the number of rounds until the price stays within a quarter of `price`."""
+    far = [number for number, one in enumerate(played) if not price / CLOSE <= one.price <= price * CLOSE]
     return far[-1] + 1 if far else 0
 
 
 def coalition(share: float) -> tuple[int, ...]:
-    """The costs of so many of every ten workers."""
+    """Returns the costs of that share of every ten workers."""
     return tuple(cost for number, cost in enumerate(COSTS) if number % 10 < 10 * share)
 
 
 def taking_turns(members: Sequence[int], part: float, away: int, at_work: int) -> Away:
-    """The dearest `part` of the members stays away for `away` rounds, then works for `at_work`."""
+    """Returns an `Away`: the dearest `part` of the members stays away for `away` rounds, then works for `at_work`."""
     absent = frozenset(members[-max(1, round(part * len(members))) :])
     return lambda number: absent if number % (away + at_work) < away else frozenset()
 
 
 def hourly(played: Sequence[Played], members: Sequence[int]) -> float:
-    """What the members earn an hour beyond their cost: every worker has an equal part of a round's places."""
+    """Returns the members' hourly earnings beyond cost; each worker has an equal part of a round's replicas."""
     gained = sum(
-        (each.price - cost) * PLACES / len(each.worked) for each in played for cost in each.worked if cost in members
+        (one.price - cost) * PLACES / len(one.worked) for one in played for cost in one.worked if cost in members
     )
-    return gained * 3_600_000 / sum(each.milliseconds for each in played)
+    return gained * 3_600_000 / sum(one.milliseconds for one in played)
 
 
 def mean_price(played: Sequence[Played]) -> float:
-    return sum(each.price for each in played) / len(played)
+    return sum(one.price for one in played) / len(played)
 
 
 def _settling() -> Iterator[str]:
@@ -103,8 +103,8 @@ def _settling() -> Iterator[str]:
     for start in STARTS:
         played = list(play(start))
         end = played[-SETTLED:]
-        seconds = sum(each.milliseconds for each in end) / len(end) / 1000
-        prices = [each.price for each in end]
+        seconds = sum(one.milliseconds for one in end) / len(end) / 1000
+        prices = [one.price for one in end]
         yield f"| {start} | {rounds_to(played, level)} | {seconds:.1f} | {min(prices)} to {max(prices)} |"
 
 
@@ -127,10 +127,10 @@ def _withholding() -> Iterator[str]:
 
 
 def price_bound(start: int, others: Sequence[int]) -> int:
-    """What no withholding can lift the price above, where `others` work whenever it pays.
+    """Returns an upper limit of the price under any withholding, if `others` always work when it pays.
 
-    At the price where they alone meet the target, noise and all, the price rises no further; below it a step is an
-    eighth, or one unit.
+    At the price at which the others alone meet the target, noise included, the price stops rising; below it, one step
+    is an eighth, or one unit.
     """
     needed = STEP_MS * PLACES * (1 + NOISE) / TARGET_MS
     enough = [price for number, price in enumerate(sorted(others), 1) if number >= needed]

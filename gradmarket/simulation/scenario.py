@@ -1,4 +1,4 @@
-"""What a play is made of. Seconds and prices; shares of the market."""
+"""The parameters of a simulation: seconds, prices, and shares of the market."""
 
 from typing import Any
 
@@ -14,33 +14,33 @@ class Scenario(BaseModel):
 
     workers: int = Field(default=10_000, ge=2, le=100_000)
     tasks: int = Field(default=300_000, ge=1, le=10_000_000)
-    """Accepted ones, after which the play ends."""
+    """Accepted tasks after which the simulation ends."""
     mix: dict[str, float] = Field(default_factory=lambda: {"honest": 1.0})
     """Strategy -> its share of the workers; the rest are honest."""
     policy: str = "adaptive"
     """A replication policy, or `boinc`."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Of the policy."""
+    """Settings of the policy."""
     stake: float = Field(default=65.0, ge=0.0)
     benefit: float = Field(default=0.0, ge=0.0)
-    """What a wrong gradient is worth to who sends it."""
+    """What a wrong gradient is worth to its sender."""
     history: float = Field(default=0.0, ge=0.0)
-    """Audits that everybody present at the start has passed; who comes later has none."""
+    """Audits that every initial worker has passed; newcomers have none."""
     window: int = Field(default=100, ge=0, le=10_000)
-    """Tasks of an operator that are accepted and not final."""
+    """Accepted tasks of an operator that are not final yet."""
     task_s: float = Field(default=30.0, gt=0.0)
-    """The median time of a task; workers' paces are spread around it, e-fold by `spread`."""
+    """The median time of a task; the workers' paces are log-normal around it with sigma `spread`."""
     spread: float = Field(default=0.5, ge=0.0, le=2.0)
     latency_s: float = Field(default=0.2, ge=0.0)
     draw_s: float = Field(default=30.0, ge=0.0)
-    """From acceptance to the draw of audits."""
+    """Seconds from acceptance to the draw of audits."""
     audit_s: float = Field(default=60.0, ge=0.0)
-    """From there to an audit's result."""
+    """Seconds from that draw to an audit's result."""
     lease_s: float = Field(default=300.0, gt=0.0)
     stay_s: float | None = Field(default=None, gt=0.0)
-    """How long a worker stays on average before another of its kind takes its place; for good if none."""
+    """Seconds that a worker stays on average before another of its kind replaces it; forever if None."""
     open_tasks: int | None = Field(default=None, ge=1)
-    """Tasks that are open or under way at once; without a limit every worker that asks gets one."""
+    """Tasks open at once; without a limit every worker that asks gets one."""
     max_strikes: int = Field(default=5, ge=1)
     seed: int = 0
 

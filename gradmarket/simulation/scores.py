@@ -1,7 +1,7 @@
-"""Wrong gradients held against the rows of their tasks: how often one passes `loss_change`, and how soon it convicts.
+"""Scores wrong gradients on their tasks' rows: how often one passes `loss_change`, and how soon that convicts.
 
-Losses and gradients are computed outside: by an auditor, whose own gradients are the trusted runs, and by an honest
-worker of another determinism class. Liars lie in the auditor's.
+Losses and gradients are passed in: an auditor's, whose own gradients are the trusted runs, and an honest worker's in
+another determinism class. Liars compute in the auditor's class.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,14 +27,14 @@ from gradmarket.simulation import lies
 from gradmarket.simulation.lies import Answer, Gradient, Question
 
 AUDITS: Final = 60
-"""Of one worker, in one sequence."""
+"""Audits of one worker in one sequence."""
 TRUSTED: Final = "trusted"
 HONEST: Final = "honest"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One task. `others` has the draws of other rows; `stray`: the rows of some other task, at the same parameters."""
+    """One task. `others`: draws of other rows; `stray`: the rows of another task, at the same parameters."""
 
     own: Question
     others: tuple[Question, ...]
@@ -43,7 +43,7 @@ class Trial:
 
 Lie = Callable[[Trial, Answer], Gradient]
 Losses = Callable[[Mapping[str, Vector], Question], float]
-"""The mean loss at these parameters on a question's rows."""
+"""Returns the mean loss at these parameters on a question's rows."""
 
 
 def _of_the_task(lie: lies.Lie) -> Lie:
@@ -51,7 +51,7 @@ def _of_the_task(lie: lies.Lie) -> Lie:
 
 
 def other_rows(trial: Trial, answer: Answer) -> Gradient:
-    """The gradient of another task."""
+    """Returns the gradient of another task."""
     return answer(trial.stray)
 
 
@@ -60,7 +60,7 @@ def zero(trial: Trial, answer: Answer) -> Gradient:
 
 
 def quarter(trial: Trial, answer: Answer) -> Gradient:
-    """Three rows of four were never looked at."""
+    """Uses only the first quarter of the rows, repeated."""
     rows = np.arange(len(trial.own.y)) % (len(trial.own.y) // 4)
     return answer(replace(trial.own, x=trial.own.x[rows], y=trial.own.y[rows]))
 
@@ -78,12 +78,12 @@ LIES: Final[Mapping[str, Lie]] = {
 }
 
 Passed = Mapping[str, Sequence[bool]]
-"""Of each kind of answer: whether its score passed, task after task."""
+"""For each kind of answer: whether its score passed, task by task."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreRow:
-    """One kind of answer. `audits`: the median until it is convicted, none where fewer than half are."""
+    """One kind of answer. `audits`: the median number until conviction, None if fewer than half are convicted."""
 
     name: str
     scores: int
@@ -94,12 +94,12 @@ class ScoreRow:
 
 
 def scores(trials: Iterable[Trial], auditor: Answer, worker: Answer, losses: Losses) -> Passed:
-    """The trusted runs', the honest worker's and every lie's."""
-    found: dict[str, list[bool]] = {}
+    """Scores the trusted runs, the honest worker and every lie."""
+    passed: dict[str, list[bool]] = {}
     for trial in trials:
         for name, passes in _scored(trial, auditor, worker, losses):
-            found.setdefault(name, []).append(passes)
-    return found
+            passed.setdefault(name, []).append(passes)
+    return passed
 
 
 def _scored(trial: Trial, auditor: Answer, worker: Answer, losses: Losses) -> Iterator[tuple[str, bool]]:
@@ -112,7 +112,7 @@ def _scored(trial: Trial, auditor: Answer, worker: Answer, losses: Losses) -> It
 
 
 def lines(found: Passed) -> Iterator[ScoreRow]:
-    """How often each kind passes, and how sequences of AUDITS such scores end, one beginning at every task."""
+    """Yields how often each kind passes, and how sequences of AUDITS scores end, one starting at every task."""
     honest = _honest_shares(found[TRUSTED])
     for name, passed in found.items():
         starts = range(RUNS, len(passed) - AUDITS + 1)
@@ -125,13 +125,13 @@ def lines(found: Passed) -> Iterator[ScoreRow]:
 
 
 def _honest_shares(trusted: Sequence[bool]) -> list[float | None]:
-    """What the trusted runs until each task say, that task's own among them."""
+    """Returns, for each task, the honest share according to the trusted runs up to and including it."""
     windows = (trusted[max(0, end - WINDOW) : end] for end in range(1, len(trusted) + 1))
     return [honest_share(sum(window), len(window)) for window in windows]
 
 
 def _convicted_after(passed: Sequence[bool], honest: Sequence[float | None]) -> int | None:
-    """The number of audits until these scores convict, if they do."""
+    """Returns the number of audits until these scores convict, or None."""
     total = 0.0
     for number, (passes, share) in enumerate(zip(passed, honest, strict=True), start=1):
         total = added(total, weight(passes, share))

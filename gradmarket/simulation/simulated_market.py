@@ -1,4 +1,4 @@
-"""What a simulated market keeps: operators, their workers, and the tasks and replicas under way."""
+"""The state of a simulated market: operators, their workers, and the open tasks and replicas."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -12,23 +12,23 @@ from gradmarket.simulation.strategies import Strategy
 
 @dataclass(slots=True)
 class SimulatedOperator:
-    """What the market knows of one identity."""
+    """What the market knows about one identity."""
 
     stake: float
-    """In prices."""
+    """The operator's stake, in prices."""
     window: "deque[SimulatedTask]"
     """Accepted tasks that are not final."""
     record: TrustRecord = NEWCOMER
     pending: int = 0
-    """Leased, or accepted and neither audited nor spared."""
+    """Tasks leased, or accepted and neither audited nor spared by the draw."""
     valid_in_a_row: int = 0
-    """For BOINC's rule."""
+    """Used by BOINC's rule."""
     barred: bool = False
 
 
 @dataclass(slots=True)
 class SimulatedWorker:
-    """`pace`: seconds a task; `leaves_at`: when it goes for good."""
+    """`pace`: seconds per task; `leaves_at`: when it leaves forever."""
 
     address: Address
     kind: str
@@ -54,7 +54,7 @@ class SimulatedTask:
     offer: Hash
     plan: Plan
     wanted: int
-    """Replicas that the waves so far ask for."""
+    """Replicas that the waves so far need."""
     replicas: dict[ReplicaId, SimulatedReplica] = field(default_factory=dict)
     audited: bool = False
     wrong: bool = False
@@ -62,5 +62,5 @@ class SimulatedTask:
 
     @property
     def answering(self) -> int:
-        """Replicas that committed or still may."""
+        """Returns the number of replicas that committed or still may."""
         return sum(replica.open or replica.answer is not None for replica in self.replicas.values())

@@ -1,4 +1,4 @@
-"""How simulated workers behave. A strategy knows the rules, its own standing, and its friends on the task."""
+"""How simulated workers behave. A strategy knows the rules, its own standing, and its ring's members on the task."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,22 +10,25 @@ from gradmarket.market.rules.replication import Plan
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a worker knows when it decides whether to compute. The plan is the one for itself as the lead: the worst."""
+    """What a worker knows when it decides whether to compute.
+
+    The plan assumes that it is the lead itself: the worst case.
+    """
 
     plan: Plan
     floor: float
-    """The least audit rate that anybody reaches."""
+    """The lowest audit rate that anybody can reach."""
     friends: int
-    """Workers of its ring on this task, itself among them."""
+    """Workers of its ring on this task, itself included."""
     at_risk: float
     benefit: float
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """`ring`: its workers give one wrong answer. `eager`: how much faster it asks for work again.
+    """`ring`: its workers all give the same wrong answer. `eager`: how much faster it asks for work again.
 
-    Who lies takes as long as the work would have: haste would give it away.
+    A liar takes as long as the work would have, because a fast answer would give it away.
     """
 
     lies: Callable[[View], bool]
@@ -33,11 +36,11 @@ class Strategy:
     eager: float = 1.0
     stalls: bool = False
     declines: bool = False
-    """Gives a lease back unless its ring holds the quorum."""
+    """Gives a lease back unless its ring has the quorum."""
     hasty: bool = False
-    """Answers a lie at once, to have many accepted before one is audited."""
+    """Answers a lie at once, to get many accepted before one is audited."""
     returns: bool = False
-    """Comes back under a fresh identity, with a new stake, once it was caught or suspended."""
+    """Returns under a new identity, with a new stake, after it was caught or suspended."""
 
 
 def _never(_view: View) -> bool:
@@ -49,7 +52,7 @@ def _always(_view: View) -> bool:
 
 
 def _once_trusted(view: View) -> bool:
-    """As little checked as anybody ever is."""
+    """Lies once its checks are at the lowest level that anybody reaches."""
     return view.plan.first_wave == 1 and view.plan.audit <= view.floor
 
 
@@ -58,7 +61,7 @@ def _where_it_pays(view: View) -> bool:
 
 
 def _with_the_quorum(view: View) -> bool:
-    """A vote that the ring decides; it leaves alone what is audited anyway."""
+    """Lies in votes that its ring decides; avoids tasks that are audited anyway."""
     return view.plan.first_wave > 1 and view.plan.decides(view.plan.first_wave, view.friends)
 
 
@@ -74,4 +77,4 @@ STRATEGIES: Final = {
     "staller": Strategy(_never, stalls=True),
     "decliner": Strategy(_with_the_quorum, ring=True, declines=True),
 }
-"""By the name in a play's mix."""
+"""Strategies by their name in a scenario's mix."""

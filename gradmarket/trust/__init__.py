@@ -1,1 +1,1 @@
-"""What can be said of a job's safety before money is spent, by the rules that the service follows."""
+"""Forecasts of a job's safety before money is spent, by the rules that the service follows."""

@@ -1,4 +1,4 @@
-"""A job's figures of trust: how often colluders decide, how soon they are caught, what deters, what it costs."""
+"""A job's trust forecast: how often colluders decide, how soon they are caught, what deters them, what it costs."""
 
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -12,49 +12,49 @@ from gradmarket.market.rules.replication import Plan
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """What the job's file does not say. Amounts in prices of a gradient."""
+    """Assumptions that the job's file does not contain. Amounts in prices of a gradient."""
 
     shares: tuple[Fraction, ...]
-    """Of the workers, that act as one."""
+    """Shares of the workers that act as one."""
     workers: int | None
-    """In the market; None is a market without end."""
+    """Number of workers in the market; None for an unlimited market."""
     audit: float | None
-    """The probability that an accepted task is audited, instead of what the file says; None to leave that."""
+    """The probability that an accepted task is audited, instead of the file's; None to keep that."""
     stake: float
     saved: float
-    """By not computing: at most the price, or nobody would work."""
+    """Saved by not computing: at most the price, or nobody would work."""
     benefit: float
-    """A wrong gradient's worth to who sends it, besides."""
+    """What a wrong gradient is worth to its sender besides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """With this share of colluders. Infinite times are None."""
+    """The forecast for one share of colluders. Infinite times are None."""
 
     colluding: float
     wrong_per_task: float
-    """A task is accepted wrongly: colluders hold the quorum, or lie and have it in the end."""
+    """The probability that a task is wrongly accepted: colluders hold the quorum, or lie and win it in the end."""
     silently: float
-    """They hold it in the first wave, and lie only then: votes never show it."""
+    """The probability that they hold it in the first wave, and lie only then: votes never show it."""
     wrong_in_job: float
-    """At least one task of the job is."""
+    """The probability that at least one task of the job is wrongly accepted."""
     tasks_until_caught: float | None
-    """On average, where they lie whenever they can: an audit finds it."""
+    """The average number of tasks until an audit catches them, if they lie whenever they can."""
     compute: float
-    """Computations for each accepted task, audits included; plain training is 1."""
+    """Computations per accepted task, audits included; plain training is 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deterrence:
-    """What one worker that lies gains and loses."""
+    """What a single lying worker gains and loses."""
 
     least_audit: float | None
-    """(c + B) / S; None where nothing is at risk."""
+    """(c + B) / S; None if nothing is at risk."""
     deterred: bool
     spoiled_before_caught: float | None
-    """Wrong gradients within which it is caught with 95 %."""
+    """Wrong gradients within which it is caught with 95 % confidence."""
     stake_needed: float | None
-    """To cover them, in prices."""
+    """The stake that covers them, in prices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +76,15 @@ def forecast(spec: JobSpec, assumed: Assumed) -> Forecast:
 
 
 def _row(plan: Plan, tasks: int, pool: ColludingPool) -> Row:
-    found = odds(plan, pool)
-    wrong = found.wrongly_accepted
+    chances = odds(plan, pool)
+    wrong = chances.wrongly_accepted
     return Row(
         colluding=float(pool.colluding),
         wrong_per_task=float(wrong),
         silently=float(silent(plan, pool)),
         wrong_in_job=over_a_job(wrong, tasks),
         tasks_until_caught=_finite(exposure.expected_before_caught(plan.audit, float(wrong))),
-        compute=float(found.replicas) + plan.audit,
+        compute=float(chances.replicas) + plan.audit,
     )
 
 

@@ -1,4 +1,4 @@
-"""The forecast as a picture: how often colluders decide a task, by their share, for several numbers of replicas."""
+"""Draws the forecast: how often colluders decide a task, by their share, for several numbers of replicas."""
 
 from fractions import Fraction
 from typing import Final
@@ -19,7 +19,7 @@ OWN: Final = "#c0392b"
 
 
 def svg(found: Forecast, workers: int | None) -> str:
-    """A whole SVG document."""
+    """Returns a complete SVG document."""
     lines = [_curve(Plan(r, r // 2 + 1, r), workers, colour, 1.5) for r, colour in COMPARED]
     lines.append(_curve(found.plan, workers, OWN, 3.0))
     names = [(f"R = {r}", colour) for r, colour in COMPARED] + [("this job", OWN)]
@@ -41,7 +41,7 @@ def svg(found: Forecast, workers: int | None) -> str:
 
 
 def _curve(plan: Plan, workers: int | None, colour: str, width: float) -> str:
-    """At shares that are whole numbers of workers where the market is finite."""
+    """Draws one curve, at shares that are whole numbers of workers if the market is finite."""
     steps = STEPS if workers is None else max(1, workers // 2)
     whole = STEPS * 2 if workers is None else workers
     shares = [Fraction(step, whole) for step in range(steps + 1)]
@@ -53,15 +53,15 @@ def _curve(plan: Plan, workers: int | None, colour: str, width: float) -> str:
 
 
 def _axes() -> list[str]:
-    found = []
+    marks = []
     for tenth in range(6):
         share = tenth / 10
         x, _ = _place(share, 0.0)
         _, y = _place(0.0, share)
-        found.append(f'<path d="M{x:.1f} {TOP} V{TOP + PLOT[1]} M{LEFT} {y:.1f} H{LEFT + PLOT[0]}" stroke="#e4e4e4"/>')
-        found.append(_text(x - 12, TOP + PLOT[1] + 20, f"{share:.0%}", "#555"))
-        found.append(_text(LEFT - 42, y + 4, f"{share:.0%}", "#555"))
-    return [*found, _text(LEFT + 200, HEIGHT - 16, "share of workers that act as one", "#555")]
+        marks.append(f'<path d="M{x:.1f} {TOP} V{TOP + PLOT[1]} M{LEFT} {y:.1f} H{LEFT + PLOT[0]}" stroke="#e4e4e4"/>')
+        marks.append(_text(x - 12, TOP + PLOT[1] + 20, f"{share:.0%}", "#555"))
+        marks.append(_text(LEFT - 42, y + 4, f"{share:.0%}", "#555"))
+    return [*marks, _text(LEFT + 200, HEIGHT - 16, "share of workers that act as one", "#555")]
 
 
 def _place(share: float, chance: float) -> tuple[float, float]:

@@ -1,1 +1,1 @@
-"""The demo across containers: the deployed form from docker-compose.yml, and workers that join it from outside."""
+"""The demo in containers: the deployment of docker-compose.yml, and workers that join it from outside."""

@@ -1,4 +1,4 @@
-"""The services of docker-compose.yml as a project of its own: brought up, steered, taken down with all it made."""
+"""The services of docker-compose.yml as a separate project: started, controlled, and removed completely."""
 
 import secrets
 import socket
@@ -24,12 +24,12 @@ LOOK_EVERY_S: Final = 0.5
 LABEL: Final = "gradmarket.demo"
 PORTS: Final = ("GRADMARKET_PORT_1", "GRADMARKET_PORT_2", "GRADMARKET_CHAIN_PORT")
 INSIDE: Final = "http://requester:8700"
-"""Where workers in the project's network find the market: both API processes answer to the name."""
+"""The market's address for workers in the project's network; both API processes have this name."""
 
 
 @dataclass
 class ComposeProject:
-    """`source` holds the compose file, `folder` what is the project's own: its secrets and what it writes."""
+    """`source` holds the compose file; `folder` holds the project's own secrets and output."""
 
     engine: ContainerEngine
     source: Path
@@ -50,7 +50,7 @@ class ComposeProject:
         self.compose("up", "--detach", "--no-build", seconds=UP_S)
 
     def ready(self) -> None:
-        """Waits until both API processes can work. Raises DemoFailed where one cannot."""
+        """Waits until both API processes are ready. Raises DemoFailed if one is not in time."""
         until = time.monotonic() + READY_S
         for replica in (1, 2):
             with self.market(replica) as market:
@@ -66,21 +66,21 @@ class ComposeProject:
         return ran([*command, "--profile", "local-chain", *arguments], seconds, settings, self.source)
 
     def container(self, service: str) -> str:
-        """The id of the container of a service."""
+        """Returns the id of a service's container."""
         for label in ("com.docker.compose", "io.podman.compose"):
             for key in (f"label={label}.service={service}", f"label=com.docker.compose.service={service}"):
-                found = self.engine.ask(
+                ids = self.engine.ask(
                     "ps", "--all", "--quiet", "--filter", f"label={label}.project={self.name}", "--filter", key
                 )
-                if found.strip():
-                    return found.split()[0]
+                if ids.strip():
+                    return ids.split()[0]
         raise DemoFailed(f"{service} has no container")
 
     def restart(self, service: str) -> None:
         self.engine("restart", "--time", "20", self.container(service))
 
     def ledger(self) -> Ledger:
-        """The contract as it stands, seen past the service."""
+        """Returns the contract's state, read from the chain and not through the service."""
         book = self.folder / "deployment.json"
         book.write_text(self.engine("exec", self.container("requester-1"), "cat", "/data/deployment.json"))
         web3 = connect(f"http://127.0.0.1:{self.ports['GRADMARKET_CHAIN_PORT']}")
@@ -94,7 +94,7 @@ class ComposeProject:
         self.compose("down", "--volumes", "--timeout", "20")
 
     def last_words(self) -> str:
-        """Of every container of the project."""
+        """Returns the last log lines of every container of the project."""
         listed = self.engine.ask("ps", "--all", "--filter", f"name={self.name}", "--format", "{{.Names}}: {{.Status}}")
         return "\n".join(f"{line}\n{self._tail(line.partition(':')[0])}" for line in listed.splitlines())
 
@@ -123,7 +123,7 @@ def _trouble(market: RequesterClient) -> str:
 
 @contextmanager
 def opened(engine: ContainerEngine, source: Path, folder: Path) -> Iterator[tuple[ComposeProject, ExitStack]]:
-    """A house that is up; at the end, however it comes, all of it goes."""
+    """Starts a project and yields it; removes it completely at the end, also after errors."""
     compose_project = ComposeProject(engine, source, folder)
     with ExitStack() as ending:
         ending.callback(compose_project.down)

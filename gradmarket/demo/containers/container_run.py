@@ -1,4 +1,4 @@
-"""The demo across containers from beginning to end: build, bring up, post, watch, settle up, check, take down."""
+"""The demo in containers from start to end: build, start, post, watch, redeem, check, remove."""
 
 import shutil
 import tempfile
@@ -30,13 +30,13 @@ Disturb = Callable[[Json, ComposeProject, list[WorkerContainers]], None]
 
 
 def nothing(_job: Json, _compose_project: ComposeProject, _worker_containers: list[WorkerContainers]) -> None:
-    """Lets the job be."""
+    """Does nothing to the job."""
 
 
 def play(console: Console, keep: bool = False, build: bool = True, disturb: Disturb = nothing) -> dict[str, Any]:
-    """The report, as the demo's without containers. `disturb` is called at every look at the job.
+    """Returns the same report as the demo without containers. `disturb` is called whenever the job is polled.
 
-    Raises MarketError where something did not work at all; whatever happens, nothing of its own stays, but for images.
+    Raises MarketError if something did not work at all. Removes everything that it made in any case, except images.
     """
     engine, source = engines.found(), _source()
     if build:
@@ -76,13 +76,13 @@ def _run(
     hiring.dismiss(worker_containers)
     ledger = compose_project.ledger()
     demo_outcome.settled(market, ledger, job)
-    found = demo_outcome.read(market, ledger, job, worker_containers, compose_project.folder)
-    show(console, found, TokenUnit.of(chain))
-    return report(found, chain, {"total": clock.seconds, "first_accepted": clock.first_accepted})
+    outcome = demo_outcome.read(market, ledger, job, worker_containers, compose_project.folder)
+    show(console, outcome, TokenUnit.of(chain))
+    return report(outcome, chain, {"total": clock.seconds, "first_accepted": clock.first_accepted})
 
 
 def follow(market: RequesterClient, job: str, look: Show) -> Json:
-    """Like progress.follow, but a service that is away is asked again, until `look` raises."""
+    """Like progress.follow, but retries while the service is unavailable, until `look` raises."""
     last: Json = market.job(job)
     while True:
         try:
@@ -95,7 +95,7 @@ def follow(market: RequesterClient, job: str, look: Show) -> Json:
 
 
 def _source() -> Path:
-    """Where docker-compose.yml lies; raises ToolMissing where this is no checkout."""
+    """Returns the folder of docker-compose.yml; raises ToolMissing if this is no checkout."""
     if not (images.SOURCE / "docker-compose.yml").is_file():
         raise ToolMissing("docker-compose.yml, which is in the repository and not in the package")
     return images.SOURCE

@@ -1,4 +1,4 @@
-"""docker or podman, whichever is there, by its command line; compose by docker's own or podman-compose."""
+"""Runs docker or podman, whichever is available, by its command line; compose by docker's own or podman-compose."""
 
 import os
 import shutil
@@ -15,12 +15,12 @@ from gradmarket.demo.children import DemoFailed
 SECONDS: Final = 180.0
 LAST_WORDS: Final = 2000
 PROBE: Final = "python:3.11-slim-bookworm"
-"""The image that every one of ours stands on."""
+"""The base image of all images of this project."""
 
 
 @dataclass(frozen=True)
 class ContainerEngine:
-    """`compose`: the command that reads a compose file."""
+    """`compose` is the command that reads a compose file."""
 
     program: str
     compose: tuple[str, ...]
@@ -30,11 +30,11 @@ class ContainerEngine:
         return self.program == "podman"
 
     def __call__(self, *arguments: str, seconds: float = SECONDS) -> str:
-        """What the command prints; raises DemoFailed with its last words where it fails."""
+        """Returns the command's output; raises DemoFailed with its last output if it fails."""
         return ran([self.program, *arguments], seconds=seconds)
 
     def ask(self, *arguments: str) -> str:
-        """What the command prints, or nothing where it fails: for what may be gone by now."""
+        """Returns the command's output, or "" if it fails: for things that may no longer exist."""
         try:
             return self(*arguments)
         except DemoFailed:
@@ -55,13 +55,13 @@ def ran(
     except subprocess.TimeoutExpired as error:
         raise DemoFailed(f"`{' '.join(command[:4])} …` takes longer than {seconds:.0f} s") from error
     if done.returncode != 0:
-        said = (done.stderr + done.stdout)[-LAST_WORDS:].strip()
-        raise DemoFailed(f"`{' '.join(command[:4])} …` ends with {done.returncode}:\n{said}")
+        output = (done.stderr + done.stdout)[-LAST_WORDS:].strip()
+        raise DemoFailed(f"`{' '.join(command[:4])} …` ends with {done.returncode}:\n{output}")
     return done.stdout
 
 
 def found() -> ContainerEngine:
-    """The engine that answers. Raises ToolMissing, with what each one lacks, where none does."""
+    """Returns the engine that works. Raises ToolMissing, with what each one lacks, if none does."""
     lacks = []
     for engine in (ContainerEngine("docker", ("docker", "compose")), ContainerEngine("podman", (_podman_compose(),))):
         trouble = _trouble(engine)
@@ -85,13 +85,13 @@ def _trouble(engine: ContainerEngine) -> str:
 
 
 def _podman_compose() -> str:
-    """Beside this Python, where `make develop` puts it, or on the PATH."""
+    """Returns podman-compose from the folder of this Python, where `make develop` puts it, or from the PATH."""
     beside = Path(sys.executable).parent / "podman-compose"
     return str(beside) if beside.exists() else "podman-compose"
 
 
 def why_not() -> str:
-    """Why no container can run on this machine; empty where one can."""
+    """Returns why no container can run on this machine; empty if one can."""
     try:
         found()("run", "--rm", "--network", "none", PROBE, "true")
     except (ToolMissing, DemoFailed) as error:

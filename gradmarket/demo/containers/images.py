@@ -1,4 +1,4 @@
-"""Our images, built from docker/Dockerfile by the engine that will run them."""
+"""Builds this project's images from docker/Dockerfile with the engine that will run them."""
 
 import os
 import subprocess
@@ -19,14 +19,14 @@ INDEX: Final = "PIP_EXTRA_INDEX_URL"
 
 
 def build(engine: ContainerEngine, source: Path) -> None:
-    """Builds what is new in `source`; the layers of the last time are used again."""
+    """Builds what has changed in `source`; reuses cached layers."""
     for target in TARGETS:
         command = [engine.program, "build", *_options(engine), "--target", target, "--tag", f"gradmarket/{target}"]
         ran([*command, "--file", str(source / "docker" / "Dockerfile"), str(source)], seconds=BUILD_S)
 
 
 def _options(engine: ContainerEngine) -> list[str]:
-    """pip in the build looks where pip here looks for torch; a folder of wheels can be mounted by podman alone."""
+    """Makes pip in the build find torch where pip here finds it; only podman can mount a folder of wheels."""
     options = ["--build-arg", INDEX] if INDEX in os.environ else []
     links = _find_links()
     if links.startswith("https://"):
@@ -40,7 +40,7 @@ def _options(engine: ContainerEngine) -> list[str]:
 
 
 def _find_links() -> str:
-    """pip's own setting, from its environment or its files; empty where there is none."""
+    """Returns pip's own setting from its environment or files; empty if there is none."""
     for name in (":env:.find-links", "install.find-links", "global.find-links"):
         done = subprocess.run(
             [sys.executable, "-m", "pip", "config", "get", name], capture_output=True, text=True, check=False

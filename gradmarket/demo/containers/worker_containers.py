@@ -1,4 +1,4 @@
-"""The five workers as containers of their own: each joins the market as a stranger would, with one command."""
+"""The five workers in containers of their own: each joins the market as a stranger would, with one command."""
 
 import secrets
 import time
@@ -36,11 +36,11 @@ class WorkerContainers:
         return self.compose_project.engine("logs", self.name)
 
     def said(self, event: str) -> dict[str, Any]:
-        """The newest thing that it said of this kind. Raises DemoFailed where it said none."""
-        told = newest(self.log, event)
-        if told is None:
+        """Returns its newest log entry of this event. Raises DemoFailed if there is none."""
+        entry = newest(self.log, event)
+        if entry is None:
             raise DemoFailed(f"{self.name} said nothing of its {event}; {self.last_words()}")
-        return told
+        return entry
 
     def kill(self) -> None:
         self.compose_project.engine("kill", "--signal", "KILL", self.name)
@@ -52,7 +52,7 @@ class WorkerContainers:
         self.compose_project.engine("kill", "--signal", "TERM", self.name)
 
     def left(self, within_s: float) -> int:
-        """Its exit code; raises DemoFailed if it stays longer."""
+        """Returns its exit code; raises DemoFailed if it takes longer."""
         until = time.monotonic() + within_s
         while self.running:
             if time.monotonic() > until:
@@ -69,7 +69,7 @@ def hire(compose_project: ComposeProject) -> list[WorkerContainers]:
 
 
 def dismiss(worker_containers: list[WorkerContainers]) -> None:
-    """Asks all to leave; each finishes, redeems and releases. Raises DemoFailed if one does not, or not in peace."""
+    """Tells all workers to leave; each finishes, redeems and releases. Raises DemoFailed if one is late or fails."""
     for worker in worker_containers:
         worker.ask_to_leave()
     for worker in worker_containers:
@@ -82,7 +82,7 @@ def _start(compose_project: ComposeProject, index: int, behaviour: str) -> Worke
     name, payout = f"{compose_project.name}-worker-{index}", checksum("0x" + secrets.token_hex(20))
     options = ["--market", INSIDE, "--payout", payout]
     settings = {**SETTINGS, "GRADMARKET_WORKER_MARKET": INSIDE}
-    given = [f"--env={key}={value}" for key, value in settings.items()]
+    environment = [f"--env={key}={value}" for key, value in settings.items()]
     command = [
         "run",
         "--detach",
@@ -93,7 +93,7 @@ def _start(compose_project: ComposeProject, index: int, behaviour: str) -> Worke
         "--network",
         compose_project.network,
     ]
-    command += [*CONFINED, *given]
+    command += [*CONFINED, *environment]
     if behaviour == HONEST:
         command += [IMAGE, "--json", *options]
     else:
