@@ -1,4 +1,4 @@
-"""The FastAPI application over a context; whoever drives the stages is not its business."""
+"""Builds the FastAPI application over a context; it does not decide what runs the stages."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -37,7 +37,7 @@ DOORS: Final = (
 
 
 def create_app(context: Context, drive: Callable[[], AbstractContextManager[object]]) -> FastAPI:
-    """`drive` is entered while the application serves: the stages, for the embedded form."""
+    """Returns the application; `drive` is entered while it serves, and runs the stages in the embedded form."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -71,9 +71,9 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     app.state.probe = health_routes.Probe(context)
     problems.install(app)
     openapi.install(app)
-    for door in DOORS:
-        app.include_router(door.router)
-    # the last added is the first that a request meets
+    for routes in DOORS:
+        app.include_router(routes.router)
+    # the middleware added last is the first that a request reaches
     app.add_middleware(TokenFirst, context=context, callers=app.state.callers)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.body_s)
     app.add_middleware(RateLimit, context=context, callers=app.state.callers)

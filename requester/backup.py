@@ -1,8 +1,8 @@
-"""A copy of everything the embedded service cannot be without, taken while it serves; and its way back.
+"""Copies everything the embedded service cannot do without, while it serves; and restores it.
 
-Rows name blobs, and blobs are dropped when no row needs them any more. So for the moment in which the blobs are
-linked, nobody may write rows: what the copied rows name is then among the copied blobs. A link takes microseconds, so
-the service waits for milliseconds; the bytes are copied afterwards.
+Rows name blobs, and blobs are deleted when no row needs them any more. So nobody may write rows while the blobs are
+linked: then all blobs that the copied rows name are among the copied blobs. A link takes microseconds, so the service
+waits for milliseconds; the bytes are copied afterwards.
 """
 
 import os
@@ -32,7 +32,7 @@ class BackupRefused(Refused):
 
 @dataclass(frozen=True)
 class BackupEntry:
-    """What a backup holds."""
+    """What a backup contains."""
 
     blobs: int
     blob_bytes: int
@@ -41,7 +41,7 @@ class BackupEntry:
 
 
 def backup(data: Path, to: Path) -> BackupEntry:
-    """Copies database, blobs, keys and the deployment's file of the folder `data` into the new folder `to`."""
+    """Copies the database, blobs, keys and deployment file of the folder `data` into the new folder `to`."""
     if not (data / DATABASE).is_file():
         raise BackupRefused(f"no {DATABASE} in {data}")
     _new_folder(to)
@@ -60,17 +60,17 @@ def backup(data: Path, to: Path) -> BackupEntry:
 
 
 def restore(kept_in: Path, data: Path) -> BackupEntry:
-    """Copies a backup that is whole into the new folder `data`; raises BackupRefused where it is not."""
-    found = kept(kept_in)
+    """Copies a backup into the new folder `data`; raises BackupRefused where the backup is not whole."""
+    entry = kept(kept_in)
     _new_folder(data)
     shutil.copy2(kept_in / DATABASE, data / DATABASE)
     shutil.copytree(kept_in / BLOBS, data / BLOBS)
     _copy_keys(kept_in, data)
-    return found
+    return entry
 
 
 def kept(folder: Path) -> BackupEntry:
-    """What the backup holds; raises BackupRefused where the database is broken or a blob is not what it is called."""
+    """Checks a backup and returns its contents; raises BackupRefused for a broken database or a misnamed blob."""
     database = folder / DATABASE
     if not database.is_file():
         raise BackupRefused(f"no {DATABASE} in {folder}")
@@ -83,11 +83,11 @@ def kept(folder: Path) -> BackupEntry:
 def _check_database(path: Path) -> None:
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-            (said,) = database.execute("PRAGMA integrity_check").fetchone()
+            (result,) = database.execute("PRAGMA integrity_check").fetchone()
     except sqlite3.DatabaseError as error:
         raise BackupRefused(f"{path}: {error}") from error
-    if said != "ok":
-        raise BackupRefused(f"{path}: {said}")
+    if result != "ok":
+        raise BackupRefused(f"{path}: {result}")
 
 
 def _checked(path: Path) -> int:
@@ -115,7 +115,7 @@ def _nobody_writes(path: Path) -> Iterator[None]:
 
 
 def _blobs(root: Path) -> Iterator[Path]:
-    """Complete ones: `incoming` holds what is still being uploaded."""
+    """Returns complete blobs; `incoming` holds what is still being uploaded."""
     return (path for path in root.glob("[0-9a-f][0-9a-f]/*") if path.is_file())
 
 

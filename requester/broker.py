@@ -1,8 +1,8 @@
-"""Redis as Celery's broker, through outages: found again at once, and no worker is left waiting for nothing.
+"""Redis as Celery's broker, through outages: reconnects at once, and leaves no worker waiting for nothing.
 
-Two habits of kombu 5.7 are put right. It waits for 2 to 30 s between attempts to connect. And an acknowledgement that
-fails keeps its place among the messages that a worker may hold: once all places are lost so, the worker fetches no
-more, and so never notices that Redis is gone, nor that it is back.
+This corrects two behaviours of kombu 5.7. It waits for 2 to 30 s between attempts to connect. And a message whose
+acknowledgement fails still counts among those that a worker may hold: once all places are lost so, the worker fetches
+no more, and never notices that Redis is gone, nor that it is back.
 """
 
 from typing import Any, Final
@@ -12,16 +12,16 @@ from kombu.connection import Connection
 from kombu.transport import redis, virtual
 
 RETRY: Final = {"interval_start": 0.05, "interval_step": 0.05, "interval_max": 0.5}
-"""Seconds between attempts."""
+"""Seconds between attempts to connect."""
 
 
 _errors = redis.get_redis_error_classes()  # type: ignore[no-untyped-call]
 LOST: Final[tuple[type[Exception], ...]] = _errors.connection_errors
-"""What is raised where Redis does not answer."""
+"""The exceptions that are raised where Redis does not answer."""
 
 
 class Places(redis.QoS):
-    """Gives a message's place back whether Redis hears of it or not; unheard, the message comes again."""
+    """Frees a message's place even if Redis does not get the acknowledgement; then the message comes again."""
 
     def ack(self, delivery_tag: str) -> None:
         try:

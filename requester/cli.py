@@ -1,4 +1,4 @@
-"""`gradmarket serve`: the service, on embedded defaults in one process; with stages=celery, the doors alone."""
+"""`gradmarket serve`: the service, by default in one process; with stages=celery, its API alone."""
 
 import gc
 import signal
@@ -30,21 +30,21 @@ def serve(
     json: Annotated[bool, typer.Option("--json", help="Log as JSON lines")] = False,
 ) -> None:
     """Serve jobs to workers: API, stages and, where no chain is configured, a local Anvil."""
-    given = {"data": data, "host": host, "port": port, "rpc": rpc}
-    settings = RequesterSettings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    options = {"data": data, "host": host, "port": port, "rpc": rpc}
+    settings = RequesterSettings(**{name: value for name, value in options.items() if value is not None})  # type: ignore[arg-type]
     logs.configure(json, settings.log)
-    with listener(settings.host, settings.port) as door:
-        url = settings.url or f"http://{settings.host}:{door.getsockname()[1]}"
+    with listener(settings.host, settings.port) as socket:
+        url = settings.url or f"http://{settings.host}:{socket.getsockname()[1]}"
         relay = BrokerNotifier(celery_of(settings)) if settings.stages == "celery" else None
         with wired(settings, url, relay) as context:
             app = create_app(context, lambda: _stages(context))
             _announce(settings, url, context)
-            gc.freeze()  # what is there now stays: to look through it again and again takes 145 ms each time
-            Server(config(app, settings), context.notifier).run([door])
+            gc.freeze()  # what exists now stays: to scan it at every collection takes 145 ms each time
+            Server(config(app, settings), context.notifier).run([socket])
 
 
 class Server(uvicorn.Server):
-    """Ends long polls when a signal comes, and leaves the signal at that, so that everything else is closed too."""
+    """Ends long polls on a signal, and does not raise the signal again, so that everything else is closed too."""
 
     def __init__(self, config: uvicorn.Config, notifier: Notifier) -> None:
         super().__init__(config)
@@ -69,14 +69,14 @@ def _stages(context: Context) -> AbstractContextManager[object]:
 
 
 def write_address(path: Path, url: str) -> None:
-    """At once: who waits for the file never reads half of it."""
+    """Writes the file atomically: whoever waits for it never reads half of it."""
     beside = path.with_name(f".{path.name}.new")
     beside.write_text(url + "\n")
     beside.replace(path)
 
 
 def _announce(settings: RequesterSettings, url: str, context: Context) -> None:
-    """Says where everything is, and writes the address down for commands on the same machine."""
+    """Prints where everything is, and writes the URL to a file for commands on the same machine."""
     write_address(settings.data / "url", url)
     facts = context.chain_facts
     typer.echo(f"gradmarket serves {url} (docs at {url}/docs)")

@@ -1,4 +1,4 @@
-"""What a stage works with. The composition root (wiring) makes one; nothing is looked up from anywhere else."""
+"""What a stage works with. The composition root (wiring) creates it; nothing is looked up elsewhere."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,12 +25,12 @@ Clock = Callable[[], float]
 
 @contextmanager
 def begun(sessions: Sessions, notifier: Notifier) -> Iterator[Session]:
-    """One writing transaction; what it rang for is rung after the commit."""
+    """Opens one writing transaction; sends the notifications that it requested after the commit."""
     with begin(sessions) as session:
         yield session
-        asked = rings(session)
-        notifier.promise(session, asked)
-    notifier.notify(asked)
+        topics = rings(session)
+        notifier.promise(session, topics)
+    notifier.notify(topics)
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class Context:
     modelling: ModelRunner
     ledger: Ledger
     chain_worker: ChainWorker
-    """Does the chain work; it alone sends transactions."""
+    """Does the chain work; nothing else sends transactions."""
     on_sign_in: Callable[[Address], None]
-    """Gas for a new worker, on a local chain."""
+    """Gives a new worker gas, on a local chain."""
     chain_trouble: Callable[[], str]
-    """Why the chain cannot be used; empty where it can."""
+    """Returns why the chain cannot be used; empty where it can."""
     meters: Meters = field(default_factory=Meters)
 
     @contextmanager
@@ -69,5 +69,5 @@ class Context:
         return self.signer(digest(self.domain, struct))
 
     def voucher(self, job: Job, account: Account) -> bytes:
-        """Signs all that the worker has earned in the job."""
+        """Signs a voucher over all that the worker has earned in the job."""
         return self.sign(Voucher(job.chain_job or 0, Address(account.worker), account.earned))  # type: ignore[arg-type]

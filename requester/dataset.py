@@ -1,4 +1,4 @@
-"""A job's manifest, as its requester uploaded it, and what is checked of it before anybody works."""
+"""A job's manifest, as its requester uploaded it, and the checks of it before anybody works."""
 
 from collections.abc import Mapping
 
@@ -14,11 +14,11 @@ from gradmarket.requester.ready_data import digits
 
 MANIFEST_BYTES = 64 * 2**20
 OURS = "/v1/blobs/"
-"""Where links lead to that are the service's own."""
+"""Prefix of links to the service's own blobs."""
 
 
 def manifest_of(blobs: Blobs, spec: JobSpec) -> Manifest:
-    """The dataset that the job names. Raises JobRefused."""
+    """Returns the manifest of the job's dataset. Raises JobRefused."""
     if not isinstance(spec.data, LinkedData):
         return digits.manifest(blobs)
     digest = spec.data.manifest
@@ -30,7 +30,7 @@ def manifest_of(blobs: Blobs, spec: JobSpec) -> Manifest:
 
 
 def check(blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Manifest) -> None:
-    """There are rows enough for a task, and the partitions that are said to lie here do.
+    """Checks that there are rows enough for a task, and that the partitions linked to this service are stored here.
 
     The held-out partition is read once, so that a bad one is refused now and not after a round. Raises JobRefused.
     """
@@ -50,22 +50,23 @@ def check(blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Manifes
 
 
 def check_inputs(manifest: Manifest, inputs: Expected) -> None:
-    """The partitions have what the model reads of one row. Raises JobRefused."""
+    """Checks that the partitions have what the model reads of one row. Raises JobRefused."""
     declared = manifest.batch(1)
     if dict(inputs) != declared:
         names = sorted(name for name in {*inputs, *declared} if inputs.get(name) != declared.get(name))
-        told = (f"{name}: the model reads {_said(inputs, name)}, it has {_said(declared, name)}" for name in names)
-        reads = "; ".join(told)
+        texts = (f"{name}: the model reads {_said(inputs, name)}, it has {_said(declared, name)}" for name in names)
+        reads = "; ".join(texts)
         raise JobRefused("data.manifest.inputs", reads[:500])
 
 
 def check_rows(
     blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Manifest, ranges: Mapping[str, Range]
 ) -> None:
-    """Every partition that lies here has the declared arrays, and no label or index that the model does not take.
+    """Checks that every partition stored here has the declared arrays, and no label or index that the model refuses.
 
-    Read one after another by the confined reader, as far as its memory goes; what lies elsewhere, or does not fit, is
-    looked at by the workers that read it (market.rules.faults). The ready dataset is ours. Raises JobRefused.
+    The confined reader reads the partitions one after another, as far as its memory goes. Those that are stored
+    elsewhere, or do not fit, are checked by the workers that read them (market.rules.faults). The ready dataset needs
+    no check. Raises JobRefused.
     """
     if not isinstance(spec.data, LinkedData):
         return
@@ -78,14 +79,14 @@ def _check_rows(
     blobs: Blobs, modelling: ModelRunner, manifest: Manifest, partition: Partition, ranges: Mapping[str, Range]
 ) -> None:
     field = f"data.manifest.partitions.{partition.name}"
-    declared = {name: Range(0, each.classes, None) for name, each in manifest.inputs.items() if each.classes}
+    declared = {name: Range(0, entry.classes, None) for name, entry in manifest.inputs.items() if entry.classes}
     allowed = {**declared, **ranges}
     try:
-        found = modelling.outside(blobs, manifest, partition, allowed)
+        outside = modelling.outside(blobs, manifest, partition, allowed)
     except (Refused, RunnerFailed) as error:
         raise JobRefused(field, f"it cannot be read: {error}") from error
-    if found is not None:
-        raise JobRefused(field, found.said(allowed[found.input]))
+    if outside is not None:
+        raise JobRefused(field, outside.said(allowed[outside.input]))
 
 
 def _said(expected: Expected, name: str) -> str:
@@ -97,9 +98,9 @@ def _said(expected: Expected, name: str) -> str:
 
 def _check_here(blobs: Blobs, partition: Partition) -> None:
     field = f"data.manifest.partitions.{partition.name}"
-    named = partition.link.removeprefix(OURS) if partition.link.startswith(OURS) else partition.digest
-    if named != partition.digest:
-        raise JobRefused(field, f"its link names {named[:80]}, its digest is {partition.digest}")
+    linked = partition.link.removeprefix(OURS) if partition.link.startswith(OURS) else partition.digest
+    if linked != partition.digest:
+        raise JobRefused(field, f"its link names {linked[:80]}, its digest is {partition.digest}")
     if not blobs.has(partition.digest):
         raise JobRefused(field, f"upload it first: PUT {OURS}{partition.digest}")
     if blobs.length(partition.digest) != partition.bytes:

@@ -1,4 +1,4 @@
-"""Drives the stages in threads of this process: each wakes by its bell; one look-out wakes those that no bell told."""
+"""Runs the stages in threads of this process: each wakes by a notification, or by the look-out where none came."""
 
 import threading
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ log = structlog.get_logger("gradmarket.engine")
 
 
 class StageEngine:
-    """`with Engine(context, stages):` runs them until the end of the block; a stage that fails is tried again."""
+    """`with StageEngine(context, stages):` runs them until the end of the block; a stage that fails is tried again."""
 
     def __init__(self, context: Context, stages: Sequence[Stage]) -> None:
         self._context = context
@@ -47,7 +47,7 @@ class StageEngine:
                     notified.wait(wait if wait < threading.TIMEOUT_MAX else None)
 
     def _look_out(self) -> None:
-        """Every sweep, one transaction looks for all stages: rings are lost, and due times ring no bell."""
+        """Looks for all stages' ready rows once a sweep: notifications get lost, and due times send none."""
         while not self._stopping.wait(self._context.settings.sweep_s):
             for topic in waiting(self._context, self._stages):
                 if topic in self._notified:
@@ -55,7 +55,7 @@ class StageEngine:
 
 
 def waiting(context: Context, stages: Sequence[Stage]) -> list[str]:
-    """Topics of the stages with something ready; all of them where one cannot look, so that it says so itself."""
+    """Returns topics of stages with something ready; all of them where the query fails, so that each reports it."""
     try:
         with context.reading() as session:
             now = context.clock()
@@ -66,7 +66,7 @@ def waiting(context: Context, stages: Sequence[Stage]) -> list[str]:
 
 
 def sweep_once(context: Context, stage: Stage) -> tuple[float, bool]:
-    """Runs what is ready; how long it may wait, and whether anything was run that did not ask to wait."""
+    """Runs what is ready; returns how long it may wait, and whether anything was run that did not ask to wait."""
     wait, moved = float("inf"), False
     for row_id in ready_rows(context, stage):
         again = run_once(context, stage, row_id)
@@ -78,7 +78,7 @@ def sweep_once(context: Context, stage: Stage) -> tuple[float, bool]:
 
 
 def run_once(context: Context, stage: Stage, row_id: str) -> float | None:
-    """`stage.run`, timed and told; a stage must outlive any one row, which stays ready and is tried again."""
+    """Runs `stage.run`, timed and logged. A row that fails stays ready and is tried again; the stage goes on."""
     with logs.about(stage.TOPIC, row_id):
         log.debug("stage begins")
         try:
@@ -92,7 +92,7 @@ def run_once(context: Context, stage: Stage, row_id: str) -> float | None:
 
 
 def ready_rows(context: Context, stage: Stage) -> Sequence[str]:
-    """Ids of the rows that `stage.run` can move; none where the database cannot be asked."""
+    """Returns the ids of the rows that `stage.run` can move; none where the database cannot be queried."""
     try:
         with context.reading() as session:
             return stage.ready(session, context.clock())

@@ -1,4 +1,4 @@
-"""What happens in jobs is told in the log too: every event row, once its transaction is committed, and never before."""
+"""Logs every job event once its transaction is committed, and never before."""
 
 import structlog
 from sqlalchemy import event
@@ -13,16 +13,16 @@ _TOLD = "told"
 
 
 def narrate(sessions: Sessions) -> None:
-    """For all transactions of these sessions."""
+    """Logs the events of all transactions of these sessions."""
     event.listen(sessions, "after_flush", _collect)
     event.listen(sessions, "after_commit", _say)
     event.listen(sessions, "after_soft_rollback", _forget)
 
 
 def _collect(session: Session, _flushing: UOWTransaction) -> None:
-    told = [row for row in session.new if isinstance(row, JobEvent)]
-    if told:
-        session.info.setdefault(_TOLD, []).extend(told)
+    rows = [row for row in session.new if isinstance(row, JobEvent)]
+    if rows:
+        session.info.setdefault(_TOLD, []).extend(rows)
 
 
 def _say(session: Session) -> None:

@@ -1,6 +1,7 @@
-"""The service's keys: given by the operator, or made once and kept in the data folder, readable by the owner alone.
+"""The service's keys: given by the operator, or created once in the data folder, readable by the owner alone.
 
-Under a passphrase they are Web3 keystores. In plain text they lie only on a local chain, or where that is asked for.
+With a passphrase they are stored as Web3 keystores. In plain text they are stored only on a local chain, or where the
+settings allow it.
 """
 
 import os
@@ -21,27 +22,27 @@ FIX: Final = "GRADMARKET_PASSPHRASE_FILE or GRADMARKET_PASSPHRASE"
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """What keys are kept under: a passphrase, or, where `plain`, none."""
+    """How keys are stored: under a passphrase; without one in plain text, if `plain` allows that."""
 
     passphrase: str | None
     plain: bool
 
 
 def lock(settings: RequesterSettings, local: bool) -> Lock:
-    """From a setting, its file, or the keyboard where a keystore waits for it. Raises Refused for a bad file."""
-    given = settings.passphrase.get_secret_value() if settings.passphrase else None
-    if given is None and settings.passphrase_file is not None:
-        given = keystore.passphrase_in(settings.passphrase_file)
+    """Reads the passphrase from a setting, a file or, for a keystore, the keyboard. Raises Refused for a bad file."""
+    passphrase = settings.passphrase.get_secret_value() if settings.passphrase else None
+    if passphrase is None and settings.passphrase_file is not None:
+        passphrase = keystore.passphrase_in(settings.passphrase_file)
     folder = settings.data / "keys"
-    if given is None and any(folder.glob("*.json")):
-        given = keystore.asked(str(folder))
-    return Lock(given, local or settings.plain_keys)
+    if passphrase is None and any(folder.glob("*.json")):
+        passphrase = keystore.asked(str(folder))
+    return Lock(passphrase, local or settings.plain_keys)
 
 
 def key(given: SecretStr | None, path: Path, lock: Lock) -> PrivateKey:
-    """A secp256k1 key: given in hexadecimal, or the one at `path`, made and encrypted as the lock says.
+    """Returns a secp256k1 key: `given` in hexadecimal, or the one at `path`, created and encrypted as the lock says.
 
-    Raises Refused where it would lie, or lies, in plain text against the lock, or the passphrase is another one.
+    Raises Refused where the lock forbids plain text and the key is, or would be, stored so; or the passphrase is wrong.
     """
     sealed = path.with_suffix(".json")
     if given is not None:
@@ -60,16 +61,16 @@ def key(given: SecretStr | None, path: Path, lock: Lock) -> PrivateKey:
 
 
 def _sealed(plain: Path, sealed: Path, passphrase: str) -> PrivateKey:
-    """A new key, or the plain one there, in a keystore; the plain file goes once the keystore opens again."""
-    made = PrivateKey(bytes.fromhex(plain.read_text().strip()) if plain.exists() else secrets.token_bytes(32))
-    _write(sealed, keystore.encrypted(made, passphrase))
-    if keystore.decrypted(sealed.read_text(), passphrase) == made:
+    """Stores a new key, or the plain one, in a keystore; deletes the plain file once the keystore can be decrypted."""
+    private = PrivateKey(bytes.fromhex(plain.read_text().strip()) if plain.exists() else secrets.token_bytes(32))
+    _write(sealed, keystore.encrypted(private, passphrase))
+    if keystore.decrypted(sealed.read_text(), passphrase) == private:
         plain.unlink(missing_ok=True)
-    return made
+    return private
 
 
 def secret(given: SecretStr | None, path: Path) -> str:
-    """32 random bytes in hexadecimal, unless given."""
+    """Returns the secret: the given one, or that at `path`, created there as 32 random bytes in hexadecimal."""
     if given is not None:
         return given.get_secret_value()
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Logs in one form: structured, with the ids of what a line is about, and never a token, key or signature."""
+"""Structured logs in one form, with the ids of what a line is about, and never a token, key or signature."""
 
 import logging
 import re
@@ -18,9 +18,9 @@ _SECRET_NAMES: Final = re.compile(
 )
 _SECRETS: Final = re.compile(
     r"(?<=bearer )\S+"
-    r"|(?<=\[parameters: ).*"  # what a database error shows of the row
-    r"|(?<=://)[^/\s@]+(?=@)"  # a password in an address
-    r"|(?<=with url: )\S+"  # a node's address holds its customer's key
+    r"|(?<=\[parameters: ).*"  # the row's values in a database error
+    r"|(?<=://)[^/\s@]+(?=@)"  # a password in a URL
+    r"|(?<=with url: )\S+"  # a node's URL contains its customer's key
     r"|0x[0-9a-f]{130}\b",  # a signature of 65 bytes
     re.I,
 )
@@ -30,7 +30,7 @@ _JOB: Final = re.compile(r"(?P<job>[0-9a-f]{16})\Z")
 
 
 def configure(as_json: bool, level: str = "WARNING", to: TextIO | None = None) -> None:
-    """For a whole process: its own lines and those of the libraries alike, on standard error unless `to` is given."""
+    """Configures the whole process: its own lines and those of libraries go to standard error unless `to` is given."""
     least = logging.getLevelNamesMapping().get(level.upper(), logging.WARNING)
     rendered: list[Processor] = [
         hide,
@@ -46,7 +46,7 @@ def configure(as_json: bool, level: str = "WARNING", to: TextIO | None = None) -
     structlog.configure(
         processors=[*shared, *rendered],
         wrapper_class=structlog.make_filtering_bound_logger(least),
-        logger_factory=structlog.WriteLoggerFactory(stream),  # a line and its end at once: other threads write too
+        logger_factory=structlog.WriteLoggerFactory(stream),  # one write a line: other threads write too
     )
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
@@ -56,7 +56,7 @@ def configure(as_json: bool, level: str = "WARNING", to: TextIO | None = None) -
 
 
 class Unfailing:
-    """Where lines are written to; a full disk or a closed pipe costs the line, never the work that it tells of."""
+    """A stream for log lines: a full disk or a closed pipe loses the line, but never stops the work it reports."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -72,7 +72,7 @@ class Unfailing:
 
 
 def hide(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
-    """Takes secrets out of a line by the name they come under and by what they look like."""
+    """Hides the secrets in a line, by the names of its fields and by the form of their values."""
     return {name: HIDDEN if _SECRET_NAMES.search(name) else _without_secrets(value) for name, value in line.items()}
 
 
@@ -88,12 +88,12 @@ def _without_secrets(value: Any) -> Any:
 
 @contextmanager
 def about(stage: str, row_id: str) -> Iterator[None]:
-    """Every line within the block says which stage and which row it is about."""
+    """Adds the stage and the row's ids to every line within the block."""
     with bound_contextvars(stage=stage, **ids(row_id)):
         yield
 
 
 def ids(row_id: str) -> dict[str, str]:
-    """Job, task and replica, as far as the row's id names them: JOB[-ROUND-INDEX-ATTEMPT[-FENCE-WORKER]]."""
-    found = next(filter(None, (form.match(row_id) for form in (_JOB, _TASK, _ROW))), None)
-    return found.groupdict() if found else {"row": row_id}
+    """Returns job, task and replica, as far as the row's id names them: JOB[-ROUND-INDEX-ATTEMPT[-FENCE-WORKER]]."""
+    match = next(filter(None, (form.match(row_id) for form in (_JOB, _TASK, _ROW))), None)
+    return match.groupdict() if match else {"row": row_id}

@@ -1,4 +1,4 @@
-"""What one process counts of itself, from its start on. What must survive a restart is read from the rows (tallies)."""
+"""What one process counts since its start. What must survive a restart is read from the rows (tallies)."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What needs torch is asked of the runner, the child process that workers compute in; none is imported here."""
+"""Work that needs torch is done by the runner, in child processes like the workers'; torch is not imported here."""
 
 import math
 import threading
@@ -27,12 +27,12 @@ PUBLISHING: Final = "publishing"
 FASTEST: Final = 10**11
 """Operations a second that no runner does more of: an evaluation of more than these in its time cannot end."""
 IN_ORDER: Final = 100_000
-"""Partitions that were looked through and are remembered."""
+"""Most checked partitions that are remembered."""
 
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """A published model by its blobs, and what one task of it costs."""
+    """A published model's blobs, and what one task of it costs."""
 
     document: Digest
     evaluation: Digest | None
@@ -40,15 +40,15 @@ class PublishedModel:
     layout: Layout
     counters: tuple[str, ...]
     inputs: Expected
-    """What the document reads of one row, the row's own dimension included."""
+    """Shapes and types that the document reads of one row, the row's own dimension included."""
     ranges: dict[str, Range]
-    """What whole numbers it reads, by input."""
+    """Ranges of the whole numbers that it reads, by input."""
     flops: int
     peak_bytes: int
 
 
 class ModelRunner:
-    """What is published is read and bounded in a child that has nobody's arrays; each job is evaluated in its own.
+    """Reads and bounds published models in a child that has nobody's arrays; evaluates each job in a child of its own.
 
     Calls wait for each other.
     """
@@ -73,11 +73,11 @@ class ModelRunner:
             )
         with self._lock:
             self._runner.turn(PUBLISHING)
-            made = self._runner.publish(
+            model = self._runner.publish(
                 spec.model.architecture, spec.model.arguments, manifest.labelled, spec.seed, spec.precision
             )
-        parameters = blobs.put(tensors.pack(made.parameters))
-        return self._described(blobs, spec, blobs.put(made.document), blobs.put(made.evaluation), parameters)
+        parameters = blobs.put(tensors.pack(model.parameters))
+        return self._described(blobs, spec, blobs.put(model.document), blobs.put(model.evaluation), parameters)
 
     def uploaded(self, blobs: Blobs, spec: JobSpec, model: DocumentModel) -> PublishedModel:
         """Checks a document that its requester uploaded; raises DocumentRefused or TensorsRefused."""
@@ -89,7 +89,7 @@ class ModelRunner:
         with self._lock:
             self._runner.turn(PUBLISHING)
             info = self._runner.load(blobs.read(document))
-            found = cost(info.document, self._runner.bound(*spec.step.pass_sizes), spec.step)
+            estimate = cost(info.document, self._runner.bound(*spec.step.pass_sizes), spec.step)
             ranges = self._runner.ranges(spec.step.pass_rows)
         tensors.unpack(blobs.read(parameters), info.document.state)
         if info.document.precision != spec.precision:
@@ -102,8 +102,8 @@ class ModelRunner:
             counters=info.document.counters,
             inputs=info.document.batch(1),
             ranges=ranges,
-            flops=found.operations,
-            peak_bytes=found.memory,
+            flops=estimate.operations,
+            peak_bytes=estimate.memory,
         )
 
     def check_evaluation(self, blobs: Blobs, model: PublishedModel, rows: int) -> None:
@@ -121,16 +121,16 @@ class ModelRunner:
             raise JobRefused("evaluation", f"{found.operations:.3g} operations are too many: hold out fewer rows")
 
     def held_out(self, blobs: Blobs, manifest: Manifest, partition: Partition) -> dict[str, np.ndarray]:
-        """The rows of a partition that lies here, read by the runner; the last ones are kept. Raises Refused."""
+        """Returns the rows of a partition stored here, read by the runner; the last ones are cached. Raises Refused."""
         with self._lock:
-            named = (partition.digest, partition.format, manifest.batch(partition.rows))
-            if self._held_out is None or self._held_out[0] != named:
-                arrays = self._runner.read(partition.format, blobs.read(partition.digest), named[-1])
-                self._held_out = (named, arrays)
+            key = (partition.digest, partition.format, manifest.batch(partition.rows))
+            if self._held_out is None or self._held_out[0] != key:
+                arrays = self._runner.read(partition.format, blobs.read(partition.digest), key[-1])
+                self._held_out = (key, arrays)
             return self._held_out[1]
 
     def reads(self, manifest: Manifest, partition: Partition) -> bool:
-        """Whether the reader has memory for the partition's file and arrays."""
+        """Whether the reader has enough memory for the partition's file and arrays."""
         arrays = sum(
             math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in manifest.batch(partition.rows).values()
         )
@@ -139,7 +139,7 @@ class ModelRunner:
     def outside(
         self, blobs: Blobs, manifest: Manifest, partition: Partition, ranges: Mapping[str, Range]
     ) -> Outside | None:
-        """The first value of a partition that lies here that is in no range; what was in order is not read again.
+        """Returns the first value outside its range in a partition stored here, or None; a good one is not read again.
 
         Raises Refused where its arrays are not what the manifest declares.
         """
@@ -147,17 +147,17 @@ class ModelRunner:
         key = repr((partition.digest, partition.format, sorted(expected.items()), sorted(ranges.items())))
         if key in self._in_order:
             return None
-        found = self._runner.check(partition.format, blobs.read(partition.digest), expected, ranges)
-        if found is None:
+        value = self._runner.check(partition.format, blobs.read(partition.digest), expected, ranges)
+        if value is None:
             self._in_order[key] = None
             while len(self._in_order) > IN_ORDER:
                 self._in_order.pop(next(iter(self._in_order)))
-        return found
+        return value
 
     def evaluate(
         self, blobs: Blobs, publication: Publication, parameters: bytes, manifest: Manifest, partition: Partition
     ) -> dict[str, float]:
-        """Loss and metrics of these parameters on a held-out partition."""
+        """Returns loss and metrics of these parameters on a held-out partition."""
         document = blobs.read(publication.evaluation or publication.document)
         with self._lock:
             batch = self.held_out(blobs, manifest, partition)

@@ -1,10 +1,10 @@
-"""The stages driven across machines by Celery: the same stages over the same rows. The broker may lose everything.
+"""Runs the stages across machines by Celery: the same stages over the same rows. The broker may lose everything.
 
-    a commit rings for a stage   ->  sweep(stage)  ->  run(stage, row) for every row that is ready
+    a commit notifies a stage    ->  sweep(stage)  ->  run(stage, row) for every row that is ready
     beat, every sweep_s          ->  sweep(stage)
 
 `gradmarket queue worker` runs them, in as many processes and on as many machines as wanted; `gradmarket queue beat`
-only rings. A message that is lost costs one sweep, one that comes twice changes nothing, and an old one is dropped.
+only requests sweeps. A lost message costs one sweep, one that comes twice changes nothing, and an old one is dropped.
 """
 
 import signal
@@ -35,13 +35,13 @@ STAGES: Final[dict[str, ModuleType]] = {
 SWEEP: Final = "gradmarket.sweep"
 RUN: Final = "gradmarket.run"
 FRESH_S: Final = 10.0
-"""An older message is dropped: a sweep has asked anew since."""
+"""Seconds after which a message is dropped: a sweep has requested the same again since."""
 
 log = structlog.get_logger("gradmarket.queue")
 
 
 class Sweeps(Scheduler):  # type: ignore[misc]
-    """Keeps nothing on a disk, and does not mind a sweep that the broker did not take."""
+    """A scheduler that keeps nothing on disk, and continues where the broker does not take a sweep."""
 
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
         try:
@@ -51,7 +51,7 @@ class Sweeps(Scheduler):  # type: ignore[misc]
 
 
 def celery_of(settings: RequesterSettings) -> Celery:
-    """The application that workers, beat and whoever rings share."""
+    """Returns the application that workers, beat and notifiers share."""
     broker = settings.broker.get_secret_value() if settings.broker else None
     app = Celery("gradmarket", broker=broker, amqp=PromptAMQP, set_as_current=False)
     app.conf.update(
@@ -79,7 +79,7 @@ def _every(seconds: float, topic: str) -> dict[str, Any]:
 
 
 class BrokerNotifier:
-    """Takes rings to the broker, from a thread of its own: no transaction waits for a broker that is gone."""
+    """Sends notifications to the broker from a thread of its own: no transaction waits for a broker that is gone."""
 
     def __init__(self, app: Celery) -> None:
         self._app = app
@@ -108,7 +108,7 @@ class BrokerNotifier:
 
 
 def send(app: Celery, task: str, *arguments: str, seconds: float = 0.0) -> None:
-    """Asks the broker, once: what it does not take, the next sweep finds."""
+    """Sends a message once: if the broker does not take it, the next sweep finds the row."""
     try:
         app.send_task(task, arguments, countdown=seconds, expires=FRESH_S + seconds, retry=False)
     except (OperationalError, OSError) as error:
@@ -116,7 +116,7 @@ def send(app: Celery, task: str, *arguments: str, seconds: float = 0.0) -> None:
 
 
 class TaskRunner:
-    """What one child process works with, made at its first task: nothing of it may come over a fork."""
+    """What one child process works with, created at its first task: nothing of it may be inherited over a fork."""
 
     def __init__(self, app: Celery, settings: RequesterSettings) -> None:
         self._app = app
@@ -129,12 +129,12 @@ class TaskRunner:
         return self._open.enter_context(wired(self._settings, url, BrokerNotifier(self._app)))
 
     def sweep(self, topic: str) -> None:
-        """Asks for a run of every row that is ready."""
+        """Requests a run of every row that is ready."""
         for row_id in ready_rows(self._context, STAGES[topic]):
             send(self._app, RUN, topic, row_id)
 
     def run(self, topic: str, row_id: str) -> None:
-        """Moves one row on; asks again where it is soon to be tried again, or there is more to do at once."""
+        """Moves one row on; requests another run where it is to be tried again soon, or is ready for more at once."""
         context, stage = self._context, STAGES[topic]
         again = run_once(context, stage, row_id)
         if stage is settle:
@@ -149,12 +149,12 @@ class TaskRunner:
 
 
 def worker_of(settings: RequesterSettings) -> Celery:
-    """The application with its tasks."""
+    """Returns the application with its tasks."""
     app = celery_of(settings)
-    hands = TaskRunner(app, settings)
-    app.task(name=SWEEP)(hands.sweep)
-    app.task(name=RUN)(hands.run)
-    signals.worker_process_shutdown.connect(hands.close, weak=False)
+    runner = TaskRunner(app, settings)
+    app.task(name=SWEEP)(runner.sweep)
+    app.task(name=RUN)(runner.run)
+    signals.worker_process_shutdown.connect(runner.close, weak=False)
     return app
 
 
@@ -169,14 +169,14 @@ def worker(
 ) -> None:
     """Run stages. The first SIGTERM lets those that run end."""
     settings = _settings(json)
-    made = worker_of(settings)
-    running = made.Worker(pool="prefork", concurrency=concurrency, quiet=True, optimization="fair", **_ALONE)
+    application = worker_of(settings)
+    running = application.Worker(pool="prefork", concurrency=concurrency, quiet=True, optimization="fair", **_ALONE)
     running.start()
     raise typer.Exit(running.exitcode or 0)
 
 
 _ALONE: Final = {"without_gossip": True, "without_mingle": True, "without_heartbeat": True}
-"""Workers know of each other by the rows."""
+"""Workers need no messages to each other: they share the rows."""
 
 
 @app.command()
@@ -184,8 +184,8 @@ def beat(json: Json = False) -> None:
     """Ring for every stage, once each sweep."""
     settings = _settings(json)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    made: Callable[..., Any] = celery_of(settings).Beat
-    made(quiet=True).run()
+    scheduler: Callable[..., Any] = celery_of(settings).Beat
+    scheduler(quiet=True).run()
 
 
 def _settings(json: bool) -> RequesterSettings:

@@ -1,7 +1,7 @@
-"""What an operator may set, from GRADMARKET_… in the environment; read once, frozen.
+"""What an operator may set, by GRADMARKET_… in the environment; read once, frozen.
 
-What the environment does not name, or leaves empty, is read from a file of that name, in small letters, in the folder
-GRADMARKET_SECRETS where there is one: containers mount secrets as files (`/run/secrets/gradmarket_database`).
+A setting that the environment does not name, or leaves empty, is read from the file of that name, in small letters, in
+the folder GRADMARKET_SECRETS, if there is one: containers mount secrets as files (`/run/secrets/gradmarket_database`).
 """
 
 import os
@@ -153,7 +153,7 @@ class RequesterSettings(BaseSettings):
 
     @property
     def exempt(self) -> frozenset[IPvAnyNetwork]:
-        """Who has no address's limits."""
+        """Returns the addresses and networks to which the limits of an address do not apply."""
         chosen = "unlimited" in self.model_fields_set or bool(self.trusted_proxies)
         return self.unlimited if chosen or self.url is None or _is_loopback(self.url) else frozenset()
 

@@ -1,6 +1,6 @@
-"""What the rows say, as metrics: read at scrape time by grouped queries along indexes, so no restart loses a count.
+"""Metrics from the rows: read at scrape time by grouped queries on indexes, so that no restart loses a count.
 
-Every process that shares the database tells the same: in a query take `max`, not `sum`, over instances.
+Every process that shares the database reports the same: in a query take `max`, not `sum`, over instances.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ VERDICTS: Final = {
     ReplicaState.WITHHELD: "withheld",
     ReplicaState.TOO_LATE: "too_late",
 }
-"""How a replica ended that had an answer."""
+"""How replicas that had an answer ended, by state."""
 ENDED: Final = (JobState.FINISHED, JobState.CANCELLED, JobState.FAILED)
 STATES: Final = {
     "jobs": (Job.state, "Jobs by state"),
@@ -48,10 +48,10 @@ MONEY: Final = ("deposited", "refunded", "earned", "settled", "withdrawn")
 
 
 def tallies(session: Session, now: float) -> Iterator[Metric]:
-    """All of them, of one snapshot. Money is in the token's smallest unit."""
+    """Yields all metrics, from one snapshot. Money is in the token's smallest unit."""
     counted = {name: _grouped(session, column) for name, (column, _) in STATES.items()}
-    for name, (_, told) in STATES.items():
-        yield _gauges(f"gradmarket_{name}", told, "state", counted[name])
+    for name, (_, text) in STATES.items():
+        yield _gauges(f"gradmarket_{name}", text, "state", counted[name])
     replicas = counted["replicas"]
     yield _counter("gradmarket_leases", "Leases given", sum(replicas.values()))
     yield _counter("gradmarket_waves", "Waves closed", _count(session, Wave.task_id))
@@ -95,7 +95,7 @@ def _workers(session: Session, now: float) -> Iterator[Metric]:
 
 
 def _money(session: Session) -> Iterator[Metric]:
-    """Sums over all jobs, and what is left in each job that has not ended: deposited, not refunded, not yet earned."""
+    """Yields sums over all jobs, and what is left in each job that has not ended: neither refunded nor earned."""
     sums = dict.fromkeys(MONEY, 0)
     left = GaugeMetricFamily("gradmarket_escrow_left", "Deposited and not yet earned, smallest units", labels=["job"])
     for job_id, state, unit, *amounts in session.execute(_books()):
@@ -110,13 +110,13 @@ def _money(session: Session) -> Iterator[Metric]:
 
 
 def _leaning(session: Session) -> Metric:
-    """Of each job that has not ended, as its newest merge has it."""
-    told = "Operators whose accepted answers push the model one way"
+    """Counts leaning operators of each job that has not ended, by its newest merge."""
+    text = "Operators whose accepted answers push the model one way"
     merged = select(Round.drift).where(Round.job_id == Job.id, Round.state == RoundState.CLOSED)
     newest = merged.order_by(Round.number.desc()).limit(1).scalar_subquery()
     rows = select(Job.id, newest).where(Job.state.not_in(ENDED))
-    found = {job_id: len(drift["leaning"]) for job_id, drift in session.execute(rows) if drift}
-    return _gauges("gradmarket_leaning_operators", told, "job", found)
+    counts = {job_id: len(drift["leaning"]) for job_id, drift in session.execute(rows) if drift}
+    return _gauges("gradmarket_leaning_operators", text, "job", counts)
 
 
 def _books() -> Any:
@@ -130,7 +130,7 @@ def _books() -> Any:
 
 
 def lags(session: Session, now: float) -> dict[str, float]:
-    """Seconds since the oldest row of each stage could have been moved on, or was due; 0 where none waits.
+    """Returns the seconds since the oldest row of each stage could have been moved on, or was due; 0 where none waits.
 
     `assign` counts from a task's opening, so it also shows a market without workers; `aggregate` from the oldest
     accepted gradient, so it also shows a round that waits for its last task.

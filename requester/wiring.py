@@ -1,4 +1,4 @@
-"""The composition root: settings -> everything a stage works with. Nothing else makes a database, a key or a chain."""
+"""The composition root: builds what a stage works with from the settings. Only it makes a database, key or chain."""
 
 import fcntl
 import time
@@ -34,14 +34,14 @@ from gradmarket.requester.store.session import Sessions, begin, reading, session
 from gradmarket.requester.store.session import connect as connect_database
 
 OFFICE = "settle"
-"""Rings when there may be work for it."""
+"""The topic that is notified when there may be chain work."""
 GAS_GIFT_WEI = 10**18
-"""What a worker gets on a local chain, and nothing else: enough to redeem for years."""
+"""What a new worker gets on a local chain, and on no other: enough gas to redeem for years."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Where the money is. `process` is this service's own Anvil, where it has one."""
+    """The chain that holds the money. `process` is this service's own Anvil, where it has one."""
 
     web3: Web3
     deployment: Deployment
@@ -50,21 +50,21 @@ class Chain:
 
 
 def open_chain(settings: RequesterSettings) -> Chain:
-    """The configured chain, or a local one of its own that is reattached when the service comes back."""
+    """Returns the configured chain, or a local one of its own that is resumed when the service comes back."""
     process = None if settings.rpc else local.LocalChain.open(settings.data / "chain")
     web3 = connect(str(settings.rpc) if settings.rpc else process.url)  # type: ignore[union-attr]
-    book = settings.data / "deployment.json"
-    if not book.exists():
-        made = deployment.deploy(web3, local.DEVELOPMENT_KEYS[0], settings.min_claim_window_s)
-        deployment.write(made, book)
-    known = deployment.read(book)
+    path = settings.data / "deployment.json"
+    if not path.exists():
+        deployed = deployment.deploy(web3, local.DEVELOPMENT_KEYS[0], settings.min_claim_window_s)
+        deployment.write(deployed, path)
+    known = deployment.read(path)
     deployment.verify(web3, known)
     return Chain(web3, known, Ledger(web3, known), process)
 
 
 @contextmanager
 def wired(settings: RequesterSettings, public_url: str, relay: Relay | None = None) -> Iterator[Context]:
-    """A context for one process of the service, closed at the end of the block; `relay` as in bell.DatabaseBell."""
+    """Yields a context for one process, closed at the end of the block; `relay` as in notifier.DatabaseNotifier."""
     settings.data.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         engine = connect_database(settings.database_url)
@@ -108,7 +108,7 @@ def wired(settings: RequesterSettings, public_url: str, relay: Relay | None = No
 
 @contextmanager
 def _first_there(data: Path) -> Iterator[None]:
-    """Of processes that start on one folder, one at a time makes what is missing there."""
+    """Lets one process at a time create what is missing in a shared data folder."""
     with (data / "starting.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

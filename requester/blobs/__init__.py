@@ -1,8 +1,8 @@
-"""Where bytes lie, by their digest. One store a file: the file's name is the name in the settings.
+"""Stores of blobs by their digest. Each store is one file, whose name is its name in the settings.
 
-A store may be one that others reach past the service: then readers are sent to it by an address that serves a blob
-for a while, and who owes a payload is told an address that takes exactly so many bytes. What comes that way counts
-only once the service has read it.
+Some stores can be reached by clients directly. Then readers are redirected to an address that serves a blob for a
+while, and the uploader of a payload gets an address that takes exactly so many bytes. Such an upload counts only once
+the service has read it.
 """
 
 from contextlib import AbstractContextManager
@@ -20,7 +20,7 @@ class Blobs(Protocol):
     """Blobs never change. Every method that takes a digest raises NotFound where there is no such blob."""
 
     reached_past_us: bool
-    """Whether `door` gives addresses."""
+    """Whether clients reach the store directly: then `door` returns addresses."""
 
     def has(self, digest: Digest) -> bool: ...
 
@@ -30,33 +30,33 @@ class Blobs(Protocol):
     def read(self, digest: Digest) -> bytes: ...
 
     def mapped(self, digest: Digest) -> AbstractContextManager[Bytes]:
-        """The bytes in place, for as long as the block lasts."""
+        """Maps the blob's bytes into memory for as long as the block lasts."""
 
     def where(self, digest: Digest) -> Path | str:
-        """A file here, or an address that serves the blob for a while."""
+        """Returns a local file, or an address that serves the blob for a while."""
 
     def put(self, data: bytes) -> Digest: ...
 
     def receive(self) -> AbstractContextManager[Incoming]:
-        """A place to write to; `keep` it within the block, or it is gone."""
+        """Opens a new blob to write to; unless `keep` is called within the block, it is deleted."""
 
     def keep(self, incoming: Incoming, expected: Digest | None = None) -> Digest:
         """Makes the blob durable under its digest; raises Conflict where that is not the expected one."""
 
     def drop(self, digest: Digest) -> None:
-        """Forgets the blob, where there is one."""
+        """Deletes the blob, if it is there."""
 
     def door(self, name: str, length: int, seconds: float) -> str | None:
-        """An address that takes a PUT of exactly `length` bytes for so long; None: send them to the service itself."""
+        """Returns an address that takes a PUT of `length` bytes for `seconds`; None: upload to the service itself."""
 
     def left(self, name: str, length: int) -> AbstractContextManager[Incoming]:
-        """What was put at the door `name`, to be looked at and kept; gone from there after the block.
+        """Gives what was uploaded to the address `name`, to be checked and kept; it is deleted there after the block.
 
-        Raises NotFound where nothing was put there, Conflict where it has not `length` bytes.
+        Raises NotFound where nothing was uploaded, Conflict where it does not have `length` bytes.
         """
 
 
 def opened(settings: RequesterSettings) -> Blobs:
-    """The store that the settings choose; raises Refused where there is none of that name."""
+    """Returns the store that the settings choose; raises Refused where there is none of that name."""
     store: Blobs = plugins.load(__name__, settings.blobs).open_store(settings)
     return store

@@ -1,4 +1,4 @@
-"""Blobs as files: written beside, synced, then renamed, so that a name is never half a blob."""
+"""Blobs as files: written under another name, synced, then linked, so that a name never holds half a blob."""
 
 import ctypes
 import fcntl
@@ -18,16 +18,16 @@ from gradmarket.market.terms import Digest
 from gradmarket.requester.settings import RequesterSettings
 
 STRIDE: Final = 1 << 20
-"""Bytes that are worth a word to the disk."""
+"""Bytes after which the kernel is told to begin writing them to the disk."""
 SYNC_FILE_RANGE_WRITE: Final = 2
 _sync_file_range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)
-"""Linux's; int (int descriptor, int64 offset, int64 length, unsigned flags)."""
+"""Linux's sync_file_range; int (int descriptor, int64 offset, int64 length, unsigned flags)."""
 
 
 class Incoming:
-    """A blob on its way: `write` chunks, then `keep`; what is not kept is deleted.
+    """A blob that is being received: `write` chunks, then `keep`; it is deleted if it is not kept.
 
-    `to_stay`: it is likely to be kept here, so the disk begins while the rest still comes.
+    `to_stay`: it is likely to be kept on this disk, so writing it out begins while the rest still arrives.
     """
 
     def __init__(self, file: BinaryIO, to_stay: bool) -> None:
@@ -37,7 +37,7 @@ class Incoming:
         self._begun = 0
         self.length = 0
         self.lies: object = None
-        """Where its store has the bytes already, in the store's own terms."""
+        """Where the store already has the bytes, in the store's own terms; None where it does not."""
 
     def write(self, chunk: Bytes) -> None:
         self._file.write(chunk)
@@ -53,20 +53,20 @@ class Incoming:
 
     @contextmanager
     def mapped(self) -> Iterator[Bytes]:
-        """What was written so far, without a copy in memory."""
+        """Gives what was written so far, without a copy in memory."""
         self._file.flush()
         with mapped(Path(self._file.name)) as data:
             yield data
 
     @contextmanager
     def reread(self) -> Iterator[BinaryIO]:
-        """What was written so far, from its beginning."""
+        """Opens what was written so far, from its beginning."""
         self._file.flush()
         with Path(self._file.name).open("rb") as file:
             yield file
 
     def settle(self, place: Path) -> None:
-        """Durable under its final name too; equal content that lies there already stays."""
+        """Makes the blob durable under its final name; equal content that is already there stays."""
         self._file.flush()
         os.fsync(self._file.fileno())
         with suppress(FileExistsError):
@@ -74,7 +74,7 @@ class Incoming:
 
 
 class DiskBlobs:
-    """Several processes may share `root`: each holds what it receives locked, and what nobody holds was left behind.
+    """Several processes may share `root`: each locks the files it receives; at the start, unlocked ones are deleted.
 
     `to_stay` false: bytes only pass through here, and need not reach the disk.
     """
@@ -86,11 +86,11 @@ class DiskBlobs:
         self._root = root
         self._incoming = root / "incoming"
         self._incoming.mkdir(parents=True, exist_ok=True)
-        for left in self._incoming.iterdir():
-            _unlink_unless_held(left)
+        for leftover in self._incoming.iterdir():
+            _unlink_unless_held(leftover)
 
     def where(self, digest: Digest) -> Path:
-        """Where the blob lies; raises NotFound where it does not."""
+        """Returns the blob's path; raises NotFound where there is none."""
         path = self._place(digest)
         if not path.is_file():
             raise NotFound(f"no blob {digest}")
@@ -112,7 +112,7 @@ class DiskBlobs:
 
     @contextmanager
     def receive(self) -> Iterator[Incoming]:
-        """A place to write to; `keep` it within the block, or it is gone."""
+        """Opens a new blob to write to; unless `keep` is called within the block, it is deleted."""
         path = self._incoming / secrets.token_hex(16)
         with path.open("xb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -141,10 +141,10 @@ class DiskBlobs:
         self._place(digest).unlink(missing_ok=True)
 
     def door(self, name: str, length: int, seconds: float) -> None:
-        """Uploads come through the service."""
+        """Returns None: uploads come through the service."""
 
     def left(self, name: str, length: int) -> AbstractContextManager[Incoming]:
-        """Raises NotFound."""
+        """Raises NotFound: uploads come through the service."""
         raise NotFound(f"no {length} bytes were put at {name[:80]!r}: uploads come through the service")
 
     def _place(self, digest: Digest) -> Path:
@@ -156,7 +156,7 @@ class DiskBlobs:
 
 @contextmanager
 def mapped(path: Path) -> Iterator[Bytes]:
-    """A file's bytes as they lie in the page cache."""
+    """Maps a file's bytes from the page cache."""
     if path.stat().st_size == 0:
         yield b""
         return
@@ -175,7 +175,7 @@ def _unlink_unless_held(path: Path) -> None:
 
 
 def _begin_writeback(descriptor: int, start: int, length: int) -> None:
-    """Has the kernel write these pages out, and does not wait; a later fsync waits for less, and tells what failed."""
+    """Tells the kernel to write these pages out, without waiting; a later fsync waits for less, and reports errors."""
     if _sync_file_range is not None:
         _sync_file_range(descriptor, ctypes.c_int64(start), ctypes.c_int64(length), SYNC_FILE_RANGE_WRITE)
 

@@ -1,9 +1,9 @@
-"""Blobs in a bucket of an S3-compatible store, which readers and uploaders reach past the service.
+"""Blobs in a bucket of an S3-compatible store, which readers and uploaders reach directly.
 
-A blob is the object `blobs/<hex of its digest>`; what is uploaded past the service lies at `doors/<name>` until it was
-read, and an expiry of a day on that prefix sweeps what was never asked for. Bytes are checked against their digest at
-every read: nobody who can write to the bucket can make the service take other bytes. Credentials come from boto3's
-own chain: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_SHARED_CREDENTIALS_FILE, or the machine's role.
+A blob is the object `blobs/<hex of its digest>`. A direct upload lies at `doors/<hash of its name>` until it is read;
+an expiry of a day on that prefix deletes what was never read. Bytes are checked against their digest at every read:
+nobody who can write to the bucket can make the service take other bytes. Credentials come from boto3's own chain:
+AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_SHARED_CREDENTIALS_FILE, or the machine's role.
 """
 
 import errno
@@ -24,10 +24,10 @@ from gradmarket.requester.blobs.disk import DiskBlobs, Incoming
 from gradmarket.requester.settings import RequesterSettings
 
 LINK_S: Final = 900
-"""How long an address serves a blob; a longer download asks the service again and resumes."""
+"""Seconds that an address serves a blob; a longer download asks the service again and resumes."""
 LONGEST_LINK_S: Final = 7 * 86_400
 MOST_AT_ONCE: Final = 5 * 2**30
-"""Bytes that one PUT and one copy may have."""
+"""Most bytes of one PUT and of one copy."""
 CHUNK: Final = 2**20
 ABSENT: Final = frozenset({"404", "NoSuchKey", "NotFound"})
 OVERTAKEN: Final = "the bytes changed while they were read"
@@ -35,7 +35,7 @@ CHANGED: Final = frozenset({"412", "PreconditionFailed", "ConditionalRequestConf
 
 
 class StoreDown(OSError):
-    """The store does not do what it is asked."""
+    """The store failed or did not answer."""
 
     def __init__(self, why: str) -> None:
         super().__init__(errno.EIO, why)
@@ -43,14 +43,14 @@ class StoreDown(OSError):
 
 @dataclass(frozen=True)
 class Door:
-    """An object that was uploaded past the service, in the version that was read."""
+    """An object that was uploaded directly to the store, in the version that was read."""
 
     key: str
     version: str
 
 
 class S3Blobs:
-    """`store` is the client for our own requests, `public` makes the addresses that others use."""
+    """`store` is the client for the service's own requests; `public` makes the addresses that others use."""
 
     reached_past_us = True
 
@@ -86,7 +86,7 @@ class S3Blobs:
                 yield data
 
     def where(self, digest: Digest) -> str:
-        """Raises NotFound where there is no such blob: the address would say so in words that nobody expects."""
+        """Raises NotFound where there is no such blob: at the address, the store would say so in a form of its own."""
         self.length(digest)
         return self._address("get_object", LINK_S, Key=_key(digest))
 
@@ -116,7 +116,7 @@ class S3Blobs:
             self._store.delete_object(Bucket=self._bucket, Key=_key(digest))
 
     def door(self, name: str, length: int, seconds: float) -> str | None:
-        """The length is signed with the address: the store refuses any other."""
+        """Signs the length with the address: the store refuses any other length."""
         if length > MOST_AT_ONCE:
             return None
         return self._address("put_object", max(1, int(seconds)), Key=_door(name), ContentLength=length)
@@ -144,7 +144,7 @@ class S3Blobs:
         return Door(key, answer["ETag"])
 
     def _copy(self, door: Door, digest: Digest) -> None:
-        """What was read, not what was put there since. Not every store heeds the condition: the copy is looked at."""
+        """Copies the version that was read, not a later one. Some stores ignore the condition: the copy is checked."""
         if self.has(digest):
             return
         source = {"Bucket": self._bucket, "Key": door.key}
@@ -157,8 +157,8 @@ class S3Blobs:
             raise Conflict(OVERTAKEN)
 
     def _address(self, what: str, seconds: int, **about: Any) -> str:
-        asked = {"Bucket": self._bucket, **about}
-        address: str = self._public.generate_presigned_url(what, asked, ExpiresIn=min(seconds, LONGEST_LINK_S))
+        parameters = {"Bucket": self._bucket, **about}
+        address: str = self._public.generate_presigned_url(what, parameters, ExpiresIn=min(seconds, LONGEST_LINK_S))
         return address
 
 
@@ -190,12 +190,12 @@ def _hex(digest: Digest) -> str:
 
 
 def _door(name: str) -> str:
-    """By a hash: nothing that a stranger names becomes a path."""
+    """Returns a key with the name's hash: no name from a stranger becomes a path."""
     return "doors/" + blake3(name.encode()).hexdigest()
 
 
 def open_store(settings: RequesterSettings) -> S3Blobs:
-    """The bucket of the settings, made where it is missing."""
+    """Opens the bucket of the settings; creates it where it is missing."""
     own = str(settings.s3_endpoint) if settings.s3_endpoint else None
     public = str(settings.s3_public_endpoint) if settings.s3_public_endpoint else own
     store = _client(own, settings.s3_region)

@@ -1,1 +1,1 @@
-"""The requester's side of the contract: rows become transactions and back, and nothing is paid twice."""
+"""The requester's side of the contract: turns rows into transactions and outcomes into rows; pays nothing twice."""

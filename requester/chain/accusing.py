@@ -1,12 +1,13 @@
-"""A failed audit -> an accusation on the chain -> its end, each exactly once.
+"""Turns each failed audit into one accusation on-chain and follows its case to the end.
 
-The contract takes an event of a worker once, and one accusation of a job is under way at a time: so whatever became of
-a transaction, a lie is accused once. Where a case stands is read from the chain at every look, never remembered:
+The contract accepts an event of a worker once, and at most one accusation transaction of a job is pending at a time. So
+a wrong answer is accused once, whatever happens to a transaction. The stage of a case is read from the chain each time,
+never remembered:
 
     none       accused, with the job's bond, of all that the worker has at risk and no other case claims
     open       waits for the worker to contest; after the window it is closed: slashed
-    contested  waits for the job's validators, whose ruling anybody may send; after the window it is closed: dismissed
-    closed     booked, and a bond that came back taken out of the stake
+    contested  waits for the validators' ruling, which anybody may submit; after the window it is closed: dismissed
+    closed     recorded, and a bond that came back is withdrawn from the stake
 """
 
 from typing import Final
@@ -33,7 +34,7 @@ ENDS: Final = {
 
 
 def step(chain: ChainContext) -> bool:
-    """One move for each accusation that is not over; whether there was any."""
+    """Advances every accusation that is not over by one step; returns whether any moved."""
     with chain.reading() as session:
         waiting = [(session.get_one(Job, row.job_id), row) for row in accusations.open_ones(session)]
     return sum(_advance(chain, job, row) for job, row in waiting) > 0
@@ -53,9 +54,9 @@ def _advance(chain: ChainContext, job: Job, row: Accusation) -> bool:
 
 def _accuse(chain: ChainContext, job: Job, row: Accusation) -> bool:
     worker, chain_job = Address(row.worker), job.chain_job or 0
-    found = stakes.exposure(chain.ledger, chain_job, worker)
-    amount = Amount(found.at_risk - found.accused)
-    late = found.locked_until and chain.ledger.block().time > found.locked_until
+    exposure = stakes.exposure(chain.ledger, chain_job, worker)
+    amount = Amount(exposure.at_risk - exposure.accused)
+    late = exposure.locked_until and chain.ledger.block().time > exposure.locked_until
     if amount <= 0 or late:
         return _book(chain, row, AccusationState.VOID, None)
     bond = Amount(chain.ledger.job(chain_job).bond * int(job.unit))
@@ -70,7 +71,7 @@ def _accuse(chain: ChainContext, job: Job, row: Accusation) -> bool:
 
 
 def _end(chain: ChainContext, job: Job, row: Accusation, case: OnChainCase) -> bool:
-    """Once the word is deep enough in the chain. The bond of a case that was not lost lies in the sender's stake."""
+    """Records the end of a case once it has enough confirmations, and withdraws a returned bond from the stake."""
     ended = events.ended(chain.ledger, Hash(row.case))
     if ended is None or chain.ledger.height() < ended.block + chain.policy.confirmations - 1:
         return False
@@ -83,7 +84,7 @@ def _end(chain: ChainContext, job: Job, row: Accusation, case: OnChainCase) -> b
 
 
 def _book(chain: ChainContext, row: Accusation, state: AccusationState, case: OnChainCase | None) -> bool:
-    """Whether that is news; what is news is told."""
+    """Stores the accusation's new state and emits an event; returns False where nothing changed."""
     if row.state == state:
         return False
     with chain.begin() as session:
@@ -91,7 +92,12 @@ def _book(chain: ChainContext, row: Accusation, state: AccusationState, case: On
         values = {} if case is None else {"amount": str(case.amount), "until": case.until}
         if not move_now(session, held, state, **values):
             return False
-        about = {"task": row.task_id, "worker": row.worker, "case": "0x" + row.case.hex(), "amount": held.amount}
+        about = {
+            "task": row.task_id,
+            "worker": row.worker,
+            "case": "0x" + row.case.hex(),
+            "amount": held.amount,
+        }
         tell(session, row.job_id, f"accusation_{state}", chain.clock(), **about)
     return True
 

@@ -1,4 +1,4 @@
-"""What the chain work works with. No network call is made inside a writing transaction of the database."""
+"""What the chain work needs. No network call is made inside a writing transaction of the database."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -19,7 +19,7 @@ Begin = Callable[[], AbstractContextManager[Session]]
 
 
 class TransactionState(StrEnum):
-    """lost: its nonce was used by a transaction that is not ours, so it can never be mined."""
+    """LOST: its nonce was used by a transaction that is not ours, so it can never be mined."""
 
     PREPARED = "prepared"
     SENT = "sent"
@@ -29,7 +29,7 @@ class TransactionState(StrEnum):
 
 
 class TransactionKind(StrEnum):
-    """What a transaction is for. Whatever becomes of one, what it is for is decided anew from the chain's state."""
+    """The purpose of a transaction. Whatever its outcome, what to do next is decided anew from the chain's state."""
 
     APPROVE = "approve"
     OPEN = "open"
@@ -49,7 +49,7 @@ UNDER_WAY: Final = (TransactionState.PREPARED, TransactionState.SENT)
 
 @dataclass(frozen=True, slots=True)
 class ChainPolicy:
-    """Seconds, gradients and units; a batch is settled when the first of its three thresholds is reached."""
+    """Values in seconds, gradients and units. A batch is settled when the first of its three thresholds is reached."""
 
     settle_every_s: float = 5.0
     settle_gradients: int = 500
@@ -58,36 +58,36 @@ class ChainPolicy:
     reserve_ahead: int = 20
     claim_window_s: int = 7 * 86_400
     lifetime_s: int = 30 * 86_400
-    """How long a job without an end of its own may reserve and deposit."""
+    """How long a job without a deadline of its own may reserve and deposit."""
     resend_after_s: float = 15.0
     replace_after_s: float = 90.0
     lost_after_s: float = 120.0
-    """How long a used nonce without any receipt of ours may be a node that lags."""
+    """How long a used nonce without a receipt may be the fault of a lagging node; then the transaction is lost."""
     duty_s: float = 30.0
 
 
 @dataclass(frozen=True)
 class ChainContext:
-    """`begin` and `reading` open a writing and a reading transaction; `key` is nobody else's to send with."""
+    """`begin` opens a writing transaction, `reading` a read-only one. Only this service sends with `key`."""
 
     begin: Begin
     reading: Begin
     ledger: Ledger
     key: PrivateKey
     signer: Address
-    """Signs vouchers: fixed in every job that is opened."""
+    """The address that signs vouchers; fixed on-chain in every job that is opened."""
     clock: Callable[[], float]
     policy: ChainPolicy = ChainPolicy()
     endpoint: str = ""
-    """Where workers find the service; told in JobOpened."""
+    """The URL at which workers reach the service; published in JobOpened."""
     owner: Address | None = None
-    """Owns the jobs with a key that is elsewhere; the sender does where none is named."""
+    """Owns the jobs on-chain with a key kept elsewhere; where None, the sender owns them."""
     grant: Callable[[Amount], None] | None = None
-    """On a local chain: sees to it that the sender has gas money and at least so many tokens."""
+    """On a local chain: ensures that the sender has gas money and at least so many tokens."""
     revive: Callable[[], bool] = bool
-    """Starts the service's own chain again where that has ended: whether it did. Nothing to start elsewhere."""
+    """Restarts the service's own chain if it has ended; returns whether it did. False where there is none."""
     holder: str = field(default_factory=own_name)
-    """Names this process among those that share the database."""
+    """Identifies this process among those that share the database."""
 
     @cached_property
     def sender(self) -> Address:

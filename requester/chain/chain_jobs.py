@@ -1,4 +1,4 @@
-"""Jobs whose money is on-chain, and what is told of it."""
+"""Queries about jobs with money on-chain, and events that are recorded once for each job."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -15,20 +15,20 @@ from gradmarket.requester.store.tables import Account, Batch, Earned, Job, JobEv
 OPENING: Final = exists().where(
     Transaction.job_id == Job.id, Transaction.kind == TransactionKind.OPEN, Transaction.state.in_(UNDER_WAY)
 )
-"""Of a job whose opening is not mined, or no longer: the contract does not know it yet."""
+"""True for a job whose opening is not mined yet, or no longer: the contract does not know the job."""
 
 UNBATCHED: Final = (Earned.batch_id.is_(None), Earned.revoked.is_(False))
-"""Of a gradient that a batch is to record; what an audit took back is in none."""
+"""True for a gradient that a batch must still record; gradients revoked by an audit are in none."""
 
 
 def running(session: Session) -> Sequence[Job]:
-    """Jobs that reserve."""
+    """Returns the running jobs that reserve money on-chain."""
     statement = select(Job).where(Job.state == JobState.RUNNING, Job.chain_job.is_not(None), ~OPENING)
     return session.scalars(statement).all()
 
 
 def with_money(session: Session) -> Sequence[Job]:
-    """Jobs for which something may be left to do: the contract holds money of theirs, or a record is not settled."""
+    """Returns jobs with work left: the contract holds money of theirs, or a gradient is not settled."""
     withdrawn = select(func.coalesce(func.sum(Account.withdrawn), 0)).where(Account.job_id == Job.id).scalar_subquery()
     holds = Job.deposited - Job.refunded > withdrawn
     unbatched = exists().where(Earned.job_id == Job.id, *UNBATCHED)
@@ -38,13 +38,13 @@ def with_money(session: Session) -> Sequence[Job]:
 
 
 def opened_in(session: Session, job_id: str) -> int | None:
-    """The block of the job's opening, where the books know it."""
+    """Returns the block of the job's opening, or None where the database does not know it."""
     mined = (Transaction.kind == TransactionKind.OPEN, Transaction.state == TransactionState.MINED)
     return session.scalar(select(func.min(Transaction.block)).where(Transaction.job_id == job_id, *mined))
 
 
 def kept_back(chain: ChainContext, job: Job) -> bool:
-    """Whether what is free stays in the escrow for now: an audit may have somebody paid from it, or one had."""
+    """Whether the job's free money stays in the escrow for now: an audit may award it, or already did."""
     with chain.reading() as session:
         if audits.earliest(session, job.id) is not None:
             return True
@@ -53,14 +53,14 @@ def kept_back(chain: ChainContext, job: Job) -> bool:
 
 
 def expired(job: Job, now: float) -> bool:
-    """Whether nothing more can be reserved."""
+    """Whether the job has expired, so that nothing more can be reserved."""
     return job.expiry is not None and now > job.expiry
 
 
 def tell_once(chain: ChainContext, job_id: str, kind: str, **body: Any) -> None:
-    """An event of a kind that is worth telling once in a job's life."""
+    """Records an event of this kind unless the job already has one."""
     with chain.reading() as session:
-        said = session.scalar(select(JobEvent.id).where(JobEvent.job_id == job_id, JobEvent.kind == kind).limit(1))
-    if said is None:
+        event_id = session.scalar(select(JobEvent.id).where(JobEvent.job_id == job_id, JobEvent.kind == kind).limit(1))
+    if event_id is None:
         with chain.begin() as session:
             tell(session, job_id, kind, chain.clock(), **body)

@@ -1,4 +1,4 @@
-"""All chain work of the service, one step at a time: `step` may be called at any moment, and killed at any moment."""
+"""Does all chain work of the service in steps: `step` may be called at any moment, and killed at any moment."""
 
 import threading
 from collections.abc import Callable
@@ -32,15 +32,15 @@ from gradmarket.requester.store.tables import Earned, Job, Task, Transaction, Tr
 
 NOTHING: Final = Units(0)
 GAS_MONEY: Final = 10**19
-"""Wei that a sender keeps on a local chain."""
+"""Wei that the sender keeps on a local chain."""
 LOOK_S: Final = 5.0
-"""At least so often everything is looked at, whatever the notifier, the books and the chain say."""
+"""Longest time between full steps, in seconds, even where neither notifier, database nor chain reports any work."""
 
 
 class ChainWorker:
-    """`trouble` says in words why no chain work is done; empty where it is. A foreign chain stops it for good.
+    """`trouble` says why no chain work is done; empty where it is done. A foreign chain stops the work for good.
 
-    `notified` is set by whoever has work for it; where there is none, every moment may be one.
+    `notified` is set by whoever has work for it. Without it, every moment may have work.
     """
 
     def __init__(self, chain: ChainContext, notified: threading.Event | None = None) -> None:
@@ -53,22 +53,22 @@ class ChainWorker:
         self._told: str | None = None
 
     def wanted(self) -> bool:
-        """Whether a step may find anything: one query and one call, where a step has twenty."""
+        """Whether a step may find work; costs one query and one call, where a step costs twenty."""
         if self._notified is None or self._notified.is_set() or self._chain.clock() >= self._look_at:
             return True
         try:
             return self._chain.ledger.height() != self._looked or self._due()
         except (ChainUnreachable, NodeRefused):
-            return True  # the step says it
+            return True  # the step reports it
 
     def _due(self) -> bool:
-        """Whether the books have a transaction under way, a job to open or to fund, or gradients to settle.
+        """Whether the database has a pending transaction, a job to open or to fund, or gradients to settle.
 
-        Where an owner opens and funds, it does so in a block.
+        Where an owner opens and funds jobs, a new block shows that instead.
         """
         old = self._chain.clock() - self._chain.policy.settle_every_s
-        told = or_(Job.ended_at.is_not(None), Task.state == TaskState.FINAL)
-        waiting = exists().where(Earned.job_id == Job.id, *UNBATCHED, Earned.at <= old, Task.id == Earned.task_id, told)
+        done = or_(Job.ended_at.is_not(None), Task.state == TaskState.FINAL)
+        waiting = exists().where(Earned.job_id == Job.id, *UNBATCHED, Earned.at <= old, Task.id == Earned.task_id, done)
         cases = [
             exists().where(Transaction.sender == self._chain.sender, Transaction.state.in_(UNDER_WAY)),
             exists().where(Job.chain_job.is_not(None), waiting),
@@ -82,7 +82,7 @@ class ChainWorker:
             return bool(session.scalar(select(or_(*cases))))
 
     def step(self) -> bool:
-        """Everything that can be done now; whether anything moved, so that another step may find more."""
+        """Does everything that can be done now; returns whether anything moved, so that another step may find more."""
         if self._notified is not None:
             self._notified.clear()
         moved = self._step()
@@ -112,7 +112,7 @@ class ChainWorker:
         return False
 
     def _revived(self) -> bool:
-        """Whether the service's own chain was started again: the next step goes on from what it still knows."""
+        """Restarts the service's own chain; returns whether it did. The next step continues from its saved state."""
         try:
             return self._chain.revive()
         except LocalChainFailed as error:
@@ -120,25 +120,25 @@ class ChainWorker:
             return False
 
     def _tell(self) -> None:
-        """Every process says why no chain work is done; the one that does it writes it down."""
+        """Stores `trouble` where it changed, so that every process can report it; only the lease holder gets here."""
         if self._told != self.trouble:
             with self._chain.begin() as session:
                 session.merge(Trouble(part=CHAIN, said=self.trouble))
             self._told = self.trouble
 
     def to_sign(self, job: Job, added: Units = NOTHING) -> list[owner.ToSign]:
-        """What the funds' owner is to sign now for the job, if its budget grows by `added`."""
+        """Returns what the money's owner must sign now for the job, if its budget grows by `added` units."""
         chain = self._chain
         if chain.owner is None:
             return []
         return owner.to_sign(chain, job, replace(funding.terms(chain, job), amount=Units(job.budget + added)), added)
 
     def leave(self) -> None:
-        """At an orderly end: the next process takes over at once."""
+        """Gives up the lease at an orderly shutdown, so that the next process takes over at once."""
         leader_lease.leave(self._chain)
 
     def _connect(self) -> None:
-        """Verifies that this is the chain of the books: all of it after a gap, its instance at every step."""
+        """Verifies that this is the database's chain: completely after a disconnect, by its instance at every step."""
         if self._connected:
             self._chain.ledger.verify_instance()
             return
@@ -169,7 +169,7 @@ class ChainWorker:
         return bool(touched)
 
     def _watch(self) -> bool:
-        """What workers did on-chain since the last look."""
+        """Copies what workers did on-chain since the last look; returns whether anything was copied."""
         last = self._chain.ledger.block().number
         first, self._looked = (last if self._looked is None else self._looked) + 1, last
         return first <= last and mirror.changed(self._chain, first, last)
@@ -185,7 +185,7 @@ class ChainWorker:
 
 
 def local_grant(ledger: Ledger, holder: Address) -> Callable[[Amount], None]:
-    """For a Desk on a local chain: its development wallet keeps `holder` in gas money and in tokens."""
+    """For a local chain: returns a function by which the development wallet keeps `holder` in gas money and tokens."""
 
     def grant(amount: Amount) -> None:
         if ledger.gas_money(holder) < GAS_MONEY // 2:

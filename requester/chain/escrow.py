@@ -1,4 +1,4 @@
-"""The requester's rows as calls to the contract. Pure: rows in, calldata out."""
+"""Turns the requester's rows into calls to the contract. Pure: rows in, calldata out."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -14,21 +14,21 @@ from gradmarket.requester.store import jobs
 from gradmarket.requester.store.tables import Earned, Job
 
 MAX_BATCH_BYTES: Final = 120_000
-"""Of packed groups: a transaction has at most 128 KiB."""
+"""Most bytes of packed groups in a batch: a transaction has at most 128 KiB."""
 MAX_BATCH_GAS: Final = 12_000_000
-"""By the measured figures below, under the 2^24 of EIP-7825 with its margin."""
+"""Most gas of a batch, by the measured figures below; stays under the 2^24 of EIP-7825 with a margin."""
 GRADIENT_BYTES, GROUP_BYTES = 32, 28
 GRADIENT_GAS, GROUP_GAS = 1_400, 60_000
 MAX_ALLOWANCE: Final = Amount(2**256 - 1)
 
 
 def approve(token: Address, market: Address) -> Call:
-    """Lets the contract pull deposits, of this job and of all later ones."""
+    """Returns the call that lets the contract pull the deposits of this job and of all later ones."""
     return calls.approve(token, market, MAX_ALLOWANCE)
 
 
 def terms(job: Job, signer: Address, expiry: int, claim_until: int, endpoint: str) -> calls.OpenJob:
-    """The job's budget under the digest of its publication."""
+    """Returns the call's terms: the job's budget under the digest of its publication."""
     return calls.OpenJob(
         amount=Units(job.budget),
         unit=Amount(int(job.unit)),
@@ -41,7 +41,7 @@ def terms(job: Job, signer: Address, expiry: int, claim_until: int, endpoint: st
 
 
 def with_stakes(opening: calls.OpenJob, job: Job, min_window: int) -> calls.OpenJob:
-    """With the terms of a job that may slash; the contract has no shorter windows than `min_window` seconds."""
+    """Adds the slashing terms of a job that has them; the contract has no windows shorter than `min_window` seconds."""
     stakes = jobs.spec(job).stake
     if stakes is None:
         return opening
@@ -55,7 +55,7 @@ def with_stakes(opening: calls.OpenJob, job: Job, min_window: int) -> calls.Open
 
 
 def quorum(stakes: Stakes) -> Hash:
-    """Whom a worker must have named on joining for its stake to count."""
+    """Returns the hash of the validators that a worker must have named on joining for its stake to count."""
     return calls.quorum_of(stakes.validators, stakes.threshold)
 
 
@@ -64,18 +64,18 @@ def spec_digest(job: Job) -> Hash:
 
 
 def expiry_of(job: Job, now: float, lifetime_s: int) -> int:
-    """Until when the job reserves: its own end, or a life's time from now."""
+    """Returns the Unix time until which the job reserves: its own end, or `lifetime_s` from now."""
     end = jobs.spec(job).deadlines.end
     return int(end.timestamp()) if end is not None else int(now) + lifetime_s
 
 
 def groups_of(rows: Iterable[Earned]) -> list[PackedGroup]:
-    """EARNED rows as a batch's groups; the same rows in the same order always give the same bytes."""
+    """Packs EARNED rows into a batch's groups; the same rows in the same order always give the same bytes."""
     return group((Address(row.worker), Units(row.units), Hash(row.digest)) for row in rows)
 
 
 def that_fit(rows: Sequence[Earned]) -> Sequence[Earned]:
-    """As many of the first rows as one transaction takes."""
+    """Returns as many of the first rows as fit into one transaction."""
     size, gas = 0, 0
     pairs: set[tuple[str, int]] = set()
     for taken, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""A job's escrow: opened when its publication is ready, and what nobody earned taken back when it is over."""
+"""Opens a job's escrow when its publication is ready, and takes back what nobody earned when the job is over."""
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -16,9 +16,9 @@ from gradmarket.requester.store.tables import Job
 
 
 def open_jobs(chain: ChainContext) -> bool:
-    """One move for the jobs that wait for their deposits; whether there was one.
+    """Advances the jobs that wait for their deposits by one step; returns whether any moved.
 
-    One opening is under way at a time, since each is measured against the balance that the one before leaves.
+    One opening is pending at a time, since each is measured against the balance that the previous one leaves.
     """
     with chain.reading() as session:
         if sender.under_way(session, TransactionKind.OPEN):
@@ -31,7 +31,7 @@ def open_jobs(chain: ChainContext) -> bool:
 
 
 def top_up_jobs(chain: ChainContext) -> bool:
-    """Deposits what a job's budget was raised by since; whether there was such a job. An owner does so itself."""
+    """Deposits what was added to jobs' budgets; returns whether anything was posted. An owner does this itself."""
     if chain.owner is not None:
         return False
     with chain.reading() as session:
@@ -41,9 +41,9 @@ def top_up_jobs(chain: ChainContext) -> bool:
 
 
 def close_jobs(chain: ChainContext) -> bool:
-    """Takes out what is reserved for nobody in jobs that are over, and after claimUntil all that nobody earned.
+    """Withdraws what is reserved for nobody in jobs that are over, and after claimUntil refunds all that nobody earned.
 
-    An owner does so itself. As long as audits are due it may be needed yet.
+    Returns whether anything was posted. An owner does this itself. Money that open audits may still award is kept.
     """
     if chain.owner is not None:
         return False
@@ -61,11 +61,11 @@ def _closing(session: Session, job_id: str) -> bool:
 
 
 def _open(chain: ChainContext, job: Job) -> bool:
-    """Looks first whether the chain has the job already: its publication's digest names it."""
-    found = events.find_opened(chain.ledger, chain.sender, escrow.spec_digest(job))
-    if found is not None:
+    """Opens the job's escrow, unless the chain already has a job with the digest of its publication."""
+    event = events.find_opened(chain.ledger, chain.sender, escrow.spec_digest(job))
+    if event is not None:
         with chain.begin() as session:
-            outcomes.opened(session, locked(session, Job, job.id), found, chain.clock())
+            outcomes.opened(session, locked(session, Job, job.id), event, chain.clock())
         return True
     deposit = Amount(job.budget * int(job.unit))
     if not has_money(chain, deposit):
@@ -76,12 +76,12 @@ def _open(chain: ChainContext, job: Job) -> bool:
 
 
 def _await_owner(chain: ChainContext, job: Job) -> bool:
-    """Looks whether the owner has opened the job, under the terms that it was given, and let the sender act for it."""
-    found = owner.opened(chain, job)
-    if found.job is None:
-        return _say(chain, job.id, found.missing)
+    """Checks whether the owner has opened the job under the given terms and lets the sender act for it."""
+    opening = owner.opened(chain, job)
+    if opening.job is None:
+        return _say(chain, job.id, opening.missing)
     with chain.begin() as session:
-        outcomes.opened(session, locked(session, Job, job.id), found.job, chain.clock())
+        outcomes.opened(session, locked(session, Job, job.id), opening.job, chain.clock())
     return True
 
 
@@ -96,14 +96,14 @@ def _top_up(chain: ChainContext, job: Job) -> bool:
 
 
 def has_money(chain: ChainContext, deposit: Amount) -> bool:
-    """Whether the sender can put down so much; on a local chain it is given what it lacks."""
+    """Whether the sender has this deposit; on a local chain it is first given what it lacks."""
     if chain.grant is not None:
         chain.grant(deposit)
     return chain.ledger.balance(chain.sender) >= deposit
 
 
 def terms(chain: ChainContext, job: Job) -> calls.OpenJob:
-    """What the job is to be opened with, if it were now."""
+    """Returns the terms with which the job would be opened now."""
     expiry = escrow.expiry_of(job, max(chain.clock(), chain.ledger.block().time), chain.policy.lifetime_s)
     shortest = chain.ledger.min_window()
     window = max(chain.policy.claim_window_s, shortest)
@@ -112,7 +112,7 @@ def terms(chain: ChainContext, job: Job) -> calls.OpenJob:
 
 
 def approve(chain: ChainContext) -> bool:
-    """Lets the contract pull what the sender puts down."""
+    """Lets the contract pull the sender's tokens, unless an approval is pending; returns whether one was posted."""
     with chain.reading() as session:
         if sender.under_way(session, TransactionKind.APPROVE):
             return False

@@ -1,8 +1,8 @@
 """A lease on sending: of all processes that share the database, one at a time does the chain work.
 
-What is safe does not hang on it: a nonce and a batch number can be taken once, by the tables' unique keys. It keeps
-two processes from doing the same work in vain. Who is known to be dead holds nothing: a service that was killed and
-comes back on the same machine goes on at once.
+Safety does not depend on it: the tables' unique keys let a nonce and a batch number be used once. The lease keeps two
+processes from doing the same work in vain. A process that is known to be dead holds no lease, so a service that was
+killed and restarts on the same machine continues at once.
 """
 
 from typing import Any, cast
@@ -16,7 +16,7 @@ from gradmarket.requester.store.tables import LeaderLease
 
 
 def hold(chain: ChainContext) -> bool:
-    """Takes or renews the lease for the desk's sender; False while another process has it."""
+    """Takes or renews the lease for the chain's sender; returns False while another process has it."""
     name, now = f"chain:{chain.sender}", chain.clock()
     until = now + chain.policy.duty_s
     with chain.reading() as session:
@@ -38,7 +38,7 @@ def hold(chain: ChainContext) -> bool:
 
 
 def leave(chain: ChainContext) -> None:
-    """Gives the lease back, so that the next process need not wait."""
+    """Releases the lease, so that the next process need not wait."""
     with chain.begin() as session:
         mine = update(LeaderLease).where(
             LeaderLease.name == f"chain:{chain.sender}", LeaderLease.holder == chain.holder

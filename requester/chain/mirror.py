@@ -1,4 +1,4 @@
-"""Copies what the contract says of a job's money into the books: absolute figures, so copying twice is harmless."""
+"""Copies a job's money from the contract into the database: absolute figures, so copying twice is harmless."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from gradmarket.requester.store.tables import Account, Job
 
 @dataclass(frozen=True, slots=True)
 class ChainFigures:
-    """A worker in a job: its money there, and what of its stake the job can slash."""
+    """A worker's money in a job on-chain, and how much of its stake the job can slash."""
 
     account: AccountOnChain
     at_risk: Units
@@ -32,30 +32,30 @@ NOTHING: Final = Units(0)
 
 
 def job(chain: ChainContext, job_id: str) -> None:
-    """Deposits, refunds and every account of the job."""
+    """Copies the job's deposits, refunds and all of its accounts."""
     with chain.reading() as session:
-        found = session.get_one(Job, job_id)
-        chain_job = found.chain_job
+        row = session.get_one(Job, job_id)
+        chain_job = row.chain_job
         workers = [Address(worker) for worker in session.scalars(_workers(job_id))]
         first = opened_in(session, job_id)
     if chain_job is None:
         return
     now, refunded = chain.ledger.job(chain_job), events.all_refunded(chain.ledger, chain_job, first)
-    accounts = {worker: _seen(chain, found, worker) for worker in workers}
+    accounts = {worker: _seen(chain, row, worker) for worker in workers}
     with chain.begin() as session:
         _copy_job(session.get_one(Job, job_id), now, refunded)
         _copy_accounts(session, job_id, accounts)
 
 
 def workers(chain: ChainContext, of: Job, named: Iterable[Address]) -> None:
-    """These accounts only."""
+    """Copies these accounts only."""
     accounts = {worker: _seen(chain, of, worker) for worker in named}
     with chain.begin() as session:
         _copy_accounts(session, of.id, accounts)
 
 
 def counted(found: Exposure, quorum: Hash, unit: Amount) -> Units:
-    """What no accusation claims yet; nothing of a worker that has left, or has others decide than the job's."""
+    """Returns the stake that no accusation claims; 0 if the worker has left or named validators unlike the job's."""
     if found.locked_until or found.quorum != quorum:
         return NOTHING
     return Units(min(MAX_UNITS, (found.at_risk - found.accused) // unit))
@@ -71,20 +71,23 @@ def _seen(chain: ChainContext, of: Job, worker: Address) -> ChainFigures:
 
 
 def changed(chain: ChainContext, first: int, last: int) -> bool:
-    """Copies what the contract's events of these blocks name: what workers, and owners elsewhere, did by themselves."""
+    """Copies the accounts and jobs that the contract's events name in these blocks; returns whether any was ours.
+
+    These events are what workers, and owners elsewhere, did by themselves.
+    """
     funded = _funded(chain, first, last)
-    named = events.accounts_touched(chain.ledger, first, last)
+    touched = events.accounts_touched(chain.ledger, first, last)
     with chain.reading() as session:
-        ours = session.scalars(select(Job).where(Job.chain_job.in_({chain_job for chain_job, _ in named}))).all()
-        known = {found.id: set(session.scalars(_workers(found.id))) for found in ours}
-    for found in ours:
-        mine = [worker for chain_job, worker in named if chain_job == found.chain_job and worker in known[found.id]]
-        workers(chain, found, mine)
+        ours = session.scalars(select(Job).where(Job.chain_job.in_({chain_job for chain_job, _ in touched}))).all()
+        known = {row.id: set(session.scalars(_workers(row.id))) for row in ours}
+    for row in ours:
+        mine = [worker for chain_job, worker in touched if chain_job == row.chain_job and worker in known[row.id]]
+        workers(chain, row, mine)
     return bool(ours) or funded
 
 
 def _funded(chain: ChainContext, first: int, last: int) -> bool:
-    """Copies the jobs that anybody deposited to, or that were refunded."""
+    """Copies the jobs that anybody deposited to, or that were refunded; returns whether there were any."""
     chain_jobs = events.jobs_touched(chain.ledger, first, last)
     with chain.reading() as session:
         ids = session.scalars(select(Job.id).where(Job.chain_job.in_(chain_jobs))).all()
@@ -98,7 +101,7 @@ def _workers(job_id: str) -> Select[str]:
 
 
 def _copy_job(row: Job, now: JobOnChain, refunded: int) -> None:
-    """`deposited` counts all that ever came in; the contract's figure is what is left of it."""
+    """Sets `deposited` to all that ever came in: the contract's figure is what refunds left of it."""
     row.deposited, row.refunded = now.deposited + refunded, refunded
 
 

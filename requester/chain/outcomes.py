@@ -1,4 +1,4 @@
-"""What the books say of a transaction, and what follows from its outcome. Runs in the caller's transaction."""
+"""Records the outcome of a transaction, and what follows from it, in the caller's database transaction."""
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -17,13 +17,13 @@ from gradmarket.requester.store.transitions import move_now
 
 
 def rewrite(session: Session, row_id: int, raw: bytes, hash_: str) -> None:
-    """A replacement, before anybody sees it."""
+    """Stores the bytes and hash of a replacement before it is sent."""
     row = session.get_one(Transaction, row_id)
     row.raw, row.hash = raw, hash_
 
 
 def sent(session: Session, row_id: int, now: float, error: str) -> None:
-    """A node has it, or said in `error` why it will not have it: then it is tried again."""
+    """Records that a node took the transaction, or in `error` why it refused it; a refused one is sent again."""
     row = session.get_one(Transaction, row_id)
     row.sent_at, row.error = now, error
     if error or row.state != TransactionState.PREPARED:
@@ -35,7 +35,7 @@ def sent(session: Session, row_id: int, now: float, error: str) -> None:
 
 
 def finished(session: Session, ledger: Ledger, row_id: int, found: Outcome, hash_: str, now: float) -> None:
-    """An outcome: mined, reverted, or (unknown, and its nonce used by another) lost."""
+    """Records an outcome: mined, reverted, or (unknown, and its nonce used by another) lost."""
     row = session.get_one(Transaction, row_id)
     row.hash = hash_
     match found:
@@ -52,7 +52,7 @@ def finished(session: Session, ledger: Ledger, row_id: int, found: Outcome, hash
 
 
 def unfinished(session: Session, row: Transaction) -> None:
-    """The chain has forgotten that it was mined: its bytes are sent again, its batch is not settled."""
+    """Undoes an outcome that the chain forgot: the bytes are sent again, and the batch is no longer settled."""
     row.state, row.block, row.gas, row.sent_at = TransactionState.PREPARED, None, None, None
     for batch in _batches(session, row.id):
         put_back(session, batch)
@@ -69,7 +69,7 @@ def put_back(session: Session, batch: Batch) -> None:
 
 
 def opened(session: Session, job: Job, event: JobOpened, now: float) -> None:
-    """The escrow of the job, which the caller has locked, is on-chain: it runs, unless it was ended meanwhile."""
+    """Records that the escrow of the job, locked by the caller, is on-chain; the job runs unless it was ended."""
     job.chain_job, job.expiry, job.claim_until = event.job, event.expiry, event.claim_until
     job.deposited = event.deposited
     session.flush()
@@ -94,7 +94,7 @@ def _succeeded(session: Session, ledger: Ledger, row: Transaction, receipt: Rece
 
 
 def _failed(session: Session, row: Transaction, now: float) -> None:
-    """The batch stays, without a transaction: the outbox looks at the chain, and posts it again or not."""
+    """Keeps the batch without its transaction; settlement_batches checks the chain and posts it again if needed."""
     for batch in _batches(session, row.id):
         put_back(session, batch)
         batch.transaction_id = None

@@ -1,7 +1,7 @@
-"""Jobs whose money belongs to a key that is elsewhere: what its owner is to sign, and what it signed.
+"""Jobs whose money belongs to a key kept elsewhere: what its owner must sign, and what it has signed.
 
-The service gives the transactions out, and looks at the chain: a job runs when it is open there under the terms that
-were given out, and the service's sender may reserve and settle for it. The sender can take nothing out.
+The service hands out the transactions and reads the chain. A job runs when it is open on-chain under the terms that
+were handed out, and the service's sender may reserve and settle for it. The sender can withdraw nothing.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from gradmarket.requester.store.tables import Job
 
 @dataclass(frozen=True, slots=True)
 class ToSign:
-    """A transaction without value, from `owner`."""
+    """A transaction without value, to be sent from `owner`."""
 
     purpose: str
     owner: Address
@@ -30,14 +30,14 @@ class ToSign:
 
 @dataclass(frozen=True, slots=True)
 class OwnerCall:
-    """The job on the chain, or in words what is missing or wrong."""
+    """The job as opened on-chain, or a text that says what is missing or wrong."""
 
     job: JobOpened | None
     missing: str
 
 
 def opened(chain: ChainContext, job: Job) -> OwnerCall:
-    """Raises ChainUnreachable."""
+    """Looks on-chain for the job, opened by its owner. Raises ChainUnreachable."""
     wrong = ""
     for event in events.all_opened(chain.ledger, _owner(chain), escrow.spec_digest(job)):
         fault = unlike(chain, job, event)
@@ -48,7 +48,7 @@ def opened(chain: ChainContext, job: Job) -> OwnerCall:
 
 
 def _ready(chain: ChainContext, event: JobOpened) -> OwnerCall:
-    """Deep enough in the chain, and open to the service's sender."""
+    """Accepts the opening once it has enough confirmations and lets the service's sender act for the job."""
     if chain.ledger.job(event.job).sender != chain.sender:
         return OwnerCall(None, f"waits for {chain.owner} to sign setSender of job {event.job}")
     deep = chain.ledger.block().number - event.block + 1 >= chain.policy.confirmations
@@ -58,16 +58,16 @@ def _ready(chain: ChainContext, event: JobOpened) -> OwnerCall:
 
 
 def unlike(chain: ChainContext, job: Job, event: JobOpened) -> str:
-    """How the job was opened otherwise than asked for; empty where it was not.
+    """Returns how the opening differs from what was asked for; empty where it does not.
 
-    An owner may take its time to sign: half of the lifetime that it was given must be left, and what the budget was
-    raised by meanwhile is asked for afterwards.
+    An owner may take its time to sign: half of the lifetime that it was given must be left, and what was added to the
+    budget meanwhile is deposited afterwards.
     """
-    asked = jobs.spec(job).deposit // int(job.unit)
+    deposit = jobs.spec(job).deposit // int(job.unit)
     end, now = jobs.spec(job).deadlines.end, chain.clock()
     shortest = int(end.timestamp()) if end is not None else int(now) + chain.policy.lifetime_s // 2
     checks = (
-        (event.deposited < asked, f"deposit {event.deposited} instead of {asked} units"),
+        (event.deposited < deposit, f"deposit {event.deposited} instead of {deposit} units"),
         (event.unit != int(job.unit), f"unit {event.unit} instead of {job.unit}"),
         (event.signer != chain.signer, f"voucher signer {event.signer} instead of {chain.signer}"),
         (event.expiry < shortest, f"expiry {event.expiry} before {shortest}"),
@@ -79,13 +79,13 @@ def unlike(chain: ChainContext, job: Job, event: JobOpened) -> str:
 
 
 def to_sign(chain: ChainContext, job: Job, terms: calls.OpenJob, added: Units) -> list[ToSign]:
-    """What the owner is to sign now, in this order, if the budget grows by `added`.
+    """Returns what the owner must sign now, in this order, if the budget grows by `added` units.
 
     Raises ChainUnreachable.
     """
-    named = _opening(chain, job, terms, added) if job.chain_job is None else _keeping(chain, job, added)
+    steps = _opening(chain, job, terms, added) if job.chain_job is None else _keeping(chain, job, added)
     chain_id = chain.ledger.deployment.chain_id
-    return [ToSign(purpose, _owner(chain), chain_id, call) for purpose, call in named]
+    return [ToSign(purpose, _owner(chain), chain_id, call) for purpose, call in steps]
 
 
 def _owner(chain: ChainContext) -> Address:
@@ -115,7 +115,7 @@ def _keeping(chain: ChainContext, job: Job, added: Units) -> list[tuple[str, Cal
 
 
 def _approve(chain: ChainContext, job: Job, units: Units) -> list[tuple[str, Call]]:
-    """For this deposit alone."""
+    """Returns an approval of this deposit alone; empty where the allowance already covers it."""
     amount = Amount(units * int(job.unit))
     if chain.ledger.allowance(_owner(chain)) >= amount:
         return []

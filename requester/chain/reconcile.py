@@ -1,8 +1,8 @@
-"""Books and chain are compared, and the books put right: at the start, and whenever an outcome cannot be true.
+"""Compares the database with the chain and corrects it: at the start, and whenever an outcome cannot be true.
 
-The chain is right about what happened. The books are right about who earned what: a batch on the chain that the books
-do not hold is looked up in its events, and its gradients are found among EARNED; what is not found there stops the
-job's settlement, since paying on would pay for what nobody knows.
+The chain is right about what happened. The database is right about who earned what. A batch that only the chain has is
+read from its events, and its gradients are looked up among the EARNED rows. If one is not found there, the job's
+settlement stops: to continue would pay for gradients that nobody knows.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ class BooksDiffer(Conflict):
 
 
 def everything(chain: ChainContext) -> None:
-    """After a start or a gap: transactions, batches and accounts of every job that has money on-chain."""
+    """Corrects transactions, batches and accounts of every job with money on-chain, after a start or a disconnect."""
     rewound(chain)
     with chain.reading() as session:
         ids = [job.id for job in with_money(session)]
@@ -38,7 +38,10 @@ def everything(chain: ChainContext) -> None:
 
 
 def rewound(chain: ChainContext) -> bool:
-    """The chain went back (a re-org, or a state that was saved earlier): what it forgot is sent again, byte by byte."""
+    """Marks the transactions that the chain forgot to be sent again, byte by byte; returns whether there were any.
+
+    A chain forgets transactions in a re-org, or when it is restored from an earlier state.
+    """
     consumed = chain.ledger.nonce(chain.sender)
     mine = (Transaction.sender == chain.sender, Transaction.nonce >= consumed, Transaction.state.in_(DONE))
     with chain.reading() as session:
@@ -51,7 +54,7 @@ def rewound(chain: ChainContext) -> bool:
 
 
 def put_right(chain: ChainContext, job_id: str) -> bool:
-    """`batches`; a job whose batches cannot be explained is told of, and settles no more, while the others go on."""
+    """Runs `batches`. A job with unexplained batches gets an event and settles no more; the others continue."""
     try:
         return batches(chain, job_id)
     except BooksDiffer as error:
@@ -60,7 +63,7 @@ def put_right(chain: ChainContext, job_id: str) -> bool:
 
 
 def batches(chain: ChainContext, job_id: str) -> bool:
-    """Settles what the chain has, puts back what it has not; whether anything was changed.
+    """Marks batches that the chain has as settled, and resets those it has not; returns whether anything was changed.
 
     Raises BooksDiffer where the chain has a batch of gradients that nobody earned here.
     """
@@ -74,7 +77,7 @@ def batches(chain: ChainContext, job_id: str) -> bool:
 
 
 def differences(chain: ChainContext, job_id: str) -> list[str]:
-    """What books and chain disagree about, in words; empty where they are equal."""
+    """Returns what database and chain disagree about, in words; empty where they are equal."""
     with chain.reading() as session:
         job = session.get_one(Job, job_id)
         accounts = session.scalars(select(Account).where(Account.job_id == job_id)).all()
@@ -83,17 +86,17 @@ def differences(chain: ChainContext, job_id: str) -> list[str]:
         credited = _credited(session, job_id)
     chain_job = job.chain_job or 0
     now = chain.ledger.job(chain_job)
-    found = [_differs("batches", len(settled), now.batches)]
-    found.append(_differs("deposited less refunded", job.deposited - job.refunded, now.deposited))
+    lines = [_differs("batches", len(settled), now.batches)]
+    lines.append(_differs("deposited less refunded", job.deposited - job.refunded, now.deposited))
     for number, root in roots.items():
-        found.append(_differs(f"root of batch {number}", root.hex(), chain.ledger.batch_root(chain_job, number).hex()))
+        lines.append(_differs(f"root of batch {number}", root.hex(), chain.ledger.batch_root(chain_job, number).hex()))
     for row in accounts:
         on_chain = chain.ledger.account(chain_job, Address(row.worker))
-        found.append(_differs(f"settled for {row.worker}", credited[row.worker], on_chain.settled))
-        found.append(_differs(f"copy of {row.worker}'s settled", row.settled, on_chain.settled))
-        found.append(_differs(f"reserved for {row.worker}", row.reserved, on_chain.reserved))
-        found.append(_differs(f"withdrawn by {row.worker}", row.withdrawn, on_chain.withdrawn))
-    return [each for each in found if each]
+        lines.append(_differs(f"settled for {row.worker}", credited[row.worker], on_chain.settled))
+        lines.append(_differs(f"copy of {row.worker}'s settled", row.settled, on_chain.settled))
+        lines.append(_differs(f"reserved for {row.worker}", row.reserved, on_chain.reserved))
+        lines.append(_differs(f"withdrawn by {row.worker}", row.withdrawn, on_chain.withdrawn))
+    return [line for line in lines if line]
 
 
 def _differs(what: str, books_say: object, chain_says: object) -> str:
@@ -101,14 +104,14 @@ def _differs(what: str, books_say: object, chain_says: object) -> str:
 
 
 def _first_open(chain: ChainContext, job_id: str) -> int:
-    """The least number that the books do not know as settled."""
+    """Returns the lowest batch number that the database does not know as settled."""
     with chain.reading() as session:
         settled = {batch.number for batch in _all(session, job_id) if batch.state == BatchState.SETTLED}
     return next(number for number in range(len(settled) + 1) if number not in settled)
 
 
 def _batch_on_chain(chain: ChainContext, job_id: str, chain_job: int, number: int) -> bool:
-    """Books a batch that the chain has: ours if its root is, else by its events."""
+    """Records a batch that the chain has: ours if the roots are equal, else rebuilt from its events."""
     with chain.reading() as session:
         ours = _numbered(session, job_id, number)
         root = batch_root(escrow.groups_of(_rows(session, ours))) if ours else None
@@ -126,7 +129,7 @@ def _batch_on_chain(chain: ChainContext, job_id: str, chain_job: int, number: in
 
 
 def _displace(session: Session, job_id: str, number: int) -> None:
-    """Batches of ours from this number on did not happen: their gradients wait for a batch again."""
+    """Deletes our batches from this number on, which never happened: their gradients wait for a batch again."""
     for batch in _all(session, job_id):
         if batch.number >= number:
             for row in _rows(session, batch):
@@ -137,7 +140,7 @@ def _displace(session: Session, job_id: str, number: int) -> None:
 
 
 def _adopt(session: Session, job_id: str, number: int, groups: list[PackedGroup], now: float) -> None:
-    """Writes down a batch that only the chain knows, with the EARNED rows that it names."""
+    """Records a batch that only the chain knows, with the EARNED rows that it names."""
     rows = _earned_by(session, job_id, groups)
     batch = Batch(
         job_id=job_id,
@@ -155,22 +158,22 @@ def _adopt(session: Session, job_id: str, number: int, groups: list[PackedGroup]
 
 
 def _earned_by(session: Session, job_id: str, groups: list[PackedGroup]) -> list[Earned]:
-    """One row that is in no batch for each gradient of the groups."""
+    """Returns an unbatched EARNED row for each gradient of the groups. Raises BooksDiffer where one is missing."""
     waiting: dict[tuple[str, int, bytes], list[Earned]] = {}
     free = select(Earned).where(Earned.job_id == job_id, Earned.batch_id.is_(None)).order_by(Earned.id.desc())
     for row in session.scalars(free):
         waiting.setdefault((row.worker, row.units, row.digest), []).append(row)
-    named: list[tuple[str, int, bytes]] = [
-        (each.worker, each.price, digest) for each in groups for digest in each.digests
+    keys: list[tuple[str, int, bytes]] = [
+        (group.worker, group.price, digest) for group in groups for digest in group.digests
     ]
-    missing = Counter(named) - Counter({key: len(rows) for key, rows in waiting.items()})
+    missing = Counter(keys) - Counter({key: len(rows) for key, rows in waiting.items()})
     if missing:
         raise BooksDiffer(f"{missing.total()} gradients that nobody earned in job {job_id}")
-    return [waiting[key].pop() for key in named]
+    return [waiting[key].pop() for key in keys]
 
 
 def _put_back_from(chain: ChainContext, job_id: str, onchain: int) -> bool:
-    """Batches that the books call settled and the chain does not have."""
+    """Resets batches that are stored as settled and that the chain does not have; returns whether there were any."""
     with chain.begin() as session:
         forgotten = [b for b in _all(session, job_id) if b.number >= onchain and b.state == BatchState.SETTLED]
         for batch in forgotten:
@@ -182,7 +185,7 @@ def _put_back_from(chain: ChainContext, job_id: str, onchain: int) -> bool:
 
 
 def _credited(session: Session, job_id: str) -> Counter[str]:
-    """Units by worker in batches that the books call settled."""
+    """Sums units by worker over batches that are stored as settled."""
     settled = select(Batch.id).where(Batch.job_id == job_id, Batch.state == BatchState.SETTLED)
     total: Counter[str] = Counter()
     for row in session.scalars(select(Earned).where(Earned.batch_id.in_(settled))):

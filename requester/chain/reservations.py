@@ -1,4 +1,4 @@
-"""Money set aside for single workers, ahead of the work: who needs how much more, and the transaction for it."""
+"""Reserves money for single workers ahead of the work: who needs how much more, and the transaction for it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ from gradmarket.requester.store import ballots, earned_rows, newcomers, workers
 from gradmarket.requester.store.tables import Job
 
 MOST_ROWS: Final = 200
-"""Workers in one transaction: about 30,000 gas each the first time."""
+"""Most workers in one transaction: each costs about 30,000 gas the first time."""
 NOTHING: Final = AccountStanding(Units(0), Units(0), Units(0))
 LOW_SHARE: Final = 5
-"""Under a fifth of the deposit free, it is told that money runs low."""
+"""An event says that money runs low once less than a fifth of the deposit is free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class ReservationCase:
-    """A job, its workers' standings, and what the contract calls it."""
+    """A job, its workers with their standings, and its number in the contract."""
 
     job_id: str
     chain_job: int
@@ -42,42 +42,42 @@ class ReservationCase:
 
 
 def headroom(free: Units, price: Units, count: int, most: int) -> int:
-    """Gradients to reserve ahead for each of `count` workers: `most`, but fewer as the escrow runs out.
+    """Returns how many gradients to reserve ahead for each of `count` workers: `most`, or fewer as the escrow runs out.
 
-    One round of top-ups takes a quarter of what is free at most, so that near a job's end its money does not lie
-    reserved for workers that no task falls to.
+    One round of top-ups takes at most a quarter of the free money, so that near a job's end no money is reserved for
+    workers that get no task.
     """
     return max(1, min(most, free // (4 * price * max(1, count))))
 
 
 def plan(needs: Sequence[Need], free: Units, price: Units, most: int) -> list[tuple[Address, Units]]:
-    """What to reserve for whom, at most `free` together; where that is too little, a gradient each in turn.
+    """Returns what to reserve for whom, at most `free` together; where that is too little, one gradient each in turn.
 
-    Who could not take a single task now comes first, and of these who has earned before.
+    Workers that could not take a single task now come first, and among them those that have earned before.
     """
     ahead = headroom(free, price, len(needs), most)
     order = sorted(needs, key=lambda need: (need.standing.uncommitted >= price, not need.standing.earned, need.worker))
-    wanted = {need.worker: top_up(need.standing, price, ahead) for need in order}
-    if sum(wanted.values()) <= free:
-        return [(worker, units) for worker, units in wanted.items() if units]
-    return _in_turn(wanted, free, price)
+    amounts = {need.worker: top_up(need.standing, price, ahead) for need in order}
+    if sum(amounts.values()) <= free:
+        return [(worker, units) for worker, units in amounts.items() if units]
+    return _in_turn(amounts, free, price)
 
 
 def _in_turn(wanted: dict[Address, Units], free: Units, price: Units) -> list[tuple[Address, Units]]:
-    given = dict.fromkeys(wanted, 0)
+    counts = dict.fromkeys(wanted, 0)
     rest = free // price
     while rest:
-        short = [worker for worker, units in wanted.items() if given[worker] * price < units][:rest]
+        short = [worker for worker, units in wanted.items() if counts[worker] * price < units][:rest]
         if not short:
             break
         for worker in short:
-            given[worker] += 1
+            counts[worker] += 1
         rest -= len(short)
-    return [(worker, Units(gradients * price)) for worker, gradients in given.items() if gradients]
+    return [(worker, Units(gradients * price)) for worker, gradients in counts.items() if gradients]
 
 
 def step(chain: ChainContext) -> bool:
-    """Writes down a reservation for each job that needs one and has none under way."""
+    """Posts a reservation for each job that needs one and has none pending; returns whether any was posted."""
     with chain.reading() as session:
         cases = [case for job in running(session) if (case := _case(chain, session, job))]
         uncovered = [case for job in with_money(session) if (case := _uncovered(session, job, chain.clock()))]
@@ -86,15 +86,15 @@ def step(chain: ChainContext) -> bool:
 
 
 def _case(chain: ChainContext, session: Session, job: Job) -> ReservationCase | None:
-    """Who earned in the job and is here, and whom it admits next.
+    """Returns the job with the live workers that earned in it, and the workers that it admits next.
 
-    None where a reservation is under way, since its workers' standings are about to change, or it is too late.
+    None where a reservation is pending, since standings are about to change, or where the job has expired.
     """
     now = chain.clock()
     if not _may_reserve(session, job, now):
         return None
     able = _classes(session, job)
-    live = [each for each in workers.earners(session, job, now) if able is None or each.determinism_class in able]
+    live = [row for row in workers.earners(session, job, now) if able is None or row.determinism_class in able]
     here = [worker.address for worker in live if workers.serves(worker, job.id)]
     theirs = sorted({*here, *newcomers.next_covered(session, job, now)})
     standings = workers.standings(session, job, theirs)
@@ -103,17 +103,17 @@ def _case(chain: ChainContext, session: Session, job: Job) -> ReservationCase | 
 
 
 def _classes(session: Session, job: Job) -> frozenset[str] | None:
-    """Whose workers can share the job's tasks; of any while it has no class of its own."""
+    """Returns the classes whose workers can share the job's tasks; None, for any, while the job has no class."""
     if job.determinism_class is None:
         return None
     return assignment.comparable(job.determinism_class, ballots.mixable(session, job))
 
 
 def _uncovered(session: Session, job: Job, now: float) -> ReservationCase | None:
-    """Of a job that is over: who an audit has paid since with more than lies reserved for it."""
+    """For a job that is over: returns the workers whose earnings after an audit exceed their reservations, or None."""
     if not lifecycle.over(JobState(job.state)) or not _may_reserve(session, job, now):
         return None
-    short = {who: found for who, found in workers.standings(session, job).items() if found.earned > found.reserved}
+    short = {who: money for who, money in workers.standings(session, job).items() if money.earned > money.reserved}
     needs = tuple(Need(Address(worker), short[worker]) for worker in sorted(short))
     return ReservationCase(job.id, job.chain_job or 0, Units(job.price), Units(job.deposited), needs) if needs else None
 
@@ -123,7 +123,7 @@ def _may_reserve(session: Session, job: Job, now: float) -> bool:
 
 
 def _cover(chain: ChainContext, case: ReservationCase) -> bool:
-    """Just what was earned; the first that the free money is enough for."""
+    """Reserves just what was earned, for the first workers that the free money covers."""
     free, rows = chain.ledger.free(case.chain_job), list[tuple[Address, Units]]()
     for need in case.needs[:MOST_ROWS]:
         units = Units(min(free, need.standing.earned - need.standing.reserved))
@@ -143,7 +143,7 @@ def _reserve(chain: ChainContext, case: ReservationCase) -> bool:
 
 
 def _post(chain: ChainContext, case: ReservationCase, rows: list[tuple[Address, Units]]) -> bool:
-    """An account is opened for whom something is reserved, and for nobody who only asked."""
+    """Posts the reservation, after opening accounts for the workers that it names and for no others."""
     with chain.begin() as session:
         for worker, _ in rows:
             earned_rows.account(session, case.job_id, worker)

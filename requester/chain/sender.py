@@ -1,12 +1,12 @@
-"""One sender: nonces come from the database, and a signed transaction is in its row before any node sees it.
+"""Sends transactions of one sender: nonces come from the database, and a transaction is stored before it is sent.
 
-    quote   asks the node what it costs, and whether the contract would refuse      no row yet
-    post    writes the row: nonce, signed bytes                                     in the caller's transaction
-    push    hands rows to the node, again when they stay unmined, with higher fees when they stick
-    follow  asks what became of them
+    quote   asks the node what the call costs, and whether the contract would refuse it      no row yet
+    post    stores the row: nonce, signed bytes                                              in the caller's transaction
+    push    sends rows to the node, again when they stay unmined, with higher fees when they are stuck
+    follow  asks the node for their outcomes
 
-A crash between any two leaves rows from which the next `push` and `follow` go on. An outcome that is unknown changes
-nothing: the row stays, its bytes are sent again, and they can be mined once.
+After a crash between any two of these, the next `push` and `follow` continue from the rows. An unknown outcome changes
+nothing: the row stays, its bytes are sent again, and they can be mined only once.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ FILL_GAS = 21_000
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What must be asked of the node before a transaction is written down; `nonce` is the least that is free."""
+    """What the node must answer before a transaction is stored; `nonce` is the lowest that is free."""
 
     call: Call
     gas: int
@@ -48,7 +48,7 @@ class Quote:
 
 
 def quote(chain: ChainContext, call: Call) -> Quote:
-    """Raises ContractRefused where the contract would refuse it now."""
+    """Returns gas, fees and nonce for the call. Raises ContractRefused where the contract would refuse it now."""
     web3 = chain.ledger.web3
     gas = estimate(web3, chain.sender, call)
     return Quote(call, gas, fees(web3), chain.ledger.nonce(chain.sender))
@@ -57,14 +57,14 @@ def quote(chain: ChainContext, call: Call) -> Quote:
 def post(
     chain: ChainContext, session: Session, quoted: Quote, kind: TransactionKind, job_id: str | None
 ) -> Transaction:
-    """Writes the transaction down, signed, under the next nonce."""
+    """Stores the transaction, signed, under the next nonce."""
     last = session.scalar(select(func.max(Transaction.nonce)).where(Transaction.sender == chain.sender))
     nonce = max(quoted.nonce, -1 if last is None else last + 1)
     return _write(chain, session, quoted, kind, job_id, nonce)
 
 
 def post_once(chain: ChainContext, quoted: Quote, kind: TransactionKind, job_id: str | None) -> bool:
-    """The same in a transaction of its own, unless one of this kind is under way."""
+    """Posts in a database transaction of its own, unless one of this kind is pending; returns whether it posted."""
     with chain.begin() as session:
         if under_way(session, kind, job_id):
             return False
@@ -73,7 +73,7 @@ def post_once(chain: ChainContext, quoted: Quote, kind: TransactionKind, job_id:
 
 
 def under_way(session: Session, kind: TransactionKind, job_id: str | None = None) -> bool:
-    """Whether such a transaction, for the job or for any, is written down and its outcome not known yet."""
+    """Whether a transaction of this kind, for the job or for any, is stored and has no known outcome yet."""
     same = select(Transaction.id).where(Transaction.kind == kind, Transaction.state.in_(UNDER_WAY))
     if job_id is not None:
         same = same.where(Transaction.job_id == job_id)
@@ -81,12 +81,12 @@ def under_way(session: Session, kind: TransactionKind, job_id: str | None = None
 
 
 def refused(chain: ChainContext) -> str:
-    """Why the node does not take what is under way; empty where it does."""
+    """Returns why the node refuses a pending transaction; empty where it refuses none."""
     return next((row.error for row in _open_rows(chain) if row.error), "")
 
 
 def push(chain: ChainContext) -> bool:
-    """Sends what was not sent, or was sent long ago and is not mined; whether anything was."""
+    """Sends what was not sent, or was sent long ago and is not mined; returns whether anything was sent."""
     now = chain.clock()
     consumed = chain.ledger.nonce(chain.sender)
     waiting = [row for row in _open_rows(chain) if row.nonce >= consumed]
@@ -99,7 +99,7 @@ def push(chain: ChainContext) -> bool:
 
 
 def follow(chain: ChainContext) -> set[str]:
-    """Books every outcome that is known by now; the jobs that it touched ("" for none in particular)."""
+    """Records every outcome that is known by now; returns the jobs that were touched ("" for none in particular)."""
     consumed = chain.ledger.nonce(chain.sender)
     finished = [row for row in _open_rows(chain) if row.nonce < consumed and _finish(chain, row)]
     return {row.job_id or "" for row in finished}
@@ -135,7 +135,7 @@ def _open_rows(chain: ChainContext) -> Sequence[Transaction]:
 
 
 def _fill(chain: ChainContext, nonce: int) -> Transaction:
-    """A payment of nothing to ourselves under a nonce that no row waits for: without it no later one is ever mined."""
+    """Stores an empty payment to ourselves under a nonce that no pending row has; without it no later one is mined."""
     quoted = Quote(Call(chain.sender, b""), FILL_GAS, fees(chain.ledger.web3), nonce)
     with chain.begin() as session:
         same = (Transaction.sender == chain.sender, Transaction.nonce == nonce)
@@ -150,7 +150,7 @@ def _due(chain: ChainContext, row: Transaction, now: float) -> bool:
 
 
 def _send(chain: ChainContext, row: Transaction, now: float) -> None:
-    """Commits the bytes, if they are new, before it sends them; and that they were sent, after."""
+    """Commits new bytes before it sends them, and records afterwards that they were sent."""
     stuck = now - row.created_at >= chain.policy.replace_after_s * 2 ** _replaced(chain, row)
     signed = replacement(chain.key, _raw(row)) if stuck and row.sent_at is not None else None
     if signed is not None:
@@ -174,27 +174,27 @@ def _try_to_send(chain: ChainContext, raw: bytes) -> str:
 
 
 def _finish(chain: ChainContext, row: Transaction) -> bool:
-    """Books the outcome of a row whose nonce is used; False while that is not known or not deep enough."""
-    found, signed = _outcome(chain, row)
-    if isinstance(found, Unknown) and not _given_up(chain, row):
+    """Records the outcome of a row whose nonce is used; returns False while it is unknown or lacks confirmations."""
+    result, signed = _outcome(chain, row)
+    if isinstance(result, Unknown) and not _given_up(chain, row):
         return False
     with chain.begin() as session:
-        outcomes.finished(session, chain.ledger, row.id, found, signed.hash, chain.clock())
+        outcomes.finished(session, chain.ledger, row.id, result, signed.hash, chain.clock())
     return True
 
 
 def _outcome(chain: ChainContext, row: Transaction) -> tuple[Outcome, Signed]:
-    """Of whichever attempt at this nonce has one."""
+    """Returns the outcome of whichever attempt at this nonce has one, with that attempt."""
     tried = list(attempts(chain.key, _raw(row)))
     for signed in tried:
-        found = outcome(chain.ledger.web3, signed.hash, chain.policy.confirmations)
-        if not isinstance(found, Unknown):
-            return found, signed
-    return found, tried[0]
+        result = outcome(chain.ledger.web3, signed.hash, chain.policy.confirmations)
+        if not isinstance(result, Unknown):
+            return result, signed
+    return result, tried[0]
 
 
 def _given_up(chain: ChainContext, row: Transaction) -> bool:
-    """No receipt at all, not even a shallow one, long after the nonce was used."""
+    """Whether there is no receipt at all, not even an unconfirmed one, long after the transaction was created."""
     known = any(
         not isinstance(outcome(chain.ledger.web3, signed.hash), Unknown) for signed in attempts(chain.key, _raw(row))
     )

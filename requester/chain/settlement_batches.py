@@ -1,9 +1,10 @@
-"""EARNED rows -> a batch -> settlePacked -> settled, each exactly once.
+"""Puts EARNED rows into batches and settles them on-chain (settlePacked), each exactly once.
 
-A batch's number is the contract's next, and the contract takes each number once: so whatever became of a transaction,
-a batch counts once. Its rows, its number and its signed transaction are committed together before anything is sent.
+A batch has the contract's next number, and the contract accepts each number once. So a batch counts once, whatever
+happens to its transaction. Its rows, its number and its signed transaction are committed together before anything is
+sent.
 
-A batch tells the chain the roots of its gradients, so a row waits until its answer may be published
+A batch publishes the roots of its gradients, so a row waits until its answer may be published
 (market.rules.disclosure). Its worker has a voucher for it meanwhile.
 """
 
@@ -28,7 +29,7 @@ from gradmarket.requester.store.tables import Batch, Earned, Job, Task
 
 @dataclass(frozen=True, slots=True)
 class BatchDraft:
-    """A batch before it is written down: `rows` in order of their ids, under the contract's next number."""
+    """A batch before it is stored: `rows` in order of their ids, under the contract's next number."""
 
     job_id: str
     chain_job: int
@@ -41,15 +42,15 @@ class BatchDraft:
 
 
 def step(chain: ChainContext) -> bool:
-    """Writes down a batch for each job where one is due, or a new transaction for one that lost its own."""
+    """Stores a batch for each job where one is due, or a new transaction for a batch that lost its own."""
     with chain.reading() as session:
         now = chain.clock()
-        parcels = [found for job in with_money(session) if (found := _due(session, job, chain.policy, now))]
-    return sum(_write_down(chain, draft) for draft in parcels) > 0
+        drafts = [batch for job in with_money(session) if (batch := _due(session, job, chain.policy, now))]
+    return sum(_write_down(chain, draft) for draft in drafts) > 0
 
 
 def due(waiting: int, units: int, oldest: float, policy: ChainPolicy, now: float, ended: bool) -> bool:
-    """Whether so much EARNED, the oldest of it at `oldest`, is worth a batch now."""
+    """Whether `waiting` EARNED rows of `units` together, the oldest of them from `oldest`, are worth a batch now."""
     if waiting == 0:
         return False
     worth_it = policy.settle_units is not None and units >= policy.settle_units
@@ -66,7 +67,7 @@ def rows_of(session: Session, batch: Batch) -> Sequence[Earned]:
 
 
 def _due(session: Session, job: Job, policy: ChainPolicy, now: float) -> BatchDraft | None:
-    """One batch of a job is under way at a time."""
+    """Returns the batch that is due, or None; one batch of a job is pending at a time."""
     if job.chain_job is None or (job.claim_until is not None and now > job.claim_until):
         return None
     unsettled = (Batch.job_id == job.id, Batch.state != BatchState.SETTLED)
@@ -98,11 +99,11 @@ def _write_down(chain: ChainContext, draft: BatchDraft) -> bool:
 
 
 def _batch(chain: ChainContext, session: Session, draft: BatchDraft) -> Batch:
-    """The batch that lost its transaction, or a new one that takes the parcel's rows."""
+    """Returns the batch that lost its transaction, or a new one with the draft's rows."""
     same = (Batch.job_id == draft.job_id, Batch.number == draft.number)
-    found = session.scalar(select(Batch).where(*same))
-    if found is not None:
-        return found
+    stored = session.scalar(select(Batch).where(*same))
+    if stored is not None:
+        return stored
     batch = Batch(
         job_id=draft.job_id,
         number=draft.number,
@@ -118,7 +119,7 @@ def _batch(chain: ChainContext, session: Session, draft: BatchDraft) -> Batch:
 
 
 def take(session: Session, batch: Batch, rows: Sequence[Earned]) -> None:
-    """Puts EARNED rows into a batch; raises Conflict where one of them is none of its any more."""
+    """Puts EARNED rows into a batch; raises Conflict where one is in another batch already, or was revoked."""
     ids = [row.id for row in rows]
     mine = update(Earned).where(Earned.id.in_(ids), *UNBATCHED).values(batch_id=batch.id)
     taken = cast(CursorResult[Any], session.execute(mine)).rowcount
@@ -127,7 +128,7 @@ def take(session: Session, batch: Batch, rows: Sequence[Earned]) -> None:
 
 
 def _refused(chain: ChainContext, draft: BatchDraft, error: ContractRefused) -> bool:
-    """Another number is next: the chain has what the books do not know. Anything else waits, and is told."""
+    """Handles a refusal: after a wrong number, records the batches that only the chain has; else records an event."""
     if error.name == "WrongBatch":
         return reconcile.put_right(chain, draft.job_id)
     tell_once(chain, draft.job_id, "settlement_refused", batch=draft.number, reason=str(error))

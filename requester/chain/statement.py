@@ -17,7 +17,7 @@ from gradmarket.requester.chain.chain_jobs import opened_in
 from gradmarket.requester.store.tables import Account, Batch, Earned, Job
 
 TRIES: Final = 5
-"""A node that keeps no old states cannot tell a block's figures once another one follows."""
+"""Attempts: a node that keeps no old states cannot give a block's figures once another block follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Promises:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the contract says at `block`; an empty job's where there is none yet."""
+    """What the contract says at `block`; all empty for a job that is not on-chain yet."""
 
     block: Block | None
     job: JobOnChain | None
@@ -41,7 +41,10 @@ class Figures:
 
 
 def promises(session: Session, job: Job, through: int | None = None) -> Promises:
-    """`through` as an earlier reading told it, so that a list in pages is one list."""
+    """Reads what the job promised, up to the EARNED row `through`, or to the last one.
+
+    Pass the `through` of an earlier result, so that a list read in pages is one list.
+    """
     last = through if through is not None else _last(session, job.id)
     known = (Earned.job_id == job.id, Earned.id <= last)
     rows = select(Earned, Batch.number).outerjoin(Batch, Batch.id == Earned.batch_id).where(*known)
@@ -53,7 +56,7 @@ def promises(session: Session, job: Job, through: int | None = None) -> Promises
 
 
 def figures(ledger: Ledger, promised: Promises) -> Figures:
-    """All of one block. Raises ChainUnreachable where the node does not tell it."""
+    """Reads all figures at one block. Raises ChainUnreachable where the node does not keep a block for long enough."""
     if promised.chain_job is None:
         return Figures(None, None, {})
     for _ in range(TRIES):
@@ -68,9 +71,9 @@ def figures(ledger: Ledger, promised: Promises) -> Figures:
 
 
 def moves(ledger: Ledger, promised: Promises, block: int | None, found: Figures | None = None) -> list[LedgerEntry]:
-    """What was promised, then what was moved on-chain up to `block`.
+    """Returns what was promised, then what was moved on-chain up to `block`.
 
-    Of the newest figures only what lapsed needs any, and that is the same at every block: nothing lapses before all
+    The newest figures are needed for lapsed money alone, and that is the same at every block: nothing lapses before all
     claims have ended, and nothing is credited after.
     """
     if promised.chain_job is None or block is None:
@@ -81,7 +84,7 @@ def moves(ledger: Ledger, promised: Promises, block: int | None, found: Figures 
 
 
 def compare(made: list[LedgerEntry], found: Figures) -> list[str]:
-    """What books and contract disagree about, in words."""
+    """Returns what ledger and contract disagree about, in words."""
     ended = any(move.kind is EntryKind.LAPSED for move in made)
     job = JobFigures(found.job.deposited, found.job.reserved) if found.job else JobFigures(Units(0), Units(0))
     return differences(made, job, {who: _account(account, ended) for who, account in found.accounts.items()})
@@ -99,7 +102,7 @@ def _earned(row: Earned, batch: int | None) -> LedgerEntry:
 
 
 def _vouchered(earned: list[LedgerEntry], signed: set[Address]) -> list[LedgerEntry]:
-    """A voucher is signed with what is earned, and says the sum of it."""
+    """Returns one voucher for each worker: it is signed with every earning and states the sum."""
     sums: Counter[Address] = Counter()
     for move in earned:
         if move.worker in signed:

@@ -1,4 +1,4 @@
-"""A notifier wakes stages and long polls: in one process by itself, across processes by PostgreSQL's NOTIFY."""
+"""Notifiers wake stages and long polls: within one process in memory, across processes by PostgreSQL's NOTIFY."""
 
 from sqlalchemy.engine import make_url
 
@@ -18,6 +18,6 @@ __all__ = [
 
 
 def notifier_of(url: str, relay: Relay | None = None) -> Notifier:
-    """The bell for processes that share the database at `url`; see DatabaseBell for `relay`."""
+    """Returns the notifier for processes that share the database at `url`; for `relay` see DatabaseNotifier."""
     shared = make_url(url).get_backend_name() == "postgresql"
     return DatabaseNotifier(url, relay) if shared else Notifier()

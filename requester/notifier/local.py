@@ -1,4 +1,4 @@
-"""Wakes stages and long polls. A lost notification loses nothing: the rows are the queue, and every listener sweeps."""
+"""Wakes stages and long polls. A lost notification loses no work: the rows are the queue, and every listener sweeps."""
 
 import asyncio
 import threading
@@ -10,29 +10,29 @@ from sqlalchemy.orm import Session
 
 
 class Notifier:
-    """In one process: `ring(topic)` wakes whoever listens to it, threads and coroutines alike."""
+    """Within one process: `notify(topics)` wakes whoever listens to them, threads and coroutines alike."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._listeners: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
         self.closing = False
-        """The service is about to end: whoever waits should answer now."""
+        """The service is shutting down: waiting requests should be answered now."""
 
     def close(self) -> None:
-        """Wakes everybody, once and for all."""
+        """Marks the service as shutting down and wakes every listener."""
         self.closing = True
         with self._lock:
             topics = list(self._listeners)
         self.notify(topics)
 
     def promise(self, session: Session, topics: Iterable[str]) -> None:
-        """Within the transaction that rings: with its commit, other processes hear of it."""
+        """Called within the transaction that notifies: its commit notifies the other processes. Here there are none."""
 
     def stop(self) -> None:
-        """Gives back what hearing other processes took."""
+        """Releases what listening to other processes needs."""
 
     def notify(self, topics: Iterable[str]) -> None:
-        """After the commit: wakes those who listen in this process."""
+        """Wakes the listeners in this process; called after the commit."""
         with self._lock:
             wakes = {wake for topic in topics for wake in self._listeners.get(topic, ())}
         for wake in wakes:
@@ -55,14 +55,14 @@ class Notifier:
 
     @contextmanager
     def listen(self, topics: Iterable[str]) -> Iterator[threading.Event]:
-        """For a thread: the event is set at every ring from here on; clear it before looking at the rows."""
+        """For a thread: yields an event that every notification from here on sets; clear it before reading the rows."""
         notified = threading.Event()
         with self._listening(topics, notified.set):
             yield notified
 
     @contextmanager
     def listen_async(self, topics: Iterable[str], also: asyncio.Event | None = None) -> Iterator[asyncio.Event]:
-        """For a coroutine, likewise; who waits for `also` is woken too, and then finds the event set."""
+        """For a coroutine, likewise; `also` is set together with the event, for a coroutine that waits for several."""
         notified = asyncio.Event()
         loop = asyncio.get_running_loop()
 
@@ -80,7 +80,7 @@ class Notifier:
 
 
 async def rung_within(notified: asyncio.Event, seconds: float) -> bool:
-    """Whether the notifier rang before `seconds` were over."""
+    """Whether a notification came within `seconds`."""
     try:
         async with asyncio.timeout(max(0.0, seconds)):
             await notified.wait()
@@ -98,5 +98,5 @@ def worker_topic(address: str) -> str:
 
 
 def ended_topic(address: str) -> str:
-    """Rung beside the worker's own when a job in which it has an account has ended."""
+    """Returns the topic that is notified beside the worker's own when a job in which it has an account has ended."""
     return f"ended:{address}"

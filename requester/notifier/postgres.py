@@ -1,6 +1,6 @@
-"""The bell across processes: NOTIFY goes with the commit, and one connection for each process that listens hears it.
+"""Notifications across processes: NOTIFY goes with the commit, and each listening process has one connection for it.
 
-A connection that breaks loses rings: every listener is woken when there is a new one, and looks at the rows.
+A connection that breaks loses notifications. So every listener is woken when there is a new one, and reads the rows.
 """
 
 import os
@@ -20,17 +20,17 @@ from gradmarket.requester.notifier.local import Notifier
 
 CHANNEL: Final = "gradmarket"
 MOST_BYTES: Final = 7_900
-"""PostgreSQL takes payloads shorter than 8000 bytes."""
+"""PostgreSQL accepts payloads shorter than 8000 bytes."""
 RECONNECT_S: Final = 0.5
 
 Relay = Callable[[Iterable[str]], None]
-"""Is handed the topics that were rung for here, after the commit."""
+"""Called with the topics that this process notified, after the commit."""
 
 log = structlog.get_logger("gradmarket.bell")
 
 
 class DatabaseNotifier(Notifier):
-    """`relay`: whatever drives the stages elsewhere."""
+    """`relay` passes topics on to whatever runs the stages elsewhere."""
 
     def __init__(self, url: str, relay: Relay | None = None) -> None:
         super().__init__()
@@ -45,10 +45,10 @@ class DatabaseNotifier(Notifier):
             session.connection().exec_driver_sql("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
 
     def notify(self, topics: Iterable[str]) -> None:
-        asked = tuple(topics)
-        super().notify(asked)
-        if self._relay is not None and asked:
-            self._relay(asked)
+        chosen = tuple(topics)
+        super().notify(chosen)
+        if self._relay is not None and chosen:
+            self._relay(chosen)
 
     def stop(self) -> None:
         with self._starting:
@@ -63,14 +63,14 @@ class DatabaseNotifier(Notifier):
             yield
 
     def _start(self) -> None:
-        """A process that never listens takes no connection."""
+        """Starts listening to other processes; a process that never listens takes no connection."""
         with self._starting:
             if self._ears is None:
                 self._ears = _Ears(self._address, self._heard, self._wake_all)
 
     def _heard(self, payload: str) -> None:
         sender, *topics = payload.split("\n")
-        if sender != self._name:  # our own was rung at the commit
+        if sender != self._name:  # our own listeners were woken at the commit
             super().notify(topics)
 
     def _wake_all(self) -> None:
@@ -80,7 +80,7 @@ class DatabaseNotifier(Notifier):
 
 
 def payloads(sender: str, topics: Iterable[str]) -> Iterator[str]:
-    """Sender and topics, a line each, in as few payloads as PostgreSQL takes."""
+    """Yields sender and topics, one a line, in as few payloads as PostgreSQL accepts."""
     lines: list[str] = []
     room = MOST_BYTES - len(sender)
     for topic in sorted(topics):
@@ -95,7 +95,7 @@ def payloads(sender: str, topics: Iterable[str]) -> Iterator[str]:
 
 
 class _Ears:
-    """A thread with a connection that listens until `close`."""
+    """A thread that listens on a connection of its own until `close`."""
 
     def __init__(self, address: str, heard: Callable[[str], None], connected: Callable[[], None]) -> None:
         self._address, self._heard, self._connected = address, heard, connected
@@ -125,7 +125,7 @@ class _Ears:
                 self._heard(notice.payload)
 
     def _closed(self, seconds: float | None, *others: int) -> bool:
-        """Waits for the end, or for one of the others to have something to read; whether it is the end."""
+        """Waits for `close`, or for one of the others to have something to read; returns whether it was `close`."""
         with selectors.DefaultSelector() as selector:
             for descriptor in (self._ended, *others):
                 selector.register(descriptor, selectors.EVENT_READ)

@@ -1,1 +1,1 @@
-"""The rows that are the service's only memory: tables, sessions, queries by subject."""
+"""The database rows, the only state that the service keeps: tables, sessions, and queries by subject."""

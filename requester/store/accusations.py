@@ -1,4 +1,4 @@
-"""Accusations as the books have them: a failed audit brings them, requester.chain.accusing takes them to the chain."""
+"""Accusations as rows: a failed audit creates them, and requester.chain.accusing takes them to the chain."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -18,7 +18,7 @@ OPEN: Final = (AccusationState.DUE, AccusationState.OPEN, AccusationState.CONTES
 
 
 def bring(session: Session, job: Job, task: Task, replicas: Iterable[Replica], found: str, now: float) -> None:
-    """Of each replica that was paid for another answer than `found`, where the job may slash."""
+    """Creates an accusation of each replica that was paid for another answer than `found`, where the job may slash."""
     if jobs.spec(job).stake is None or job.chain_job is None:
         return
     for replica in replicas:
@@ -45,6 +45,6 @@ def of_task(session: Session, task_id: str) -> Sequence[Accusation]:
 
 
 def open_ones(session: Session) -> Sequence[Accusation]:
-    """In the order in which they were brought."""
+    """Returns the accusations that are not over, in the order of their creation."""
     waiting = select(Accusation).where(Accusation.state.in_(OPEN))
     return session.scalars(waiting.order_by(Accusation.created_at, Accusation.task_id, Accusation.worker)).all()

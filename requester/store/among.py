@@ -1,6 +1,6 @@
-"""`column` is one of the texts bound to a name: one statement however many they are, prepared once.
+"""Tests whether `column` is one of a bound list of texts, by one statement that is prepared once for all lengths.
 
-An IN with a list of parameters is another statement for each length, put together, parsed and planned anew.
+An IN with a list of parameters is another statement for each length, which is built, parsed and planned anew.
 """
 
 import json
@@ -17,7 +17,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 
 class Texts(TypeDecorator[list[str]]):
-    """An array where the database has them, else JSON."""
+    """A list of texts as a parameter: an array on PostgreSQL, JSON on SQLite."""
 
     impl = Text
     cache_ok = True

@@ -1,4 +1,4 @@
-"""Accepted answers as market.rules.copying compares them."""
+"""Queries accepted answers in the form that market.rules.copying compares."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,16 @@ ACCEPTED = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.REVOKED)
 
 
 def pointing(session: Session, task: Task, reason: str) -> tuple[AcceptedAnswer, list[AcceptedAnswer]]:
-    """The task's answer, and those of its job with the same root; with them those found right, audited for `reason`."""
-    found = _with_roots(session, task.job_id, [task.root])
-    if len(found) > 1:
-        right = (Audit.job_id == task.job_id, Audit.state == AuditState.PASSED, Audit.reason == reason)
-        found = _with_roots(session, task.job_id, [task.root, *session.scalars(select(Audit.root).where(*right))])
-    (own,) = (answer for answer in found if answer.task == task.id)
-    return own, [answer for answer in found if answer is not own]
+    """Returns the task's accepted answer, and the job's other answers with the same root.
+
+    If there are others, also returns answers whose roots passed an audit drawn for `reason`.
+    """
+    answers = _with_roots(session, task.job_id, [task.root])
+    if len(answers) > 1:
+        passed = (Audit.job_id == task.job_id, Audit.state == AuditState.PASSED, Audit.reason == reason)
+        answers = _with_roots(session, task.job_id, [task.root, *session.scalars(select(Audit.root).where(*passed))])
+    (own,) = (answer for answer in answers if answer.task == task.id)
+    return own, [answer for answer in answers if answer is not own]
 
 
 def _with_roots(session: Session, job_id: str, roots: Sequence[str | None]) -> list[AcceptedAnswer]:

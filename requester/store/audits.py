@@ -1,4 +1,4 @@
-"""Queries about audits: what waits for one, and up to which round nothing can be taken back."""
+"""Queries about audits: what waits for one, and from which round on an open audit may take something back."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,17 +14,17 @@ from gradmarket.requester.store.workers import party
 
 OPEN: Final = (AuditState.DUE, AuditState.ANSWERED)
 BEHIND: Final = 2
-"""A round opens when all audits of the round so many before it are over: what they would take back is still here."""
+"""A round opens once the audits of all rounds up to this many before it are over: what they may undo is still kept."""
 
 
 def earliest(session: Session, job_id: str) -> int | None:
-    """The first round with an audit that is not over."""
+    """Returns the first round with an audit that is not over, or None."""
     waiting = select(func.min(Audit.round)).where(Audit.job_id == job_id, Audit.state.in_(OPEN))
     return session.scalar(waiting)
 
 
 def waiting(session: Session, job_id: str) -> Sequence[str]:
-    """Whose machines may run the audits that nobody has run yet."""
+    """Returns which machines may run the audits that nobody has run yet: a class by name, or any class."""
     able = case((Audit.scored, "any class"), else_="class " + Audit.determinism_class)
     due = select(able).where(Audit.job_id == job_id, Audit.state == AuditState.DUE)
     return sorted(session.scalars(due.distinct()))
@@ -36,13 +36,13 @@ def under_way(session: Session, tasks: Sequence[str]) -> bool:
 
 
 def answered(session: Session) -> Sequence[str]:
-    """Tasks whose auditor has answered."""
-    found = select(Audit.task_id).where(Audit.state == AuditState.ANSWERED)
-    return session.scalars(found.order_by(Audit.created_at).limit(256)).all()
+    """Returns the ids of at most 256 tasks whose auditor has answered, the oldest audits first."""
+    tasks = select(Audit.task_id).where(Audit.state == AuditState.ANSWERED)
+    return session.scalars(tasks.order_by(Audit.created_at).limit(256)).all()
 
 
 def confirmed(session: Session, audit: Audit) -> Sequence[Party]:
-    """Of whose payloads an audit in this one's job and class found the same root."""
+    """Returns the parties that uploaded payloads whose root an audit in this one's job and class confirmed."""
     passed = (Audit.job_id == audit.job_id, Audit.state == AuditState.PASSED)
     uploaded = select(Replica).join(Task, Task.uploader == Replica.id).join(Audit, Audit.task_id == Task.id)
     theirs = uploaded.where(*passed, Audit.determinism_class == audit.determinism_class)
@@ -50,7 +50,7 @@ def confirmed(session: Session, audit: Audit) -> Sequence[Party]:
 
 
 def next_due(session: Session, determinism_class: str, now: float) -> Audit | None:
-    """The oldest that this class may run and nobody runs just now; none where another transaction holds it."""
+    """Returns the oldest due audit that this class may run and nobody is running; skips rows that are locked."""
     free = or_(Audit.claimed_until.is_(None), Audit.claimed_until < now)
     able = or_(Audit.determinism_class == determinism_class, Audit.scored)
     due = select(Audit).where(Audit.state == AuditState.DUE, able, free)
@@ -59,12 +59,12 @@ def next_due(session: Session, determinism_class: str, now: float) -> Audit | No
 
 
 def spared(session: Session, keys: Sequence[str]) -> Sequence[Task]:
-    """Accepted tasks that any of these wallets and operators was paid for and no audit was drawn for, but might be.
+    """Returns accepted tasks of these wallets and operators, paid to them, that the draw spared from an audit.
 
-    Theirs in jobs without audits stay as they are: nobody runs an auditor there. The rows are held, with their jobs.
+    Tasks of jobs without audits are left out, since nobody runs an auditor there. The rows are locked, with their jobs.
     """
     their = or_(Replica.operator.in_(keys), Replica.worker.in_(keys))
     theirs = exists().where(Replica.task_id == Task.id, Replica.state == ReplicaState.PAYABLE, their)
     audited = exists().where(Audit.task_id == Task.id)
-    found = select(Task).where(Task.state == TaskState.ACCEPTED, Task.payload.is_not(None), theirs, ~audited)
-    return held_tasks(session, found.where(Task.plan["audit"].as_float() > 0.0))
+    tasks = select(Task).where(Task.state == TaskState.ACCEPTED, Task.payload.is_not(None), theirs, ~audited)
+    return held_tasks(session, tasks.where(Task.plan["audit"].as_float() > 0.0))

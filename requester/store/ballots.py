@@ -1,4 +1,4 @@
-"""What replicas revealed, as the job's verifier compares it, and the thresholds that sketches were judged by."""
+"""What replicas revealed, as the job's verifier compares it, and the thresholds by which sketches were judged."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,26 +20,26 @@ from gradmarket.requester.store.tables import Audit, Job, Replica, Task
 
 
 def names(job: Job) -> list[str]:
-    """Of the tensors of every answer in the job, in the order that sketches are kept in."""
+    """Returns the names of the tensors of every answer in the job, in the order of stored sketches."""
     return [entry.name for entry in layout_of(job).entries]
 
 
 def sketches_of(session: Session, task: Task) -> dict[str, Sketch]:
-    """By replica, those that were revealed."""
-    named = names(session.get_one(Job, task.job_id))
+    """Returns the task's revealed sketches by replica."""
+    tensors = names(session.get_one(Job, task.job_id))
     rows = select(Replica.id, Replica.sketch).where(Replica.task_id == task.id, Replica.sketch.is_not(None))
-    return {replica: sketch_packing.unpack(kept or b"", named) for replica, kept in session.execute(rows)}
+    return {replica: sketch_packing.unpack(packed or b"", tensors) for replica, packed in session.execute(rows)}
 
 
 def groups(session: Session, task: Task, replicas: Mapping[ReplicaId, Replica]) -> list[frozenset[ReplicaId]]:
-    """Who of those that committed agree, the largest group first. The thresholds are noted on the task."""
+    """Groups the replicas that committed by agreement, the largest group first; stores the thresholds on the task."""
     chosen = verifier(jobs.spec_of(session, task).verifier.name)
-    made: Mapping[str, Sketch] = {}
+    sketches: Mapping[str, Sketch] = {}
     if chosen.SKETCHED:
-        made = sketches_of(session, task)
+        sketches = sketches_of(session, task)
         task.allowed = tolerance.tell(_allowed(session, task, replicas.values()))
-    cast = {id_: _ballot(chosen, replica, made.get(id_)) for id_, replica in replicas.items()}
-    return chosen.groups(cast, None if task.allowed is None else tolerance.read(task.allowed))
+    ballots = {id_: _ballot(chosen, replica, sketches.get(id_)) for id_, replica in replicas.items()}
+    return chosen.groups(ballots, None if task.allowed is None else tolerance.read(task.allowed))
 
 
 def _ballot(chosen: Any, replica: Replica, made: Sketch | None) -> Any:
@@ -49,7 +49,7 @@ def _ballot(chosen: Any, replica: Replica, made: Sketch | None) -> Any:
 
 
 def _allowed(session: Session, task: Task, replicas: Iterable[Replica]) -> Allowed:
-    """For every pair of classes among the replicas."""
+    """Returns the thresholds of every calibrated pair of classes among the replicas."""
     known = calibrations.allowed(session, session.get_one(Job, task.job_id))
     pairs = combinations_with_replacement(sorted({replica.determinism_class for replica in replicas}), 2)
     return {classes: known[classes] for classes in pairs if classes in known}
@@ -57,45 +57,47 @@ def _allowed(session: Session, task: Task, replicas: Iterable[Replica]) -> Allow
 
 @dataclass(frozen=True)
 class RevealedBallot:
-    """The sketches of a task's replicas, by their ids, and of what an audit found."""
+    """The sketches of a task's replicas, by their ids, and the sketch of its audit's answer."""
 
     replicas: Mapping[str, Sketch]
     audit: Sketch | None
 
 
 UNSKETCHED: Final = RevealedBallot({}, None)
-"""Of a task whose roots were compared."""
+"""For a task whose roots were compared."""
 
 
 def shown(session: Session, task: Task, audit: Audit | None) -> RevealedBallot:
-    """As far as they are there by now."""
+    """Returns the sketches of the task and its audit, as far as they exist by now."""
     if task.allowed is None:
         return UNSKETCHED
     return RevealedBallot(sketches_of(session, task), None if audit is None else _found(session, task, audit))
 
 
 def _found(session: Session, task: Task, audit: Audit) -> Sketch | None:
-    named = names(session.get_one(Job, task.job_id))
-    return None if audit.sketch is None else sketch_packing.unpack(audit.sketch, named)
+    tensors = names(session.get_one(Job, task.job_id))
+    return None if audit.sketch is None else sketch_packing.unpack(audit.sketch, tensors)
 
 
 def near_audit(session: Session, task: Task, audit: Audit, replicas: Collection[Replica]) -> set[str]:
-    """The replicas whose sketches are within the task's thresholds of the auditor's; none where roots were compared."""
+    """Returns the replicas whose sketches are within the thresholds of the audit's; none where roots were compared."""
     known = shown(session, task, audit) if replicas else UNSKETCHED
     if task.allowed is None or known.audit is None:
         return set()
-    made, allowed = known.replicas, tolerance.read(task.allowed)
-    found = tolerance.SketchBallot(audit.determinism_class, known.audit)
-    cast = {
-        each.id: tolerance.SketchBallot(each.determinism_class, made[each.id]) for each in replicas if each.id in made
+    sketches, allowed = known.replicas, tolerance.read(task.allowed)
+    trusted = tolerance.SketchBallot(audit.determinism_class, known.audit)
+    ballots = {
+        row.id: tolerance.SketchBallot(row.determinism_class, sketches[row.id])
+        for row in replicas
+        if row.id in sketches
     }
-    return {id_ for id_, ballot in cast.items() if tolerance.near(ballot, found, allowed)}
+    return {id_ for id_, ballot in ballots.items() if tolerance.near(ballot, trusted, allowed)}
 
 
 def mixable(session: Session, job: Job) -> Mixable:
-    """Pairs of classes that may work on one task of the job; none where its verifier compares bits.
+    """Returns the pairs of classes that may work on one task of the job; none where its verifier compares bits.
 
-    Any two where it compares nothing: a class is but a name there, and anybody can make up many.
+    Any two may where it compares nothing: a class is only a name there, and anybody can invent many.
     """
     if jobs.spec(job).verifier.scored:
         return ALL

@@ -1,4 +1,4 @@
-"""Which honest answers of two classes may deviate how far. The rule is market.rules.calibration.
+"""How far honest answers of two classes may deviate. The rule is market.rules.calibration.
 
 A *family* is what decides how honest answers deviate: jobs of one document, data, step, precision and codec share what
 their trusted runs show, so that a short job calibrates for the long ones after it.
@@ -24,14 +24,14 @@ _FAMILIES: Final = Remembered[str]()
 
 
 def allowed(session: Session, job: Job) -> Allowed:
-    """The thresholds of every pair of classes that is calibrated for the job; none where nothing is."""
+    """Returns the thresholds of every pair of classes that is calibrated for the job; empty where none is."""
     calibrated = Calibration.state == CalibrationState.CALIBRATED
-    found = session.scalars(select(Calibration).where(Calibration.family == family_of(job), calibrated))
-    return {(row.one, row.other): evidence(row).tau for row in found}
+    rows = session.scalars(select(Calibration).where(Calibration.family == family_of(job), calibrated))
+    return {(row.one, row.other): evidence(row).tau for row in rows}
 
 
 def of_family(session: Session, family: str) -> Sequence[Calibration]:
-    """Every pair of classes that a trusted run was compared in."""
+    """Returns every pair of classes in which trusted runs were compared, ordered by name."""
     known = select(Calibration).where(Calibration.family == family)
     return sorted(session.scalars(known), key=lambda row: (row.one, row.other))
 
@@ -41,7 +41,7 @@ def evidence(row: Calibration) -> Evidence:
 
 
 def held(session: Session, family: str, classes: Classes, now: float) -> Calibration:
-    """The pair's row for this transaction alone; of a pair that was never compared, a new one."""
+    """Returns the pair's row, locked for this transaction; creates it for a pair that was never compared."""
     one_at_a_time(session, f"calibrations of {family}")
     one, other = classes
     known = select(Calibration).where(Calibration.family == family, Calibration.one == one, Calibration.other == other)
@@ -56,14 +56,14 @@ def held(session: Session, family: str, classes: Classes, now: float) -> Calibra
 
 
 def keep(session: Session, row: Calibration, found: Evidence, now: float) -> None:
-    """`row` as of `held`."""
+    """Stores the evidence in `row`, which `held` returned."""
     row.runs, row.largest, row.changed_at = found.runs, dict(found.largest), now
     if found.state != row.state:
         move_now(session, row, found.state)
 
 
 def family_of(job: Job) -> str:
-    """Of a published job."""
+    """Returns the family of a published job."""
     return _FAMILIES.get(job.spec_digest, lambda: _family(Publication.model_validate(job.publication)))
 
 

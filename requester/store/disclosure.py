@@ -1,4 +1,4 @@
-"""Which answers may be published: the rule of market.rules.disclosure over the rows of a job."""
+"""Which answers of a job may be published: applies the rule of market.rules.disclosure to its rows."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,13 +16,13 @@ _SETTLED: Final = (TaskState.ACCEPTED, TaskState.FINAL)
 
 @dataclass(frozen=True)
 class Disclosure:
-    """Of one job, in one transaction."""
+    """What decides about one job's answers, as of one transaction."""
 
     first_open: int | None
     audited: bool
 
     def stands(self, number: int) -> bool:
-        """Whether nothing of the round is asked of anybody again."""
+        """Whether no task of the round will be done again."""
         return self.first_open is None or number < self.first_open
 
     def of(self, task: Task | Row[*tuple[Any, ...]]) -> bool:
@@ -31,7 +31,7 @@ class Disclosure:
 
     @property
     def tasks(self) -> ColumnElement[bool]:
-        """The tasks of the job whose answers may be published, as `of` has it."""
+        """Returns the condition for the job's tasks whose answers may be published; agrees with `of`."""
         if self.first_open is None:
             return true()
         stands = Task.round < self.first_open

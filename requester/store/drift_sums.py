@@ -1,4 +1,4 @@
-"""What operators' accepted answers in a job say together. The rule is market.rules.drift."""
+"""Stores the sums of operators' accepted answers in a job. The rule is market.rules.drift."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -15,13 +15,13 @@ NUMBERS: Final = np.dtype("<f8")
 
 
 def before(session: Session, job_id: str, number: int) -> dict[str, drift.Drift]:
-    """By operator, as the merges of the rounds before this one left it."""
+    """Returns the sums by operator, as the merges of the rounds before `number` left them."""
     rows = select(Lean).where(Lean.job_id == job_id, Lean.round < number).order_by(Lean.round)
     return {row.operator: _read(row) for row in session.scalars(rows)}
 
 
 def keep(session: Session, job_id: str, number: int, leans: Mapping[str, drift.Drift]) -> None:
-    """The leans of the operators that this round's merge says something of; what a later round said is gone with it."""
+    """Stores the operators' sums after this round's merge; deletes those of later rounds and needless older ones."""
     session.execute(delete(Lean).where(Lean.job_id == job_id, Lean.round >= number))
     earlier = select(Lean).where(Lean.job_id == job_id, Lean.operator.in_(leans)).order_by(Lean.round)
     for row in _needless(session.scalars(earlier).all(), number - audits.BEHIND):
@@ -33,7 +33,10 @@ def keep(session: Session, job_id: str, number: int, leans: Mapping[str, drift.D
 
 
 def _needless(rows: Sequence[Lean], first: int) -> Iterable[Lean]:
-    """Of each operator, what an equally old or newer row stands before: no round before `first` is taken back."""
+    """Yields the rows from before round `first`, except each operator's newest.
+
+    No round before `first` is rewound, so only the newest is needed.
+    """
     settled = {row.operator: row for row in rows if row.round < first}
     return (row for row in rows if row.round < first and row is not settled[row.operator])
 

@@ -1,4 +1,4 @@
-"""EARNED: one row for every replica that earned, and the account's sum, in one transaction."""
+"""EARNED: one row for every replica that earned, written in one transaction with the account's sum."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -12,10 +12,10 @@ from gradmarket.requester.store.tables import Account, Earned, Replica, Task
 
 
 def lock(session: Session, accounts: Iterable[tuple[str, str]]) -> None:
-    """Accounts, by job and worker, as they are now and for this transaction alone."""
-    named = set(accounts)
-    if named:
-        jobs, workers = zip(*named, strict=True)
+    """Locks accounts, given as pairs of job and worker, and reads them anew."""
+    pairs = set(accounts)
+    if pairs:
+        jobs, workers = zip(*pairs, strict=True)
         session.scalars(_NAMED, {"jobs": jobs, "workers": workers}).all()
 
 
@@ -29,9 +29,10 @@ _NAMED: Final = (
 
 
 def earn(session: Session, task: Task, replica: Replica, root: bytes, now: float) -> Account:
-    """Writes that `replica` earned its offer's price for the payload `root`; its account, which the caller has locked.
+    """Records that `replica` earned its offer's price for the payload `root`; returns its account.
 
-    The row is written at the transaction's end; the table's unique key refuses a second one for the same replica.
+    The caller has locked the account. The row is written at the transaction's end; the table's unique key refuses a
+    second one for the same replica.
     """
     price = task.offer["price"]
     record(
@@ -53,7 +54,7 @@ def earn(session: Session, task: Task, replica: Replica, root: bytes, now: float
 
 
 def revoke(session: Session, task: Task, replicas: Sequence[Replica]) -> int:
-    """No batch takes what these earned with the task, where none has yet; what their vouchers promise, in units."""
+    """Revokes these replicas' unbatched earnings of the task; returns what their vouchers promise for it, in units."""
     theirs = (Earned.task_id == task.id, Earned.replica_id.in_([replica.id for replica in replicas]))
     unsettled = update(Earned).where(*theirs, Earned.batch_id.is_(None)).values(revoked=True)
     session.execute(unsettled.execution_options(synchronize_session=False))
@@ -62,12 +63,12 @@ def revoke(session: Session, task: Task, replicas: Sequence[Replica]) -> int:
 
 
 def account(session: Session, job_id: str, worker: str) -> Account:
-    """The worker's account in the job, opened where there is none."""
-    found = session.get(Account, (job_id, worker))
-    if found is None:
-        found = Account(
+    """Returns the worker's account in the job; creates it where there is none."""
+    row = session.get(Account, (job_id, worker))
+    if row is None:
+        row = Account(
             job_id=job_id, worker=worker, earned=0, reserved=0, settled=0, withdrawn=0, at_risk=0, leaving=False
         )
-        session.add(found)
+        session.add(row)
         session.flush()
-    return found
+    return row

@@ -1,4 +1,4 @@
-"""What happened, for people and for `GET /jobs/{id}/events`; written in the transaction that made it happen."""
+"""Job events, for people and for `GET /jobs/{id}/events`; written in the transaction that causes them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What publishing found out about a job's document, kept with the job so that nothing is computed twice."""
+"""What publishing found out about a job's document, stored with the job so that nothing is computed twice."""
 
 from typing import Any, Final, Literal
 

@@ -1,4 +1,4 @@
-"""Who may knock: bearer tokens by their hash, used sign-in nonces, and workers as they signed in."""
+"""Who may call the service: bearer tokens by their hash, used sign-in nonces, and workers as they signed in."""
 
 import secrets
 from typing import Final
@@ -32,19 +32,19 @@ def remember(session: Session, token: str, role: str, subject: str, until: float
 
 
 def find(session: Session, token: str, now: float) -> ApiToken | None:
-    """The identity behind a token that has not run out."""
-    found = session.get(ApiToken, hash_of(token))
-    return found if found is not None and (found.until is None or found.until > now) else None
+    """Returns the token's row, or None where there is none or it has expired."""
+    row = session.get(ApiToken, hash_of(token))
+    return row if row is not None and (row.until is None or row.until > now) else None
 
 
 def was_paid(session: Session, worker: Address) -> bool:
-    """Whether an answer of it was ever accepted."""
+    """Whether an answer of the worker was ever accepted."""
     accepted = exists().where(Replica.worker == worker, Replica.state.in_(PAID))
     return bool(session.scalar(select(accepted)))
 
 
 def use_nonce(session: Session, value: str, until: float, now: float) -> bool:
-    """Whether it was not used before; it is used now. For the transaction that has its name alone."""
+    """Marks the nonce as used; returns whether it was unused. The caller must hold its name (one_at_a_time)."""
     session.execute(delete(Nonce).where(Nonce.until < now))
     if session.get(Nonce, value) is not None:
         return False
@@ -55,9 +55,10 @@ def use_nonce(session: Session, value: str, until: float, now: float) -> bool:
 def sign_in(
     session: Session, address: Address, payout: Address, network: str | None, now: float, consent: int | None = None
 ) -> Worker:
-    """The worker's row with what it signed now; `consent` is the nonce of its payout key's, which was checked.
+    """Returns the worker's row, updated with what it signed now; creates it where there is none.
 
-    Raises SignatureRefused where that consent was taken back.
+    `consent` is the nonce of its payout key's consent, which was checked. Raises SignatureRefused where that consent
+    was withdrawn.
     """
     worker = session.get(Worker, address, with_for_update={"key_share": True}, populate_existing=True)
     if worker is None:

@@ -20,14 +20,14 @@ UNACCEPTED: Final = (
     TaskState.UPLOADING,
     TaskState.DIVERGED,
 )
-"""As long as a round is open, one attempt for each index is in one of these states, or accepted."""
+"""While a round is open, one attempt at each index is in one of these states, or accepted."""
 _SPECS: Final = Remembered[JobSpec]()
 _PUBLICATIONS: Final = Remembered[Publication]()
 _COSTS: Final = Remembered[tuple[int, int]]()
 
 
 def spec(job: Job) -> JobSpec:
-    """The job's spec; its row has another only before it is published, and no digest until then."""
+    """Returns the job's spec. The row's spec changes only before it is published, and it has no digest until then."""
     return _SPECS.get(job.spec_digest, lambda: JobSpec.model_validate(job.spec))
 
 
@@ -55,13 +55,13 @@ _UNIT: Final = select(Job.unit).where(Job.id == bindparam("job"))
 
 
 def places(job: Job) -> int:
-    """Replicas that a round begins with."""
-    found = spec(job)
-    return found.tasks_per_round * found.plan().first_wave
+    """Returns the number of replicas that a round begins with."""
+    parsed = spec(job)
+    return parsed.tasks_per_round * parsed.plan().first_wave
 
 
 def spec_of(session: Session, task: Task) -> JobSpec:
-    """Of the task's job, whose row is read only where its spec is not remembered."""
+    """Returns the spec of the task's job; reads the job's row only where the spec is not cached."""
     digest = digest_of(Hash(bytes.fromhex(task.offer["spec"][2:])))
     return _SPECS.get(digest, lambda: JobSpec.model_validate(session.get_one(Job, task.job_id).spec))
 
@@ -72,20 +72,20 @@ def has_open_round(session: Session, job_id: str) -> bool:
 
 
 def latest_round(session: Session, job_id: str) -> Round | None:
-    """The newest that was not taken back."""
+    """Returns the newest round that was not rewound."""
     standing = select(Round).where(Round.job_id == job_id, Round.state != RoundState.REWOUND)
     return session.scalar(standing.order_by(Round.number.desc()).limit(1))
 
 
 def wants(session: Session, job: Job, number: int) -> bool:
-    """Whether further answers are of use to the round: the job goes on, and the round is open and not taken back."""
+    """Whether the round needs further answers: the job goes on, and the round is open and not to be rewound."""
     taken_back = job.rewind_to is not None and number > job.rewind_to
     row = session.get(Round, (job.id, number))
     return job.ended_at is None and not taken_back and row is not None and row.state == RoundState.OPEN
 
 
 def first_attempts(session: Session, job_id: str, number: int) -> dict[int, int]:
-    """The attempt that a task of the round begins with, by its index: later than those before the round was rewound."""
+    """Returns, by index, the attempt that a task of the round begins with: one after those before a rewind."""
     last = select(Task.index, func.max(Task.attempt)).where(Task.job_id == job_id, Task.round == number)
     return {index: attempt + 1 for index, attempt in session.execute(last.group_by(Task.index))}
 
@@ -121,10 +121,10 @@ _EARNED: Final = select(func.coalesce(func.sum(Earned.units), 0)).where(Earned.j
 
 
 def lacks(session: Session, job: Job, number: int, most: int = 1) -> int:
-    """How many accepted tasks the round still lacks to be merged, `most` at most; no further rows are looked at."""
+    """Returns how many accepted tasks the round lacks to be merged, up to `most`; reads no further rows."""
     may_miss = spec(job).tasks_per_round - spec(job).tasks_needed
-    wanted = {"job": job.id, "round": number, "most": may_miss + most}
-    return max(0, len(session.scalars(_UNACCEPTED, wanted).all()) - may_miss)
+    parameters = {"job": job.id, "round": number, "most": may_miss + most}
+    return max(0, len(session.scalars(_UNACCEPTED, parameters).all()) - may_miss)
 
 
 _UNACCEPTED: Final = (
@@ -135,17 +135,17 @@ _UNACCEPTED: Final = (
 
 
 def needs_payload(session: Session, digest: str) -> bool:
-    """Whether a merge still waits for the payload, or a divergence is to be shown by it: equal content is one blob."""
+    """Whether a merge waits for the payload, or a divergence must be shown with it; equal content is one blob."""
     waiting = Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED])
     return bool(session.scalar(select(exists().where(Task.payload == digest, waiting))))
 
 
 def needs_parameters(session: Session, digest: str, job_id: str, after: int, every: int) -> bool:
-    """Whether a round of the job later than `after`, a checkpoint, another job or any job's start names the blob."""
-    given = or_(Round.updated == digest, Round.optimizer_state == digest)
+    """Whether the blob is named by a round of the job after `after`, a checkpoint, another job, or any job's start."""
+    produced = or_(Round.updated == digest, Round.optimizer_state == digest)
     kept = or_(Round.number > after, (Round.number + 1) % every == 0)
-    own = exists().where(Round.job_id == job_id, given, kept)
-    others = exists().where(Round.job_id != job_id, or_(given, Round.parameters == digest))
+    own = exists().where(Round.job_id == job_id, produced, kept)
+    others = exists().where(Round.job_id != job_id, or_(produced, Round.parameters == digest))
     started = (Job.publication["parameters"], Job.spec["model"]["parameters"], Job.facts["memory"])
-    first = exists().where(or_(*(named.as_string() == digest for named in started)))
+    first = exists().where(or_(*(field.as_string() == digest for field in started)))
     return bool(session.scalar(select(or_(own, others, first))))

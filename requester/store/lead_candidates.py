@@ -1,7 +1,7 @@
-"""What a policy may look at of who may be drawn first: the operator's record, and the worker's own free stake.
+"""What a replication policy knows of a possible lead: its operator's record, and its own free stake.
 
-A stake is the worker's, since the worker signs what it is slashed for. What of it covers work already under way is not
-free: leases, ballots that are not judged yet, and accepted tasks that wait for an audit.
+A stake is the worker's, since the worker signs what it is slashed for. The part that covers work under way is not free:
+leases, ballots that are not judged yet, and accepted tasks that wait for an audit.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,26 +20,26 @@ from gradmarket.requester.store.tables import Account, Audit, Job, Replica, Repu
 
 
 def leads(session: Session, job: Job, candidates: Iterable[Candidate], gain: float, now: float) -> dict[Address, Lead]:
-    """Of each candidate in the job; `gain` is what a wrong gradient brings, in prices of a task."""
+    """Returns each candidate's standing and cover; `gain` is what a wrong gradient brings, in prices of a task."""
     known = {candidate.party.worker: candidate for candidate in candidates}
     stakes, held = _stakes(session, job), _pending(session, job)
     records = _standings(session, {candidate.party.operator for candidate in known.values()}, now)
-    found = {}
+    result = {}
     for worker, candidate in known.items():
         standing = records.get((candidate.party.operator, candidate.determinism_class), 0.0)
         cover = exposure.free(stakes.get(worker, 0) / job.price, held.get(worker, 0), gain)
-        found[worker] = Lead(standing, cover)
-    return found
+        result[worker] = Lead(standing, cover)
+    return result
 
 
 def _stakes(session: Session, job: Job) -> Mapping[str, int]:
-    """In units."""
+    """Returns the stake at risk in the job by worker, in units."""
     staked = select(Account.worker, Account.at_risk).where(Account.job_id == job.id, Account.at_risk > 0)
     return dict(session.execute(staked).all())
 
 
 def _pending(session: Session, job: Job) -> Mapping[str, int]:
-    """How many tasks hold some of each worker's stake."""
+    """Returns by worker how many tasks hold some of its stake."""
     waiting = exists().where(Audit.task_id == Replica.task_id, Audit.state.in_(OPEN))
     held = or_(Replica.state.in_(IN_FLIGHT), (Replica.state == ReplicaState.PAYABLE) & waiting)
     counted = select(Replica.worker, func.count()).where(Replica.job_id == job.id, held)
@@ -52,5 +52,5 @@ def _standings(session: Session, operators: set[str], now: float) -> Mapping[tup
 
 
 def after(lead: Lead, gain: float) -> Lead:
-    """With one more task under way."""
+    """Returns the lead with one more task under way."""
     return Lead(lead.standing, max(0.0, lead.cover - gain))

@@ -1,8 +1,8 @@
-"""Rows that a transaction decides by are locked before they are read, so that it runs as if it were alone.
+"""Locks the rows that a transaction decides by before it reads them, so that it runs as if it were alone.
 
-One order everywhere, or two transactions wait for each other: draw -> job -> task -> worker -> account -> events.
-A replica is written by whoever holds its task; chain rows by whoever holds the chain's duty. SQLite takes one writer
-at a time, and ignores all of this. FOR NO KEY UPDATE lets others refer to the row meanwhile (foreign keys).
+All code locks in one order, or two transactions deadlock: draw -> job -> task -> worker -> account -> events. A replica
+is written by whoever holds its task; chain rows by whoever holds the chain's lease. SQLite takes one writer at a time,
+and ignores all of this. FOR NO KEY UPDATE lets others refer to the row meanwhile (foreign keys).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -25,26 +25,26 @@ def _fresh(statement: Select[Row]) -> Select[Row]:
 
 
 def locked(session: Session, table: type[Row], key: str) -> Row:
-    """The row as it is now, for this transaction alone; raises NoResultFound where there is none."""
+    """Returns the current row, locked for this transaction; raises NoResultFound where there is none."""
     row: Row = session.scalars(_by_key(table), {"key": key}).one()
     return row
 
 
 @cache
 def _by_key(table: type[Row]) -> Select[Row]:
-    """Made once: to put a statement together takes as long as to ask it."""
+    """Returns the statement, cached: building one takes as long as executing it."""
     (column,) = table.__mapper__.primary_key
     return _fresh(select(table).where(column == bindparam("key")).with_for_update(key_share=True))
 
 
 def locked_task(session: Session, task_id: str) -> Task:
-    """The task, and beneath it its job and rounds as they are: others may hold them still too, but not change them."""
+    """Returns the task, locked; its job and rounds cannot change meanwhile, though others may share the job's lock."""
     locked_job(session, task_id)
     return locked(session, Task, task_id)
 
 
 def locked_job(session: Session, task_id: str) -> Job:
-    """The job of a task, held still."""
+    """Returns the job of a task under a shared lock: others may read it, nobody may change it."""
     return session.scalars(_job_of_task(), {"task": task_id}).one()
 
 
@@ -55,20 +55,20 @@ def _job_of_task() -> Select[Job]:
 
 
 def claimed_task(session: Session, task_id: str) -> Task | None:
-    """As `locked_task`, for who looks after many tasks: none where another transaction has this one just now."""
+    """Like `locked_task`, for callers that go through many tasks: None where another transaction has this one."""
     locked_job(session, task_id)
-    wanted = select(Task).where(Task.id == task_id)
-    return session.scalars(_fresh(wanted.with_for_update(key_share=True, skip_locked=True))).one_or_none()
+    query = select(Task).where(Task.id == task_id)
+    return session.scalars(_fresh(query.with_for_update(key_share=True, skip_locked=True))).one_or_none()
 
 
 def locked_tasks(session: Session, tasks: Select[Task]) -> Sequence[Task]:
-    """Several tasks, in the one order that they are locked in."""
+    """Returns several tasks, locked in the one common order."""
     ordered = tasks.order_by(Task.job_id, Task.round, Task.index, Task.attempt)
     return session.scalars(_fresh(ordered.with_for_update(key_share=True, of=Task))).all()
 
 
 def locked_workers(session: Session, addresses: Iterable[str]) -> Sequence[Worker]:
-    """Several workers as they are now."""
+    """Returns several workers as they are now, locked in order of their addresses."""
     return session.scalars(_WORKERS, {"workers": addresses}).all()
 
 
@@ -78,7 +78,7 @@ _WORKERS: Final = _fresh(
 
 
 class _Held:
-    """Tasks of whatever jobs, which are held still as by `locked_task`; put together once, for as often as is asked."""
+    """A query for tasks of any jobs, which locks as `locked_task` does; its statements are built once."""
 
     def __init__(self, tasks: Select[Task]) -> None:
         its_jobs = select(Job).where(Job.id.in_(tasks.with_only_columns(Task.job_id))).order_by(Job.id)
@@ -98,25 +98,25 @@ _NAMED: Final = _Held(select(Task).where(among(Task.id, "tasks")))
 
 
 def tasks_of(session: Session, workers: Iterable[str], replicas: Collection[str]) -> Sequence[Task]:
-    """The tasks that these replicas of the workers are of; their jobs are held still as by `locked_task`."""
+    """Returns the tasks of these replicas of the workers; locks them and their jobs as `locked_task` does."""
     return _OF_REPLICAS(session, workers=workers, replicas=replicas) if replicas else ()
 
 
 def tasks_named(session: Session, tasks: Iterable[str]) -> Sequence[Task]:
-    """Tasks by their ids; their jobs are held still as by `locked_task`."""
+    """Returns tasks by their ids; locks them and their jobs as `locked_task` does."""
     return _NAMED(session, tasks=tasks)
 
 
 def held_tasks(session: Session, tasks: Select[Task]) -> Sequence[Task]:
-    """Several tasks of whatever jobs; the jobs are held still as by `locked_task`."""
+    """Returns the selected tasks of any jobs; locks them and their jobs as `locked_task` does."""
     return _Held(tasks)(session)
 
 
 @contextmanager
 def alone(sessions: Sessions, what: str) -> Iterator[bool]:
-    """Whether nobody else does `what`: then nobody will until the end of the block, or of this process.
+    """Yields whether nobody else does `what`: then nobody will until the end of the block, or of this process.
 
-    For long work outside of transactions; where SQLite is the database there is one process, and one thread a stage.
+    For long work outside of transactions. Where SQLite is the database there is one process, and one thread a stage.
     """
     engine = sessions.kw["bind"]
     if not is_shared(engine):

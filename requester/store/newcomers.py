@@ -1,5 +1,4 @@
-"""Who of those that ask gets money reserved next, and how many newcomers a job tries at a time: the rows behind
-market.rules.newcomers."""
+"""Queries for market.rules.newcomers: who gets money reserved next, and how many newcomers a job tries at a time."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,15 +15,15 @@ from gradmarket.requester.store import ballots, jobs, progress, tasks, workers
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
 
 SAMPLE: Final = 256
-"""Workers looked at, drawn at random of all that ask."""
+"""Most workers looked at, drawn at random from all that ask."""
 TASKS: Final = 64
 HERE_S: Final = 3.0
-"""Who asked once and is gone for longer keeps no place from others; between two polls a worker is away for less."""
+"""Seconds after which an absent worker keeps no place from others; between two polls a worker is away for less."""
 NEW: Final = Worker.accepted_at.is_(None)
 
 
 def present(session: Session, job: Job, mixable: Mixable, now: float) -> list[Party]:
-    """Live workers that could share the job's tasks and delivered before; not all where they are many."""
+    """Returns live workers that could share the job's tasks and delivered before; at most SAMPLE of them."""
     beside = assignment.comparable(job.determinism_class or "", mixable)
     known = workers.present(job, now, beside).where(~NEW).limit(SAMPLE)
     return [workers.party(row) for row in session.execute(known)]
@@ -55,14 +54,16 @@ _TRIED: Final = (
 
 
 def in_flight(session: Session, job: Job) -> int:
-    """Newcomers that hold a place in the job."""
+    """Counts the newcomers that hold a place in the job."""
     held = select(func.count(Replica.worker.distinct())).join(Worker, Worker.address == Replica.worker)
     return session.scalar(held.where(Replica.job_id == job.id, Replica.state.in_(IN_FLIGHT), NEW)) or 0
 
 
 def next_covered(session: Session, job: Job, now: float) -> list[Address]:
-    """Who gets a gradient's price reserved now, in an order that is drawn at random: of those that earned nothing in
-    the job, as many as its rule admits."""
+    """Returns the workers for which a gradient's price is reserved now, in random order.
+
+    They have earned nothing in the job, and are as many as its rule admits.
+    """
     if job.determinism_class is None:
         return []
     mixable = ballots.mixable(session, job)
@@ -75,7 +76,7 @@ def next_covered(session: Session, job: Job, now: float) -> list[Address]:
 
 
 def _most(session: Session, job: Job, mixable: Mixable, known: bool, now: float) -> int:
-    """By money; of newcomers as many as are tried at once and have no cover yet."""
+    """Returns how many the money allows; of newcomers at most those that the job wants and has not covered yet."""
     held, usable = session.execute(_UNTRIED, {"job": job.id, "known": known, "now": now, "since": now - HERE_S}).one()
     needed = jobs.places(job)
     allowed = newcomers.allowance(Units(job.deposited), Units(needed * job.price))
@@ -106,11 +107,11 @@ _UNTRIED: Final = (
     .where(Account.job_id == bindparam("job"), Account.earned == 0, Account.reserved > 0)
     .where(Worker.accepted_at.is_not(None) == bindparam("known"))
 )
-"""What lies with workers that earned nothing in the job, and how many of them are there."""
+"""Sums what workers without earnings in the job have reserved, and counts those present or busy, and not resting."""
 
 
 def _wanted(session: Session, job: Job, mixable: Mixable, now: float) -> int:
-    """Newcomers that the job has a use for: those it tries at once, or as many as its open tasks lack."""
+    """Returns how many newcomers the job can use: those it tries at once, or as many as its open tasks lack."""
     known = present(session, job, mixable, now)
     first_wave = jobs.spec(job).plan().first_wave
     nothing = assignment.Opening(JobId(job.id), frozenset(), (), "", Units(0), jobs.spec(job).separation)
@@ -121,12 +122,12 @@ def _wanted(session: Session, job: Job, mixable: Mixable, now: float) -> int:
 
 
 def _lacking(session: Session, job: Job, mixable: Mixable, known: Sequence[Party]) -> int:
-    """Places of open tasks that those who delivered before cannot fill: they tried already."""
+    """Counts the places of open tasks that workers who delivered before cannot fill, since they tried already."""
     open_ = select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(TASKS)
-    found = session.scalars(open_).all()
-    replicas = tasks.replicas_of(session, found)
+    rows = session.scalars(open_).all()
+    replicas = tasks.replicas_of(session, rows)
     lacking = 0
-    for task in found:
+    for task in rows:
         opening = progress.opening_for(job, task, replicas[task.id], mixable)
         missing = progress.missing(task, replicas[task.id])
         lacking += 0 if newcomers.suffice(known, opening, missing) else missing
@@ -134,7 +135,7 @@ def _lacking(session: Session, job: Job, mixable: Mixable, known: Sequence[Party
 
 
 def _drawn(session: Session, job: Job, mixable: Mixable, known: bool, now: float) -> list[Address]:
-    """Those without cover that ask for the job at its price, in turn over their owners."""
+    """Returns workers without cover that ask for the job at its price or less, in turn over their owners."""
     covered = exists().where(
         Account.job_id == job.id,
         Account.worker == Worker.address,

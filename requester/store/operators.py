@@ -1,4 +1,4 @@
-"""Whose a worker is: the consents of payout keys, and their withdrawals. The rule is market.rules.operators."""
+"""Who a worker's operator is: payout keys' consents, and their withdrawals. The rule is market.rules.operators."""
 
 from sqlalchemy.orm import Session
 
@@ -11,7 +11,7 @@ from gradmarket.requester.store.tables import ConsentRow, Worker
 
 
 def use(session: Session, worker: Worker, nonce: int) -> None:
-    """The worker brings a consent of its payout key. Raises SignatureRefused where that was taken back."""
+    """Records that the worker uses a consent of its payout key. Raises SignatureRefused where it was withdrawn."""
     row = session.get(ConsentRow, (worker.address, worker.payout))
     if row is None:
         session.add(ConsentRow(worker=worker.address, payout=worker.payout, withdrawn=0))
@@ -21,13 +21,13 @@ def use(session: Session, worker: Worker, nonce: int) -> None:
 
 
 def usable(session: Session, worker: Address, payout: Address, nonce: int) -> bool:
-    """Whether a withdrawal with this nonce would take anything back that was ever used here."""
+    """Whether a withdrawal with this nonce would withdraw a consent that was ever used here."""
     row = session.get(ConsentRow, (worker, payout))
     return row is not None and nonce > row.withdrawn
 
 
 def withdraw(session: Session, address: Address, payout: Address, nonce: int, now: float) -> Worker:
-    """The payout key took its consents back: a worker that works under it is its own operator from now on."""
+    """Withdraws the payout key's consents up to `nonce`; a worker under that key becomes its own operator."""
     worker = locked(session, Worker, address)
     row = session.get_one(ConsentRow, (worker.address, payout))
     row.withdrawn = max(row.withdrawn, nonce)
@@ -37,7 +37,7 @@ def withdraw(session: Session, address: Address, payout: Address, nonce: int, no
 
 
 def set_operator(session: Session, worker: Worker, consented: bool, now: float) -> None:
-    """Who leaves an operator takes its bar along."""
+    """Sets the worker's operator; a worker that leaves an operator keeps that operator's bar."""
     operator = rule.operator_of(worker.address, worker.payout, consented)
     if worker.operator not in (operator, worker.address):
         reputations.left(session, worker.address, worker.operator, now)

@@ -1,4 +1,4 @@
-"""Workers whose polls wait say nothing meanwhile: the process that has the polls says that they are there."""
+"""Marks workers as present while their polls wait: the process that holds the polls does so for them."""
 
 from collections.abc import Collection
 from typing import Final
@@ -12,7 +12,7 @@ from gradmarket.requester.store.workers import LIVE_S
 
 _NAMED: Final = among(Worker.address, "workers")
 _UNLOCKED: Final = select(Worker.address).where(_NAMED).with_for_update(skip_locked=True, key_share=True)
-"""Whoever is being written to is heard of without this; waiting for it, in no order, would be a deadlock."""
+"""Skips locked rows: whoever writes one has heard of its worker, and waiting for locks in no order would deadlock."""
 _HERE: Final = (
     update(Worker)
     .where(Worker.address.in_(_UNLOCKED))
@@ -22,11 +22,11 @@ _GONE: Final = update(Worker).where(_NAMED).values(asking_until=0.0)
 
 
 def still_here(session: Session, addresses: Collection[str], now: float) -> None:
-    """They live and, as far as they have room, ask for work: both for LIVE_S from now on, unless it is said again."""
-    said = {"workers": addresses, "now": now, "until": now + LIVE_S}
-    session.connection().execute(_HERE, said)
+    """Marks workers as live and, as far as they have room, asking for work, both for LIVE_S from now on."""
+    values = {"workers": addresses, "now": now, "until": now + LIVE_S}
+    session.connection().execute(_HERE, values)
 
 
 def gone(session: Session, addresses: Collection[str]) -> None:
-    """They ask no more: nothing is leased to them until they come again."""
+    """Marks workers as not asking: nothing is leased to them until they come again."""
     session.connection().execute(_GONE, {"workers": addresses})

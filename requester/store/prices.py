@@ -1,4 +1,4 @@
-"""What a round pays, from its job's rule and rows: the same whoever asks, and after any restart."""
+"""What a round pays, from its job's rule and rows: the same for every caller, and after any restart."""
 
 from gradmarket.market.rules import payment
 from gradmarket.market.rules.pricing import Past, PricedWork
@@ -9,7 +9,7 @@ from gradmarket.requester.store.tables import Job, Round
 
 
 def price_of(job: Job, latest: Round | None) -> Units:
-    """What a gradient pays in the round after `latest`, the newest closed one; in the first where there is none."""
+    """Returns what a gradient pays in the round after `latest`, the newest closed one; None: in the first round."""
     unit = Amount(int(job.unit))
     price = jobs.spec(job).price.of(PricedWork(facts_of(job).flops, unit), _past(latest, unit))
     return payment.in_units("price", price, unit, payment.MAX_PRICE)

@@ -1,4 +1,4 @@
-"""Why a job does not get on, and why a worker gets nothing: said in words that name the remedy."""
+"""Why a job makes no progress, and why a worker gets no lease: texts that name the remedy."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
 
 CHAIN: Final = "chain"
-"""Whose trouble it is."""
+"""The name of the service's part under which the chain's trouble is stored."""
 HOLDS_A_PLACE: Final = (ReplicaState.LEASED, ReplicaState.COMMITTED)
 LOOKED_AT: Final = 200
-"""Workers whose reasons are asked for: of more, the answer would be the same and take longer."""
+"""Most workers whose reasons are computed: with more, the answer would be the same and take longer."""
 
 
 def chain_trouble(session: Session) -> str:
-    """Why nothing is reserved or settled just now; empty where it is."""
+    """Returns why nothing is reserved or settled just now; empty where it is."""
     row = session.get(Trouble, CHAIN)
     return f"the chain cannot be used, and the job goes on once it can: {row.said}" if row and row.said else ""
 
@@ -33,7 +33,7 @@ def running(session: Session) -> Sequence[Job]:
 
 
 def why_waiting(session: Session, job: Job, now: float) -> str:
-    """Empty while the job gets on (or has ended without a reason)."""
+    """Returns why the job waits; empty while it makes progress (or has ended without a reason)."""
     if job.state in (JobState.RUNNING, JobState.AWAITING_FUNDS) and (trouble := chain_trouble(session)):
         return trouble
     if job.state != JobState.RUNNING:
@@ -59,20 +59,20 @@ def why_waiting(session: Session, job: Job, now: float) -> str:
     soon = [reason for reason in reasons if reason in (None, Reason.AT_CAPACITY)]
     if soon:
         return job.reason
-    stands = _commonest([reason for reason in reasons if reason])
+    commonest = _commonest([reason for reason in reasons if reason])
     locked = _reserved_for_the_gone(session, job, {worker.address for worker in alive}) or _stalled(session, job)
-    return f"{stands}; {locked}" if locked and Reason.NO_RESERVATION in reasons else stands
+    return f"{commonest}; {locked}" if locked and Reason.NO_RESERVATION in reasons else commonest
 
 
 def _unaudited(session: Session, job: Job) -> str:
-    """Empty unless the next round waits for audits that nobody has run. How many they are would tell who is drawn."""
+    """Returns a text about the auditors that a round waits for; their number would reveal which tasks were drawn."""
     waiting = [] if jobs.has_open_round(session, job.id) else audits.waiting(session, job.id)
-    said = ", or ".join(waiting)
-    return f"accepted tasks wait for an auditor of {said} (gradmarket auditor run)" if said else ""
+    classes = ", or ".join(waiting)
+    return f"accepted tasks wait for an auditor of {classes} (gradmarket auditor run)" if classes else ""
 
 
 def _reserved_for_the_gone(session: Session, job: Job, alive: set[str]) -> str:
-    """Empty unless the escrow has no free gradient left and workers that are not here hold reservations in it."""
+    """Returns a text where the escrow has no free gradient left and absent workers hold reservations in it."""
     columns = (Account.worker, Account.reserved, Account.earned)
     accounts = session.execute(select(*columns).where(Account.job_id == job.id)).all()
     left = {worker: reserved - earned for worker, reserved, earned in accounts if reserved > earned}
@@ -85,7 +85,7 @@ def _reserved_for_the_gone(session: Session, job: Job, alive: set[str]) -> str:
 
 
 def _stalled(session: Session, job: Job) -> str:
-    """Empty unless newcomers that left their places unanswered hold all that newcomers may."""
+    """Returns a text where newcomers that left their places unanswered hold all that newcomers may."""
     silent = (Account.earned == 0, Account.reserved > 0, Worker.stalls > 0, Worker.accepted_at.is_(None))
     held = select(func.count(), func.coalesce(func.sum(Account.reserved), 0)).where(Account.job_id == job.id, *silent)
     count, units = session.execute(held.join(Worker, Worker.address == Account.worker)).one()
@@ -101,13 +101,13 @@ def _commonest(reasons: list[Reason]) -> str:
 
 
 def candidates_of(session: Session, job: Job, live: Sequence[Worker], now: float) -> list[Candidate]:
-    """As `workers.candidates`, of whichever workers."""
+    """Like `workers.candidates`, for any workers: looks up who is barred or suspended."""
     barred, suspended = workers.barred(session, live, now), strikes.suspended_among(session, job.id, live, now)
     return workers.candidates(session, job, live, now, barred, suspended)
 
 
 def opening_for(job: Job, task: Task, replicas: Sequence[Replica], mixable: assignment.Mixable) -> Opening:
-    """What a candidate for the task's open places is held against."""
+    """Returns what a candidate for the task's open places is compared with."""
     return Opening(
         job=JobId(job.id),
         tried=frozenset(workers.party(replica).worker for replica in replicas),
@@ -121,17 +121,17 @@ def opening_for(job: Job, task: Task, replicas: Sequence[Replica], mixable: assi
 
 
 def missing(task: Task, replicas: Sequence[Replica]) -> int:
-    """Places of the task's wave that nobody holds."""
+    """Returns the number of places of the task's wave that nobody holds."""
     return task.wave_size - sum(r.wave == task.wave and r.state in HOLDS_A_PLACE for r in replicas)
 
 
 def why_no_lease(session: Session, address: str, now: float) -> str:
-    """The reason for one worker: no job runs, no task is open, or what stands against it."""
+    """Returns why the worker gets no lease: no job runs, no task is open, or what stands against it."""
     worker = session.get_one(Worker, address)
-    found = running(session)
-    if not found:
+    active = running(session)
+    if not active:
         return "no job is running"
-    for job in found:
+    for job in active:
         task = session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
         if task is None:
             continue

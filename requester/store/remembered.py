@@ -1,4 +1,4 @@
-"""What never changes is read and parsed once in a process."""
+"""A cache of immutable values, so that each is read and parsed once in a process."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -7,7 +7,7 @@ Value = TypeVar("Value")
 
 
 class Remembered(Generic[Value]):
-    """At most `most` immutable values by the digest that fixes them; all are forgotten when there are more."""
+    """Caches at most `most` immutable values by the digest that fixes them; clears all of them when it is full."""
 
     def __init__(self, most: int = 256) -> None:
         self._most = most
@@ -22,11 +22,11 @@ class Remembered(Generic[Value]):
         self._values[digest] = value
 
     def get(self, digest: str | None, make: Callable[[], Value]) -> Value:
-        """The value that `make` gave for this digest; without a digest it is made each time."""
+        """Returns the cached value, else makes and caches it; without a digest it is made each time."""
         if digest is None:
             return make()
-        found = self.peek(digest)
-        if found is None:
-            found = make()
-            self.keep(digest, found)
-        return found
+        value = self.peek(digest)
+        if value is None:
+            value = make()
+            self.keep(digest, value)
+        return value

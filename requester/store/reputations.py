@@ -1,7 +1,7 @@
 """Records of operators and wallets, changed in the transaction that judges their work.
 
-The rules are market.rules.reputation and, for whose record an answer tells on, market.rules.operators. What these
-functions call operators are such keys: addresses of payout keys, and of wallets that are their own operators.
+The rules are market.rules.reputation and, for the records that an answer affects, market.rules.operators. What these
+functions call operators are the keys of records: addresses of payout keys, and of wallets that are their own operators.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -31,7 +31,7 @@ def standing(row: Reputation, now: float) -> float:
 
 
 def passed(session: Session, operators: Iterable[str], determinism_class: str, now: float) -> None:
-    """An audit agreed with each of these operators."""
+    """Records that an audit agreed with each of these operators."""
     for operator in sorted(set(operators)):
         row = _held(session, operator, determinism_class, now)
         _change(row, reputation.passed, now)
@@ -39,14 +39,14 @@ def passed(session: Session, operators: Iterable[str], determinism_class: str, n
 
 
 def outvoted(session: Session, operators: Iterable[str], determinism_class: str, now: float) -> None:
-    """A quorum rejected their ballots; who has no record has nothing to lose."""
-    named = set(operators)
-    for row in _rows(session, Reputation.operator.in_(named), determinism_class) if named else ():
+    """Records that a quorum rejected their ballots; an operator without a record has nothing to lose."""
+    keys = set(operators)
+    for row in _rows(session, Reputation.operator.in_(keys), determinism_class) if keys else ():
         _change(row, reputation.outvoted, now)
 
 
 def failed(session: Session, operators: Iterable[str], determinism_class: str, now: float) -> None:
-    """An audit found their work wrong: what they had in any class is gone."""
+    """Records that an audit found their work wrong; their evidence in every class is lost."""
     for operator in sorted(set(operators)):
         _held(session, operator, determinism_class, now).failed += 1
         rows = _rows(session, Reputation.operator == operator)
@@ -56,7 +56,7 @@ def failed(session: Session, operators: Iterable[str], determinism_class: str, n
 
 
 def left(session: Session, wallet: str, operator: str, now: float) -> None:
-    """The wallet leaves the operator: a bar that both had until now is its own from here on."""
+    """Copies the operator's bar, if it has one, to the wallet that leaves it."""
     own, operators = (_newest_failure(session, key, now) for key in (wallet, operator))
     if operators is None:
         return
@@ -65,19 +65,19 @@ def left(session: Session, wallet: str, operator: str, now: float) -> None:
 
 
 def _newest_failure(session: Session, key: str, now: float) -> Reputation | None:
-    """Of those that bar it."""
+    """Returns the record with the newest failure that still bars the key, or None."""
     rows = _rows(session, (Reputation.operator == key) & (Reputation.failed_at > now - reputation.BARRED_S))
     return max(rows, key=lambda row: row.failed_at or 0.0, default=None)
 
 
 def barred(since: float) -> ColumnElement[bool]:
-    """Of a worker's row: whether an audit of its work, or of its operator's, failed after `since`."""
+    """Condition on a worker's row: an audit of its work, or of its operator's, failed after `since`."""
     theirs = Reputation.operator.in_([Worker.operator, Worker.address])
     return exists().where(theirs, Reputation.failed_at > since)
 
 
 def barred_among(session: Session, operators: Collection[str], since: float) -> set[str]:
-    """Those of the keys that are barred."""
+    """Returns those of the keys for which an audit failed after `since`."""
     failed = select(Reputation.operator).where(Reputation.operator.in_(operators), Reputation.failed_at > since)
     return set(session.scalars(failed))
 
@@ -92,16 +92,16 @@ def _record(row: Reputation) -> TrustRecord:
 
 
 def _held(session: Session, operator: str, determinism_class: str, now: float) -> Reputation:
-    """The record for this transaction alone, begun where there is none."""
-    found = _rows(session, Reputation.operator == operator, determinism_class)
-    if found:
-        return found[0]
-    made = Reputation(
+    """Returns the record, locked for this transaction; creates it where there is none."""
+    rows = _rows(session, Reputation.operator == operator, determinism_class)
+    if rows:
+        return rows[0]
+    row = Reputation(
         operator=operator, determinism_class=determinism_class, evidence=0.0, at=now, passed=0, failed=0, failed_at=None
     )
-    session.add(made)
+    session.add(row)
     session.flush()
-    return made
+    return row
 
 
 def _rows(session: Session, where: ColumnElement[bool], determinism_class: str | None = None) -> Sequence[Reputation]:

@@ -1,4 +1,4 @@
-"""What two transactions did to each other is tried again, so that nobody sees it."""
+"""Retries a transaction that clashed with another, so that no caller sees the clash."""
 
 import random
 import time
@@ -18,7 +18,7 @@ CLASHES: Final = {"40001", "40P01", "23505"}
 
 
 def patiently(act: Callable[P, T]) -> Callable[P, T]:
-    """Does `act`, whose transactions leave nothing behind where they fail, again after a clash with another."""
+    """Decorates `act` to run again after a clash with another transaction; a failed `act` must leave nothing behind."""
 
     @wraps(act)
     def again(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -35,5 +35,5 @@ def patiently(act: Callable[P, T]) -> Callable[P, T]:
 
 
 def is_clash(error: DBAPIError | StaleDataError) -> bool:
-    """Whether what failed may go well when it is done again."""
+    """Whether what failed may succeed when it is repeated."""
     return isinstance(error, StaleDataError) or getattr(error.orig, "sqlstate", None) in CLASHES

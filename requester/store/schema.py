@@ -1,4 +1,4 @@
-"""Brings a database to the newest revision of `migrations/`, and back."""
+"""Upgrades a database to the newest revision of `migrations/`, and downgrades it."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def _config(connection: Connection) -> Config:
 
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
-    """Safe to be called by several processes at once."""
+    """Upgrades the database; several processes may call it at once."""
     with engine.begin() as connection:
         if is_shared(connection):
             connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("migrations", 0))))
@@ -34,13 +34,13 @@ def downgrade(engine: Engine, revision: str = "base") -> None:
 
 
 def write_revision(engine: Engine, message: str) -> None:
-    """For developers: a new revision from what the tables differ by."""
+    """For developers: writes a new revision from the differences between tables and database."""
     with engine.begin() as connection:
         command.revision(_config(connection), message, autogenerate=True)
 
 
 def differences(engine: Engine) -> list[object]:
-    """What the tables say and the database does not, or the other way round."""
+    """Returns what the tables declare and the database lacks, or the other way round."""
     with engine.connect() as connection:
-        found: list[object] = compare_metadata(MigrationContext.configure(connection), Base.metadata)
-        return found
+        result: list[object] = compare_metadata(MigrationContext.configure(connection), Base.metadata)
+        return result

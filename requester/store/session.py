@@ -1,4 +1,4 @@
-"""One transaction: `with begin(sessions) as session`.
+"""Database transactions: `with begin(sessions) as session`.
 
 On SQLite, BEGIN IMMEDIATE lets one write at a time. On PostgreSQL many do, and each first locks the rows that it
 decides by (store.locks).
@@ -23,15 +23,15 @@ Sessions = sessionmaker[Session]
 
 BUSY_TIMEOUT_MS = 30_000
 POOL_SIZE, POOL_OVERFLOW = 5, 15
-"""Connections of one process to PostgreSQL: kept, and as many more at a time."""
+"""Connections of one process to PostgreSQL: so many are kept open, and so many more opened when needed."""
 UTF8: Final = {"client_encoding": "utf8"}
-"""Whatever the database's own encoding: psycopg reads the texts of one in SQL_ASCII as bytes otherwise."""
+"""Set for every database: psycopg returns the texts of one in SQL_ASCII as bytes otherwise."""
 RESTED_S: Final = 1.0
-"""A connection that was not used for longer is tried before it is trusted: the server may have been started anew."""
+"""Seconds after which an idle connection is tested before use: the server may have been restarted."""
 
 
 def connect(url: str) -> Engine:
-    """An engine for `sqlite:///path` or `postgresql://…`, which psycopg 3 drives."""
+    """Returns an engine for `sqlite:///path` or for `postgresql://…`, which psycopg 3 drives."""
     address = make_url(url)
     if address.get_backend_name() == "postgresql":
         driven = address.set(drivername="postgresql+psycopg")
@@ -50,7 +50,7 @@ def _rest(_connection: Any, record: Any) -> None:
 
 
 def _rise(connection: Any, record: Any, _fairy: Any) -> None:
-    """A ping takes as long as a query: only who rested is asked for one."""
+    """Pings a connection that was idle for RESTED_S; others are not pinged, since a ping takes as long as a query."""
     if time.monotonic() - record.info.get("rested_since", time.monotonic()) < RESTED_S:
         return
     try:
@@ -81,7 +81,7 @@ def _begin(connection: Any) -> None:
 
 
 def sessions_of(engine: Engine) -> Sessions:
-    """A row that a transaction has read stays at hand until its end: asked for by its key, it is not read again."""
+    """Returns a session factory; a session keeps each row until its end, so that no lookup by key reads it twice."""
     sessions = sessionmaker(engine, expire_on_commit=False)
     event.listen(sessions, "loaded_as_persistent", _keep)
     event.listen(sessions, "before_flush", write_moves)
@@ -94,7 +94,7 @@ def _keep(session: Session, row: object) -> None:
 
 @contextmanager
 def begin(sessions: Sessions) -> Iterator[Session]:
-    """A transaction that writes: committed at the end, rolled back on an exception."""
+    """Opens a transaction that writes: committed at the end, rolled back on an exception."""
     with sessions.begin() as session:
         yield session
         _write_recorded(session)
@@ -102,7 +102,7 @@ def begin(sessions: Sessions) -> Iterator[Session]:
 
 @contextmanager
 def reading(sessions: Sessions) -> Iterator[Session]:
-    """A transaction that only reads, all of it as of one moment; it waits for no writer."""
+    """Opens a read-only transaction that sees one moment's state; it waits for no writer."""
     with sessions() as session:
         shared = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         session.connection(execution_options=shared if is_shared(session.get_bind()) else {"reading": True})
@@ -110,33 +110,33 @@ def reading(sessions: Sessions) -> Iterator[Session]:
 
 
 def notify(session: Session, *topics: str) -> None:
-    """Asks for a ring after this transaction's commit, never before it."""
+    """Requests a notification of these topics after this transaction's commit, never before it."""
     session.info.setdefault("rings", set()).update(topics)
 
 
 def rings(session: Session) -> set[str]:
-    """What the transaction rang for; asked once."""
-    asked: set[str] = session.info.pop("rings", set())
-    return asked
+    """Returns the topics that the transaction requested, and forgets them."""
+    topics: set[str] = session.info.pop("rings", set())
+    return topics
 
 
 def record(session: Session, told: JobEvent | Earned) -> None:
-    """Writes an event, or what was earned, at the transaction's end."""
+    """Queues an event, or an EARNED row, to be written at the transaction's end."""
     session.info.setdefault("recorded", []).append(told)
 
 
 def _write_recorded(session: Session) -> None:
-    """A job's events and earnings are numbered as they are committed: who reads on from a number misses none."""
-    told: list[JobEvent | Earned] = session.info.pop("recorded", [])
-    if not told:
+    """Writes the queued rows, numbered in the order of commits: a reader that continues from a number misses none."""
+    rows: list[JobEvent | Earned] = session.info.pop("recorded", [])
+    if not rows:
         return
     session.flush()
-    one_at_a_time(session, *{f"events of {row.job_id}" for row in told})
-    session.add_all(told)
+    one_at_a_time(session, *{f"events of {row.job_id}" for row in rows})
+    session.add_all(rows)
 
 
 def one_at_a_time(session: Session, *names: str) -> None:
-    """Transactions that name the same thing follow one another."""
+    """Lets transactions that name the same thing run only one after another."""
     if names and is_shared(session.get_bind()):
         session.connection().execute(_IN_TURN, {"names": sorted(names)})
 

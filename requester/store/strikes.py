@@ -1,4 +1,4 @@
-"""Strikes of operators, kept in the transaction that judges what they owed. The rule is market.rules.strikes."""
+"""Strikes of operators, changed in the transaction that judges what they owed. The rule is market.rules.strikes."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
@@ -15,7 +15,7 @@ from gradmarket.requester.store.tables import Strike, Worker
 def strike(
     session: Session, job_id: str, operators: Iterable[str], now: float, most: int, withheld: bool = False
 ) -> None:
-    """One more for each of the operators; with `most` they are suspended in the job."""
+    """Adds a strike to each of the operators; one that has `most` of them is suspended in the job."""
     named = sorted(operators)
     for operator in sorted(set(named) - {row.operator for row in _held(session, job_id, named)}):
         session.add(_blank(job_id, operator))
@@ -25,15 +25,15 @@ def strike(
 
 
 def work_off(session: Session, job_id: str, operators: Iterable[str], now: float, most: int) -> None:
-    """One less for each of the operators, where it has any."""
+    """Removes a strike from each of the operators that has any."""
     named = sorted(operators)
-    found = {row.operator: row for row in _held(session, job_id, named)}
-    for row in (found[operator] for operator in named if operator in found):
+    rows = {row.operator: row for row in _held(session, job_id, named)}
+    for row in (rows[operator] for operator in named if operator in rows):
         _change(row, lambda had: strikes.worked_off(had, now), most)
 
 
 def suspended(job_id: str, now: float) -> ColumnElement[bool]:
-    """Of a worker's row: whether its wallet or its operator gets no work of the job now."""
+    """Condition on a worker's row: its wallet or its operator gets no work of the job now."""
     theirs = or_(Strike.operator == Worker.operator, Strike.operator == Worker.address)
     own = (theirs, Strike.job_id == job_id, Strike.until > now)
     several = (
@@ -46,7 +46,7 @@ def suspended(job_id: str, now: float) -> ColumnElement[bool]:
 
 
 def suspended_among(session: Session, job_id: str, workers: Collection[Worker], now: float) -> set[str]:
-    """The addresses of those workers that get no work of the job now."""
+    """Returns the addresses of those workers that get no work of the job now."""
     named = select(Worker.address).where(among(Worker.address, "workers"), suspended(job_id, now))
     return set(session.scalars(named, {"workers": [worker.address for worker in workers]})) if workers else set()
 
@@ -64,7 +64,7 @@ def weight(row: Strike, now: float) -> float:
 
 
 def _held(session: Session, job_id: str, operators: Sequence[str]) -> Sequence[Strike]:
-    """Their rows for this transaction alone, in the one order that they are locked in."""
+    """Returns their rows, locked for this transaction in the one common order."""
     return session.scalars(_OF_JOB, {"job": job_id, "operators": operators}).all()
 
 

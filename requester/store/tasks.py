@@ -11,11 +11,11 @@ from gradmarket.requester.store.tables import Replica, Task
 
 
 def replicas_of(session: Session, tasks: Sequence[Task]) -> dict[str, list[Replica]]:
-    """All replicas of each task, by its id; as this transaction has left them, whether that is written yet or not."""
-    found: dict[str, list[Replica]] = {task.id: [] for task in tasks}
-    for replica in session.scalars(_OF_TASKS, {"tasks": list(found)}) if found else ():
-        found[replica.task_id].append(replica)
-    return found
+    """Returns all replicas of each task by its id, as this transaction has left them, whether flushed yet or not."""
+    by_task: dict[str, list[Replica]] = {task.id: [] for task in tasks}
+    for replica in session.scalars(_OF_TASKS, {"tasks": list(by_task)}) if by_task else ():
+        by_task[replica.task_id].append(replica)
+    return by_task
 
 
 _OF_TASKS: Final = select(Replica).where(among(Replica.task_id, "tasks")).execution_options(autoflush=False)

@@ -1,4 +1,4 @@
-"""API tokens: named, of one role, with an end, kept as hashes. A row that is gone is a token that has ended."""
+"""API tokens: each has a name, a role and an end, and is stored as a hash. A token without a row has ended."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -13,7 +13,7 @@ from gradmarket.requester.store.session import one_at_a_time
 from gradmarket.requester.store.tables import ApiToken
 
 OWN: Final = "requester"
-"""The name of the token in the settings, or in the data folder."""
+"""The name of the service's own token, which comes from the settings or from the data folder."""
 
 
 class Role(StrEnum):
@@ -31,7 +31,7 @@ def every() -> Select[ApiToken]:
 
 
 def create(session: Session, name: str, role: Role, until: float | None, now: float) -> tuple[str, ApiToken]:
-    """The secret, which is told this once, and its row; raises Conflict where a token of this name has not ended."""
+    """Returns the secret, shown only this once, and its row; raises Conflict where a token of this name is valid."""
     one_at_a_time(session, f"token {name}")
     session.execute(delete(ApiToken).where(ApiToken.until < now))
     if name == OWN or session.scalar(every().where(ApiToken.subject == name)) is not None:
@@ -41,7 +41,7 @@ def create(session: Session, name: str, role: Role, until: float | None, now: fl
 
 
 def revoke(session: Session, name: str) -> bool:
-    """Whether there was one. It ends with this transaction. Raises Conflict for the service's own."""
+    """Ends the token with this transaction; returns whether there was one. Raises Conflict for the service's own."""
     if name == OWN:
         raise Conflict("this is the service's own token: change it in GRADMARKET_TOKEN or keys/token, and start again")
     named = delete(ApiToken).where(ApiToken.role.in_(Role), ApiToken.subject == name)
@@ -49,7 +49,7 @@ def revoke(session: Session, name: str) -> bool:
 
 
 def keep_own(session: Session, secret: str, now: float) -> None:
-    """The service's own token is this one; one that it had before ends."""
+    """Makes this secret the service's own token, and ends the one that it had before."""
     mine = identities.hash_of(secret)
     before: Sequence[ApiToken] = session.scalars(every().where(ApiToken.subject == OWN)).all()
     for row in before:

@@ -1,4 +1,4 @@
-"""A row goes from one state to the next as its entity's table allows, and only from the state that it was read in."""
+"""Moves a row from one state to the next, as its entity's table allows, and only from the state it was read in."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ MOVED = "moved"
 
 
 def move(row: Held, new: StrEnum, **values: Any) -> None:
-    """Moves what the transaction holds to `new`, with `values`; `write_moves` writes it, at the session's next flush.
+    """Moves a row that the transaction holds to `new`, with `values`; `write_moves` writes it at the next flush.
 
     Raises IllegalTransition where the entity's table has no such step.
     """
@@ -33,9 +33,9 @@ def move(row: Held, new: StrEnum, **values: Any) -> None:
 
 
 def write_moves(session: Session, *_flush: object) -> None:
-    """A compare-and-set for every row that was moved: those that changed in the same columns are one statement.
+    """Writes every moved row by compare-and-set; rows that changed in the same columns share one statement.
 
-    Raises StaleDataError where somebody else moved a row meanwhile: a clash, which store.patience tries again.
+    Raises StaleDataError where another transaction moved a row meanwhile: a clash, which store.retries tries again.
     """
     alike: defaultdict[tuple[type[Held], tuple[str, ...]], list[tuple[Held, str]]] = defaultdict(list)
     for row, was in session.info.pop(MOVED, {}).items():
@@ -60,7 +60,7 @@ def _written(rows: Iterable[Held], names: Iterable[str]) -> None:
 
 
 def move_now(session: Session, row: Row, new: StrEnum, **values: Any) -> bool:
-    """Moves `row` to `new`, with `values`, at once: a compare-and-set. False where somebody else was there first.
+    """Moves `row` to `new`, with `values`, at once by compare-and-set. False where another transaction moved it first.
 
     Raises IllegalTransition where the entity's table has no such step.
     """
@@ -69,7 +69,7 @@ def move_now(session: Session, row: Row, new: StrEnum, **values: Any) -> bool:
     same = [column == getattr(row, column.key) for column in _key(table)]
     statement = update(cast(Table, table.__table__)).where(*same, table.state == row.state)
     session.flush()
-    # by the connection: the same statement by the session costs three times as much
+    # through the connection: the same statement through the session costs three times as much
     moved = session.connection().execute(statement, {"state": new.value, **values}).rowcount == 1
     for name, value in {"state": new.value, **values}.items() if moved else ():
         set_committed_value(row, name, value)

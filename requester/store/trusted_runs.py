@@ -1,4 +1,4 @@
-"""Queries about trusted runs: what an auditor of another class is to compute too, and what may be compared."""
+"""Queries about trusted runs: which an auditor of another class must compute too, and which may be compared."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from gradmarket.requester.store.workers import LIVE_S
 
 
 def of_audit(session: Session, audit: Audit, family: str, now: float) -> None:
-    """The run of an audit that passed: its answer is the accepted one."""
+    """Adds the run of an audit that passed: its answer is the accepted one."""
     session.add(
         TrustedRun(
             task_id=audit.task_id,
@@ -32,9 +32,9 @@ def of_audit(session: Session, audit: Audit, family: str, now: float) -> None:
 
 
 def wanted(session: Session, determinism_class: str, now: float) -> TrustedRun | None:
-    """A run in another class whose task is of use in this one too and nobody computes in it just now.
+    """Returns a run of another class whose task is useful in this one too and that nobody computes in it now, or None.
 
-    The newest: its parameters are kept the longest.
+    The newest is chosen, since its parameters are kept the longest.
     """
     own = aliased(TrustedRun)
     taken = exists().where(
@@ -49,9 +49,10 @@ def wanted(session: Session, determinism_class: str, now: float) -> TrustedRun |
 
 
 def _useful(session: Session, determinism_class: str, now: float) -> list[ColumnElement[bool]]:
-    """Nothing more is learnt of a pair that was refused.
+    """Returns conditions for runs from which something can be learnt about this class.
 
-    One that is calibrated is looked at further as the training goes on, where workers of the class are there for it.
+    A refused pair is not measured any more. A calibrated pair is measured further while the job goes on and workers of
+    the class are present for it.
     """
     pairs: dict[str, list[tuple[str, str]]] = {CalibrationState.REFUSED: [], CalibrationState.CALIBRATED: []}
     ours = or_(Calibration.one == determinism_class, Calibration.other == determinism_class)
@@ -65,27 +66,27 @@ def _useful(session: Session, determinism_class: str, now: float) -> list[Column
 
 
 def held(session: Session, task_id: str, determinism_class: str) -> TrustedRun | None:
-    """As it is now; for who holds its task."""
+    """Returns the run as it is now, or None; the caller holds its task."""
     own = (TrustedRun.task_id == task_id, TrustedRun.determinism_class == determinism_class)
-    found = select(TrustedRun).where(*own).execution_options(populate_existing=True)
-    return session.scalars(found).one_or_none()
+    query = select(TrustedRun).where(*own).execution_options(populate_existing=True)
+    return session.scalars(query).one_or_none()
 
 
 def beside(session: Session, run: TrustedRun) -> Sequence[TrustedRun]:
-    """The same task's runs in other classes that it may be compared with."""
+    """Returns the same task's runs in other classes that it may be compared with."""
     others = (TrustedRun.task_id == run.task_id, TrustedRun.determinism_class != run.determinism_class)
-    found = select(TrustedRun).where(*others, TrustedRun.sketch.is_not(None))
-    return session.scalars(found.order_by(TrustedRun.determinism_class)).all()
+    query = select(TrustedRun).where(*others, TrustedRun.sketch.is_not(None))
+    return session.scalars(query.order_by(TrustedRun.determinism_class)).all()
 
 
 def let_go(session: Session, job_id: str, *rounds: ColumnElement[bool]) -> None:
-    """Of these rounds the parameters are gone: nobody can compute their tasks in a further class."""
+    """Drops these rounds' sketches: the parameters are gone, so nobody can compute their tasks in another class."""
     gone = (TrustedRun.job_id == job_id, TrustedRun.sketch.is_not(None), *rounds)
     session.execute(update(TrustedRun).where(*gone).values(sketch=None))
 
 
 def compared(session: Session, family: str, classes: Classes, most: int) -> Sequence[tuple[str, str, str]]:
-    """The newest tasks that were computed in both classes: the task, and the roots found in the one and the other.
+    """Returns the newest tasks computed in both classes, each with the root found in the first and in the second.
 
     Only tasks that no further attempt can be paid for (market.rules.disclosure).
     """
@@ -104,7 +105,7 @@ def compared(session: Session, family: str, classes: Classes, most: int) -> Sequ
 
 
 def _stands() -> ColumnElement[bool]:
-    """Of a task and its job: nothing of the task's round is asked of anybody again."""
+    """Condition on a task and its job: no task of its round will be done again."""
     closed = exists().where(Round.job_id == Task.job_id, Round.number == Task.round, Round.state == RoundState.CLOSED)
     ahead = or_(Job.rewind_to.is_(None), Task.round < Job.rewind_to)
     return or_(Job.ended_at.is_not(None), and_(Task.state == TaskState.FINAL, closed, ahead))

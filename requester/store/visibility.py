@@ -1,4 +1,4 @@
-"""Who may read a blob of a job: what its spec's `visibility` says, held by every door that serves bytes."""
+"""Who may read a blob of a job: what its spec's `visibility` says. Every route that serves bytes enforces it."""
 
 from sqlalchemy import ColumnElement, exists, or_, select
 from sqlalchemy.orm import Session
@@ -8,21 +8,21 @@ from gradmarket.market.terms import Address, Digest
 from gradmarket.requester.store.tables import Job, Replica, Round, Task
 
 PUBLISHED = ("document", "manifest", "parameters")
-"""What a publication names and workers compute from."""
+"""The parts of a publication that workers compute from."""
 
 
 def to_anybody(session: Session, digest: Digest) -> bool:
-    """Whether a public job names the blob: in its publication, or as what a round made."""
-    named = (Job.publication[part].as_string() == digest for part in PUBLISHED)
+    """Whether a public job names the blob in its publication, or one of its rounds produced it."""
+    published = (Job.publication[part].as_string() == digest for part in PUBLISHED)
     made = exists().where(Round.job_id == Job.id, Round.updated == digest)
-    found = exists().where(Job.visibility == "public", or_(*named, made))
-    return bool(session.scalar(select(found)))
+    public = exists().where(Job.visibility == "public", or_(*published, made))
+    return bool(session.scalar(select(public)))
 
 
 def to_worker(session: Session, digest: Digest, worker: Address) -> bool:
-    """Everything, but for what the rounds of a job made that keeps it to its requester.
+    """Whether the worker may read the blob: any but those that rounds made of jobs with the visibility `requester`.
 
-    Of that, a worker reads what a task starts from that it holds just now.
+    Of these it may read what a task starts from that it holds just now.
     """
     kept = select(_made(digest, Job.visibility == "requester"))
     if not session.scalar(kept):
@@ -39,5 +39,5 @@ def to_worker(session: Session, digest: Digest, worker: Address) -> bool:
 
 
 def _made(digest: Digest, *jobs: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Whether a round of such a job made the blob."""
+    """Condition: a round of such a job produced the blob."""
     return exists().where(Round.updated == digest, Job.id == Round.job_id, *jobs)

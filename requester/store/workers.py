@@ -1,4 +1,4 @@
-"""Queries about who works: who is there, who asks, and what each is good for in a job."""
+"""Queries about workers: who is present, who asks for work, and what each may do in a job."""
 
 from collections.abc import Collection, Sequence, Set
 from typing import Any, Final
@@ -17,26 +17,26 @@ from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Account, Job, Replica, Round, Task, Worker
 
 LIVE_S: Final = 45.0
-"""A worker that was not heard of for longer is gone; while its poll waits, that is said of it (presence)."""
+"""Seconds after which a silent worker counts as gone; waiting polls keep theirs present (store.presence)."""
 
 
 Present = Select[str, str, str, str, str | None]
-"""Class, address, operator, payout and network."""
+"""A query for class, address, operator, payout and network."""
 
 
 def party(row: Any) -> Party:
-    """Of a worker's or a replica's row, or the columns of `present`."""
+    """Returns the party of a worker's or a replica's row, or of a row of `present`."""
     address = row.worker if isinstance(row, Replica) else row.address
     return Party(Address(address), row.operator, Address(row.payout), row.network)
 
 
 def live(session: Session, now: float, most: int | None = None) -> Sequence[Worker]:
-    """Those who were heard of not long ago; at most so many of them."""
+    """Returns the workers that were heard of within LIVE_S, at most `most` of them."""
     return session.scalars(select(Worker).where(Worker.seen_at > now - LIVE_S).limit(most)).all()
 
 
 def earners(session: Session, job: Job, now: float) -> Sequence[Worker]:
-    """Those of them that earned in the job, and do not leave."""
+    """Returns the live workers that earned in the job and are not leaving."""
     staying = select(Worker).join(Account, Account.worker == Worker.address).where(Account.leaving.is_(False))
     theirs = staying.where(Account.job_id == job.id, Account.earned > 0, Worker.seen_at > now - LIVE_S)
     return session.scalars(theirs).all()
@@ -57,7 +57,7 @@ def present(job: Job, now: float, classes: Collection[str] | None = None) -> Pre
 
 
 def _fit(job_id: str, now: float) -> tuple[ColumnElement[bool], ...]:
-    """Neither suspended nor barred, nor at rest."""
+    """Conditions: neither suspended nor barred, and not resting."""
     return ~strikes.suspended(job_id, now), Worker.rests_until <= now, ~reputations.barred(now - BARRED_S)
 
 
@@ -66,36 +66,36 @@ def asks(now: float) -> ColumnElement[bool]:
 
 
 def serves(worker: Worker, job_id: str) -> bool:
-    """Whether it asks for the job: for those that it names, or for every one."""
+    """Whether the worker serves the job: it names the job, or it names none and serves every one."""
     return not worker.jobs or job_id in worker.jobs
 
 
 def asks_of(worker: Worker, job: Job) -> Units:
-    """The least that it wants for a gradient of the job."""
+    """Returns the least that the worker wants for a gradient of the job, in units."""
     return Units(max(worker.least_price, worker.least_prices.get(job.id, 0)))
 
 
 def asking_now(job_id: str, now: float) -> tuple[ColumnElement[bool], ...]:
-    """Of those who want a lease now and may get one of the job."""
+    """Conditions: the worker asks for a lease now and may get one of the job."""
     return asks(now), Worker.seen_at > now - LIVE_S, *_fit(job_id, now)
 
 
 def covered(job: Job) -> ColumnElement[bool]:
-    """Of those for whom the job has money reserved beyond what they earned."""
+    """Condition: the job has money reserved for the worker beyond what it earned."""
     left = Account.reserved - Account.earned
     return exists().where(Account.job_id == job.id, Account.worker == Worker.address, left > 0)
 
 
 def asking(session: Session, job: Job, now: float) -> Sequence[Worker]:
-    """Those who want a lease now, may get one of the job and have money in it."""
+    """Returns the workers that ask for a lease now, may get one of the job, and have money reserved in it."""
     return session.scalars(select(Worker).where(*asking_now(job.id, now), covered(job))).all()
 
 
 def at_stake(session: Session, job_id: str, workers: Collection[str] | None = None) -> dict[str, Units]:
-    """What the open replicas of each worker may still earn, each the price of its own round; of all, or of some."""
-    asked = _AT_STAKE if workers is None else _AT_STAKE_AMONG
-    found = session.execute(asked, {"job": job_id, "workers": workers or ()})
-    return {worker: Units(int(units)) for worker, units in found}
+    """Returns what each worker's open replicas may still earn at their rounds' prices; for all workers or for some."""
+    statement = _AT_STAKE if workers is None else _AT_STAKE_AMONG
+    rows = session.execute(statement, {"job": job_id, "workers": workers or ()})
+    return {worker: Units(int(units)) for worker, units in rows}
 
 
 _AT_STAKE: Final = (
@@ -109,16 +109,16 @@ _AT_STAKE_AMONG: Final = _AT_STAKE.where(among(Replica.worker, "workers"), Repli
 
 
 def standings(session: Session, job: Job, workers: Collection[str] | None = None) -> dict[str, AccountStanding]:
-    """Every worker's money in the job, or that of some."""
+    """Returns every worker's money in the job, or that of some workers."""
     stakes, nothing = at_stake(session, job.id, workers), Units(0)
-    asked = _ACCOUNTS if workers is None else _ACCOUNTS_AMONG
+    statement = _ACCOUNTS if workers is None else _ACCOUNTS_AMONG
     return {
         account.worker: AccountStanding(
             Units(account.reserved),
             Units(account.earned),
             stakes.get(account.worker, nothing),
         )
-        for account in session.execute(asked, {"job": job.id, "workers": workers or ()})
+        for account in session.execute(statement, {"job": job.id, "workers": workers or ()})
     }
 
 
@@ -127,7 +127,7 @@ _ACCOUNTS_AMONG: Final = _ACCOUNTS.where(among(Account.worker, "workers"))
 
 
 def barred(session: Session, workers: Sequence[Worker], now: float) -> set[str]:
-    """Of their wallets and operators those that are barred."""
+    """Returns those of the workers' wallets and operators that are barred."""
     return reputations.barred_among(session, operators.answerable(map(party, workers)), now - BARRED_S)
 
 
@@ -139,7 +139,7 @@ def candidates(
     barred: Set[str] = frozenset(),
     suspended: Collection[str] = (),
 ) -> list[Candidate]:
-    """What the job's draw looks at; `barred` (as above) and `suspended` where they were asked for with these."""
+    """Returns the workers as the job's draw sees them; `barred` (as above) and `suspended` mark some of them."""
     money = standings(session, job, [worker.address for worker in workers])
     nothing = AccountStanding(Units(0), Units(0), Units(0))
     return [

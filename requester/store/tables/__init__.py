@@ -1,7 +1,7 @@
 """The tables, in the order data flows: job -> round -> task -> replica -> earned -> batch, and who takes part.
 
-Money is in the job's units (signed 64-bit), times are Unix seconds, hashes 32 raw bytes, digests `blake3:<hex>`.
-A row's `state` moves only by the tables of market.rules.lifecycle, by compare-and-set (store.transitions).
+Money is in the job's units (signed 64-bit), times are Unix seconds, hashes 32 raw bytes, digests `blake3:<hex>`. A
+row's `state` moves only as market.rules.lifecycle allows, by compare-and-set (store.transitions).
 """
 
 from gradmarket.requester.store.tables.access_tables import (

@@ -1,4 +1,4 @@
-"""Who may knock and what it was answered; who has a duty."""
+"""Tables of access: used nonces, consents, tokens, answered requests, troubles and leases."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from gradmarket.requester.store.tables.base import Base
 
 
 class Nonce(Base):
-    """A sign-in nonce (EIP-4361) that was used, until nobody could use it any more."""
+    """A used sign-in nonce (EIP-4361), kept until it could not be used any more."""
 
     __tablename__ = "nonces"
 
@@ -18,19 +18,18 @@ class Nonce(Base):
 
 
 class ConsentRow(Base):
-    """A payout key said, and a worker brought, that it is the worker's operator (messages.Consent)."""
+    """A payout key's consent to be a worker's operator, as the worker presented it (messages.SignedConsent)."""
 
     __tablename__ = "consents"
 
     worker: Mapped[str] = mapped_column(ForeignKey("workers.address"), primary_key=True)
     payout: Mapped[str] = mapped_column(primary_key=True)
     withdrawn: Mapped[int] = mapped_column(default=0)
-    """Those with a nonce up to this one are taken back; 0: none."""
+    """Consents with a nonce up to this one are withdrawn; 0: none."""
 
 
 class ApiToken(Base):
-    """A bearer token by its hash: a worker's session, whose subject is its address, or an API token, whose subject is
-    its name."""
+    """A bearer token by its hash: a worker's session (subject: its address) or an API token (subject: its name)."""
 
     __tablename__ = "tokens"
 
@@ -44,7 +43,7 @@ class ApiToken(Base):
 
 
 class Idempotency(Base):
-    """What was answered to an Idempotency-Key, so that a repeated request is answered alike."""
+    """The response to a request with an Idempotency-Key, so that a repeated request gets the same one."""
 
     __tablename__ = "idempotency"
 
@@ -58,17 +57,17 @@ class Idempotency(Base):
 
 
 class Trouble(Base):
-    """What a part of the service suffers from, written by the process that works with it and read by all."""
+    """Why a part of the service does not work, written by the process that runs that part and read by all."""
 
     __tablename__ = "troubles"
 
     part: Mapped[str] = mapped_column(primary_key=True)
     said: Mapped[str]
-    """Empty while there is none."""
+    """Empty while the part works."""
 
 
 class LeaderLease(Base):
-    """A lease on a duty that one process at a time may have, such as sending transactions."""
+    """A lease on work that one process at a time may do, such as sending transactions."""
 
     __tablename__ = "duties"
 

@@ -1,4 +1,4 @@
-"""What all tables share."""
+"""The base class of all tables, and their column types."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is bought: a job, its rounds, and what happened in it."""
+"""Tables of jobs: a job, its rounds, and its events."""
 
 from typing import Any
 
@@ -16,21 +16,21 @@ class Job(Base):
     reason: Mapped[str] = mapped_column(default="")
     spec: Mapped[dict[str, Any]]
     visibility: Mapped[str] = mapped_column(default="workers", server_default="workers")
-    """The spec's, for queries."""
+    """The spec's visibility, for queries."""
     publication: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
-    """Large, as `facts` are: read only by who asks for it, within its transaction."""
+    """Large, like `facts`: loaded only when it is accessed, within the row's transaction."""
     spec_digest: Mapped[str | None]
     facts: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
-    """What the runner said of the document: layout, rows' cost, integer buffers (stages.publish)."""
+    """What the runner found out about the document: layout, rows' cost, integer buffers (stages.publish)."""
     token: Mapped[str]
-    """The API token's name: who posted it."""
+    """Name of the API token that posted the job."""
     secret: Mapped[bytes]
-    """Every task's wave secrets come from it; never shown."""
+    """The wave secrets of all tasks are derived from it; never shown."""
     chain_job: Mapped[int | None] = mapped_column(unique=True)
     unit: Mapped[str]
     """Smallest token units in one job unit, as a decimal string."""
     price: Mapped[int]
-    """What a gradient of its newest round pays; before the first, what that will; of a draft, at most."""
+    """What a gradient of its newest round pays; before that, what the first round will pay; of a draft, the most."""
     budget: Mapped[int]
     deposited: Mapped[int] = mapped_column(default=0)
     refunded: Mapped[int] = mapped_column(default=0)
@@ -43,9 +43,9 @@ class Job(Base):
     ended_at: Mapped[float | None]
     compute_seconds: Mapped[float] = mapped_column(default=0.0)
     fault: Mapped[dict[str, Any] | None]
-    """What separate workers could not compute, while the job is paused by it: api.views.jobs.FaultView."""
+    """What separate workers could not compute, while that keeps the job paused: api.views.job_views.FaultView."""
     rewind_to: Mapped[int | None]
-    """A merged round that an audit found wrong: it opens again once nothing later is in flight."""
+    """A merged round that an audit found wrong; it opens again once nothing of later rounds is in flight."""
 
     __table_args__ = (Index("jobs_listed", "created_at", "id"),)
 
@@ -62,12 +62,12 @@ class Round(Base):
     """What each of its gradients pays, in every offer; set when it opens."""
     optimizer_state: Mapped[str]
     updated: Mapped[str | None]
-    """Digest of the parameters that its merge gave."""
+    """Digest of the parameters that its merge produced."""
     loss: Mapped[float | None]
     metrics: Mapped[dict[str, Any] | None]
-    """Of the updated parameters on the held-out rows."""
+    """Metrics of the updated parameters on the held-out rows."""
     drift: Mapped[dict[str, Any] | None]
-    """What its merge said of its operators (stages.drift); None where there was nothing to compare."""
+    """What its merge showed about its operators (moves.drift); None where there was nothing to compare."""
     opened_at: Mapped[float]
     closed_at: Mapped[float | None]
 

@@ -1,4 +1,4 @@
-"""What is owed and paid: accounts, EARNED rows, batches, and the transactions that settle them."""
+"""Tables of money: accounts, EARNED rows, batches, and the transactions that settle them."""
 
 from sqlalchemy import ForeignKey, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
@@ -7,27 +7,27 @@ from gradmarket.requester.store.tables.base import Base, BigKey
 
 
 class Account(Base):
-    """One worker's money in one job; `reserved` and what is on-chain as last seen there."""
+    """One worker's money in one job; `reserved`, `settled`, `withdrawn` and `at_risk` as last read on-chain."""
 
     __tablename__ = "accounts"
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     worker: Mapped[str] = mapped_column(ForeignKey("workers.address"), primary_key=True)
     earned: Mapped[int] = mapped_column(default=0)
-    """The sum of its EARNED rows, kept in the same transaction."""
+    """The sum of its EARNED rows, updated in the same transaction."""
     voucher_signature: Mapped[bytes | None]
-    """Signs `earned` as cumulative."""
+    """Signature of the voucher over `earned`, its cumulative amount."""
     reserved: Mapped[int] = mapped_column(default=0)
     settled: Mapped[int] = mapped_column(default=0)
     withdrawn: Mapped[int] = mapped_column(default=0)
     at_risk: Mapped[int] = mapped_column(default=0)
-    """Of its stake, what the job can slash and no accusation claims yet."""
+    """The part of its stake that the job can slash and no accusation claims yet."""
     leaving: Mapped[bool] = mapped_column(default=False)
-    """It said it leaves: nothing more is reserved for it."""
+    """The worker said that it leaves: nothing more is reserved for it."""
 
 
 class Earned(Base):
-    """Who earned what: written in the transaction that accepts the task, once for every agreeing replica."""
+    """What a worker earned; written in the transaction that accepts the task, once for every agreeing replica."""
 
     __tablename__ = "earned"
 
@@ -41,7 +41,7 @@ class Earned(Base):
     """The 32 bytes that settlement puts on-chain: the accepted payload's root."""
     batch_id: Mapped[int | None] = mapped_column(ForeignKey("batches.id"))
     revoked: Mapped[bool] = mapped_column(default=False)
-    """An audit found it wrong before it was in a batch: the voucher promised it, and no batch will record it."""
+    """An audit found it wrong before it was in a batch: the voucher still promises it, and no batch will record it."""
     at: Mapped[float]
 
     __table_args__ = (
@@ -78,12 +78,12 @@ class Transaction(Base):
     sender: Mapped[str]
     nonce: Mapped[int]
     kind: Mapped[str]
-    """open, reserve, settle, withdraw, …: for people."""
+    """A TransactionKind."""
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
     to: Mapped[str]
     data: Mapped[bytes]
     state: Mapped[str]
-    """prepared, sent, mined, reverted."""
+    """A TransactionState."""
     raw: Mapped[bytes | None]
     hash: Mapped[str | None]
     block: Mapped[int | None]

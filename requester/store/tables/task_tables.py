@@ -1,4 +1,4 @@
-"""What is computed: tasks, their waves and replicas, and the workers."""
+"""Tables of computation: tasks, their waves and replicas, and the workers."""
 
 from typing import Any
 
@@ -23,28 +23,28 @@ class Task(Base):
     secret: Mapped[bytes]
     wave: Mapped[int] = mapped_column(default=0)
     wave_size: Mapped[int]
-    """Workers that the current wave wants."""
+    """Number of workers that the current wave needs."""
     window_opened: Mapped[float | None]
     due_at: Mapped[float | None]
-    """When the state's deadline ends: the wave's commitments, its reveals, or the upload."""
+    """When the deadline of the current state ends: for the wave's commitments, its reveals, or the upload."""
     determinism_class: Mapped[str | None]
-    """Of its first replica; once it is judged, of the one that was asked for the payload."""
+    """The class of its first replica; once it is judged, of the replica that was asked for the payload."""
     patience_until: Mapped[float | None]
-    """While it is open: how long it waits for workers that have not tried it."""
+    """While it is open: until when it waits for workers that have not tried it."""
     allowed: Mapped[list[Any] | None] = mapped_column(JSON)
-    """The thresholds that its sketches were judged by (store.ballots); None where its roots were."""
+    """The thresholds by which its sketches were judged (store.ballots); None where roots were compared."""
     root: Mapped[str | None]
-    """Of the payload that was asked for last."""
+    """Root of the payload that was requested last."""
     uploader: Mapped[str | None]
     payload: Mapped[str | None] = mapped_column(index=True)
     """Digest of the accepted payload's blob; its Merkle root is `root`."""
     payload_bytes: Mapped[int | None]
     used: Mapped[bool] = mapped_column(default=False)
     plan: Mapped[dict[str, Any]]
-    """How it is checked: market.rules.replication.Plan."""
+    """How the task is checked: market.rules.replication.Plan."""
     reason: Mapped[str] = mapped_column(default="")
     failures: Mapped[int] = mapped_column(default=0)
-    """Attempts before this one that gave no verdict though everybody answered, since the job was resumed last."""
+    """Earlier attempts, since the job was last resumed, that gave no verdict though everybody answered."""
     created_at: Mapped[float]
     ended_at: Mapped[float | None]
 
@@ -58,7 +58,7 @@ class Task(Base):
 
 
 class Wave(Base):
-    """A closed wave: what was signed when its secret opened."""
+    """A closed wave: what was signed when its secret was opened."""
 
     __tablename__ = "waves"
 
@@ -87,25 +87,25 @@ class Replica(Base):
     leased_at: Mapped[float]
     lease_until: Mapped[float]
     determinism_class: Mapped[str] = mapped_column(default="")
-    """Of its worker when it was leased."""
+    """The worker's class when the replica was leased."""
     sealed: Mapped[bytes | None]
     signature: Mapped[bytes | None]
     committed_at: Mapped[float | None]
     salt: Mapped[bytes | None]
     root: Mapped[str | None]
     sketch: Mapped[bytes | None] = mapped_column(deferred=True)
-    """float32[tensors, 64] in the layout's order, little-endian; where the job's verifier compares sketches."""
+    """float32[tensors, 64] in the layout's order, little-endian; set where the job's verifier compares sketches."""
     sketch_signature: Mapped[bytes | None]
     compute_seconds: Mapped[float | None]
     outcome: Mapped[int | None]
     verdict_root: Mapped[str | None]
-    """What its verdict is signed over: its own root, or one that the quorum has."""
+    """The root that its verdict is signed over: its own, or the quorum's."""
     verdict_signature: Mapped[bytes | None]
     reason: Mapped[str] = mapped_column(default="")
     fault: Mapped[dict[str, Any] | None]
-    """What its worker says kept it from computing: market.rules.faults."""
+    """What kept its worker from computing, as the worker reports it: market.rules.faults."""
     heard: Mapped[bool] = mapped_column(default=False)
-    """The worker said that it knows how this replica ended."""
+    """The worker has confirmed that it knows how this replica ended."""
 
     __table_args__ = (
         UniqueConstraint("task_id", "worker"),
@@ -124,26 +124,26 @@ class Worker(Base):
     address: Mapped[str] = mapped_column(primary_key=True)
     payout: Mapped[str]
     operator: Mapped[str]
-    """Its payout address where that one's key consented, else its own (market.rules.operators)."""
+    """Its payout address where that address's key consented, else its own address (market.rules.operators)."""
     network: Mapped[str | None]
     determinism_class: Mapped[str] = mapped_column(default="")
     capacity: Mapped[int] = mapped_column(default=0)
-    """Further leases it asks for now; each lease takes one."""
+    """How many further leases it asks for now; each lease takes one."""
     asking_until: Mapped[float] = mapped_column(default=0.0)
     jobs: Mapped[list[Any]] = mapped_column(JSON, default=list)
-    """It works for these jobs only; for any where none is named."""
+    """The jobs it works for; if empty, it works for any."""
     least_price: Mapped[int] = mapped_column(default=0)
     least_prices: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    """Of single jobs, where it wants more there."""
+    """Minimum prices of single jobs, where it wants more there than `least_price`."""
     seen_at: Mapped[float]
     joined_at: Mapped[float]
     fence: Mapped[int] = mapped_column(default=0)
     accepted_at: Mapped[float | None]
-    """When work of its own was accepted for the first time; a newcomer's never was (market.rules.newcomers)."""
+    """When its work was accepted for the first time; None for a newcomer (market.rules.newcomers)."""
     stalls: Mapped[int] = mapped_column(default=0)
-    """Places that it left unanswered in a row; an accepted gradient halves them."""
+    """Places in a row that it left unanswered; an accepted gradient halves the number."""
     stalled_at: Mapped[float | None]
     rests_until: Mapped[float] = mapped_column(default=0.0)
-    """It is drawn for nothing before."""
+    """Until this time it is not drawn."""
 
     __table_args__ = (Index("workers_asking", "asking_until"), Index("workers_seen", "seen_at"))

@@ -1,4 +1,4 @@
-"""Who is believed how far: tasks that are run again, what an operator's audited work says about it, and thresholds."""
+"""Tables of trust: audits and trusted runs, thresholds, scores, accusations, and the records of operators."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from gradmarket.requester.store.tables.base import Base
 
 
 class Audit(Base):
-    """An accepted task that an auditor is to run again. It is written by whoever holds its task."""
+    """An accepted task that an auditor must run again. Only the holder of its task's lock writes it."""
 
     __tablename__ = "audits"
 
@@ -18,21 +18,21 @@ class Audit(Base):
     round: Mapped[int]
     state: Mapped[str]
     rate: Mapped[float]
-    """The probability that it was drawn with; 1 where another failed audit brought it."""
+    """The probability with which it was drawn; 1 where another audit's failure caused it."""
     determinism_class: Mapped[str]
-    """Whose machines may run it again."""
+    """The class of the machines that may run it again."""
     reason: Mapped[str]
     scored: Mapped[bool] = mapped_column(default=False)
     """Its answer is a score and machines of any class may run it: the job's verifier is `loss_change`."""
     root: Mapped[str | None]
     """The payload root that the auditor found last."""
     sketch: Mapped[bytes | None] = mapped_column(deferred=True)
-    """Of that payload under the wave's seed, kept as replicas' are; where the job compares sketches."""
+    """Sketch of that payload under the wave's seed, stored like replicas' sketches; where the job compares sketches."""
     runs: Mapped[int] = mapped_column(default=0)
     auditor: Mapped[str] = mapped_column(default="")
     claimed_until: Mapped[float | None]
     seconds: Mapped[float | None]
-    """Of the auditor's step."""
+    """Duration of the auditor's step."""
     created_at: Mapped[float]
     ended_at: Mapped[float | None]
 
@@ -43,7 +43,7 @@ _SKETCHED = text("sketch IS NOT NULL")
 
 
 class TrustedRun(Base):
-    """The answer to an audited task in one class, by somebody trusted: the audit's own, or one that is to calibrate."""
+    """A trusted answer to an audited task in one class: the audit's own, or one computed for calibration."""
 
     __tablename__ = "trusted_runs"
 
@@ -52,16 +52,16 @@ class TrustedRun(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     round: Mapped[int]
     family: Mapped[str]
-    """Of the job: store.calibrations."""
+    """The job's family: store.calibrations."""
     root: Mapped[str | None]
     """The payload root that was found last."""
     sketch: Mapped[bytes | None]
-    """float32[tensors, 64] in the layout's order, little-endian; none while it is run, and once no other can follow."""
+    """float32[tensors, 64] in the layout's order, little-endian; None while it runs, and once no run can follow."""
     runs: Mapped[int] = mapped_column(default=0)
     auditor: Mapped[str]
     claimed_until: Mapped[float | None]
     seconds: Mapped[float | None]
-    """Of the auditor's step."""
+    """Duration of the auditor's step."""
     created_at: Mapped[float]
     ended_at: Mapped[float | None]
 
@@ -73,23 +73,23 @@ class TrustedRun(Base):
 
 
 class Calibration(Base):
-    """What the trusted runs of a family show of two classes, as market.rules.calibration has it."""
+    """What the trusted runs of a family show about two classes, by market.rules.calibration."""
 
     __tablename__ = "calibrations"
 
     family: Mapped[str] = mapped_column(primary_key=True)
     one: Mapped[str] = mapped_column(primary_key=True)
     other: Mapped[str] = mapped_column(primary_key=True)
-    """Two determinism classes, the first by name first."""
+    """Two determinism classes, in order of name."""
     state: Mapped[str]
     runs: Mapped[int]
     largest: Mapped[dict[str, Any]]
-    """Deviation of each tensor."""
+    """The largest deviation of each tensor."""
     changed_at: Mapped[float]
 
 
 class Score(Base):
-    """What an audit measured of an accepted gradient, and of the auditor's own: as market.rules.loss_change has it."""
+    """What an audit measured of an accepted gradient and of the auditor's own: see market.rules.loss_change_test."""
 
     __tablename__ = "scores"
 
@@ -101,11 +101,11 @@ class Score(Base):
     trusted_own: Mapped[float]
     trusted_others: Mapped[list[Any]] = mapped_column(JSON)
     number: Mapped[int | None]
-    """In the order that the job's scores were judged in, from 0; what follows is empty before."""
+    """Position in the order in which the job's scores were judged, from 0; until then it and what follows are None."""
     honest: Mapped[float | None]
-    """At least this share of honest gradients passes, by the job's trusted runs until then; empty where too few do."""
+    """At least this share of honest gradients passes, by the trusted runs until then; None where it says too little."""
     total: Mapped[float | None]
-    """Of the operator's weights in its present test, this one among them."""
+    """Sum of the operator's weights in its present test, including this one."""
 
     __table_args__ = (
         Index("scores_of_job", "job_id", "number"),
@@ -114,7 +114,7 @@ class Score(Base):
 
 
 class Accusation(Base):
-    """A worker with a stake in the job, and the wrong answer that an audit found of it."""
+    """A worker with a stake in the job, accused of the wrong answer that an audit found."""
 
     __tablename__ = "accusations"
 
@@ -123,11 +123,11 @@ class Accusation(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     state: Mapped[str]
     event: Mapped[bytes]
-    """What it did: market.rules.accusing."""
+    """Hash of what the worker did: market.rules.accusing."""
     case: Mapped[bytes]
-    """The contract's name for it."""
+    """The contract's id of the case."""
     amount: Mapped[str]
-    """In the token's smallest unit, as a decimal string; zero until it is on the chain."""
+    """In the token's smallest unit, as a decimal string; zero until the case is on-chain."""
     until: Mapped[int | None]
     """When the window to contest, or to decide, ends."""
     created_at: Mapped[float]
@@ -136,7 +136,7 @@ class Accusation(Base):
 
 
 class Strike(Base):
-    """Answers that an operator owed in a job and did not give, as market.rules.strikes has it."""
+    """Answers that an operator owed in a job and did not give, weighed by market.rules.strikes."""
 
     __tablename__ = "strikes"
 
@@ -145,40 +145,40 @@ class Strike(Base):
     weight: Mapped[float]
     withheld: Mapped[float]
     at: Mapped[float]
-    """When they had these weights."""
+    """The time at which the strikes had these weights."""
     until: Mapped[float]
-    """The operator gets no work of the job before."""
+    """The operator gets no work of the job before this time."""
     withheld_until: Mapped[float]
-    """The same by withheld answers alone: in several jobs at once, they count for every job."""
+    """The same by withheld answers alone; where it holds in several jobs at once, the operator gets no work of any."""
 
     __table_args__ = (Index("strikes_of_operator", "operator"),)
 
 
 class Reputation(Base):
-    """An operator's or a wallet's record in one determinism class, as market.rules.reputation has it."""
+    """An operator's or a wallet's record in one determinism class, by market.rules.reputation."""
 
     __tablename__ = "reputations"
 
     operator: Mapped[str] = mapped_column(primary_key=True)
-    """The address that the record is of: who has its key, and nobody else, has the record."""
+    """The address whose record this is: only the holder of its key has the record."""
     determinism_class: Mapped[str] = mapped_column(primary_key=True)
     evidence: Mapped[float]
     at: Mapped[float]
     passed: Mapped[int] = mapped_column(default=0)
     failed: Mapped[int] = mapped_column(default=0)
     failed_at: Mapped[float | None]
-    """When an audit of its work failed last, in whatever class, or of an operator's that it has left since."""
+    """When an audit of its work last failed, in any class, or of the work of an operator that it has left since."""
 
 
 class Lean(Base):
-    """What an operator's accepted answers in a job say together after a merge, as market.rules.drift has it."""
+    """The sum of an operator's accepted answers in a job after a merge, by market.rules.drift."""
 
     __tablename__ = "leans"
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     operator: Mapped[str] = mapped_column(primary_key=True)
     round: Mapped[int] = mapped_column(primary_key=True)
-    """The merge that it was kept with; the newest few are kept, for a round may be taken back."""
+    """The round whose merge stored it; the newest few are kept, since a round may be rewound."""
     total: Mapped[bytes]
     """float64[64], little-endian."""
     squares: Mapped[float]
