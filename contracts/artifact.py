@@ -1,4 +1,4 @@
-"""The compiled contracts as they are committed, and the hash by which a deployment is recognised."""
+"""Loads the committed compiled contracts, and computes the hash that identifies deployed code."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ FOLDER: Final = Path(__file__).resolve().parent / "artifacts"
 
 @dataclass(frozen=True, slots=True)
 class ImmutableReference:
-    """Bytes of the deployed code that the constructor fills in."""
+    """A range of bytes of the deployed code that the constructor fills in."""
 
     start: int
     length: int
@@ -25,7 +25,7 @@ class ImmutableReference:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """`abi` is Solidity's JSON ABI; `sources` maps each compiled file to the sha256 of its bytes, in hex."""
+    """A compiled contract. `abi` is Solidity's JSON ABI; `sources` maps each compiled file to its sha256, in hex."""
 
     name: str
     abi: tuple[Mapping[str, Any], ...]
@@ -38,17 +38,17 @@ class Artifact:
 
     @property
     def code_hash(self) -> Hash:
-        """What `masked_code_hash` gives for a true deployment's code."""
+        """The `masked_code_hash` of any deployment of this contract."""
         return masked_code_hash(self.deployed_bytecode, self.immutable_references)
 
     def matches(self, code: bytes) -> bool:
-        """Whether `code`, read from a chain, is this contract's, whatever its constructor was given."""
+        """Returns whether `code`, read from a chain, is this contract's, whatever the constructor's arguments were."""
         same_length = len(code) == len(self.deployed_bytecode)
         return same_length and masked_code_hash(code, self.immutable_references) == self.code_hash
 
 
 def masked_code_hash(code: bytes, references: Sequence[ImmutableReference]) -> Hash:
-    """keccak256 of deployed code with every immutable zeroed."""
+    """Returns the keccak256 of deployed code with every immutable zeroed."""
     masked = bytearray(code)
     for reference in references:
         masked[reference.start : reference.start + reference.length] = bytes(reference.length)
@@ -57,7 +57,7 @@ def masked_code_hash(code: bytes, references: Sequence[ImmutableReference]) -> H
 
 @cache
 def load(name: str) -> Artifact:
-    """The committed artifact of `GradMarket` or `GradToken`; raises NotFound for any other name."""
+    """Returns the committed artifact of `GradMarket` or `GradToken`; raises NotFound for any other name."""
     path = FOLDER / f"{name}.json"
     if not path.is_file():
         raise NotFound(f"artifact {name}")

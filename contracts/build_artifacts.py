@@ -1,6 +1,6 @@
 """Compiles the contracts and writes artifacts/*.json: `python -m gradmarket.contracts.build_artifacts`.
 
-What is written depends on the sources and the settings alone, so that a test can compile again and compare.
+The files depend on the sources and the settings alone, so that a test can compile again and compare.
 """
 
 import json
@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def build_all() -> dict[str, dict[str, Any]]:
-    """Compiles src/ from nothing; raises CalledProcessError when something does not compile."""
+    """Compiles src/ without a cache and returns the artifacts; raises CalledProcessError if that fails."""
     with TemporaryDirectory() as folder:
         _compile(Path(folder))
         return {name: _artifact(Path(folder), name) for name in NAMES}
@@ -56,7 +56,7 @@ def render(artifact: Mapping[str, Any]) -> str:
 
 
 def _references(by_id: Mapping[str, list[dict[str, int]]]) -> list[dict[str, int]]:
-    """In order of place: the compiler's ids change with what else is compiled."""
+    """Returns the references ordered by start, since the compiler's ids depend on what else is compiled."""
     return sorted((reference for group in by_id.values() for reference in group), key=lambda found: found["start"])
 
 

@@ -1,7 +1,7 @@
-"""A worker's dealings with the contract, each one transaction from its own key.
+"""A worker's transactions with the contract, each one signed by its own key.
 
-Each raises ContractRefused without sending where the contract would refuse, and gives Unknown where no word came in
-time: then the account on the chain tells (Ledger.account), and the same may be sent again without harm.
+Each function raises ContractRefused without sending if the contract would revert, and returns Unknown if there is no
+receipt in time. Then the account on the chain shows the result (Ledger.account), and sending again does no harm.
 """
 
 from collections.abc import Sequence
@@ -20,24 +20,24 @@ TIMEOUT_S = 60.0
 def redeem(
     ledger: Ledger, key: PrivateKey, voucher: Voucher, signature: bytes, timeout_s: float = TIMEOUT_S
 ) -> Outcome:
-    """Presents a voucher: all that is due goes to its worker's payout address, whoever sends it."""
+    """Redeems a voucher: everything due goes to its worker's payout address, whoever sends it."""
     return _send(ledger, key, calls.redeem(ledger.deployment.contract, voucher, signature), timeout_s)
 
 
 def redeem_batch(
     ledger: Ledger, key: PrivateKey, vouchers: Sequence[tuple[Voucher, bytes]], timeout_s: float = TIMEOUT_S
 ) -> Outcome:
-    """Presents many vouchers, of any jobs and workers; events.skipped tells which the contract passed over."""
+    """Redeems many vouchers, of any jobs and workers; events.skipped returns those that the contract skipped."""
     return _send(ledger, key, calls.redeem_batch(ledger.deployment.contract, vouchers), timeout_s)
 
 
 def collect(ledger: Ledger, key: PrivateKey, job: int, worker: Address, timeout_s: float = TIMEOUT_S) -> Outcome:
-    """Takes what batches have credited; possible for ever."""
+    """Collects what batches have credited; this is possible for ever."""
     return _send(ledger, key, calls.collect(ledger.deployment.contract, job, worker), timeout_s)
 
 
 def release(ledger: Ledger, key: PrivateKey, job: int, reserved: Units, timeout_s: float = TIMEOUT_S) -> Outcome:
-    """Gives back the own reservation beyond `reserved`; the contract keeps what is credited."""
+    """Releases the key's own reservation beyond `reserved`; credited money stays reserved."""
     return _send(ledger, key, calls.release(ledger.deployment.contract, job, reserved), timeout_s)
 
 
@@ -49,14 +49,14 @@ def release_for(
 
 
 def set_payout(ledger: Ledger, key: PrivateKey, payout: Address, timeout_s: float = TIMEOUT_S) -> Outcome:
-    """Where all that the key earns goes from now on."""
+    """Sets the address to which all earnings of the key go from now on."""
     return _send(ledger, key, calls.set_payout(ledger.deployment.contract, payout), timeout_s)
 
 
 def set_payout_for(
     ledger: Ledger, key: PrivateKey, message: Payout, signature: bytes, timeout_s: float = TIMEOUT_S
 ) -> Outcome:
-    """Sends what a worker signed about where its earnings go."""
+    """Sends a payout address that a worker signed."""
     return _send(ledger, key, calls.set_payout_for(ledger.deployment.contract, message, signature), timeout_s)
 
 

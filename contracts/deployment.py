@@ -1,4 +1,4 @@
-"""A deployment of token and market: made, written down, and recognised again."""
+"""Deploys token and market, stores the deployment in a file, and verifies it on a chain."""
 
 import json
 import os
@@ -26,7 +26,10 @@ TOKEN_SUPPLY: Final = Amount(10**9 * 10**18)
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """`genesis` is the hash of block 0, `instance` the contract's INSTANCE, `block` where the contract was made."""
+    """A deployed market and its token.
+
+    `genesis` is the hash of block 0, `instance` the contract's INSTANCE, `block` the one that created the contract.
+    """
 
     chain_id: int
     genesis: Hash
@@ -41,7 +44,7 @@ class Deployment:
 
 
 def deploy(web3: Web3, key: PrivateKey, min_window_s: int = MIN_WINDOW_S, decimals: int = 18) -> Deployment:
-    """Deploys the test token, whose minter and first owner is `key`, and a market for it."""
+    """Deploys the test token, with `key` as its minter and first owner, and a market for it."""
     token, _ = _create(web3, key, "GradToken", "Gradient", "GRAD", decimals, TOKEN_SUPPLY)
     contract, block = _create(web3, key, "GradMarket", token, min_window_s, secrets.token_bytes(32))
     with node_errors():
@@ -50,10 +53,10 @@ def deploy(web3: Web3, key: PrivateKey, min_window_s: int = MIN_WINDOW_S, decima
 
 
 def verify(web3: Web3, deployment: Deployment) -> None:
-    """Raises ForeignChain, by name of what differs, unless this chain has exactly this deployment.
+    """Raises ForeignChain, naming what differs, unless this chain has exactly this deployment.
 
-    Code is compared with the committed artifact's, immutables masked. The instance tells a local chain that was
-    started anew from the one before, which had the same chain id and addresses.
+    The code is compared with the committed artifact's, with immutables masked. The instance distinguishes a restarted
+    local chain from the one before, which had the same chain id and addresses.
     """
     with node_errors():
         _same("chain id", deployment.chain_id, web3.eth.chain_id)
@@ -79,7 +82,7 @@ def token_at(web3: Web3, address: Address) -> Contract:
 
 
 def write(deployment: Deployment, path: Path) -> None:
-    """The address book, as JSON; replaced in one step."""
+    """Writes the deployment as JSON, replacing the file atomically."""
     fields = {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(deployment).items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".new")
@@ -88,7 +91,7 @@ def write(deployment: Deployment, path: Path) -> None:
 
 
 def read(path: Path) -> Deployment:
-    """Raises FileNotFoundError where nothing was written, ValueError where it is no address book."""
+    """Reads a deployment; raises FileNotFoundError if there is no file, ValueError if it is no deployment."""
     fields = json.loads(path.read_text(encoding="utf-8"))
     try:
         hashes = {name: Hash(bytes.fromhex(fields[name])) for name in ("genesis", "instance")}

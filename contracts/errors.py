@@ -1,12 +1,12 @@
-"""What can go wrong between this machine and a chain.
+"""Errors between this machine and a chain.
 
 MarketError
 └── ChainError
     ├── ChainUnreachable    no answer; whether anything happened is unknown
-    ├── NodeRefused         the node answered that it will not (no gas money, fee too low)
-    ├── ContractRefused     the contract reverted, by the name of its error
-    ├── ForeignChain        not the deployment that was expected, by the name of what differs
-    └── LocalChainFailed    the local Anvil
+    ├── NodeRefused         the node refused (no money for gas, fee too low)
+    ├── ContractRefused     the contract reverted; has the name of its error
+    ├── ForeignChain        not the expected deployment; names what differs
+    └── LocalChainFailed    the local Anvil failed
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the contract said in its events. Money is in the job's units."""
+"""Reads the contract's events. Money is in the job's units."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ from gradmarket.contracts.transactions import Receipt
 from gradmarket.market.terms import Address, Amount, Hash, Units
 
 SPAN: Final = 5_000
-"""Blocks in one question: public nodes refuse long ones."""
+"""Blocks in one request: public nodes refuse more."""
 OF_AN_ACCOUNT: Final = ("Paid", "Released", "Joined", "Left", "Freed", "Accused", "Slashed")
-"""Events that name a job and a worker of it, and change what either may take out."""
+"""Events that name a job and one of its workers, and change what either may withdraw."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobOpened:
-    """All that was fixed when the job opened. `contract` is who says so; `block` where."""
+    """All terms that were fixed when the job opened, with the `contract` and the `block` of the event."""
 
     job: int
     requester: Address
@@ -46,7 +46,7 @@ class JobOpened:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """`reserved` is the worker's new total."""
+    """An increase of a worker's reservation by `added`; `reserved` is the new total."""
 
     job: int
     worker: Address
@@ -56,7 +56,7 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Amounted:
-    """A deposit, a refund or a payment of `amount`; `worker` for payments only."""
+    """A deposit, a refund or a payment of `amount`; `worker` is set for payments only."""
 
     job: int
     amount: Units
@@ -65,7 +65,7 @@ class Amounted:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Row `index` of a batch of vouchers (with the name of its error) or of an early close's releases."""
+    """A skipped row `index` of a batch of vouchers (`reason` is the error's name) or of an early close's releases."""
 
     job: int
     worker: Address
@@ -78,8 +78,8 @@ def opened(ledger: Ledger, receipt: Receipt) -> list[JobOpened]:
 
 
 def reserved(ledger: Ledger, receipt: Receipt) -> list[Reserved]:
-    said = _said(ledger, "Reserved", receipt)
-    return [Reserved(args["jobId"], args["worker"], args["added"], args["reserved"]) for args in said]
+    events = _said(ledger, "Reserved", receipt)
+    return [Reserved(args["jobId"], args["worker"], args["added"], args["reserved"]) for args in events]
 
 
 def deposited(ledger: Ledger, receipt: Receipt) -> list[Amounted]:
@@ -104,31 +104,31 @@ def skipped(ledger: Ledger, receipt: Receipt) -> list[Skipped]:
 
 
 def all_paid(ledger: Ledger, job: int) -> list[Amounted]:
-    """Every payment of the job so far."""
+    """Returns every payment of the job so far."""
     logs = _asked(ledger, "Paid", {"jobId": job})
     return [Amounted(job, args["amount"], args["worker"]) for args in logs]
 
 
 def all_refunded(ledger: Ledger, job: int, first: int | None = None) -> Units:
-    """All that the requester took back of the job so far; `first` is a block before which nothing happened."""
+    """Returns the sum of the job's refunds so far; `first` is a block before which there was none."""
     return Units(sum(args["amount"] for args in _asked(ledger, "Refunded", {"jobId": job}, first)))
 
 
 def accounts_touched(ledger: Ledger, first: int, last: int) -> set[tuple[int, Address]]:
-    """Jobs and workers whose accounts were paid from or released, or whose stakes changed, in these blocks."""
-    named = {_event(ledger, name) for name in OF_AN_ACCOUNT}
-    by_topic = {HexBytes(keccak(text=event.signature)): event for event in named}
-    found = set()
+    """Returns jobs and workers with a payment, a release or a change of the stake in these blocks."""
+    events = {_event(ledger, name) for name in OF_AN_ACCOUNT}
+    by_topic = {HexBytes(keccak(text=event.signature)): event for event in events}
+    touched = set()
     for at in range(first, last + 1, SPAN):
         with node_errors():
             span: FilterParams = {"fromBlock": at, "toBlock": min(last, at + SPAN - 1)}
             logs = ledger.web3.eth.get_logs({**span, "address": ledger.market.address, "topics": [list(by_topic)]})
-        found |= {(args["jobId"], args["worker"]) for args in (_args(by_topic, log) for log in logs)}
-    return found
+        touched |= {(args["jobId"], args["worker"]) for args in (_args(by_topic, log) for log in logs)}
+    return touched
 
 
 def joined(ledger: Ledger, worker: Address) -> list[int]:
-    """Every job that the worker ever put a stake at risk in."""
+    """Returns every job that the worker ever joined with a stake."""
     return sorted({args["jobId"] for args in _asked(ledger, "Joined", {"worker": worker})})
 
 
@@ -141,7 +141,7 @@ class Ended:
 
 
 def ended(ledger: Ledger, case: Hash) -> Ended | None:
-    """None as long as it has not."""
+    """Returns how the case ended; None if it has not."""
     for name in ("Slashed", "Acquitted", "Dismissed"):
         for log in _logs(ledger, name, {"caseId": case}):
             return Ended(name, log["blockNumber"])
@@ -157,7 +157,7 @@ class Accused:
 
 
 def accused(ledger: Ledger, worker: Address, first: int | None = None, last: int | None = None) -> list[Accused]:
-    """Every accusation of the worker in these blocks, by default since the deployment, the first one first."""
+    """Returns every accusation of the worker in these blocks (default: since the deployment), the oldest first."""
     logs = _asked(ledger, "Accused", {"worker": worker}, first, last)
     return [
         Accused(Hash(bytes(args["caseId"])), args["jobId"], args["amount"], Hash(bytes(args["eventDigest"])))
@@ -166,18 +166,18 @@ def accused(ledger: Ledger, worker: Address, first: int | None = None, last: int
 
 
 def find_opened(ledger: Ledger, requester: Address, spec_digest: Hash) -> JobOpened | None:
-    """The newest job that `requester` opened for this specification."""
+    """Returns the newest job that `requester` opened for this specification, or None."""
     return next(iter(all_opened(ledger, requester, spec_digest)), None)
 
 
 def all_opened(ledger: Ledger, requester: Address, spec_digest: Hash) -> list[JobOpened]:
-    """Every job that `requester` opened for this specification, the newest first."""
-    found = [_opened(log) for log in _logs(ledger, "JobOpened", {"requester": requester})]
-    return [job for job in reversed(found) if job.spec_digest == spec_digest]
+    """Returns every job that `requester` opened for this specification, the newest first."""
+    jobs = [_opened(log) for log in _logs(ledger, "JobOpened", {"requester": requester})]
+    return [job for job in reversed(jobs) if job.spec_digest == spec_digest]
 
 
 def announced(web3: Web3, first: int, last: int) -> Iterator[JobOpened]:
-    """Every JobOpened of these blocks, whatever contract says so: its address tells, and its code is to be compared."""
+    """Yields every JobOpened event of these blocks, of any contract: the caller must check the contract's code."""
     event = web3.eth.contract(abi=list(load("GradMarket").abi)).events.JobOpened()
     for at in range(first, last + 1, SPAN):
         with node_errors():
@@ -187,23 +187,23 @@ def announced(web3: Web3, first: int, last: int) -> Iterator[JobOpened]:
             try:
                 yield _opened(event.process_log(log))
             except (Web3Exception, DecodingError):
-                continue  # a stranger's event of the same name
+                continue  # another contract's event of the same name
 
 
 def jobs_touched(ledger: Ledger, first: int, last: int) -> set[int]:
-    """Jobs that were deposited to or refunded from in these blocks."""
-    named = ("Deposited", "Refunded")
-    return {args["jobId"] for name in named for args in _asked(ledger, name, {}, first, last)}
+    """Returns the jobs with a deposit or a refund in these blocks."""
+    names = ("Deposited", "Refunded")
+    return {args["jobId"] for name in names for args in _asked(ledger, name, {}, first, last)}
 
 
 def settled_groups(ledger: Ledger, job: int, batch: int) -> list[PackedGroup]:
-    """What the chain says a batch credited; empty where it has no such batch."""
+    """Returns what a batch credited according to the chain; an empty list if there is no such batch."""
     logs = _asked(ledger, "GradientsAccepted", {"jobId": job, "batch": batch})
     return [PackedGroup(args["worker"], args["price"], _digests(args["digests"])) for args in logs]
 
 
 def batches_crediting(ledger: Ledger, job: int, worker: Address) -> set[int]:
-    """The batches of the job that name gradients of `worker`."""
+    """Returns the batches of the job with gradients of `worker`."""
     return {args["batch"] for args in _asked(ledger, "GradientsAccepted", {"jobId": job, "worker": worker})}
 
 
@@ -237,14 +237,14 @@ def _logged(ledger: Ledger, name: str, receipt: Receipt) -> Iterator[Any]:
 def _asked(
     ledger: Ledger, name: str, filters: dict[str, Any], first: int | None = None, last: int | None = None
 ) -> Iterator[Any]:
-    """The arguments alone."""
+    """Yields the arguments of the events that `_logs` yields."""
     return (log["args"] for log in _logs(ledger, name, filters, first, last))
 
 
 def _logs(
     ledger: Ledger, name: str, filters: dict[str, Any], first: int | None = None, last: int | None = None
 ) -> Iterator[Any]:
-    """All such events of these blocks, by default since the deployment, in the chain's order."""
+    """Yields all such events of these blocks (default: since the deployment), in the chain's order."""
     event = _event(ledger, name)
     start = ledger.deployment.block if first is None else first
     end = ledger.block().number if last is None else last

@@ -1,4 +1,4 @@
-"""All that happened to one job's money on-chain, in the chain's order, from its events."""
+"""Reads every move of one job's money on-chain from the contract's events, in the chain's order."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -28,18 +28,18 @@ DIGEST_BYTES: Final = 32
 
 
 def moves(ledger: Ledger, job: int, last: int, first: int | None = None) -> list[LedgerEntry]:
-    """Every move of units in the blocks from `first` (the deployment's by default) to `last`.
+    """Returns every move of units in the blocks from `first` (default: the deployment's) to `last`.
 
-    A release is the fall of a reservation, so `first` must not lie after the job's opening. What lapsed when all
-    claims ended is in no event of its own: see `lapsed`. Raises ChainUnreachable.
+    A release's amount is the difference to the earlier reservation, so `first` must not be after the job's opening.
+    What lapsed when all claims ended has no event of its own: see `lapsed`. Raises ChainUnreachable.
     """
     reserved: dict[Address, int] = {}
-    found = (_move(ledger, log, reserved) for log in _logs(ledger, job, first, last))
-    return [move for move in found if move.units]
+    entries = (_move(ledger, log, reserved) for log in _logs(ledger, job, first, last))
+    return [move for move in entries if move.units]
 
 
 def _move(ledger: Ledger, log: LogReceipt, reserved: dict[Address, int]) -> LedgerEntry:
-    """`reserved`: every worker's reservation before, and after."""
+    """Returns the entry of one event; updates `reserved`, every worker's reservation."""
     name = _names(ledger)[bytes(log["topics"][0])]
     args: Any = ledger.market.events[name]().process_log(log)["args"]
     worker = Address(args["worker"]) if "worker" in args else None
@@ -64,7 +64,10 @@ def _units(name: str, args: Any, reserved: int) -> int:
 
 
 def lapsed(found: list[LedgerEntry], credited: Mapping[Address, Units]) -> list[LedgerEntry]:
-    """The same moves, with what lapsed before a refund of more than was free; `credited` as the contract has it."""
+    """Returns the moves, with what lapsed inserted before a refund of more than was free.
+
+    `credited` is each worker's credit in the contract.
+    """
     free, reserved, whole = 0, Counter[Address](), list[LedgerEntry]()
     for move in found:
         if move.kind is EntryKind.REFUND and move.units > free:
@@ -86,16 +89,16 @@ def _logs(ledger: Ledger, job: int, first: int | None, last: int) -> Iterator[Lo
     kinds = [HexBytes(topic) for topic in _names(ledger)]
     start = ledger.deployment.block if first is None else first
     for at in range(start, last + 1, SPAN):
-        wanted: FilterParams = {
+        filters: FilterParams = {
             "address": to_checksum_address(ledger.deployment.contract),
             "topics": [kinds, HexBytes(job.to_bytes(32, "big"))],
             "fromBlock": at,
             "toBlock": min(last, at + SPAN - 1),
         }
         with node_errors():
-            yield from ledger.web3.eth.get_logs(wanted)
+            yield from ledger.web3.eth.get_logs(filters)
 
 
 def _names(ledger: Ledger) -> dict[bytes, str]:
-    """Topic -> event."""
+    """Returns the names of the events by topic."""
     return {keccak(text=ledger.market.events[name]().signature): name for name in KINDS}

@@ -1,4 +1,4 @@
-"""Keys at rest: Web3 Secret Storage v3, and where a passphrase comes from. A passphrase never stands in arguments."""
+"""Encrypts keys as Web3 Secret Storage v3, and reads passphrases, which are never command-line arguments."""
 
 import getpass
 import json
@@ -12,12 +12,12 @@ from gradmarket.market.errors import Refused
 
 
 def encrypted(key: PrivateKey, passphrase: str) -> str:
-    """The keystore's JSON (scrypt, aes-128-ctr); takes about a second, as guessing should."""
+    """Returns the keystore's JSON (scrypt, aes-128-ctr); takes about a second, which slows down guessing."""
     return json.dumps(Account.encrypt(key, passphrase))
 
 
 def decrypted(text: str, passphrase: str) -> PrivateKey:
-    """Raises Refused where this is no keystore, or the passphrase is another one."""
+    """Returns the keystore's key; raises Refused if this is no keystore or the passphrase is wrong."""
     try:
         return PrivateKey(bytes(Account.decrypt(json.loads(text), passphrase)))
     except (ValueError, TypeError, KeyError) as error:
@@ -25,7 +25,7 @@ def decrypted(text: str, passphrase: str) -> PrivateKey:
 
 
 def passphrase_in(path: Path) -> str:
-    """The first line of a file. Raises Refused where there is none."""
+    """Returns the first line of a file. Raises Refused if the file cannot be read or the line is empty."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -36,7 +36,10 @@ def passphrase_in(path: Path) -> str:
 
 
 def asked(what: str, twice: bool = False) -> str | None:
-    """What a person types, unseen; None where nobody is there. Raises Refused where two tries differ."""
+    """Prompts for a passphrase without echo; returns None without a terminal or if nothing was typed.
+
+    Raises Refused if it is asked for twice and the two differ.
+    """
     if not sys.stdin.isatty():
         return None
     typed = getpass.getpass(f"Passphrase of {what}: ")

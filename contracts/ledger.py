@@ -1,7 +1,6 @@
-"""What the contract says now: a read-only view. Money is in the job's units, times are Unix seconds.
+"""A read-only view of the contract's state. Money is in the job's units, times are Unix seconds.
 
-Every method raises ChainUnreachable where the node does not answer, and ContractRefused (NoSuchJob) for a job that
-is not there.
+Every method raises ChainUnreachable if the node does not answer, and ContractRefused (NoSuchJob) for an unknown job.
 """
 
 import re
@@ -25,7 +24,7 @@ from gradmarket.market.terms import Address, Amount, Hash, Units
 
 @dataclass(frozen=True, slots=True)
 class JobOnChain:
-    """The contract's Job. `batches` is the number of the next batch."""
+    """The contract's struct Job. `batches` is the number of the next batch."""
 
     requester: Address
     expiry: int
@@ -44,7 +43,7 @@ class JobOnChain:
 
 @dataclass(frozen=True, slots=True)
 class AccountOnChain:
-    """What a job owes one worker."""
+    """A worker's account in a job."""
 
     reserved: Units
     settled: Units
@@ -67,7 +66,7 @@ class Block:
 
 
 _JOB_FIELDS: Final = {re.sub("_(.)", lambda part: part[1].upper(), each.name): each.name for each in fields(JobOnChain)}
-"""The contract's member -> ours: claimUntil -> claim_until."""
+"""Maps the contract's member names to ours: claimUntil -> claim_until."""
 
 
 class Ledger:
@@ -79,38 +78,38 @@ class Ledger:
         self._token = token_at(web3, deployment.token).functions
 
     def verify(self) -> None:
-        """Raises ForeignChain, by name of what differs, unless the chain has the expected deployment."""
+        """Raises ForeignChain, naming what differs, unless the chain has the expected deployment."""
         verify(self.web3, self.deployment)
 
     def verify_instance(self) -> None:
-        """The same by the contract's INSTANCE alone, which no other history of a chain has."""
+        """Does the same by the contract's INSTANCE alone, which no other history of a chain has."""
         with node_errors():
-            found = bytes(self._market.INSTANCE().call())
-        if found != self.deployment.instance:
-            raise ForeignChain("instance", self.deployment.instance.hex(), found.hex())
+            instance = bytes(self._market.INSTANCE().call())
+        if instance != self.deployment.instance:
+            raise ForeignChain("instance", self.deployment.instance.hex(), instance.hex())
 
     def domain(self) -> Domain:
         return self.deployment.domain
 
     def job(self, job_id: int, at: int | None = None) -> JobOnChain:
-        """Now, or as of block `at`; old blocks are not known to every node."""
+        """Returns the job now or as of block `at`; not every node knows old blocks."""
         with node_errors():
-            found = self._market.job(job_id).call(block_identifier=_block(at))._asdict()
-        return JobOnChain(**{name: found[key] for key, name in _JOB_FIELDS.items()})
+            members = self._market.job(job_id).call(block_identifier=_block(at))._asdict()
+        return JobOnChain(**{name: members[key] for key, name in _JOB_FIELDS.items()})
 
     def account(self, job_id: int, worker: Address, at: int | None = None) -> AccountOnChain:
         with node_errors():
-            found = self._market.account(job_id, worker).call(block_identifier=_block(at))._asdict()
-        return AccountOnChain(**{field.name: found[field.name] for field in fields(AccountOnChain)})
+            members = self._market.account(job_id, worker).call(block_identifier=_block(at))._asdict()
+        return AccountOnChain(**{field.name: members[field.name] for field in fields(AccountOnChain)})
 
     def accounts(self, job_id: int, workers: Sequence[Address], at: int) -> dict[Address, AccountOnChain]:
-        """As of block `at`; some hundred in one request each."""
-        asked = [_ACCOUNT + word(job_id) + word(worker) for worker in workers]
-        told = calls(self.web3, self.deployment.contract, asked, at)
-        return {worker: _account(words) for worker, words in zip(workers, told, strict=True)}
+        """Returns the workers' accounts as of block `at`, about a hundred in each request."""
+        data = [_ACCOUNT + word(job_id) + word(worker) for worker in workers]
+        answers = calls(self.web3, self.deployment.contract, data, at)
+        return {worker: _account(words) for worker, words in zip(workers, answers, strict=True)}
 
     def free(self, job_id: int) -> Units:
-        """What the requester can take out now."""
+        """Returns what the requester can withdraw now."""
         with node_errors():
             return Units(self._market.free(job_id).call())
 
@@ -131,45 +130,45 @@ class Ledger:
             return int(self._market.payoutNonce(worker).call())
 
     def batch_root(self, job_id: int, batch: int) -> Hash:
-        """Zeros where there was no such batch."""
+        """Returns the batch's root; zeros if there was no such batch."""
         with node_errors():
             return Hash(bytes(self._market.batchRoot(job_id, batch).call()))
 
     def record_root(self, job_id: int, batch: int) -> Hash:
-        """What `settle_rooted` was given; zeros where there was no such batch."""
+        """Returns the root that `settle_rooted` was given; zeros if there was no such batch."""
         with node_errors():
             return Hash(bytes(self._market.recordRoot(job_id, batch).call()))
 
     def was_accepted(
         self, job_id: int, batch: int, worker: Address, price: Units, digest: Hash, proof: Sequence[Hash]
     ) -> bool:
-        """Whether a packed batch credited the worker for this gradient; `proof` as proofs.prove gives it."""
+        """Returns whether a packed batch credited the worker for this gradient; `proof` is made by proofs.prove."""
         with node_errors():
             return bool(self._market.wasAccepted(job_id, batch, worker, price, digest, list(proof)).call())
 
     def min_window(self) -> int:
-        """Least seconds between a job's expiry and its claimUntil."""
+        """Returns the least number of seconds between a job's expiry and its claimUntil."""
         with node_errors():
             return int(self._market.minWindow().call())
 
     def balance(self, holder: Address) -> Amount:
-        """In the token's smallest unit."""
+        """Returns the balance in the token's smallest unit."""
         with node_errors():
             return Amount(self._token.balanceOf(holder).call())
 
     def allowance(self, owner: Address) -> Amount:
-        """What the contract may pull from `owner`, in the token's smallest unit."""
+        """Returns how much the contract may transfer from `owner`, in the token's smallest unit."""
         with node_errors():
             return Amount(self._token.allowance(owner, self.deployment.contract).call())
 
     def permit(self, owner: Address, value: Amount, deadline: int) -> Permit:
-        """A permit for the contract, for `owner` to sign (permits.sign_permit)."""
+        """Returns a permit for the contract, which `owner` signs by permits.sign_permit."""
         with node_errors():
             nonce = int(self._token.nonces(owner).call())
         return Permit(owner, self.deployment.contract, value, nonce, deadline)
 
     def token_separator(self) -> Hash:
-        """Of the token's EIP-712 domain (EIP-2612)."""
+        """Returns the separator of the token's EIP-712 domain (EIP-2612)."""
         with node_errors():
             return Hash(bytes(self._token.DOMAIN_SEPARATOR().call()))
 
@@ -182,17 +181,17 @@ class Ledger:
             return str(self._token.symbol().call())
 
     def gas_money(self, holder: Address) -> int:
-        """In wei."""
+        """Returns the balance for gas, in wei."""
         with node_errors():
             return self.web3.eth.get_balance(to_checksum_address(holder))
 
     def nonce(self, sender: Address) -> int:
-        """Transactions of `sender` in mined blocks."""
+        """Returns the number of transactions of `sender` in mined blocks."""
         with node_errors():
             return self.web3.eth.get_transaction_count(to_checksum_address(sender), "latest")
 
     def height(self) -> int:
-        """The newest block's number, and nothing else of it."""
+        """Returns the newest block's number, without reading the block."""
         with node_errors():
             return self.web3.eth.block_number
 
@@ -207,7 +206,7 @@ _WORD: Final = 32
 
 
 def _account(words: bytes) -> AccountOnChain:
-    """Its members stand in the contract's order, which is ours, a word each."""
+    """Decodes an account: one word for each member, in the contract's order, which is the same as ours."""
     if len(words) != _WORD * len(fields(AccountOnChain)):
         raise ForeignChain("account", "four words", f"{len(words)} bytes")
     starts = range(0, len(words), _WORD)

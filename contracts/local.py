@@ -1,8 +1,8 @@
-"""A local chain: Anvil as a process of its own, which outlives whoever started it.
+"""Runs a local chain: Anvil as a separate process, which outlives the process that started it.
 
-A chain with a folder holds an exclusive lock on `anvil.lock` there, by a descriptor that Anvil inherits: the lock is
-held exactly as long as that Anvil lives, so no second one can start on its state, and its process is known by it.
-Anvil is quiet and writes to no pipe, so that nobody needs to drain one and the end of its parent does not end it.
+A chain with a folder holds an exclusive lock on its `anvil.lock` by a descriptor that Anvil inherits. The lock is held
+exactly as long as that Anvil lives, so no second one can start on its state, and the lock identifies the process.
+Anvil is quiet and writes to no pipe, so that nobody has to drain one and the end of its parent does not end it.
 A chain without a folder ends with its parent.
 """
 
@@ -37,7 +37,7 @@ _STATE, _PREVIOUS = "anvil-state.json", "anvil-state.previous.json"
 _LAUNCH: Final = 'pid=$1 log=$2; shift 2; "$@" </dev/null >/dev/null 2>"$log" & echo $! | tee "$pid"'
 _LAUNCH_LEASHED: Final = """exec 3<&0; "$@" </dev/null >/dev/null 2>&1 3<&- & pid=$!; echo $pid
 { cat <&3; kill $pid; } >/dev/null 2>&1 &"""
-"""Anvil ends when the pipe on standard input does, and that ends with who holds its other side."""
+"""Anvil ends when the pipe on standard input closes, and the pipe closes when the process at its other end does."""
 
 
 def _development_keys() -> tuple[PrivateKey, ...]:
@@ -47,7 +47,7 @@ def _development_keys() -> tuple[PrivateKey, ...]:
 
 
 DEVELOPMENT_KEYS: Final = _development_keys()
-"""The keys of the ten accounts that Anvil funds; known to everybody."""
+"""The keys of the ten accounts that Anvil funds; they are public."""
 
 
 class AlreadyRuns(LocalChainFailed):
@@ -56,13 +56,13 @@ class AlreadyRuns(LocalChainFailed):
 
 @dataclass(frozen=True)
 class LocalChain:
-    """A running Anvil; `directory` holds its state, or None where it is forgotten with the process."""
+    """A running Anvil; `directory` holds its state, or is None if the state is lost when the process ends."""
 
     url: str
     pid: int
     directory: Path | None
     leash: int | None = None
-    """Our side of the pipe that keeps a chain without a folder."""
+    """Our end of the pipe that keeps a chain without a folder running."""
 
     @classmethod
     def start(
@@ -73,12 +73,12 @@ class LocalChain:
         chain_id: int = CHAIN_ID,
         history: bool = False,
     ) -> "LocalChain":
-        """Starts Anvil on 127.0.0.1, port 0 for any, a block per transaction or every `block_time` seconds.
+        """Starts Anvil on 127.0.0.1 (port 0: any), with a block per transaction or every `block_time` seconds.
 
-        Under another `chain_id` than a local one's it stands for a chain whose money is worth something. With
-        `history` it keeps the states of old blocks, to which a re-org goes back.
+        A `chain_id` that is not a local one's simulates a chain whose money has value. With `history` it keeps the
+        states of old blocks, which a re-org needs.
 
-        Raises AlreadyRuns where one runs in the folder, LocalChainFailed where its state is damaged or the port taken.
+        Raises AlreadyRuns if one runs in the folder, LocalChainFailed if its state is damaged or the port is taken.
         """
         command = _command(port, block_time, chain_id, history)
         if directory is None:
@@ -93,7 +93,7 @@ class LocalChain:
 
     @classmethod
     def reattach(cls, directory: Path) -> "LocalChain | None":
-        """The Anvil that runs on the folder's state, whoever started it; None where none does."""
+        """Returns the Anvil that runs on the folder's state, whoever started it; None if none does."""
         pid = _recorded_pid(directory)
         if pid is None or not holds(pid, directory / _LOCK):
             return None
@@ -101,7 +101,7 @@ class LocalChain:
 
     @classmethod
     def open(cls, directory: Path, port: int = 0, block_time: int | None = None) -> "LocalChain":
-        """The folder's chain: the one that runs, or else started from its state. Two callers get the same one."""
+        """Returns the folder's running chain, or starts it from its state. Concurrent callers get the same chain."""
         until = time.monotonic() + START_S
         while time.monotonic() < until:
             running = cls.reattach(directory)
@@ -114,10 +114,10 @@ class LocalChain:
         raise LocalChainFailed(f"what holds {directory / _LOCK} is no Anvil of ours")
 
     def revive(self) -> bool:
-        """Starts the folder's chain again, from its state and on the same port, where its process has ended.
+        """Starts the folder's chain again, from its state and on the same port, if its process has ended.
 
-        Whether it did. What Anvil had not written down by then, a second's blocks at most, is lost. Raises
-        LocalChainFailed where it does not start.
+        Returns whether it did. Blocks that Anvil had not saved, of one second at most, are lost. Raises
+        LocalChainFailed if it does not start.
         """
         if self.directory is None:
             return False
@@ -138,7 +138,7 @@ class LocalChain:
         return connect(self.url)
 
     def stop(self) -> None:
-        """SIGTERM, on which Anvil writes its state, and the wait for its end. Raises LocalChainFailed if it stays."""
+        """Sends SIGTERM, on which Anvil saves its state, and waits for its end; raises LocalChainFailed if it stays."""
         if not gone(self.pid):
             os.kill(self.pid, signal.SIGTERM)
         if not _until(lambda: gone(self.pid), STOP_S):
@@ -170,7 +170,10 @@ def _start_on_state(directory: Path, command: list[str], lock: int) -> LocalChai
 
 
 def _keep_previous(directory: Path) -> None:
-    """Copies a whole state aside. Anvil writes it in place, so that who kills it meanwhile leaves half of one."""
+    """Backs up the state if it is complete; raises LocalChainFailed if not.
+
+    Anvil writes the state in place, so that killing it meanwhile leaves an incomplete one.
+    """
     state, previous = directory / _STATE, directory / _PREVIOUS
     if not state.is_file():
         return
@@ -183,15 +186,15 @@ def _keep_previous(directory: Path) -> None:
 
 
 def _start_leashed(command: list[str]) -> LocalChain:
-    theirs, ours = os.pipe()
+    read_end, write_end = os.pipe()
     launch = ["/bin/sh", "-c", _LAUNCH_LEASHED, "sh", *command]
-    pid = int(subprocess.check_output(launch, stdin=theirs, start_new_session=True))
-    os.close(theirs)
-    return _when_it_answers(pid, None, ours)
+    pid = int(subprocess.check_output(launch, stdin=read_end, start_new_session=True))
+    os.close(read_end)
+    return _when_it_answers(pid, None, write_end)
 
 
 def _when_it_answers(pid: int, directory: Path | None, leash: int | None = None) -> LocalChain:
-    """Waits for the process's port and answer; raises LocalChainFailed with its last words where it ends instead."""
+    """Waits until the process listens and answers; raises LocalChainFailed, with the end of its log, if it does not."""
     if not _until(lambda: gone(pid) or listening_port(pid) is not None, START_S) or gone(pid):
         raise LocalChainFailed(f"Anvil does not start: {_last_words(directory)}")
     chain = LocalChain(f"http://127.0.0.1:{listening_port(pid)}", pid, directory, leash)

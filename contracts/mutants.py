@@ -1,7 +1,7 @@
-"""Small faults for Solidity sources: each mutant is one replacement of one piece of code.
+"""Makes mutants of Solidity sources: each is one small fault, the replacement of one piece of code.
 
-What is mutated: comparisons, arithmetic, logic, conditions, literals, choices, assembly operations, and whole
-statements. Comments, strings, pragmas, imports and signatures of functions are left alone.
+It mutates comparisons, arithmetic, logic, conditions, literals, choices, assembly operations, and whole statements, but
+no comments, strings, pragmas, imports or function signatures.
 """
 
 import random
@@ -51,7 +51,7 @@ _LITERAL_TEXT: Final = re.compile(r'"[^"]*"|hex"[^"]*"|//.*')
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`line` counts from 1; `before` and `after` are the whole line."""
+    """A changed line. `line` counts from 1; `before` and `after` are the whole line."""
 
     path: str
     line: int
@@ -68,7 +68,7 @@ class Mutant:
 
 
 def mutants_of(path: str, source: str) -> Iterator[Mutant]:
-    """Every mutant of a file, in order; none twice."""
+    """Yields every mutant of a file once, in order."""
     for number, line in enumerate(source.splitlines(), start=1):
         if _SKIPPED.match(line):
             continue
@@ -78,10 +78,10 @@ def mutants_of(path: str, source: str) -> Iterator[Mutant]:
 
 
 def sample(sources: Mapping[str, str], seed: int) -> Sequence[Mutant]:
-    """All mutants of the files in an order that depends on `seed` alone."""
-    found = [mutant for path in sorted(sources) for mutant in mutants_of(path, sources[path])]
-    random.Random(seed).shuffle(found)
-    return found
+    """Returns all mutants of the files, in an order that depends on `seed` alone."""
+    mutants = [mutant for path in sorted(sources) for mutant in mutants_of(path, sources[path])]
+    random.Random(seed).shuffle(mutants)
+    return mutants
 
 
 def _variants(line: str) -> Iterator[str]:

@@ -26,7 +26,7 @@ _TIMEOUT_S: Final = 300
 _UNITS: Final = ("--no-match-path", "test/invariants/*", "--no-match-contract", "GasTest")
 _INVARIANTS: Final = ("--match-path", "test/invariants/*")
 _QUICK: Final = {"FOUNDRY_FUZZ_RUNS": "100", "FOUNDRY_INVARIANT_RUNS": "40", "FOUNDRY_OPTIMIZER": "false"}
-"""Fewer runs, and no optimizer: it takes longer than the tests. Gas is not what a fault is looked for in."""
+"""Fewer runs, and no optimizer, which takes longer than the tests; gas does not matter here."""
 
 
 class MutantFate(StrEnum):
@@ -37,7 +37,7 @@ class MutantFate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Workshop:
-    """A copy of the sources and tests in which to put faults."""
+    """A copy of the sources and tests, for putting faults into it."""
 
     folder: Path
 
@@ -50,7 +50,7 @@ class Workshop:
         return cls(folder)
 
     def fate(self, mutant: Mutant) -> MutantFate:
-        """What becomes of the fault; the source is put back."""
+        """Tests the sources with the fault and returns the result; restores the source."""
         path = self.folder / mutant.path
         source = path.read_text(encoding="utf-8")
         path.write_text(mutant.apply(source), encoding="utf-8")
@@ -60,7 +60,7 @@ class Workshop:
             path.write_text(source, encoding="utf-8")
 
     def passes(self) -> bool:
-        """Whether the tests pass as things stand."""
+        """Returns whether the tests pass on the sources as they are."""
         return self._tested() is MutantFate.SURVIVED
 
     def _tested(self) -> MutantFate:
@@ -82,25 +82,25 @@ class Workshop:
 
 
 def sources() -> dict[str, str]:
-    """The files to put faults into, by path: all of the market but its interfaces."""
-    found = [*toolchain.HERE.glob("src/*.sol"), *toolchain.HERE.glob("src/libraries/*.sol")]
-    chosen = (path for path in found if path.name != "GradToken.sol")
+    """Returns the files to mutate, by path: all of the market except its interfaces."""
+    files = [*toolchain.HERE.glob("src/*.sol"), *toolchain.HERE.glob("src/libraries/*.sol")]
+    chosen = (path for path in files if path.name != "GradToken.sol")
     return {str(path.relative_to(toolchain.HERE)): path.read_text(encoding="utf-8") for path in chosen}
 
 
 def explanations() -> Mapping[str, str]:
-    """Why a mutant that survives is no fault, by `file: before -> after`."""
+    """Returns why surviving mutants are no faults, by `file: before -> after`."""
     known: dict[str, str] = json.loads(EXPLAINED.read_text(encoding="utf-8"))
     return known
 
 
 def name(mutant: Mutant) -> str:
-    """Independent of line numbers, so that it outlives edits elsewhere in the file."""
+    """Returns the mutant's name; it has no line number, so that it survives edits elsewhere in the file."""
     return f"{Path(mutant.path).name}: {mutant.before.strip()} -> {mutant.after.strip()}"
 
 
 def judged(workshop: Workshop, mutants: Sequence[Mutant], wanted: int) -> Iterator[tuple[Mutant, MutantFate]]:
-    """The first `wanted` mutants that compile, each with its fate."""
+    """Yields mutants with their fates, until `wanted` of them have compiled."""
     count = 0
     for mutant in mutants:
         if count == wanted:
@@ -128,7 +128,7 @@ def main() -> None:
 
 
 def report(fates: Sequence[tuple[Mutant, MutantFate]], known: Mapping[str, str]) -> dict[str, object]:
-    """`value` leaves explained survivors out; `raw` counts them as not noticed."""
+    """Returns the mutation score: `value` leaves explained survivors out, `raw` counts them as not noticed."""
     killed = sum(fate is MutantFate.KILLED for _, fate in fates)
     survivors = [mutant for mutant, fate in fates if fate is MutantFate.SURVIVED]
     unexplained = [str(mutant) for mutant in survivors if name(mutant) not in known]

@@ -1,4 +1,4 @@
-"""The contract's packed rows (contracts/src/libraries/Packed.sol)."""
+"""Packs rows as the contract reads them (contracts/src/libraries/Packed.sol)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.terms import Address, Hash, Units
 
 MAX_COUNT = 2**16 - 1
-"""Digests in a group: its count has two bytes."""
+"""Digests in a group, at most: its count has two bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackedGroup:
-    """`digests` of one worker's accepted gradients, each paid `price`."""
+    """One worker's accepted gradients, by their `digests`, each paid `price`."""
 
     worker: Address
     price: Units
@@ -20,28 +20,28 @@ class PackedGroup:
 
 
 def group(rows: Iterable[tuple[Address, Units, Hash]]) -> list[PackedGroup]:
-    """Rows worker, price, digest by worker and price, both in order of first appearance."""
+    """Groups rows (worker, price, digest) by worker and price, in order of first appearance."""
     digests: dict[tuple[Address, Units], list[Hash]] = {}
     for worker, price, digest in rows:
         digests.setdefault((worker, price), []).append(digest)
-    return [PackedGroup(worker, price, tuple(found)) for (worker, price), found in digests.items()]
+    return [PackedGroup(worker, price, tuple(hashes)) for (worker, price), hashes in digests.items()]
 
 
 def pack_groups(groups: Sequence[PackedGroup]) -> bytes:
-    """worker (20 bytes) | price (6) | count (2) | digests (32 each), a group after the other."""
+    """Packs each group as worker (20 bytes) | price (6) | count (2) | digests (32 each), and concatenates them."""
     return b"".join(_pack(each) for each in groups)
 
 
 def pack_reservations(rows: Sequence[tuple[Address, Units]]) -> bytes:
-    """worker (20 bytes) | units (8), a row after the other."""
+    """Packs each row as worker (20 bytes) | units (8), and concatenates them."""
     return b"".join(_worker(worker) + _number("amount", units, 8) for worker, units in rows)
 
 
 def pack_sums(groups: Sequence[PackedGroup]) -> bytes:
-    """worker (20 bytes) | sum of its prices (8), each worker once: what `settleRooted` credits."""
+    """Packs each worker once as worker (20 bytes) | sum of its prices (8): what `settleRooted` credits."""
     sums: dict[Address, int] = {}
-    for each in groups:
-        sums[each.worker] = sums.get(each.worker, 0) + each.price * len(each.digests)
+    for row in groups:
+        sums[row.worker] = sums.get(row.worker, 0) + row.price * len(row.digests)
     return pack_reservations([(worker, Units(units)) for worker, units in sums.items()])
 
 
@@ -53,7 +53,7 @@ def _pack(each: PackedGroup) -> bytes:
 
 
 def record(worker: Address, price: Units, digest: Hash) -> bytes:
-    """worker (20 bytes) | price (6) | digest (32): one accepted gradient, as batches' roots have it."""
+    """Packs an accepted gradient as worker (20 bytes) | price (6) | digest (32), the leaf of a batch's root."""
     return _worker(worker) + _number("price", price, 6) + digest
 
 

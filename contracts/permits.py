@@ -1,4 +1,4 @@
-"""EIP-2612: a signature in place of an approval, under the token's own EIP-712 domain."""
+"""Signs permits (EIP-2612): signatures in place of approvals, under the token's own EIP-712 domain."""
 
 from dataclasses import astuple, dataclass
 from typing import Final
@@ -14,7 +14,7 @@ TYPE: Final = "Permit(address owner,address spender,uint256 value,uint256 nonce,
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """`spender` may pull `value` from `owner` until `deadline`; `nonce` is the token's for the owner."""
+    """Lets `spender` transfer `value` from `owner` until `deadline`; `nonce` is the token's for the owner."""
 
     owner: Address
     spender: Address
@@ -25,7 +25,7 @@ class Permit:
 
 @dataclass(frozen=True, slots=True)
 class SignedPermit:
-    """The last arguments of the contract's functions that take a permit, in their order."""
+    """The last arguments, in order, of the contract's functions that take a permit."""
 
     deadline: int
     v: int
@@ -34,13 +34,13 @@ class SignedPermit:
 
 
 def digest(separator: Hash, permit: Permit) -> Hash:
-    """What the owner signs; `separator` is the token's DOMAIN_SEPARATOR()."""
+    """Returns the digest that the owner signs; `separator` is the token's DOMAIN_SEPARATOR()."""
     body = keccak(keccak(text=TYPE) + b"".join(map(word, astuple(permit))))
     return Hash(keccak(b"\x19\x01" + separator + body))
 
 
 def sign_permit(key: PrivateKey, separator: Hash, permit: Permit) -> SignedPermit:
-    """Raises ValueError where `key` is not the owner's: the token would take no notice of it."""
+    """Signs a permit; raises ValueError if `key` is not the owner's, since the token would reject the permit."""
     if address_of(key) != permit.owner:
         raise ValueError(f"a permit of {permit.owner} signed by {address_of(key)}")
     signature = sign(key, digest(separator, permit))

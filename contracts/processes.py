@@ -1,4 +1,4 @@
-"""What Linux tells of a process by its id: whether it is gone, what it holds open, where it listens (proc(5))."""
+"""Looks up Linux processes by id: whether one has ended, which files it has open, where it listens (proc(5))."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ _LISTEN: Final = "0A"
 
 
 def gone(pid: int) -> bool:
-    """Whether the process has ended with all its threads, reaped or not: what it held open is closed."""
+    """Returns whether the process has ended with all its threads, reaped or not, so that its files are closed."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return state in "ZX" and len(os.listdir(f"/proc/{pid}/task")) <= 1
@@ -17,12 +17,12 @@ def gone(pid: int) -> bool:
 
 
 def own_name() -> str:
-    """Names this process among all of all machines: its boot and its id space, then its id and when it started."""
+    """Returns a name that is unique across machines: boot id, pid namespace, process id and start time."""
     return " ".join((*_id_space(), str(os.getpid()), _started(os.getpid())))
 
 
 def known_ended(name: str) -> bool:
-    """Whether a process by its `own_name` has ended; False for one whose ids are not ours to look up."""
+    """Returns whether the process with this `own_name` has ended; False if its ids cannot be looked up here."""
     words = name.split(" ")
     if len(words) != 4 or words[:2] != _id_space():
         return False
@@ -31,12 +31,12 @@ def known_ended(name: str) -> bool:
 
 
 def holds(pid: int, path: Path) -> bool:
-    """Whether the process has the file open."""
+    """Returns whether the process has the file open."""
     return os.path.realpath(path) in _open_files(pid)
 
 
 def listening_port(pid: int) -> int | None:
-    """The IPv4 TCP port that the process listens on; None while there is none."""
+    """Returns the IPv4 TCP port that the process listens on; None if there is none."""
     sockets = {name[len("socket:[") : -1] for name in _open_files(pid) if name.startswith("socket:[")}
     try:
         rows = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
@@ -53,7 +53,7 @@ def _id_space() -> list[str]:
 
 
 def _started(pid: int) -> str:
-    """In clock ticks since the boot; empty where there is no such process."""
+    """Returns the start time in clock ticks since boot; empty if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (FileNotFoundError, ProcessLookupError):
@@ -70,7 +70,7 @@ def _open_files(pid: int) -> set[str]:
 
 
 def _target(link: str) -> str:
-    """Empty where the file was closed meanwhile."""
+    """Returns the link's target; empty if the file was closed meanwhile."""
     try:
         return os.readlink(link)
     except OSError:

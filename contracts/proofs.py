@@ -1,7 +1,7 @@
-"""The root over a batch's records, and the proof that a record is under it (contracts/src/libraries/MerkleRoot.sol).
+"""Merkle roots of batches and proofs that a record is under one (contracts/src/libraries/MerkleRoot.sol).
 
 Leaves are keccak(record), in order; pairs are sorted as in OpenZeppelin's MerkleProof; a last node without a partner
-moves up as it is. `settlePacked` stores this root itself; for `settleRooted` the requester names it.
+moves up unchanged. `settlePacked` computes and stores this root; for `settleRooted` the requester sends it.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from gradmarket.market.terms import Address, Hash, Units
 
 
 def batch_root(groups: Sequence[PackedGroup]) -> Hash:
-    """Raises Refused for an empty batch."""
+    """Returns the batch's root; raises Refused for an empty batch."""
     return Hash(_levels(groups)[-1][0])
 
 
 def prove(groups: Sequence[PackedGroup], worker: Address, price: Units, digest: Hash) -> list[Hash]:
-    """Siblings from leaf to root, as `wasAccepted` takes them; raises NotFound where the batch has no such record."""
+    """Returns the siblings from leaf to root, as `wasAccepted` takes them; raises NotFound for an unknown record."""
     levels, leaf = _levels(groups), keccak(record(worker, price, digest))
     if leaf not in levels[0]:
         raise NotFound(f"a gradient of {worker} at {price} with digest {digest.hex()} in the batch")
@@ -32,7 +32,7 @@ def prove(groups: Sequence[PackedGroup], worker: Address, price: Units, digest: 
 
 
 def proves(root: Hash, worker: Address, price: Units, digest: Hash, proof: Sequence[Hash]) -> bool:
-    """What `wasAccepted` answers, for a root of either kind: whether the record is under it."""
+    """Returns whether the record is under the root, as `wasAccepted` does, for a root of either kind."""
     node = keccak(record(worker, price, digest))
     for sibling in proof:
         node = _parent(node, sibling)
@@ -40,8 +40,8 @@ def proves(root: Hash, worker: Address, price: Units, digest: Hash, proof: Seque
 
 
 def _levels(groups: Sequence[PackedGroup]) -> list[list[bytes]]:
-    """From the leaves to the root."""
-    level = [keccak(record(each.worker, each.price, digest)) for each in groups for digest in each.digests]
+    """Returns the tree's levels, from the leaves to the root; raises Refused for an empty batch."""
+    level = [keccak(record(row.worker, row.price, digest)) for row in groups for digest in row.digests]
     if not level:
         raise Refused("an empty batch")
     levels = [level]

@@ -1,4 +1,4 @@
-"""A connection to a chain's node, and its errors by our names."""
+"""Connects to a chain's node, and converts its errors to ours."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,14 +25,14 @@ from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, Forei
 from gradmarket.market.terms import Address
 
 LOCAL_CHAIN_IDS: Final = frozenset({31337, 1337})
-"""Chains that live on one machine: their money is worth nothing."""
+"""The ids of chains on one machine, whose money is worth nothing."""
 BATCH: Final = 100
-"""Calls of one batch: what public nodes allow."""
+"""Calls in one batch, at most: what public nodes allow."""
 OUT_OF_RANGE_TRIES: Final = 10
 
 
 class _Provider(HTTPProvider):
-    """Asks again where a block was mined while Anvil, which looks "latest" up in two steps, was at it."""
+    """Repeats a request if a block was mined while Anvil looked up "latest", which it does in two steps."""
 
     def make_request(self, method: RPCEndpoint, params: Any) -> RPCResponse:
         answer = super().make_request(method, params)
@@ -44,9 +44,9 @@ class _Provider(HTTPProvider):
 
 
 def connect(url: str, timeout_s: float = 10.0) -> Web3:
-    """Repeats no question that got no answer: who calls knows whether it may be repeated.
+    """Returns a connection that does not retry requests without an answer: the caller knows whether that is safe.
 
-    Without web3's validation, which asks for the chain id before every call: ours is in every signature.
+    It omits web3's validation, which requests the chain id before every call: our signatures include it anyway.
     """
     web3 = Web3(_Provider(url, request_kwargs={"timeout": timeout_s}, exception_retry_configuration=None))
     web3.middleware_onion.remove("validation")
@@ -55,9 +55,9 @@ def connect(url: str, timeout_s: float = 10.0) -> Web3:
 
 @contextmanager
 def node_errors() -> Iterator[None]:
-    """Raises ChainUnreachable, ContractRefused, ForeignChain or NodeRefused in place of what web3 raises.
+    """Converts web3's errors to ChainUnreachable, ContractRefused, ForeignChain or NodeRefused.
 
-    TransactionNotFound alone stays, since it is an answer.
+    Only TransactionNotFound is left, since it is an answer.
     """
     try:
         yield
@@ -76,7 +76,7 @@ def node_errors() -> Iterator[None]:
 
 
 def request(web3: Web3, method: str, *parameters: Any) -> Any:
-    """One JSON-RPC call that web3 has no name for; the result as JSON."""
+    """Makes a JSON-RPC call that web3 has no method for; returns the result as JSON."""
     with node_errors():
         answer = web3.provider.make_request(RPCEndpoint(method), list(parameters))
     if "error" in answer:
@@ -85,24 +85,24 @@ def request(web3: Web3, method: str, *parameters: Any) -> Any:
 
 
 def calls(web3: Web3, to: Address, data: Sequence[bytes], at: int) -> list[bytes]:
-    """What so many views of the contract `to` say at block `at`, in one JSON-RPC batch for each BATCH of them."""
-    found: list[bytes] = []
+    """Calls views of the contract `to` at block `at`, in JSON-RPC batches of BATCH calls; returns their results."""
+    results: list[bytes] = []
     for start in range(0, len(data), BATCH):
-        asked: list[tuple[RPCEndpoint, Any]] = [
-            (RPCEndpoint("eth_call"), [{"to": to, "data": "0x" + each.hex()}, hex(at)])
-            for each in data[start : start + BATCH]
+        requests: list[tuple[RPCEndpoint, Any]] = [
+            (RPCEndpoint("eth_call"), [{"to": to, "data": "0x" + calldata.hex()}, hex(at)])
+            for calldata in data[start : start + BATCH]
         ]
         with node_errors():
-            answers = web3.provider.make_batch_request(asked)  # type: ignore[attr-defined]
+            answers = web3.provider.make_batch_request(requests)  # type: ignore[attr-defined]
         for answer in answers if isinstance(answers, list) else [answers]:
             if "error" in answer:
                 raise NodeRefused(str(answer["error"]))
-            found.append(bytes.fromhex(str(answer["result"]).removeprefix("0x")))
-    return found
+            results.append(bytes.fromhex(str(answer["result"]).removeprefix("0x")))
+    return results
 
 
 def refusal(data: Any, message: str = "") -> ContractRefused:
-    """Revert data (0x hex) by the name of the contract's or the token's error; `message` where it is none of them."""
+    """Decodes revert data (0x hex) to an error of the contract or the token; uses `message` if it is none of them."""
     raw = bytes.fromhex(data[2:]) if isinstance(data, str) and data.startswith("0x") else b""
     known = _custom_errors().get(raw[:4])
     if known is None:
@@ -116,14 +116,14 @@ def refusal(data: Any, message: str = "") -> ContractRefused:
 
 @cache
 def _custom_errors() -> dict[bytes, tuple[str, tuple[str, ...]]]:
-    """selector -> name and argument types, of every error that either contract declares."""
-    found = {}
+    """Returns name and argument types of every error that either contract declares, by selector."""
+    errors = {}
     for contract in ("GradMarket", "GradToken"):
         for item in load(contract).abi:
             if item["type"] == "error":
                 types = tuple(collapse_if_tuple(argument) for argument in item["inputs"])
-                found[keccak(text=f"{item['name']}({','.join(types)})")[:4]] = (item["name"], types)
-    return found
+                errors[keccak(text=f"{item['name']}({','.join(types)})")[:4]] = (item["name"], types)
+    return errors
 
 
 def _message(error: Web3RPCError) -> str:

@@ -1,6 +1,6 @@
-"""What the contract says now of stakes and cases. Amounts are in the token's smallest unit, times Unix seconds.
+"""Reads stakes and cases from the contract. Amounts are in the token's smallest unit, times are Unix seconds.
 
-Every function raises ChainUnreachable where the node does not answer.
+Every function raises ChainUnreachable if the node does not answer.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class CaseStage(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Staker:
-    """`exposed` is the sum over the jobs; the rest can be taken out."""
+    """A worker's stake; `exposed` is the sum over its jobs, and the rest can be withdrawn."""
 
     amount: Amount
     exposed: Amount
@@ -28,7 +28,7 @@ class Staker:
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """`at_risk` of zero: not in the job. `locked_until` is zero until the worker leaves."""
+    """A worker's exposure in a job: `at_risk` is zero if it is not in it, `locked_until` zero until it leaves."""
 
     at_risk: Amount
     accused: Amount
@@ -39,7 +39,7 @@ class Exposure:
 
 @dataclass(frozen=True, slots=True)
 class OnChainCase:
-    """`until` is the end of its stage's window; both amounts of NONE are zero."""
+    """A case; `until` is the end of its stage's window. In the stage NONE both amounts are zero."""
 
     job: int
     worker: Address
@@ -67,6 +67,6 @@ def case(ledger: Ledger, case_id: Hash) -> OnChainCase:
 
 
 def to_burn(ledger: Ledger) -> Amount:
-    """Slashed or forfeited, and not sent away yet."""
+    """Returns the amount that is slashed or forfeited and not burnt yet."""
     with node_errors():
         return Amount(ledger.market.functions.toBurn().call())

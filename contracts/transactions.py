@@ -1,10 +1,10 @@
-"""One transaction: its fees, its signature, its sending, and what became of it.
+"""Prices, signs and sends a transaction, and finds its outcome.
 
-What became of it is a value: mined, reverted, or unknown. Unknown is no failure: the transaction may be mined later,
-so nothing may be paid again on account of it.
+The outcome is a value: mined, reverted or unknown. Unknown is no failure: the transaction may be mined later, so
+nothing may be paid again because of it.
 
-Fees are EIP-1559's. A replacement doubles both, and the first tip is odd: so the newest transaction of a nonce tells
-all earlier ones, any of which may be the one that is mined.
+Fees are EIP-1559's. The first tip is odd, and a replacement doubles both fees: so all earlier transactions of a nonce,
+any of which may be mined, can be derived from the newest one.
 """
 
 import time
@@ -28,7 +28,7 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address
 
 MAX_GAS: Final = 2**24
-"""Of one transaction (EIP-7825)."""
+"""The gas limit of one transaction (EIP-7825)."""
 GAS_MARGIN: Final = 1.25
 POLL_S: Final = 0.05
 NONCE_TRIES: Final = 20
@@ -36,7 +36,7 @@ NONCE_TRIES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Fees:
-    """Wei per gas: the most that is paid, and the part of it for the block's builder."""
+    """Wei per gas: `most` is the maximum paid, `tip` the part of it for the block's builder."""
 
     most: int
     tip: int
@@ -50,7 +50,7 @@ class Signed:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """`cost` is gas times its price, in wei; `logs` as web3 has them; `created` a new contract's address."""
+    """`cost` is gas times its price, in wei; `created` is a new contract's address; `raw` is web3's receipt."""
 
     hash: str
     block: int
@@ -67,7 +67,7 @@ class Mined:
 
 @dataclass(frozen=True, slots=True)
 class Reverted:
-    """`name` is the contract's error where the node can still tell it."""
+    """`name` is the contract's error, or empty if the node cannot reproduce it."""
 
     name: str
     receipt: Receipt
@@ -82,10 +82,10 @@ Outcome = Mined | Reverted | Unknown
 
 
 def execute(web3: Web3, key: PrivateKey, call: Call, timeout_s: float = 60.0) -> Outcome:
-    """Sends from `key`'s account under its next nonce, and waits. Where another transaction takes that nonce, again.
+    """Sends from `key`'s account with its next nonce, and waits; tries again if another transaction takes that nonce.
 
-    Raises ContractRefused without sending where the contract would revert, NodeRefused where there is no gas money,
-    ChainUnreachable only as long as nothing was sent.
+    Raises ContractRefused without sending if the contract would revert, NodeRefused if there is no money for gas, and
+    ChainUnreachable only if nothing was sent yet.
     """
     sender = address_of(key)
     gas, chain = estimate(web3, sender, call), chain_id(web3)
@@ -102,7 +102,7 @@ def execute(web3: Web3, key: PrivateKey, call: Call, timeout_s: float = 60.0) ->
 
 
 def _send_new(web3: Web3, raw: bytes) -> None:
-    """That another transaction waits under this nonce is no error: who looks for this one does not find it."""
+    """Sends the transaction; ignores that another one with this nonce waits, which `_overtaken` finds out."""
     try:
         send(web3, raw)
     except NodeRefused as error:
@@ -111,7 +111,7 @@ def _send_new(web3: Web3, raw: bytes) -> None:
 
 
 def _overtaken(web3: Web3, sender: Address, nonce: int, signed: Signed) -> bool:
-    """Whether the nonce is another transaction's, mined or waiting."""
+    """Returns whether another transaction, mined or waiting, has taken the nonce."""
     try:
         with node_errors():
             web3.eth.get_transaction(HexBytes(signed.hash))
@@ -126,7 +126,7 @@ def _nonce(web3: Web3, sender: Address, block: Literal["latest", "pending"]) -> 
 
 
 def mined(outcome: Outcome) -> Receipt:
-    """The receipt of a success; raises ContractRefused for a revert, ChainUnreachable while it is unknown."""
+    """Returns the receipt of a success; raises ContractRefused for a revert, ChainUnreachable if unknown."""
     match outcome:
         case Mined(receipt):
             return receipt
@@ -137,13 +137,13 @@ def mined(outcome: Outcome) -> Receipt:
 
 
 def estimate(web3: Web3, sender: Address, call: Call) -> int:
-    """A gas limit with some margin; raises ContractRefused where the call would revert now."""
+    """Returns a gas limit with a margin of a quarter; raises ContractRefused if the call would revert now."""
     with node_errors():
         return min(MAX_GAS, int(web3.eth.estimate_gas(_parameters(sender, call)) * GAS_MARGIN))
 
 
 def fees(web3: Web3) -> Fees:
-    """Covers the base fee's doubling; the tip is odd."""
+    """Returns fees that cover a doubling of the base fee; the tip is odd."""
     with node_errors():
         base = web3.eth.get_block("latest")["baseFeePerGas"]
         tip = web3.eth.max_priority_fee | 1
@@ -151,7 +151,7 @@ def fees(web3: Web3) -> Fees:
 
 
 def sign(key: PrivateKey, chain: int, nonce: int, call: Call, gas: int, price: Fees) -> Signed:
-    """An EIP-1559 transaction (type 2) without value."""
+    """Signs an EIP-1559 transaction (type 2) without value."""
     fields: dict[str, Any] = {"type": 2, "chainId": chain, "nonce": nonce, "gas": gas, "value": 0}
     fields |= {"maxFeePerGas": price.most, "maxPriorityFeePerGas": price.tip, "data": call.data}
     fields |= {"to": to_checksum_address(call.to)} if call.to else {}
@@ -159,13 +159,13 @@ def sign(key: PrivateKey, chain: int, nonce: int, call: Call, gas: int, price: F
 
 
 def replacement(key: PrivateKey, raw: bytes) -> Signed:
-    """The same transaction at twice the fees."""
+    """Signs the same transaction with twice the fees."""
     fields = _fields(raw)
     return _signed(key, fields | {name: 2 * fields[name] for name in ("maxFeePerGas", "maxPriorityFeePerGas")})
 
 
 def attempts(key: PrivateKey, raw: bytes) -> Iterator[Signed]:
-    """This transaction and every one that it replaced, the newest first."""
+    """Yields this transaction and every one that it replaced, the newest first."""
     fields = _fields(raw)
     yield _signed(key, fields)
     while fields["maxPriorityFeePerGas"] % 2 == 0:
@@ -174,9 +174,9 @@ def attempts(key: PrivateKey, raw: bytes) -> Iterator[Signed]:
 
 
 def send(web3: Web3, raw: bytes) -> None:
-    """Hands it to the node. That the node has it already, or its nonce mined, is no error: its outcome tells.
+    """Sends the transaction to the node; it is no error if the node has it already or its nonce is mined.
 
-    Raises NodeRefused, and ChainUnreachable after which it may or may not have arrived.
+    Raises NodeRefused, or ChainUnreachable, after which the transaction may have arrived or not.
     """
     try:
         with node_errors():
@@ -189,20 +189,20 @@ def send(web3: Web3, raw: bytes) -> None:
 def wait(web3: Web3, hash_: str, timeout_s: float, confirmations: int = 1) -> Outcome:
     until = time.monotonic() + timeout_s
     while True:
-        found = outcome(web3, hash_, confirmations)
-        if not isinstance(found, Unknown) or time.monotonic() > until:
-            return found
+        result = outcome(web3, hash_, confirmations)
+        if not isinstance(result, Unknown) or time.monotonic() > until:
+            return result
         time.sleep(POLL_S)
 
 
 def outcome(web3: Web3, hash_: str, confirmations: int = 1) -> Outcome:
-    """What became of it; 1 confirmation is the block it stands in. A node that does not answer leaves it unknown."""
+    """Returns the transaction's outcome; 1 confirmation is its own block. Unknown if the node does not answer."""
     try:
         with node_errors():
-            found = web3.eth.get_transaction_receipt(HexBytes(hash_))
-            if web3.eth.block_number < found["blockNumber"] + confirmations - 1:
+            receipt = web3.eth.get_transaction_receipt(HexBytes(hash_))
+            if web3.eth.block_number < receipt["blockNumber"] + confirmations - 1:
                 return Unknown(hash_)
-            return _outcome(web3, found)
+            return _outcome(web3, receipt)
     except (TransactionNotFound, ChainUnreachable):
         return Unknown(hash_)
 
@@ -230,7 +230,7 @@ def _receipt(found: TxReceipt) -> Receipt:
 
 
 def _why(web3: Web3, receipt: Receipt) -> str:
-    """Calls it again; what reverted then may not revert now."""
+    """Returns the error's name by calling it again; empty if the call does not revert now."""
     try:
         with node_errors():
             sent = web3.eth.get_transaction(HexBytes(receipt.hash))

@@ -1,6 +1,6 @@
-"""What is said to the contracts, as calldata; a file for each part of the contract. Nothing here talks to a chain.
+"""Calldata for calls of the contracts, one file for each part of the contract. Nothing here connects to a chain.
 
-Amounts are in the job's units unless they are an Amount of the token, times Unix seconds.
+Amounts are in the job's units unless they are an Amount of the token; times are Unix seconds.
 """
 
 from gradmarket.contracts.calls.encoding import Call, construct

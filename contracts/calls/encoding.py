@@ -1,4 +1,4 @@
-"""Calldata from the committed artifacts' ABI."""
+"""Encodes calldata by the committed artifacts' ABI."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from gradmarket.market.terms import Address
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`data` for the contract at `to`, or a contract's creation where that is None."""
+    """A call with `data` of the contract at `to`, or a contract's creation if `to` is None."""
 
     to: Address | None
     data: bytes
 
 
 def construct(contract: str, *arguments: Any) -> Call:
-    """Creates `GradMarket` or `GradToken`."""
+    """Returns the call that creates `GradMarket` or `GradToken`."""
     artifact = load(contract)
     types = next(_types(item) for item in artifact.abi if item["type"] == "constructor")
     return Call(None, artifact.bytecode + encode(types, arguments))
@@ -43,7 +43,7 @@ def _encoded(contract: str, function: str, arguments: Sequence[Any]) -> bytes:
 
 @cache
 def _function(contract: str, function: str) -> tuple[bytes, tuple[str, ...]]:
-    """Selector and argument types; neither contract overloads a function that is sent."""
+    """Returns selector and argument types; no function used here is overloaded."""
     item = next(item for item in load(contract).abi if item["type"] == "function" and item["name"] == function)
     types = _types(item)
     return keccak(text=f"{function}({','.join(types)})")[:4], types

@@ -1,4 +1,4 @@
-"""A job's deposit, who may act for it, and what its requester takes back (IEscrow)."""
+"""Calls for a job's deposit, its sender, and the requester's withdrawals and refunds (IEscrow)."""
 
 from dataclasses import astuple, dataclass
 
@@ -9,7 +9,7 @@ from gradmarket.market.terms import Address, Amount, Hash, Units
 
 @dataclass(frozen=True, slots=True)
 class OpenJob:
-    """The contract's OpenParams, in its order. Slash terms of zero: the job never slashes."""
+    """The contract's OpenParams, in its order. With slash terms of zero the job never slashes."""
 
     amount: Units
     unit: Amount
@@ -29,7 +29,7 @@ def open_job(market: Address, terms: OpenJob) -> Call:
 
 
 def open_job_with_permit(market: Address, terms: OpenJob, permit: SignedPermit) -> Call:
-    """The same without an approval before it: `permit` is the sender's, for the deposit."""
+    """Opens a job without an approval before; `permit` is the sender's, for the deposit."""
     return to_market(market, "openJobWithPermit", astuple(terms), *astuple(permit))
 
 

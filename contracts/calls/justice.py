@@ -1,4 +1,4 @@
-"""Accusations and rulings (IStake). Amounts are in the token's smallest unit."""
+"""Calls for accusations and rulings (IStake). Amounts are in the token's smallest unit."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from gradmarket.market.terms import Address, Amount, Hash
 
 
 def accuse(market: Address, job: int, worker: Address, amount: Amount, event_digest: Hash) -> Call:
-    """By the requester, with the job's bond; the case's name is `case_id`."""
+    """Opens a case, identified by `case_id`; sent by the requester, who pays the job's bond."""
     return to_market(market, "accuse", job, worker, amount, event_digest)
 
 
@@ -21,12 +21,15 @@ def contest(market: Address, case: Hash) -> Call:
 def decide(
     market: Address, case: Hash, guilty: bool, validators: Sequence[Address], threshold: int, rulings: Sequence[bytes]
 ) -> Call:
-    """`rulings` are signatures over messages.Ruling, in the order of `validators`; sent by anyone."""
+    """Decides a contested case; sent by anyone.
+
+    `rulings` are signatures over messages.Ruling, in the order of `validators`.
+    """
     return to_market(market, "decide", case, guilty, list(validators), threshold, list(rulings))
 
 
 def close_case(market: Address, case: Hash) -> Call:
-    """After its window: slashes an uncontested case, dismisses an undecided one; by anyone."""
+    """Closes a case after its window: slashes an uncontested one, dismisses an undecided one; sent by anyone."""
     return to_market(market, "close", case)
 
 

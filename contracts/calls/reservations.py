@@ -1,4 +1,4 @@
-"""What is set aside for single workers, and how it comes free (IReservations)."""
+"""Calls to reserve money for single workers and to release it (IReservations)."""
 
 from collections.abc import Sequence
 
@@ -14,19 +14,19 @@ def reserve(market: Address, job: int, rows: Sequence[tuple[Address, Units]]) ->
 
 
 def release(market: Address, job: int, reserved: Units) -> Call:
-    """Lowers the sender's own reservation to `reserved`, never below what it is credited with."""
+    """Lowers the sender's own reservation to `reserved`, but never below what is credited to it."""
     return to_market(market, "release", job, reserved)
 
 
 def release_for(market: Address, message: Release, signature: bytes) -> Call:
-    """The same by the worker's signature, whoever sends it."""
+    """Does the same by the worker's signature; sent by anyone."""
     return to_market(market, "releaseFor", message.job, message.worker, message.reserved, message.nonce, signature)
 
 
 def close_job(market: Address, job: int, releases: Sequence[tuple[Release, bytes]]) -> Call:
-    """The early close: applies the workers' signed releases and takes out all that is then free.
+    """Closes the job early: applies the workers' signed releases and refunds everything that is free then.
 
-    A release that is not good, or of another job, is skipped. No deposit or reservation follows.
+    Skips releases that are invalid or of another job. No deposit or reservation is possible afterwards.
     """
     rows = [(message.worker, message.reserved, message.nonce, signature) for message, signature in releases]
     return to_market(market, "closeJob", job, rows)

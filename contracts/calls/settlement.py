@@ -1,4 +1,4 @@
-"""Batches, under the job's next number (ISettlement)."""
+"""Calls that settle batches, each under the job's next batch number (ISettlement)."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ from gradmarket.market.terms import Address, Hash
 
 
 def settle_packed(market: Address, job: int, batch: int, groups: Sequence[PackedGroup]) -> Call:
-    """Every digest goes on-chain: `Ledger.was_accepted` answers for each, for ever."""
+    """Settles a batch with every digest on-chain, so that `Ledger.was_accepted` can prove each of them for ever."""
     return to_market(market, "settlePacked", job, batch, pack_groups(groups))
 
 
 def settle_rooted(market: Address, job: int, batch: int, root: Hash, groups: Sequence[PackedGroup]) -> Call:
-    """Only the workers' sums and `root` go on-chain; who wants to prove a record needs the published groups."""
+    """Settles a batch with only the workers' sums and `root` on-chain; to prove a record takes the published groups."""
     return to_market(market, "settleRooted", job, batch, root, pack_sums(groups))

@@ -1,4 +1,4 @@
-"""Stake: what a worker puts at risk, job by job (IStake). Amounts are in the token's smallest unit."""
+"""Calls for stakes, which workers put at risk for single jobs (IStake). Amounts are in the token's smallest unit."""
 
 from collections.abc import Sequence
 
@@ -14,12 +14,12 @@ def stake(market: Address, amount: Amount) -> Call:
 
 
 def unstake(market: Address, amount: Amount) -> Call:
-    """Takes out what no job exposes."""
+    """Withdraws stake that no job exposes."""
     return to_market(market, "unstake", amount)
 
 
 def join_job(market: Address, job: int, at_risk: Amount, quorum: Hash) -> Call:
-    """Exposes `at_risk` of the sender's stake; `quorum` is `quorum_of` who decides about it."""
+    """Exposes `at_risk` of the sender's stake to the job; `quorum` is `quorum_of` the validators that rule on cases."""
     return to_market(market, "joinJob", job, at_risk, quorum)
 
 
@@ -28,10 +28,10 @@ def leave_job(market: Address, job: int) -> Call:
 
 
 def free_exposure(market: Address, job: int, worker: Address) -> Call:
-    """Once the slash window after leaving has passed and no case is open; by anyone."""
+    """Frees a worker's exposure once the slash window after leaving is over and no case is open; sent by anyone."""
     return to_market(market, "freeExposure", job, worker)
 
 
 def quorum_of(validators: Sequence[Address], threshold: int) -> Hash:
-    """What a worker agrees to on joining: keccak256(abi.encode(validators, threshold))."""
+    """Returns the hash a worker agrees to on joining: keccak256(abi.encode(validators, threshold))."""
     return Hash(keccak(encode(["address[]", "uint256"], [list(validators), threshold])))

@@ -1,4 +1,4 @@
-"""The token, as far as the market uses it; `mint` is the test token's."""
+"""Calls of the token that the market uses; `mint` exists only in the test token."""
 
 from gradmarket.contracts.calls.encoding import Call, to_token
 from gradmarket.market.terms import Address, Amount
@@ -13,5 +13,5 @@ def transfer(token: Address, to: Address, amount: Amount) -> Call:
 
 
 def mint(token: Address, to: Address, amount: Amount) -> Call:
-    """By the test token's deployer only."""
+    """Mints tokens; only the test token's deployer may send it."""
     return to_token(token, "mint", to, amount)

@@ -1,4 +1,4 @@
-"""Vouchers, what is due, and where it goes (IVouchers)."""
+"""Calls to redeem vouchers, collect credited money and set payout addresses (IVouchers)."""
 
 from collections.abc import Sequence
 
@@ -8,18 +8,18 @@ from gradmarket.market.terms import Address
 
 
 def redeem(market: Address, voucher: Voucher, signature: bytes) -> Call:
-    """Pays the voucher's worker, whoever sends it."""
+    """Pays the voucher's worker; sent by anyone."""
     return to_market(market, "redeem", voucher.job, voucher.worker, voucher.cumulative, signature)
 
 
 def redeem_batch(market: Address, vouchers: Sequence[tuple[Voucher, bytes]]) -> Call:
-    """Many vouchers, of any jobs and workers; a bad one is skipped."""
+    """Redeems many vouchers, of any jobs and workers; skips invalid ones."""
     rows = [(voucher.job, voucher.worker, voucher.cumulative, signature) for voucher, signature in vouchers]
     return to_market(market, "redeemBatch", rows)
 
 
 def collect(market: Address, job: int, worker: Address) -> Call:
-    """Pays what is credited already: batches, and vouchers beyond an earlier reservation."""
+    """Pays what is credited already, by batches or by vouchers that exceeded an earlier reservation."""
     return to_market(market, "collect", job, worker)
 
 
@@ -28,10 +28,10 @@ def set_payout(market: Address, payout: Address) -> Call:
 
 
 def set_payout_for(market: Address, message: Payout, signature: bytes) -> Call:
-    """The same by the worker's signature, whoever sends it."""
+    """Sets a worker's payout address by its signature; sent by anyone."""
     return to_market(market, "setPayoutFor", message.worker, message.payout, message.nonce, signature)
 
 
 def add_signer(market: Address, job: int, signer: Address) -> Call:
-    """A further key whose vouchers count; none is ever removed."""
+    """Adds a key whose vouchers are valid; keys are never removed."""
     return to_market(market, "addSigner", job, signer)

@@ -1,1 +1,1 @@
-"""The HTTP doors: they check who knocks, hand the work to stages and store, and decide nothing."""
+"""The HTTP routes: they authenticate requests and call exchange, moves and store, but decide nothing themselves."""

@@ -1,4 +1,4 @@
-"""The auditor's doors: it asks for a task to run again, and says what it found. What came of it is public."""
+"""Routes for auditors, which claim a task to run again and send their answer; the results of audits are public."""
 
 from typing import Annotated
 

@@ -1,4 +1,7 @@
-"""Who knocks: a bearer token is a requester's API token or a worker's session (EIP-4361, "Sign-In with Ethereum")."""
+"""Authenticates requests: the bearer token is a requester's API token or a worker's session.
+
+Workers sign in by EIP-4361 ("Sign-In with Ethereum").
+"""
 
 import asyncio
 import math
@@ -38,7 +41,7 @@ WORKER: Final = "worker"
 _PAYOUT = re.compile(re.escape(STATEMENT).replace(re.escape("{payout}"), "(0x[0-9a-fA-F]{40})") + r"\Z")
 CONTRACTS: Final = "a payout address that is a contract has no key and cannot consent"
 TRUSTED_S: Final = 60.0
-"""So long a worker's token is believed before its row is looked up again; an API token may be revoked any moment."""
+"""Seconds for which a worker's token is cached. API tokens are not cached, since they may be revoked at any moment."""
 SEND_TOKEN: Final = "send `Authorization: Bearer <token>`: a requester's API token, or a worker's from POST /v1/session"
 UNUSABLE: Final = "the nonce is unknown, used or too old: ask for another"
 _bearer = HTTPBearer(auto_error=False, description="A requester's API token, or a worker's session token.")
@@ -49,7 +52,7 @@ class Identity:
     role: str
     subject: str
     proven: bool
-    """Whether it has an API token, or is a worker that was paid before: any other worker's wallet cost nothing."""
+    """Whether it has an API token or is a worker that was paid before; wallets of other workers cost nothing."""
 
 
 async def _identity(
@@ -59,10 +62,10 @@ async def _identity(
 ) -> Identity:
     if credentials is not None:
         callers: Callers = request.app.state.callers
-        found = await callers.identify(context, credentials.credentials)
-        if found is not None:
-            await _not_too_often(request, context, found.subject)
-            return found
+        identity = await callers.identify(context, credentials.credentials)
+        if identity is not None:
+            await _not_too_often(request, context, identity.subject)
+            return identity
     raise token_needed()
 
 
@@ -71,23 +74,23 @@ def token_needed() -> HTTPException:
 
 
 class Callers:
-    """Workers' tokens that were found in the database, remembered for a minute: their rows never change."""
+    """Caches the identities of workers' tokens for a minute, since their rows never change."""
 
     def __init__(self) -> None:
         self._found = Remembered[tuple[Identity, float]](most=100_000)
         self._proven = Remembered[Identity](most=100_000)
 
     def known(self, token: str, now: float) -> Identity | None:
-        """Without a look into the database."""
-        found = self._found.peek(_name(token))
-        return found[0] if found is not None and now < found[1] else None
+        """Returns the cached identity, without a query."""
+        cached = self._found.peek(_name(token))
+        return cached[0] if cached is not None and now < cached[1] else None
 
     def proven(self, token: str) -> Identity | None:
-        """Whose it was found to be, however long ago, if that was proven: for how often it may knock, and no more."""
+        """Returns the token's identity, however old, if it was proven; use it for rate limits only."""
         return self._proven.peek(_name(token))
 
     async def identify(self, context: Context, token: str) -> Identity | None:
-        """As it is remembered, or looked up."""
+        """Returns the token's identity from the cache or the database; None if there is none."""
         return self.known(token, context.clock()) or await run_in_threadpool(self.find, context, token)
 
     def find(self, context: Context, token: str) -> Identity | None:
@@ -110,7 +113,7 @@ def _name(token: str) -> str:
 
 
 async def _not_too_often(request: Request, context: Context, subject: str) -> None:
-    """One bucket for a wallet, however many tokens it signed in for."""
+    """Raises 429 if the wallet sends too many requests; it has one bucket, however many tokens it has."""
     wallets: Buckets = request.app.state.wallets
     wait = wallets.take(subject)
     if wait > 0:
@@ -129,7 +132,7 @@ async def _anyone_or_nobody(
 
 
 def _with_role(*roles: Role) -> Callable[[Identity], Awaitable[Identity]]:
-    """Lets pass whose API token has one of these roles."""
+    """Returns a dependency that raises 403 unless the API token has one of these roles."""
 
     async def check(identity: Annotated[Identity, Depends(_identity)]) -> Identity:
         if identity.role not in roles:
@@ -147,7 +150,7 @@ async def _worker(identity: Annotated[Identity, Depends(_identity)]) -> Address:
 
 ANYONE: Final = answers(401)
 ROLE: Final = answers(401, 403)
-"""What a door for anyone with a token, or for one role, may answer besides."""
+"""Further responses of a route for anyone with a token (ANYONE), or for one role (ROLE)."""
 
 Anyone = Annotated[Identity, Depends(_identity)]
 AnyoneOrNobody = Annotated[Identity | None, Depends(_anyone_or_nobody)]
@@ -159,10 +162,10 @@ Worker = Annotated[Address, Depends(_worker)]
 
 @router.get("/session/nonce", summary="A nonce to sign in with, good once")
 async def nonce(context: Here, request: Request) -> SignInNonce:
-    made, until = _nonces(request).make(context.clock())
+    value, until = _nonces(request).make(context.clock())
     url = context.public_url
     return SignInNonce(
-        nonce=made, domain=urlsplit(url).netloc, uri=url, chain_id=context.domain.chain_id, expires_at=_time(until)
+        nonce=value, domain=urlsplit(url).netloc, uri=url, chain_id=context.domain.chain_id, expires_at=_time(until)
     )
 
 
@@ -191,7 +194,7 @@ def sign_in(context: Here, request: Request, said: SignIn) -> Session:
 
 
 def _consent(context: Context, said: SignIn, worker: Address, payout: Address) -> int | None:
-    """The nonce of the consent that the payout key signed; raises SignatureRefused where it signed no such one."""
+    """Returns the nonce of the payout key's consent, None without one; raises SignatureRefused if it is forged."""
     if said.consent is None:
         return None
     consent = SignedConsent(worker, payout, said.consent.nonce)
@@ -203,14 +206,14 @@ def _consent(context: Context, said: SignIn, worker: Address, payout: Address) -
 
 
 def _nonces(request: Request) -> Nonces:
-    found: Nonces = request.app.state.nonces
-    return found
+    nonces: Nonces = request.app.state.nonces
+    return nonces
 
 
 def _checked(context: Context, said: SignIn, value: str, now: float) -> SiweMessage:
-    """The message, if its wallet signed it for this service and chain; raises SignatureRefused otherwise.
+    """Returns the message if its wallet signed it for this service and chain; raises SignatureRefused otherwise.
 
-    Read by the regular expression of EIP-4361: its grammar takes seconds for a message of some thousand letters.
+    It is parsed by a regular expression: the grammar of EIP-4361 takes seconds for a message of some thousand letters.
     """
     url = context.public_url
     place, when = urlsplit(url).netloc, datetime.fromtimestamp(now, UTC)
@@ -225,10 +228,10 @@ def _checked(context: Context, said: SignIn, value: str, now: float) -> SiweMess
 
 
 def payout_of(message: SiweMessage) -> Address:
-    found = _PAYOUT.match(message.statement or "")
-    if not found:
+    match = _PAYOUT.match(message.statement or "")
+    if not match:
         raise SignatureRefused(f"the statement is not {STATEMENT!r}")
-    return signing.checksum(found[1])
+    return signing.checksum(match[1])
 
 
 def _from(request: Request, context: Context) -> str:

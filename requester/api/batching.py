@@ -1,4 +1,4 @@
-"""What several ask at the same time goes to the database together: one transaction for all of them."""
+"""Batches concurrent requests, so that one database transaction handles several of them."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -18,17 +18,17 @@ Question = TypeVar("Question")
 Result = TypeVar("Result")
 
 LANES: Final = 2
-"""Transactions at a time: one that waits for a lock does not hold up everybody."""
+"""Concurrent transactions, so that one that waits for a lock does not block all requests."""
 MOST: Final = 64
-"""Asked for in one transaction."""
+"""Requests in one transaction, at most."""
 GATHER_S: Final = 0.003
-"""What a transaction waits for company: for several it costs hardly more than for one."""
+"""Seconds that a transaction waits for further requests: several cost hardly more than one."""
 
 
 class Batcher(Generic[Question, Result]):
-    """Gathers what comes within GATHER_S and while its lanes are busy, and hands it to `act`.
+    """Gathers the requests of GATHER_S seconds and those that come while its lanes are busy, and passes them to `act`.
 
-    That answers one for one in the same order.
+    `act` returns one result for each request, in the same order.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class Batcher(Generic[Question, Result]):
         self._lanes = set[asyncio.Task[None]]()
 
     async def ask(self, asked: Question) -> Result:
-        """Raises what `act` raised for it."""
+        """Returns the result of `act` for this request, or raises what `act` raised for it."""
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((asked, answer))
         self._begin()
         return await answer
 
     def _begin(self) -> None:
-        """Where a lane is free for what waits, and none gathers it already."""
+        """Starts a lane if requests wait, a lane is free and none is gathering already."""
         if self._waiting and self._free and not self._gathering:
             self._free -= 1
             self._gathering = True
@@ -59,32 +59,32 @@ class Batcher(Generic[Question, Result]):
 
     async def _drive(self) -> None:
         await asyncio.sleep(GATHER_S)
-        asked, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+        batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
         self._gathering = False
         self._begin()
-        await self._answer(asked)
+        await self._answer(batch)
         self._free += 1
         self._begin()
 
     async def _answer(self, asked: Sequence[tuple[Question, asyncio.Future[Result]]]) -> None:
-        """Where that fails for several, each by itself: nobody answers for another's fault."""
+        """Calls `act` for the requests. If it fails for several, calls it for each alone, so that only one fails."""
         try:
-            told = await run_in_threadpool(self._act, [one for one, _answer in asked])
-        except Exception as error:  # noqa: BLE001 - it is raised again, for who asked
+            results = await run_in_threadpool(self._act, [one for one, _answer in asked])
+        except Exception as error:  # noqa: BLE001 - it is raised again in the caller
             if len(asked) > 1:
                 for one in asked:
                     await self._answer([one])
             elif not asked[0][1].done():
                 asked[0][1].set_exception(error)
             return
-        for (_one, answer), found in zip(asked, told, strict=True):
-            if not answer.done():  # who asked may have gone
-                answer.set_result(found)
+        for (_one, answer), result in zip(asked, results, strict=True):
+            if not answer.done():  # the caller may have been cancelled
+                answer.set_result(result)
 
 
 @dataclass(frozen=True)
 class WorkerBatchers:
-    """All who poll and deliver here."""
+    """The batchers of polls, upload grants and deliveries."""
 
     hear: Batcher[outbox.Poll, PollAnswer]
     answer: Batcher[outbox.Poll, PollAnswer]
@@ -102,8 +102,8 @@ def crowd_of(context: Context) -> WorkerBatchers:
 
 
 def crowd(request: Request) -> WorkerBatchers:
-    found: WorkerBatchers = request.app.state.crowd
-    return found
+    batchers: WorkerBatchers = request.app.state.crowd
+    return batchers
 
 
 AllHere = Annotated[WorkerBatchers, Depends(crowd)]

@@ -1,4 +1,4 @@
-"""Bytes by their digest: immutable, so any cache may keep them; whole or by range."""
+"""Routes for blobs by their digest, whole or by range. Blobs are immutable, so any cache may keep them."""
 
 from typing import Annotated, Final
 
@@ -54,7 +54,7 @@ def get(context: Here, request: Request, who: AnyoneOrNobody, digest: DigestPath
 
 
 def _check(context: Context, who: Identity | None, digest: Digest) -> None:
-    """Raises 401 or 403 for whoever may not read the blob; who has an API token reads every one."""
+    """Raises 401 or 403 unless the caller may read the blob; API tokens may read every blob."""
     if who is not None and who.role != WORKER:
         return
     with context.reading() as session:
@@ -66,11 +66,14 @@ def _check(context: Context, who: Identity | None, digest: Digest) -> None:
 
 class Served(FileResponse):
     chunk_size = 1 << 20
-    """Bytes read at a time: with Starlette's 64 KiB most of the time goes into the hops between threads."""
+    """Bytes read at a time; with Starlette's 64 KiB most of the time is spent switching threads."""
 
 
 def served(context: Context, digest: Digest, name: str | None) -> Response:
-    """The blob, under a file's `name` where it is to be saved; or where it is served. Raises NotFound."""
+    """Returns the blob as a response, or a redirect to where it is served. Raises NotFound.
+
+    With a `name` the client is told to save it as a file of that name.
+    """
     place, tag = context.blobs.where(digest), {"ETag": f'"{digest}"'}
     if isinstance(place, str):
         return RedirectResponse(place, 307, {**tag, "Cache-Control": "no-store"})

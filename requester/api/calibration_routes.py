@@ -1,4 +1,4 @@
-"""What a job's thresholds rest on: public, so that anybody can compute the same tasks and see."""
+"""The route for the evidence of a job's thresholds: public, so that anybody can repeat the same tasks."""
 
 from fastapi import APIRouter
 
@@ -10,7 +10,7 @@ from gradmarket.requester.store import calibrations, jobs, trusted_runs
 router = APIRouter(prefix="/v1/jobs", tags=["audits"])
 
 TASKS_TOLD = 100
-"""The newest of each pair."""
+"""How many tasks are shown for each pair, the newest ones."""
 
 
 @router.get(

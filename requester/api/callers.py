@@ -1,4 +1,4 @@
-"""Where a request comes from, for limits and separation: forwarded addresses are believed from named proxies only."""
+"""Finds the address a request comes from, for limits and separation; only named proxies may forward addresses."""
 
 import ipaddress
 from functools import lru_cache
@@ -12,10 +12,10 @@ FORWARDED: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"
 
 
 def caller(scope: Scope, trusted: frozenset[Network]) -> str:
-    """The caller's address: the last one in X-Forwarded-For that no trusted proxy has, read from the near end.
+    """Returns the caller's address: the last one in X-Forwarded-For that is not a trusted proxy's.
 
-    What the caller itself wrote into the header stands before what the
-    nearest proxy added, and is never reached.
+    The header is read from its end, so what the caller itself wrote, which stands before what proxies added, is never
+    used.
     """
     client = scope.get("client")
     host: str = client[0] if client else ""
@@ -26,20 +26,20 @@ def caller(scope: Scope, trusted: frozenset[Network]) -> str:
 
 
 def speaks_for_others(scope: Scope, trusted: frozenset[Network]) -> bool:
-    """Whether who is connected passes on what others ask, as its headers say, and is no trusted proxy."""
+    """Returns whether the client forwards requests of others, by its headers, and is no trusted proxy."""
     client = scope.get("client")
     return not (client and among(client[0], trusted)) and any(name in FORWARDED for name, _ in scope["headers"])
 
 
 def bearer(scope: Scope) -> str | None:
-    """The token of `Authorization: Bearer`, whoever's it is."""
+    """Returns the token of `Authorization: Bearer`, unchecked; None without one."""
     sent = next(iter(_values(scope, b"authorization")), "")
     scheme, _, token = sent.partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None
 
 
 def subnet(host: str) -> str:
-    """What counts as one address: an IPv6 subscriber has 2^64 of them."""
+    """Returns what counts as one address: the /64 of an IPv6 address, since a subscriber has 2^64 of them."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -53,7 +53,7 @@ def _values(scope: Scope, name: bytes) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def among(host: str, networks: frozenset[Network]) -> bool:
-    """Whether the address lies in one of the networks; what is no address lies in none."""
+    """Returns whether the address lies in one of the networks; False if `host` is no address."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -62,7 +62,7 @@ def among(host: str, networks: frozenset[Network]) -> bool:
 
 
 def network_of(host: str) -> str | None:
-    """The /24 or /48 prefix that separation tells apart; none for loopback and what is no address."""
+    """Returns the prefix that separation compares, /24 (IPv4) or /48 (IPv6); None for loopback or no address."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

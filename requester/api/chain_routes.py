@@ -1,4 +1,4 @@
-"""Where the money is: what a worker checks against the chain with its own eyes."""
+"""The route for the chain's facts, which a worker checks against the chain itself."""
 
 from fastapi import APIRouter
 

@@ -1,6 +1,6 @@
-"""The door of a payout key's owner: a consent is taken back by a signature, whoever is signed in and brings it.
+"""The route to withdraw a consent by the payout key's signature; anyone who is signed in may send it.
 
-A consent itself comes with its worker's sign-in alone: nobody is anybody's operator whom the worker did not name.
+A consent itself comes only with its worker's sign-in, so that nobody becomes an operator whom the worker did not name.
 """
 
 from typing import Annotated

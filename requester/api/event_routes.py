@@ -1,4 +1,4 @@
-"""What happens in a job, as server-sent events; `Last-Event-ID` goes on where the connection broke."""
+"""The events of a job, as server-sent events; `Last-Event-ID` resumes after a broken connection."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 
 class FollowedJob(EventSourceResponse):
-    """Has one of the places for streams while it goes out."""
+    """A stream of a job's events, which counts toward the limits on streams while it is sent."""
 
     def __init__(self, following: EventTails, source: str | None, told: AsyncIterator[bytes]) -> None:
         super().__init__(told)
@@ -54,13 +54,13 @@ async def events(
     await run_in_threadpool(check)
     following: EventTails = request.app.state.following
     source: str | None = request.state.source
-    told = _stream(context, request, following, EventQuery(job_id, last_event_id or after, follow, source))
-    return FollowedJob(following, source, told)
+    messages = _stream(context, request, following, EventQuery(job_id, last_event_id or after, follow, source))
+    return FollowedJob(following, source, messages)
 
 
 @dataclass(frozen=True)
 class EventQuery:
-    """The events of a job after `last`; whether those are told too that come later."""
+    """A request for the events of a job after `last`; with `follow` also for those that come later."""
 
     job_id: str
     last: int
@@ -83,5 +83,5 @@ async def _stream(context: Context, request: Request, following: EventTails, ask
                 yield b"".join(event.line for event in told)
             if over or (not asked.follow and len(told) < AT_ONCE):
                 return
-            if len(told) < AT_ONCE:
+            if len(batch) < AT_ONCE:
                 since = now() if await rung_within(notified, look_s) else now() - look_s

@@ -1,7 +1,7 @@
-"""Who follows jobs here: a job's new events are read and written down once for all of them, and their number is bound.
+"""Event streams of jobs: new events are read and encoded once for all streams of a job, and streams are limited.
 
-Whoever is up to date shares the job's tail: one look at the rows, by whoever asks first after a ring, is everybody's.
-Who is behind reads for itself; pages of one address follow each other with a pause.
+Streams that are up to date share the job's tail: after a notification the first one queries the rows for all. Streams
+that are behind query for themselves; the pages of one address are read one after the other, with a pause.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.store.tables import Job, JobEvent
 
 AT_ONCE: Final = 200
-"""Events of one look."""
+"""Events of one query."""
 KEPT: Final = 400
-"""Of a job's newest events, for streams that are nearly up to date."""
+"""How many of a job's newest events are kept, for streams that are nearly up to date."""
 PAUSE_S: Final = 0.25
-"""Before each page that an address reads for itself."""
+"""Seconds before each page that is read for one address alone."""
 BUSY_S: Final = 10.0
-"""After so long who found no place may come again."""
+"""`Retry-After` in seconds for a refused stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class TailItem:
 
 @dataclass
 class _Tail:
-    """A job's newest events: all with an id above `begins_after`, as of the look that began at `looked_at`."""
+    """A job's newest events: all with an id above `begins_after`, as of the query that began at `looked_at`."""
 
     begins_after: int = -1
     events: deque[TailItem] = field(default_factory=deque)
@@ -66,9 +66,9 @@ class EventTails:
 
     @contextmanager
     def place(self, source: str | None) -> Iterator[None]:
-        """One of the places that all, and each source, have; `source` none: of an address without limits.
+        """Counts a stream of `source` while it is open; `source` is None for an address without limits.
 
-        Raises HTTPException 429 or 503, with Retry-After.
+        Raises HTTPException 429 if the source, 503 if the service has too many streams; both with Retry-After.
         """
         settings = self._context.settings
         if source is not None and self._sources[source] >= settings.address_streams:
@@ -88,7 +88,7 @@ class EventTails:
 
     @contextmanager
     def following(self, job_id: str) -> Iterator[None]:
-        """While somebody does, what was read of the job is kept."""
+        """Keeps the events read of the job while at least one stream follows it."""
         tail = self._tails.setdefault(job_id, _Tail())
         tail.followers += 1
         try:
@@ -113,8 +113,8 @@ class EventTails:
                 await self._look(job_id, tail)
         if last < tail.begins_after:
             return await self._behind(job_id, last, source)
-        found = [told for told in tail.events if told.id > last][:AT_ONCE]
-        return found, tail.over and len(found) < AT_ONCE
+        events = [event for event in tail.events if event.id > last][:AT_ONCE]
+        return events, tail.over and len(events) < AT_ONCE
 
     async def _look(self, job_id: str, tail: _Tail) -> None:
         looked_at, length = asyncio.get_running_loop().time(), AT_ONCE
@@ -122,9 +122,9 @@ class EventTails:
             tail.begins_after, tail.over = await run_in_threadpool(self._newest, job_id)
             length = 0
         while length == AT_ONCE:
-            found, tail.over = await run_in_threadpool(self._read, job_id, tail.end)
-            tail.events.extend(found)
-            length = len(found)
+            events, tail.over = await run_in_threadpool(self._read, job_id, tail.end)
+            tail.events.extend(events)
+            length = len(events)
         while len(tail.events) > KEPT:
             tail.begins_after = tail.events.popleft().id
         tail.looked_at = looked_at

@@ -1,4 +1,4 @@
-"""More money for a job; and where its owner signs elsewhere, what it is to sign."""
+"""The route to raise a job's budget; it also returns the transactions to sign if the funds' owner signs elsewhere."""
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
@@ -55,7 +55,7 @@ def fund(context: Here, identity: Submitter, job_id: JobPath, deposit: Deposit, 
         with context.reading() as session:
             row = found(session, job_id)
         to_sign = context.chain_worker.to_sign(row)
-    return Funded(**answer.body, to_sign=[to_sign_view(each) for each in to_sign])
+    return Funded(**answer.body, to_sign=[to_sign_view(transaction) for transaction in to_sign])
 
 
 def _units(job: Job, deposit: Deposit) -> Units:

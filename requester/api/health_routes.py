@@ -1,4 +1,4 @@
-"""Whether the service lives, and whether it can work: the database, the blobs and the chain are tried, not asked."""
+"""Health and readiness: readiness is found by using the database, the blob store and the chain."""
 
 import threading
 import time
@@ -34,7 +34,7 @@ class Readiness(BaseModel):
 
 
 class Probe:
-    """Tries at most once in FRESH_S seconds, whoever asks: trying writes, and anybody may ask."""
+    """Probes at most once in FRESH_S seconds for all callers, since a probe writes and anybody may ask for it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -43,7 +43,7 @@ class Probe:
         self._found: Mapping[str, str] = {}
 
     def look(self) -> Mapping[str, str]:
-        """What is wrong with each part; empty where nothing is."""
+        """Returns what is wrong with each part; an empty text if nothing is."""
         with self._trying:
             if time.monotonic() - self._tried >= FRESH_S:
                 self._found = self._try()
@@ -67,14 +67,14 @@ def health() -> Health:
 
 @router.get("/v1/ready", response_model=Readiness, responses={503: {"model": Readiness}}, summary="It can work")
 def ready(probe: Annotated[Probe, Depends(_probe)]) -> JSONResponse:
-    found = probe.look()
-    sound = not any(found.values())
-    told = {name: trouble or "ok" for name, trouble in found.items()}
-    return JSONResponse({"status": "ok" if sound else "not ready", **told}, 200 if sound else 503)
+    troubles = probe.look()
+    sound = not any(troubles.values())
+    parts = {name: trouble or "ok" for name, trouble in troubles.items()}
+    return JSONResponse({"status": "ok" if sound else "not ready", **parts}, 200 if sound else 503)
 
 
 def _database(context: Context) -> str:
-    """A row is written: one that can only be read has no use."""
+    """Writes a row, since a read-only database is of no use; returns what is wrong, or an empty text."""
     try:
         _write(context)
     except SQLAlchemyError as error:

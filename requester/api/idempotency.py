@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: a repeated POST is answered as the first one was; another body under that key is a conflict."""
+"""`Idempotency-Key`: a repeated POST gets the first one's answer; another request under the same key is a conflict."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ Key = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """`again`: what an earlier request was told, and nothing was done now."""
+    """`again` says that this is the answer to an earlier request, and that nothing was done now."""
 
     status: int
     body: dict[str, Any]
@@ -39,7 +39,7 @@ def once(
     request: Any,
     act: Callable[[Session], tuple[int, BaseModel, str | None]],
 ) -> JSONResponse:
-    """What `done` says, as a response."""
+    """Returns the answer of `done` as a response."""
     answer = done(context, subject, key, request, act)
     return JSONResponse(answer.body, answer.status, {"Location": answer.location} if answer.location else None)
 
@@ -52,12 +52,15 @@ def done(
     request: Any,
     act: Callable[[Session], tuple[int, BaseModel, str | None]],
 ) -> StoredAnswer:
-    """Does `act` in one transaction with the memory of its answer (status, body, Location)."""
-    asked = blake3(canonical(request)).digest()
+    """Runs `act` and stores its answer (status, body, Location) in one transaction.
+
+    Returns the stored answer instead if the key came before; raises Conflict if it came with another request.
+    """
+    digest = blake3(canonical(request)).digest()
     with context.begin() as session:
         known = session.get(Idempotency, (subject, key)) if key else None
         if known is not None:
-            if known.request != asked:
+            if known.request != digest:
                 raise Conflict("this Idempotency-Key came with another request")
             return StoredAnswer(known.status, known.body, known.location, again=True)
         status, view, location = act(session)
@@ -66,7 +69,7 @@ def done(
             now = context.clock()
             session.add(
                 Idempotency(
-                    subject=subject, key=key, request=asked, status=status, body=body, location=location, at=now
+                    subject=subject, key=key, request=digest, status=status, body=body, location=location, at=now
                 )
             )
     return StoredAnswer(status, body, location, again=False)

@@ -1,4 +1,4 @@
-"""Post a job, watch it, stop it, and read everything about it."""
+"""Routes to post, watch, pause, resume and cancel jobs, and to read everything about them."""
 
 from collections.abc import Sequence
 from secrets import token_bytes, token_hex
@@ -56,7 +56,7 @@ def unit_of(session: Session, job_id: str) -> str:
 
 
 def held(session: Session, job_id: str, who: Identity) -> Job:
-    """The job for this transaction alone; raises 403 where another token posted it."""
+    """Locks and returns the job; raises 403 if another token posted it."""
     job = locked(session, Job, found(session, job_id).id)
     if who.role != Role.ADMIN and job.token != who.subject:
         raise HTTPException(403, "the job was posted with another token: steer it with that one, or an admin's")
@@ -206,7 +206,7 @@ def parameters(
 
 
 def _check_visible(job: Job, who: Identity | None) -> None:
-    """Raises 401 or 403 for whoever may not read the job's parameters."""
+    """Raises 401 or 403 unless the caller may read the job's parameters."""
     if job.visibility != "public" and who is None:
         raise token_needed()
     if job.visibility == "requester" and who is not None and who.role == WORKER:

@@ -1,4 +1,4 @@
-"""Ledgers as they were made: one at a time, each for all who asked meanwhile, and for strangers not all the time."""
+"""Computes and caches ledgers, one at a time, each for all who asked meanwhile; limits the time spent for strangers."""
 
 import asyncio
 from collections import OrderedDict
@@ -18,14 +18,14 @@ from gradmarket.requester.chain import statement
 from gradmarket.requester.context import Context
 
 KEPT: Final = 8
-"""Ledgers, for their further pages."""
+"""How many ledgers are kept for their further pages."""
 SHARE: Final = 20.0
-"""What strangers ask for takes at most one in so many seconds."""
+"""Computing ledgers for strangers takes at most one in so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
-    """A moment of one job: the last gradient, and the block, -1 while it is not on-chain."""
+    """A moment of one job's ledger: the last gradient and the block, which is -1 while the job is not on-chain."""
 
     job: JobId
     through: int
@@ -41,11 +41,11 @@ class Statement:
     sums: Mapping[str, int]
     differences: tuple[str, ...]
     began: float
-    """The loop's time."""
+    """When the computation began, in the event loop's time."""
 
 
 class Statements:
-    """Of one process. `source` is the address of a caller with limits; none: of the requester, or one without."""
+    """The ledgers of one process. `source` is the caller's address, or None for the requester or one without limits."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -53,14 +53,17 @@ class Statements:
         self._newest: OrderedDict[str, Statement] = OrderedDict()
         self._kept: OrderedDict[QueuePlace, Statement] = OrderedDict()
         self._free_at = 0.0
-        """For strangers, in the loop's time."""
+        """When the next ledger may be computed for a stranger, in the event loop's time."""
 
     async def newest(self, job_id: str, source: str | None) -> Statement:
-        """As of now; strangers get the one before until what was made for them has been paid for by time."""
-        asked = asyncio.get_running_loop().time()
+        """Returns the job's ledger as of now; strangers get an earlier one while their share of the time is used up.
+
+        Raises 503 if there is no earlier one.
+        """
+        requested_at = asyncio.get_running_loop().time()
         async with self._turn:
             kept = self._newest.get(job_id)
-            if kept is not None and kept.began >= asked:
+            if kept is not None and kept.began >= requested_at:
                 return kept
             if source is not None and self._wait() > 0.0:
                 if kept is not None:
@@ -69,7 +72,7 @@ class Statements:
             return await self._make(job_id, None, source)
 
     async def at(self, place: QueuePlace, source: str | None) -> Statement:
-        """As of an earlier page; strangers page through what is kept."""
+        """Returns the ledger of an earlier page. Raises 422 for a stranger if it is no longer kept."""
         kept = self._kept.get(place)
         if kept is None and source is not None:
             raise HTTPException(422, "cursor: this ledger is not kept any more; begin without it")
@@ -83,22 +86,25 @@ class Statements:
 
     async def _make(self, job_id: str, place: QueuePlace | None, source: str | None) -> Statement:
         began = asyncio.get_running_loop().time()
-        made = await run_in_threadpool(made_of, self._context, job_id, place, began)
-        self._kept[made.place] = made
+        computed = await run_in_threadpool(made_of, self._context, job_id, place, began)
+        self._kept[computed.place] = computed
         if place is None:
-            self._newest[job_id] = made
+            self._newest[job_id] = computed
         for kept in (self._kept, self._newest):
             while len(kept) > KEPT:
                 kept.popitem(last=False)
         if source is not None:
             now = asyncio.get_running_loop().time()
             self._free_at = now + SHARE * (now - began)
-        return made
+        return computed
 
 
 def made_of(context: Context, job_id: str, place: QueuePlace | None, began: float) -> Statement:
-    """From the rows and the chain; without a place as of now, and compared with the contract's own figures."""
-    if place is not None and place.block > context.ledger.height():  # its events would be looked for without end
+    """Computes a ledger from the rows and the chain, as of `place`.
+
+    Without a place it is as of now, and compared with the contract's own figures.
+    """
+    if place is not None and place.block > context.ledger.height():  # the search for its events would not end
         raise HTTPException(422, NOT_OURS)
     with context.reading() as session:
         job = found(session, job_id)

@@ -1,4 +1,4 @@
-"""A job's money in double entry, and whether it adds up to what the contract says."""
+"""The route for a job's ledger in double entry, and whether it agrees with the contract's figures."""
 
 from typing import Annotated
 
@@ -28,12 +28,12 @@ async def ledger(request: Request, job_id: JobPath, cursor: Cursor = None, limit
     statements: Statements = request.app.state.statements
     source: str | None = request.state.source
     if cursor is None:
-        made, start = await statements.newest(job_id, source), 0
+        statement, start = await statements.newest(job_id, source), 0
     else:
         place, start = _place(JobId(job_id), cursor)
-        made = await statements.at(place, source)
-    told = await run_in_threadpool(_page, made, start, limit, cursor is None)
-    return Response(told, media_type="application/json")
+        statement = await statements.at(place, source)
+    body = await run_in_threadpool(_page, statement, start, limit, cursor is None)
+    return Response(body, media_type="application/json")
 
 
 def _page(made: Statement, start: int, limit: int, first: bool) -> bytes:

@@ -1,4 +1,4 @@
-"""Polls that wait here, for minutes: their workers count as alive and asking while, and only while, they are there."""
+"""Long polls that wait for minutes; their workers count as alive and asking for work exactly while they wait."""
 
 import asyncio
 from collections import Counter
@@ -19,12 +19,12 @@ from gradmarket.requester.store import presence
 from gradmarket.requester.store.retries import patiently
 
 KEEP_S: Final = 15.0
-"""A third of the time after which who is not heard of is gone."""
+"""A third of the time after which a silent worker counts as gone."""
 log = structlog.get_logger("gradmarket.work")
 
 
 class LongPolls:
-    """The polls of one process; `keep` runs while it serves."""
+    """The waiting polls of one process; `keep` runs while it serves."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -59,7 +59,7 @@ class LongPolls:
             await self._gone.ask(worker)
 
     async def keep(self) -> None:
-        """Says every KEEP_S, in one statement for all, that they are there."""
+        """Marks all waiting workers as present every KEEP_S seconds, in one statement."""
         while not self._context.notifier.closing:
             await asyncio.sleep(KEEP_S)
             try:
@@ -83,7 +83,7 @@ class LongPolls:
 
 
 class Wait:
-    """Of one poll."""
+    """The waiting of one poll."""
 
     def __init__(self, request: Request, notified: asyncio.Event, ended: asyncio.Event) -> None:
         self._request, self._notified, self._ended = request, notified, ended
@@ -91,16 +91,16 @@ class Wait:
 
     @property
     def gone(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Whether the client has disconnected."""
         return self._leaving is not None and self._leaving.done() and not self._leaving.cancelled()
 
     @property
     def ended(self) -> bool:
-        """Whether a job in which the worker has an account has ended since: its vouchers want to be looked after."""
+        """Whether a job has ended in which the worker has an account, so that it should see to its vouchers."""
         return self._ended.is_set()
 
     async def news(self, seconds: float) -> bool:
-        """Until there may be some, at most so long; whether there may."""
+        """Waits at most `seconds` for a notification; returns whether one came."""
         if self._leaving is None:  # most polls are answered at once
             self._leaving = asyncio.create_task(_until_gone(self._request, self._notified))
         notified = await rung_within(self._notified, seconds)

@@ -1,4 +1,4 @@
-"""`/metrics` for Prometheus: what this process counts, and what the rows say."""
+"""`/metrics` for Prometheus: the counters of this process, and counts of rows."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document tells the truth of errors: problem details under their media type, wherever they can come."""
+"""Corrects the OpenAPI document: errors are problem details with their media type, on every route that returns them."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from gradmarket.requester.api.problems import MEDIA_TYPE, answers
 Json = dict[str, Any]
 PROBLEM = {"$ref": "#/components/schemas/ProblemDetails"}
 OF_BODIES = answers(400, 408, 413)
-"""A body may be no UTF-8, come too slowly, or be too large."""
+"""Responses of every route with a body: it may not be UTF-8, come too slowly, or be too large."""
 UNUSED = ("HTTPValidationError", "ValidationError")
 
 
@@ -49,8 +49,8 @@ def operations(document: Json) -> Iterator[Json]:
 def _correct(operation: Json) -> None:
     if "requestBody" in operation:
         for status, answer in OF_BODIES.items():
-            told = {"description": answer["description"], "content": {"application/json": {"schema": PROBLEM}}}
-            operation["responses"].setdefault(str(status), told)
+            response = {"description": answer["description"], "content": {"application/json": {"schema": PROBLEM}}}
+            operation["responses"].setdefault(str(status), response)
     for status, answer in operation["responses"].items():
         content = answer.get("content", {})
         if status >= "400" and _is_problem(content.get("application/json", {})):

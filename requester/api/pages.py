@@ -1,4 +1,4 @@
-"""Lists by cursor: the cursor is the last item's key, so nothing is skipped or told twice while rows come in."""
+"""Pages of lists by cursor: it is the last item's key, so nothing is skipped or repeated while rows are added."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ Row = TypeVar("Row")
 View = TypeVar("View")
 Rows = TypeVar("Rows", bound=Select[*tuple[Any, ...]])
 MOST = 2**63 - 1
-"""What a number in the database can be at most."""
+"""The largest integer that the database can store."""
 NOT_OURS: Final = "cursor: not one of ours; begin without it"
 
 
@@ -32,7 +32,7 @@ def _limit(strangers: int) -> Callable[..., Awaitable[int]]:
 Limit = Annotated[int, Depends(_limit(strangers=15))]
 """Strangers get pages that cost no more than their other requests, and turn them."""
 CostlyLimit = Annotated[int, Depends(_limit(strangers=10))]
-"""Of items that cost two or three statements each."""
+"""For items that cost two or three statements each."""
 CostliestLimit = Annotated[int, Depends(_limit(strangers=4))]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the page before")]
 
@@ -86,7 +86,10 @@ def _is_key(value: object) -> bool:
 
 
 def _typed(keys: Sequence[InstrumentedAttribute[Any]], values: list[Any]) -> list[Any]:
-    """Of each key's own kind: PostgreSQL compares no number with a text, and no whole number with a fraction."""
+    """Returns the values if each has its key's type; raises 422 otherwise.
+
+    PostgreSQL compares no number with a text, and no integer with a fraction.
+    """
     for key, value in zip(keys, values, strict=True):
         kind = key.type.python_type
         if type(value) is not kind and not (kind is float and type(value) is int):

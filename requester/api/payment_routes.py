@@ -1,4 +1,4 @@
-"""Who earned what, and how far it has come on its way to the chain."""
+"""Routes for payments: who earned what, and how far each payment has been settled on-chain."""
 
 from typing import Annotated, Final
 
@@ -188,9 +188,9 @@ def vouchers(
         rows = select(Account).where(Account.worker == caller, Account.voucher_signature.is_not(None))
 
         def line(account: Account) -> SignedVoucher:
-            told = receipts.voucher(session, account.job_id, caller)
-            if told is None:
+            voucher = receipts.voucher(session, account.job_id, caller)
+            if voucher is None:
                 raise NotFound("the voucher is gone")
-            return told
+            return voucher
 
         return page(session, rows, [Account.job_id], line, cursor, limit)

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem details that say what to do."""
+"""Turns errors into RFC 9457 problem details that say what to do."""
 
 import json
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class ProblemDetails(BaseModel):
 
 
 class ProblemResponse(JSONResponse):
-    """What of a stranger's words no UTF-8 has (half of a surrogate pair) becomes a question mark."""
+    """A response in which characters that UTF-8 cannot encode (half of a surrogate pair) become question marks."""
 
     media_type = MEDIA_TYPE
 
@@ -56,7 +56,7 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 def answers(*statuses: int) -> Responses:
-    """For a route's `responses`: problems that it may answer with. What every route may is in EVERYWHERE."""
+    """Returns the problems of a route, for its `responses`; those that every route may return are in EVERYWHERE."""
     return {status: {"model": ProblemDetails, "description": HTTPStatus(status).phrase} for status in statuses}
 
 
@@ -75,8 +75,8 @@ async def _market(_request: Request, error: Exception) -> JSONResponse:
 
 
 async def _validation(_request: Request, error: Exception) -> JSONResponse:
-    found = error.errors() if isinstance(error, RequestValidationError) else []
-    errors = [{"field": _field(entry["loc"]), "detail": str(entry["msg"])} for entry in found]
+    entries = error.errors() if isinstance(error, RequestValidationError) else []
+    errors = [{"field": _field(entry["loc"]), "detail": str(entry["msg"])} for entry in entries]
     detail = "; ".join(f"{entry['field']}: {entry['detail']}" for entry in errors)
     return response(HTTPStatus.UNPROCESSABLE_ENTITY, detail[:2000], errors=errors)
 
@@ -93,7 +93,7 @@ async def _http(_request: Request, error: Exception) -> JSONResponse:
 
 
 async def _storage(_request: Request, error: Exception) -> JSONResponse:
-    """The database or the disk: what was asked for may succeed later, as it is."""
+    """Answers 503 if the database or the disk fails, since the same request may succeed later."""
     log.error("storage failed", exc_info=error)
     detail = "the service cannot reach its database or its disk just now: try again"
     return response(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"Retry-After": "5"})

@@ -1,4 +1,4 @@
-"""Answers that cost more the more there is to count: for strangers they are made in a twentieth of the time at most."""
+"""Caches answers whose cost grows with the rows; computing them for strangers takes at most a twentieth of the time."""
 
 import asyncio
 import time
@@ -13,13 +13,13 @@ from starlette.concurrency import run_in_threadpool
 Value = TypeVar("Value")
 
 SHARE: Final = 20.0
-"""For each second that one took, strangers get it again for so many seconds."""
+"""For each second that an answer took, strangers get the cached one for so many seconds."""
 MOST: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class _Made(Generic[Value]):
-    """Times are the loop's."""
+    """A cached value; times are the event loop's."""
 
     value: Value
     began: float
@@ -27,19 +27,19 @@ class _Made(Generic[Value]):
 
 
 class CachedAnswers(Generic[Value]):
-    """The newest answer of each name; one is made at a time, and is everybody's who asked before it was begun."""
+    """The newest answer of each name. One is computed at a time, for all who asked before it was begun."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._made: dict[str, _Made[Value]] = {}
 
     async def get(self, name: str, source: str | None, make: Callable[[], Value]) -> Value:
-        """`source` is the address of a caller with limits; none: of the requester, or one without."""
+        """Returns the answer, cached or new. `source` is the caller's address, or None for one without limits."""
         now = asyncio.get_running_loop().time
-        asked = now()
+        requested_at = now()
         async with self._turn:
             kept = self._made.get(name)
-            if kept is not None and (kept.began >= asked or (source is not None and now() < kept.until)):
+            if kept is not None and (kept.began >= requested_at or (source is not None and now() < kept.until)):
                 return kept.value
             began = now()
             value = await run_in_threadpool(make)
@@ -50,7 +50,7 @@ class CachedAnswers(Generic[Value]):
 
 
 class Recent(Generic[Value]):
-    """The same for a part of an answer, in whatever thread that is made."""
+    """The same for a part of an answer; it may be used from any thread."""
 
     def __init__(self) -> None:
         self._made: OrderedDict[str, tuple[Value, float]] = OrderedDict()

@@ -1,4 +1,4 @@
-"""How a door finds the context that the composition root put on the application."""
+"""The dependency by which a route gets the context that the composition root stored on the application."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""A body that streams in: gathered into blocks, which a thread takes while the next ones come."""
+"""Reads a streamed body in blocks; a thread processes a block while the next ones come."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,13 +10,16 @@ from starlette.concurrency import run_in_threadpool
 from gradmarket.market.gradient.arrays import Bytes
 
 BLOCK: Final = 1 << 20
-"""Bytes: hashing and writing so many costs far more than the hop to a thread."""
+"""Bytes of a block; hashing and writing so many costs far more than switching to a thread."""
 AT_ONCE: Final = 2
-"""Blocks."""
+"""Blocks that are given to a thread at once."""
 
 
 async def streamed(request: Request, most: int, refusal: str, take: Callable[[Bytes], None]) -> int:
-    """Gives the body to `take` piece by piece in its order; its length. More than `most` bytes are a 413 `refusal`."""
+    """Gives the body to `take` piece by piece, in order; returns its length.
+
+    Raises 413 with `refusal` for a body of more than `most` bytes.
+    """
     length, gathered = 0, bytearray()
     blocks: list[Bytes] = []
     taking: asyncio.Task[None] | None = None

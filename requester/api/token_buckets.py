@@ -1,4 +1,4 @@
-"""How often one may knock: a token bucket for each address, token and wallet."""
+"""Rate limits by token buckets, one for each address, token and wallet."""
 
 import math
 import time
@@ -10,14 +10,14 @@ FIRST_SWEEP = 4096
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`per_s` requests a second in the long run, `burst` at once."""
+    """Allows `per_s` requests a second in the long run, and `burst` at once."""
 
     per_s: float
     burst: float
 
 
 class Buckets:
-    """One bucket for each name; a full one is forgotten, so memory follows who knocked lately."""
+    """One bucket for each name; full buckets are deleted, so that memory grows only with recent callers."""
 
     def __init__(self, rate: Rate, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
@@ -29,9 +29,9 @@ class Buckets:
         return len(self._buckets)
 
     def take(self, name: str | bytes, price: float = 1.0) -> float:
-        """Takes one request out of the bucket, or what it counts for, at most a full bucket.
+        """Takes `price` requests out of the bucket, at most a full one.
 
-        Zero, or the seconds after which it would have been there.
+        Returns zero, or, if too few are left, the seconds until there are enough; nothing is taken then.
         """
         price = min(price, self._rate.burst)
         now = self._clock()
@@ -51,5 +51,5 @@ class Buckets:
 
 
 def retry_after(seconds: float) -> dict[str, str]:
-    """The header (RFC 9110, 10.2.3), in whole seconds."""
+    """Returns the Retry-After header (RFC 9110, 10.2.3), in whole seconds."""
     return {"Retry-After": str(max(1, math.ceil(seconds)))}

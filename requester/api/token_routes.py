@@ -1,4 +1,4 @@
-"""API tokens: made, listed and ended by an administrator. The secret itself is told once, when it is made."""
+"""Routes by which an administrator creates, lists and revokes API tokens; a secret is shown only on creation."""
 
 from typing import Annotated, Final
 

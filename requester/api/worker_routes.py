@@ -1,4 +1,4 @@
-"""The worker's doors: one long poll that carries everything, and one upload."""
+"""The worker's routes: one long poll that carries everything, and one upload."""
 
 import asyncio
 from typing import Annotated, Final
@@ -24,7 +24,7 @@ from gradmarket.requester.notifier import worker_topic
 router = APIRouter(prefix="/v1/work", tags=["work"])
 
 LOOK_OUT: Final = 5
-"""Sweeps between two looks: a ring that is lost costs a waiting poll so long."""
+"""Sweeps between two queries for news: a lost notification delays a waiting poll so long at most."""
 log = structlog.get_logger("gradmarket.work")
 
 ReplicaPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,128}$")]
@@ -32,21 +32,21 @@ ReplicaPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,128}$")]
 
 @router.post("/poll", responses=ROLE, summary="Say what is done, hear what is new; waits up to wait_s for news")
 async def poll(context: Here, crowd: AllHere, request: Request, worker: Worker, said: PollRequest) -> PollAnswer:
-    asked, parked = outbox.Poll(worker, said), request.app.state.parked
+    waiting_poll, parked = outbox.Poll(worker, said), request.app.state.parked
     with context.meters.polls.track_inprogress():
         async with parked.waiting(worker, request) as wait:
-            told = await crowd.hear.ask(asked)
+            answer = await crowd.hear.ask(waiting_poll)
             end = context.clock() + said.wait_s
-            while not (outbox.any_in(told) or context.notifier.closing):
+            while not (outbox.any_in(answer) or context.notifier.closing):
                 left = end - context.clock()
                 if left <= 0 or wait.ended:
-                    return await run_in_threadpool(outbox.last_answer, context, asked)
+                    return await run_in_threadpool(outbox.last_answer, context, waiting_poll)
                 notified = await wait.news(left)
-                if wait.gone or context.notifier.closing:  # thousands at a time: nothing is looked up for them
+                if wait.gone or context.notifier.closing:  # may be thousands at a time, so do not query for them
                     break
                 if notified:
-                    told = await crowd.answer.ask(asked)
-    return told
+                    answer = await crowd.answer.ask(waiting_poll)
+    return answer
 
 
 @router.put(
@@ -71,7 +71,7 @@ async def upload(
 
 
 async def look_out(context: Context) -> None:
-    """Rings, now and then, for all who wait here and have something to hear: so no poll need look by itself."""
+    """Notifies from time to time all workers that have news, so that no waiting poll has to query by itself."""
     while not context.notifier.closing:
         await asyncio.sleep(LOOK_OUT * context.settings.sweep_s)
         try:
@@ -98,6 +98,6 @@ async def _take(
 
 
 async def _receive(request: Request, arrival: IncomingUpload, length: int) -> None:
-    came = await streamed(request, length, f"a payload of this job has {length} bytes", arrival.take)
-    if came != length:
-        raise HTTPException(400, f"{came} bytes came of {length}: send them again")
+    received = await streamed(request, length, f"a payload of this job has {length} bytes", arrival.take)
+    if received != length:
+        raise HTTPException(400, f"{received} bytes came of {length}: send them again")

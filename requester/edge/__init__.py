@@ -1,1 +1,1 @@
-"""Around the doors: what every request passes before one opens. Pure ASGI; no work for each chunk of a body."""
+"""Middleware and protocols that every request passes before a route. Pure ASGI; no work for each chunk of a body."""

@@ -1,4 +1,4 @@
-"""Bodies of bounded size, in bounded time, before anybody is asked who he is."""
+"""Limits the size of bodies and the time they take, before a request is authenticated."""
 
 import asyncio
 from contextlib import suppress
@@ -9,14 +9,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gradmarket.requester.api import problems
 
 QUERY = 2048
-"""Bytes: to take thousands of names apart costs more than all else that a request asks."""
+"""Bytes of a query string, at most: parsing thousands of names costs more than the rest of a request."""
 STREAMED = ("/v1/blobs/", "/v1/work/payloads/")
 SHORT = {"/v1/session": 1 << 14}
-"""Bytes of a body that is parsed for anybody: a message to sign in with, however it is written."""
+"""Bytes of a body that is parsed without a token, at most: enough for any message to sign in with."""
 
 
 class BodyLimit:
-    """At most `limit` bytes within `seconds`, but for the doors that stream: they ask first, and count themselves."""
+    """Allows bodies of at most `limit` bytes within `seconds`, except on routes that stream.
+
+    Those authenticate first, and count the bytes themselves.
+    """
 
     def __init__(self, app: ASGIApp, limit: int, seconds: float) -> None:
         self._app = app
@@ -43,7 +46,7 @@ class BodyLimit:
 
 
 class _Body:
-    """Counts what comes; past a limit the application hears a disconnect, and its answer gives way to ours."""
+    """Counts a body's bytes; past a limit the application sees a disconnect, and its answer is replaced by ours."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limit: int, seconds: float) -> None:
         declared = dict(scope["headers"]).get(b"content-length", b"0")
@@ -76,9 +79,9 @@ class _Body:
             await self._send(message)
 
     async def refuse(self, answer: Response) -> None:
-        """Answers, and takes what still comes of the body, in its time, before the connection is closed.
+        """Answers, and reads the rest of the body, until the deadline, before the connection is closed.
 
-        What comes to a closed connection resets it, and with that the client loses the answer (RFC 9112, 9.6).
+        Bytes that reach a closed connection reset it, so that the client would lose the answer (RFC 9112, 9.6).
         """
         await answer(self._scope, self._receive, self._send_open)
         with suppress(TimeoutError):

@@ -1,6 +1,6 @@
-"""A whole file goes out from the page cache to the socket by itself: neither is copied through this process.
+"""Sends whole files by sendfile, from the page cache to the socket, without copying them through this process.
 
-ASGI's `http.response.pathsend`, which uvicorn does not have; Starlette's FileResponse uses it where it is offered.
+Adds ASGI's `http.response.pathsend` to uvicorn; Starlette's FileResponse uses it if the server offers it.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 PIECE: Final = 1 << 20
-"""Bytes that a client has `silence_s` for."""
+"""Bytes that a client must take within `silence_s`."""
 OFFERED: Final = "http.response.pathsend"
 Send = Callable[[Any], Awaitable[None]]
 
@@ -31,7 +31,7 @@ class Downloads(H11Protocol):
 
 
 class _Piece:
-    """What h11 counts instead of bytes."""
+    """Stands for bytes in h11, which needs only their length."""
 
     def __init__(self, length: int) -> None:
         self._length = length
@@ -58,7 +58,7 @@ def _by_file(http: Downloads, cycle: RequestResponseCycle) -> Send:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """The disk begins to read it, so that hardly anybody waits for that later."""
+    """Opens the file, and has the kernel read it ahead, so that sending seldom waits for the disk."""
     file = path.open("rb")
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
@@ -66,7 +66,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 async def _send_file(http: Downloads, cycle: RequestResponseCycle, file: BinaryIO) -> None:
-    """Who does not take a piece in time, or goes away, is let go."""
+    """Sends the file piece by piece; aborts the connection of a client that does not take a piece in time."""
     left, start = os.fstat(file.fileno()).st_size, 0
     while left and not (cycle.disconnected or http.transport.is_closing()):
         count = min(PIECE, left)
@@ -74,6 +74,6 @@ async def _send_file(http: Downloads, cycle: RequestResponseCycle, file: BinaryI
         try:
             async with asyncio.timeout(http.silence_s):
                 await http.loop.sendfile(http.transport, file, start, count)
-        except (OSError, RuntimeError):  # a timeout is an OSError; a transport that was closed meanwhile is the other
+        except (OSError, RuntimeError):  # a timeout is an OSError; a transport closed meanwhile raises RuntimeError
             http.transport.abort()
         left, start = left - count, start + count

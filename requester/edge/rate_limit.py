@@ -1,4 +1,4 @@
-"""Refuses who knocks too often, before a token is looked up or a body read. A poll that waits counts once."""
+"""Refuses clients that send too many requests, before a body is read. A long poll counts once."""
 
 import asyncio
 from contextlib import suppress
@@ -17,18 +17,18 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.edge.body import STREAMED
 
 SIGN_IN: Final = 10.0
-"""Requests' worth: a signature is recovered, a worker's row is written, and on a local chain gas is sent."""
+"""Requests that a sign-in counts as: it recovers a signature, writes a worker's row, and sends gas on a local chain."""
 BYTES: Final = 1 << 14
-"""Of a body: each so many count as a request more, for JSON costs its reader more than its sender."""
+"""Bytes of a body that count as one more request, since JSON costs its reader more than its sender."""
 log = structlog.get_logger("gradmarket.requests")
 
 
 class RateLimit:
-    """By address and by token; a wallet, whichever of its tokens it sends, is counted where it is known (api.auth).
+    """Limits requests by address and by token; wallets are limited once their identity is known (api.auth_routes).
 
-    A stranger is whoever sends no token of the requester's or of a worker that was paid before: tokens of new wallets
-    are free, so all strangers of an address share its allowance. A refusal is held back for a while: who floods waits
-    on each of his connections, of which an address has so many and no more (edge.patience).
+    A stranger sends neither a token of the requester nor one of a worker that was paid before. Tokens of new wallets
+    are free, so all strangers of an address share its allowance. A refusal is delayed, so that a client that floods
+    waits on each of its connections, whose number per address is limited (edge.slow_clients).
     """
 
     def __init__(self, app: ASGIApp, context: Context, callers: Callers) -> None:
@@ -54,9 +54,9 @@ class RateLimit:
         await problems.response(429, detail, retry_after(wait))(scope, receive, send)
 
     async def _wait(self, scope: Scope) -> tuple[str, float]:
-        """Who is refused, and for how long.
+        """Returns what is limited ("address" or "token") and the seconds to wait; zero if the request is allowed.
 
-        `source` in the scope's state is the address of whoever is neither with an API token nor without limits.
+        Sets `source` in the scope's state: the address, or None for an API token or an address without limits.
         """
         token, source = bearer(scope), self._source(scope)
         scope.setdefault("state", {})["source"] = source
@@ -72,19 +72,22 @@ class RateLimit:
         return "token", 0.0 if token is None else self._tokens.take(blake3(token.encode()).digest())
 
     async def _proven(self, source: str, token: str) -> Identity | None:
-        """A token that is not remembered is looked up, so many of an address, whatever else comes from there."""
-        found = self._callers.proven(token)
-        if found is None and self._callers.known(token, self._context.clock()) is None:
+        """Returns the token's identity if it is proven.
+
+        Looks tokens up that are not cached, for each address at a limited rate of its own.
+        """
+        identity = self._callers.proven(token)
+        if identity is None and self._callers.known(token, self._context.clock()) is None:
             if self._lookups.take(source) == 0.0:
-                with suppress(OperationalError, InterfaceError):  # the door says what is wrong with the database
+                with suppress(OperationalError, InterfaceError):  # the route reports the database's error
                     await self._callers.identify(self._context, token)
-            found = self._callers.proven(token)
-        return found
+            identity = self._callers.proven(token)
+        return identity
 
     def _source(self, scope: Scope) -> str | None:
-        """The address that is counted; none for one without limits.
+        """Returns the address that is counted; None for one without limits.
 
-        Who passes requests on for others, and is no trusted proxy, has them: it could be anybody.
+        A proxy that is not trusted is limited even if its address is exempt, since anybody may stand behind it.
         """
         host = caller(scope, self._trusted)
         if not among(host, self._exempt):
@@ -97,7 +100,7 @@ class RateLimit:
         return host
 
     def _price(self, scope: Scope) -> float:
-        """In requests."""
+        """Returns how many requests this one counts as."""
         if scope["path"] == "/v1/session":
             return SIGN_IN if scope["method"] == "POST" else 1.0
         if scope["path"].startswith(STREAMED):

@@ -1,4 +1,4 @@
-"""Every request has an id, a line in the log and a place in the metrics; what nobody caught becomes a problem."""
+"""Gives every request an id, logs and counts it, and answers uncaught exceptions with problem details."""
 
 import secrets
 import time
@@ -30,7 +30,7 @@ class RequestLog:
         with bound_contextvars(request=seen.id):
             try:
                 await self._app(scope, receive, seen.send)
-            except Exception:  # the client is told that it was not its fault; the log has the rest
+            except Exception:  # answer that it was not the client's fault; the log has the rest
                 log.exception("request failed", method=scope["method"], path=scope["path"])
                 if not seen.status:
                     detail = f"an error of the service, not yours; its log has it under {seen.id}"
@@ -52,7 +52,7 @@ class RequestLog:
 
 
 class _Seen:
-    """The answer as it went out; status 0 where there was none, because the client had gone."""
+    """Records the answer while it is sent; the status stays 0 if there is none because the client disconnected."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

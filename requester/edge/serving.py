@@ -1,4 +1,4 @@
-"""How uvicorn serves the application: with bounded patience, and believing nothing that a client says of itself."""
+"""Configures uvicorn: with timeouts for slow clients, and without trusting what clients say about themselves."""
 
 import socket
 
@@ -11,32 +11,32 @@ from gradmarket.requester.settings import RequesterSettings
 
 MAX_HEADER_BYTES = 16 * 1024
 KEEP_ALIVE_S = 8
-"""More than clients keep an idle connection (httpx 5 s): who closes first must not be who is just being asked."""
+"""Longer than clients keep idle connections (httpx: 5 s), or the server could close one that a client just uses."""
 
 
 def listener(host: str, port: int) -> socket.socket:
-    """Bound to host and port (0: any that is free). Raises OSError where that cannot be.
+    """Returns a socket bound to host and port (0: any free one). Raises OSError if that fails.
 
-    Named as TCP, for asyncio sends without delay (TCP_NODELAY) on no other: an answer's headers and its body are two
-    writes, and the second would wait for the client's delayed acknowledgement of the first, 40 ms on Linux. Its
-    connections are kept alive while a poll waits for minutes, and a client that is gone without a word is noticed.
+    The protocol is named as TCP, since asyncio sets TCP_NODELAY only then: an answer's headers and body are two writes,
+    and the second would wait for the client's delayed acknowledgement of the first, 40 ms on Linux. TCP keep-alive
+    keeps connections open while a poll waits for minutes, and detects clients that are gone without closing.
     """
-    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in KEPT_ALIVE.items():
             if hasattr(socket, name):
-                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-        made.bind((host, port))
+                listening.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        listening.bind((host, port))
     except OSError:
-        made.close()
+        listening.close()
         raise
-    return made
+    return listening
 
 
 def config(app: FastAPI, settings: RequesterSettings) -> uvicorn.Config:
-    """Forwarded headers are left to api.callers, which knows the trusted proxies; uvicorn would believe loopback."""
+    """Returns the server's configuration; api.callers reads forwarded headers, since uvicorn would trust loopback."""
     crowd = OpenConnections(settings.address_connections, settings.exempt | settings.trusted_proxies)
     return uvicorn.Config(
         app,

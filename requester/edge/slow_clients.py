@@ -1,7 +1,7 @@
-"""HTTP/1.1 with bounded patience: who opens a connection and says nothing, little, or does not listen is let go.
+"""HTTP/1.1 with timeouts: closes connections of clients that send nothing, send too slowly, or do not read the answer.
 
-uvicorn bounds only the pause between two requests. "Slow loris" keeps connections by sending a header a byte at a time,
-a body likewise, or by never reading the answer; none of it needs a token.
+uvicorn limits only the pause between two requests. A "slow loris" attack holds connections by sending a header or a
+body byte by byte, or by never reading the answer, all without a token.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ from gradmarket.requester.edge.downloads import Downloads
 from gradmarket.requester.edge.uploads import Uploads
 
 HEADER_LINES: Final = 100
-"""Each costs its reader more than its bytes."""
+"""Header lines of a request, at most: each costs its reader more than its bytes."""
 
 
 class OpenConnections:
-    """The connections of each address: at most `most`, but for the addresses in `exempt`."""
+    """Counts the connections of each address: at most `most`, except for addresses in `exempt`."""
 
     def __init__(self, most: int, exempt: frozenset[Network]) -> None:
         self._most, self._exempt = most, exempt
         self._open = Counter[str]()
 
     def enter(self, transport: asyncio.Transport) -> str | None:
-        """The name under which it is counted; none where there are too many."""
+        """Counts a connection; returns the name it is counted under, or None if the address has too many."""
         peer = transport.get_extra_info("peername")
         host = str(peer[0]) if peer else ""
         name = "" if among(host, self._exempt) else subnet(host)
@@ -44,9 +44,12 @@ class OpenConnections:
 
 
 def patient(header_s: float, silence_s: float, crowd: OpenConnections) -> type[H11Protocol]:
-    """A protocol for uvicorn, for clients that send a request's headers within `header_s` of the connection or of the
-    answer before, in at most HEADER_LINES, and then let no `silence_s` pass without a byte of its body, or with 64 KiB
-    of the answer unread. A connection for which there is no place in the `crowd` is closed at once."""
+    """Returns a protocol class for uvicorn that closes the connections of slow clients.
+
+    A client must send a request's headers within `header_s` of connecting or of the answer before, in at most
+    HEADER_LINES. Then no `silence_s` may pass without a byte of the body, or with 64 KiB of the answer unread. A
+    connection over the limit of `crowd` is closed at once.
+    """
     return type("Patient", (PatientProtocol,), {"header_s": header_s, "silence_s": silence_s, "crowd": crowd})
 
 
@@ -119,15 +122,15 @@ class PatientProtocol(Uploads, Downloads):
         return self.cycle is not None and not self.cycle.response_complete and self.cycle.more_body
 
     def _waits(self) -> bool:
-        """Whether it is the client's turn."""
+        """Returns whether the server waits for the client to send."""
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
     def _look(self) -> None:
-        """Lets go a client whose time is over; one that sent something meanwhile has a new deadline."""
+        """Closes the connection if the client's deadline is over; sets a new one if it sent something meanwhile."""
         patience = self.silence_s if self._comes_body() else self.header_s
         left = self._since + patience - self.loop.time()
         if self.flow.read_paused and self._comes_body():
-            left = patience  # it is we who do not read
+            left = patience  # it is the server that does not read
         if left > 0:
             self._arm(left, self._look)
         else:

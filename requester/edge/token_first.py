@@ -1,4 +1,4 @@
-"""Who may not write is told so before his body is read: JSON costs its reader far more than its sender."""
+"""Refuses writes without a valid token before the body is parsed, since JSON costs its reader more than its sender."""
 
 from typing import Final
 
@@ -14,11 +14,11 @@ from gradmarket.requester.edge.body import SHORT, STREAMED
 
 WRITING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 OPEN: Final = frozenset(SHORT)
-"""Doors that take a body from anybody."""
+"""Routes that take a body without a token."""
 
 
 class TokenFirst:
-    """The body of a request that is refused here is taken, as it comes, and dropped, so that its sender hears why."""
+    """Answers 401 to writes without a valid token; first drops the body, except on routes that stream."""
 
     def __init__(self, app: ASGIApp, context: Context, callers: Callers) -> None:
         self._app = app
@@ -47,4 +47,4 @@ class TokenFirst:
         try:
             return token is not None and await self._callers.identify(self._context, token) is not None
         except (OperationalError, InterfaceError):
-            return True  # the door says what is wrong with the database
+            return True  # the route reports the database's error

@@ -1,7 +1,7 @@
-"""Long bodies are read from the socket into blocks in place: a parser of HTTP copies them over and over.
+"""Reads long bodies from the socket directly into blocks, since an HTTP parser copies them several times.
 
-h11 reads the headers, and a body as far as it comes with them. Once the application asks for a long body, `Rest` has
-the connection until the declared length is there; for what follows it there is an h11 of its own.
+h11 parses the headers and the part of the body that comes with them. Once the application reads a long body, `Rest`
+takes over the connection until the declared length has come; the next request gets a new h11 connection.
 """
 
 import asyncio
@@ -16,14 +16,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from gradmarket.requester.api.streams import BLOCK
 
 LONG: Final = 1 << 18
-"""Bytes of a body that is worth it."""
+"""Bytes of a body from which on it is read this way."""
 AHEAD: Final = 2
-"""Full blocks that wait for the application before no more is read."""
+"""Full blocks that may wait for the application; then reading pauses."""
 Receive = Callable[[], Awaitable[Any]]
 
 
 class Uploads(H11Protocol):
-    """uvicorn's protocol, but that a long body reaches the application in blocks."""
+    """uvicorn's protocol, with long bodies given to the application in blocks."""
 
     def handle_events(self) -> None:
         before = self.cycle
@@ -32,7 +32,7 @@ class Uploads(H11Protocol):
             self.cycle.receive = _by_blocks(self, self.cycle)  # type: ignore[assignment, method-assign]
 
     def data_received(self, data: bytes) -> None:
-        if self._begun_anew() and not self.cycle.response_complete:  # it sends requests without awaiting the answers
+        if self._begun_anew() and not self.cycle.response_complete:  # the client pipelines requests
             self.conn.receive_data(data)
             self.flow.pause_reading()
         else:
@@ -44,11 +44,11 @@ class Uploads(H11Protocol):
             self.handle_events()
 
     def begin_anew(self) -> None:
-        """What h11 is given from now on belongs to the next request; the answer to this one goes through its own."""
+        """Starts a new h11 connection for the next request; the answer to this one uses the old h11 connection."""
         self.conn = h11.Connection(h11.SERVER, self.config.h11_max_incomplete_event_size or LONG)
 
     def moved(self) -> None:
-        """More of a long body has come."""
+        """Called when more of a long body has come."""
         self._unset_keepalive_if_required()
 
     def _begun_anew(self) -> bool:
@@ -56,9 +56,9 @@ class Uploads(H11Protocol):
 
 
 class Rest(asyncio.BufferedProtocol):
-    """Has the connection of `http` while what is `left` of the body of `cycle` comes; after the answer all is dropped.
+    """Reads the `left` bytes of the body of `cycle` in place of `http`; drops them once the answer is complete.
 
-    A block is made when its first byte is due: who sends nothing takes no memory.
+    A block is allocated only when its first byte is read, so that a silent client takes no memory.
     """
 
     def __init__(self, http: Uploads, cycle: RequestResponseCycle, left: int) -> None:
@@ -96,7 +96,7 @@ class Rest(asyncio.BufferedProtocol):
             self._http.flow.pause_reading()
 
     def take(self) -> memoryview | bytes:
-        """The next full block, empty where there is none yet."""
+        """Returns the next full block, or empty bytes if there is none yet."""
         block = self._full.popleft() if self._full else b""
         if self._full:
             self._cycle.message_event.set()
@@ -108,7 +108,7 @@ class Rest(asyncio.BufferedProtocol):
 
 
 def _by_blocks(http: Uploads, cycle: RequestResponseCycle) -> Receive:
-    """The cycle's `receive`, whose body is the next block."""
+    """Returns a `receive` for the cycle that gives the next block as body."""
     own, rest = cycle.receive, None
 
     async def receive() -> Any:
@@ -124,6 +124,6 @@ def _by_blocks(http: Uploads, cycle: RequestResponseCycle) -> Receive:
 
 
 def _length(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """As h11 has found it to be declared; zero where the body comes in chunks, or there is none."""
-    told = dict(headers)
-    return 0 if b"transfer-encoding" in told else int(told.get(b"content-length", 0))
+    """Returns the content length that h11 has validated; zero for a chunked body or none."""
+    by_name = dict(headers)
+    return 0 if b"transfer-encoding" in by_name else int(by_name.get(b"content-length", 0))

@@ -1,1 +1,1 @@
-"""What workers and auditors bring and ask for: a transaction each, called by the routes of `requester/api`."""
+"""Handles requests of workers and auditors, each in one transaction; called by the routes of `requester/api`."""

@@ -1,7 +1,7 @@
-"""What auditors ask for and bring: an audit at a time, run blind, for who runs it is not told what was accepted.
+"""Gives audits to auditors and takes their answers. An audit is blind: the auditor does not learn what was accepted.
 
-Where none is due in their class, a task to calibrate with: one that passed its audit in another. An audit that is
-scored cannot be blind: its auditor is told the accepted payload, and answers with its own root nevertheless.
+If no audit is due in the auditor's class, it gets a task that passed its audit in another class, for calibration. A
+scored audit cannot be blind: its auditor gets the accepted payload, and answers with its own root nevertheless.
 """
 
 from dataclasses import dataclass, replace
@@ -24,10 +24,10 @@ from gradmarket.requester.store.transitions import move_now
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What is to be run again, first as run `run`; for `seconds` nobody else is asked.
+    """A task to be computed again as run `run`; for `seconds` no other auditor gets it.
 
-    With a `wave_seed`: the answer has a sketch under it. `calibrates`: it passed its audit, in another class.
-    With a `score`: the score of that payload is asked for too.
+    If `wave_seed` is set, the answer includes a sketch under it. `calibrates` says that the task passed its audit in
+    another class. If `score` is set, the answer includes the score of that payload.
     """
 
     task: str
@@ -41,17 +41,17 @@ class Claimed:
 
 
 def claim(context: Context, auditor: str, determinism_class: str) -> Claimed | None:
-    """The oldest audit that machines of this class may run; where there is none, a task to calibrate with."""
+    """Claims the oldest audit that machines of this class may run, or else a task to calibrate with, if any."""
     now = context.clock()
     with context.begin() as session:
-        found = audits.next_due(session, determinism_class, now)
-        if found is None:
+        audit = audits.next_due(session, determinism_class, now)
+        if audit is None:
             run = calibrating.claim(session, auditor, determinism_class, now)
             return None if run is None else _claimed(session, session.get_one(Task, run.task_id), run.runs, True)
-        task = session.get_one(Task, found.task_id)
-        found.auditor, found.claimed_until = auditor, now + task.offer["lease_seconds"]
-        score = scoring.wanted(session, task) if found.scored else None
-        return replace(_claimed(session, task, found.runs), score=score)
+        task = session.get_one(Task, audit.task_id)
+        audit.auditor, audit.claimed_until = auditor, now + task.offer["lease_seconds"]
+        score = scoring.wanted(session, task) if audit.scored else None
+        return replace(_claimed(session, task, audit.runs), score=score)
 
 
 def _claimed(session: Session, task: Task, runs: int, calibrates: bool = False) -> Claimed:
@@ -60,17 +60,17 @@ def _claimed(session: Session, task: Task, runs: int, calibrates: bool = False) 
 
 
 def _wave_seed(session: Session, task: Task) -> Hash | None:
-    """Under which its replicas sketched; none where their roots were compared."""
+    """Returns the seed that the task's replicas sketched under; None if their roots were compared."""
     if task.allowed is None:
         return None
     return Hash(session.get_one(Wave, (task.id, task.wave)).seed)
 
 
 def answer(context: Context, task_id: str, said: AuditAnswer) -> bool:
-    """Takes the payload root that a run found; whether the auditor is to run the task once more.
+    """Takes the payload root that a run computed; returns whether the auditor is to run the task once more.
 
-    The same answer of a run that was taken changes nothing. Another one is a Conflict, and so is a run of anybody but
-    who claimed the audit last. Raises Refused where a score is missing, or nobody asked for one.
+    Repeating the answer of a run changes nothing. Raises Conflict for another answer of the same run, and for a run of
+    an auditor that did not claim the audit last; Refused if a score or sketch is missing or was not asked for.
     """
     with context.begin() as session:
         if session.get(Audit, task_id) is None:
@@ -86,25 +86,28 @@ def answer(context: Context, task_id: str, said: AuditAnswer) -> bool:
 
 
 def _take(context: Context, session: Session, task: Task, audit: Audit, said: AuditAnswer) -> bool:
-    found = audit.scored or auditing.passes(task.root or "", said.root, audit.root)
+    passes = audit.scored or auditing.passes(task.root or "", said.root, audit.root)
     scoring.take(session, task, audit, said.score)
     audit.sketch = _sketch(session, task, said)
     audit.runs += 1
     audit.root, audit.seconds = said.root, said.seconds
     session.flush()
-    if found is None:
+    if passes is None:
         audit.claimed_until = context.clock() + task.offer["lease_seconds"]
-        return True  # told with the audit's end: whoever read it now would know that it is audited
+        return True  # logged only when the audit ends: an event now would reveal that the task is audited
     move_now(session, audit, AuditState.ANSWERED, claimed_until=None)
     notify(session, "audit")
     return False
 
 
 def _sketch(session: Session, task: Task, said: AuditAnswer) -> bytes | None:
-    """As it is kept. Raises Refused where the task's replicas were compared otherwise, or it is of other tensors."""
+    """Returns the answer's sketch as it is stored; None if the task's replicas were not compared by sketches.
+
+    Raises Refused if the sketch is missing, was not asked for, or has other tensors.
+    """
     names = None if task.allowed is None else ballots.names(session.get_one(Job, task.job_id))
-    told = None if said.sketch is None else said.sketch.keys()
-    if told != (None if names is None else set(names)):
+    sketched = None if said.sketch is None else said.sketch.keys()
+    if sketched != (None if names is None else set(names)):
         raise Refused("the answer has no sketch of just the tensors that an answer in this job has")
     return (
         None if said.sketch is None or names is None else sketch_packing.pack(sketch_packing.read(said.sketch), names)

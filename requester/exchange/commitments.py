@@ -1,4 +1,4 @@
-"""What workers say by poll: commitments, reveals, leases given back. Each is taken or refused by itself."""
+"""Handles the items of a poll: commitments, reveals and returned leases. Each is accepted or refused by itself."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -37,12 +37,12 @@ _WHOLE: Final = (
 
 
 def at_hand(session: Session, replicas: Sequence[str]) -> None:
-    """Reads replicas with their tasks and jobs in one query; by their keys they are not read again."""
+    """Loads replicas with their tasks and jobs in one query, so that later reads by key cost none."""
     session.execute(_WHOLE, {"replicas": replicas}).all()
 
 
 def held(session: Session, worker: Address, replica_id: str, fence: int) -> tuple[Replica, Task]:
-    """The worker's own replica; raises NotFound for another's, TooLate behind its fence."""
+    """Returns the worker's replica and its task; raises NotFound for another worker's, TooLate for another fence."""
     replica = session.get(Replica, replica_id)
     if replica is None or replica.worker != worker:
         raise NotFound(f"you hold no replica {replica_id[:80]}")
@@ -52,7 +52,10 @@ def held(session: Session, worker: Address, replica_id: str, fence: int) -> tupl
 
 
 def commit(context: Context, session: Session, worker: Address, said: CommitmentRequest) -> Task | None:
-    """LEASED -> COMMITTED: the task, whose wave may close. The same again is no error, another one is a Conflict."""
+    """Moves the replica from LEASED to COMMITTED; returns the task, whose wave may close now.
+
+    Returns None if the same commitment was made before; raises Conflict if another one was.
+    """
     replica, task = held(session, worker, said.replica, said.fence)
     if replica.sealed is not None:
         if replica.sealed != said.sealed:
@@ -75,8 +78,10 @@ def commit(context: Context, session: Session, worker: Address, said: Commitment
 
 
 def reveal(context: Context, session: Session, worker: Address, said: Reveal) -> Task | None:
-    """COMMITTED -> REVEALED where salt and root open the seal, else REJECTED with that as the evidence: the task, which
-    may be judged."""
+    """Moves the replica from COMMITTED to REVEALED if salt and root open its seal, else to REJECTED, keeping both.
+
+    Returns the task, which may be judged now, or None if the same was revealed before.
+    """
     replica, task = held(session, worker, said.replica, said.fence)
     if replica.salt is not None:
         if (replica.salt, replica.root) != (said.salt, said.root) or not _same_sketch(session, replica, said):
@@ -86,11 +91,11 @@ def reveal(context: Context, session: Session, worker: Address, said: Reveal) ->
         raise TooEarly("the wave is not closed")
     if replica.state != ReplicaState.COMMITTED:
         raise TooLate(f"the replica is {replica.state}")
-    made = _sketched(context, session, task, replica, said)
+    sketch = _sketched(context, session, task, replica, said)
     opened = secrets.seal(Hash(task.offer_digest), worker, said.salt, hash_of(said.root)) == replica.sealed
     state = ReplicaState.REVEALED if opened else ReplicaState.REJECTED
     reason = "" if opened else "salt and root do not open the commitment"
-    move(replica, state, salt=said.salt, root=said.root, reason=reason, **made)
+    move(replica, state, salt=said.salt, root=said.root, reason=reason, **sketch)
     return task
 
 
@@ -98,16 +103,19 @@ def _same_sketch(session: Session, replica: Replica, said: Reveal) -> bool:
     if said.sketch is None or replica.sketch_signature is None:
         return (said.sketch is None) == (replica.sketch_signature is None)
     names = ballots.names(session.get_one(Job, replica.job_id))
-    told = said.sketch.numbers
-    return told.keys() == set(names) and b"".join(told[name] for name in names) == replica.sketch
+    numbers = said.sketch.numbers
+    return numbers.keys() == set(names) and b"".join(numbers[name] for name in names) == replica.sketch
 
 
 def _sketched(context: Context, session: Session, task: Task, replica: Replica, said: Reveal) -> dict[str, bytes]:
-    """What is kept of its sketch. Raises Refused where the job's verifier wants none, or another, or it is forged."""
-    wanted = jobs.spec_of(session, task).verifier.sketched
-    if said.sketch is None or not wanted:
-        if wanted != (said.sketch is not None):
-            raise Refused(f"this job compares {'sketches: reveal one too' if wanted else 'roots: reveal no sketch'}")
+    """Checks the sketch and its signature, and returns its columns to store.
+
+    Raises Refused if the sketch is missing, not wanted, of other tensors or of another class.
+    """
+    required = jobs.spec_of(session, task).verifier.sketched
+    if said.sketch is None or not required:
+        if required != (said.sketch is not None):
+            raise Refused(f"this job compares {'sketches: reveal one too' if required else 'roots: reveal no sketch'}")
         return {}
     names = ballots.names(session.get_one(Job, task.job_id))
     if differing := said.sketch.numbers.keys() ^ set(names):
@@ -125,7 +133,10 @@ def _sketched(context: Context, session: Session, task: Task, replica: Replica, 
 
 
 def give_up(context: Context, session: Session, worker: Address, said: LeaseReturn) -> None:
-    """LEASED -> ABANDONED or ERROR; its place is open again. It costs a strike, or declining would choose siblings."""
+    """Moves the replica from LEASED to ABANDONED or ERROR, and opens its place again.
+
+    It costs a strike: otherwise workers could choose with whom they share a task by returning leases.
+    """
     replica, task = held(session, worker, said.replica, said.fence)
     if replica.state != ReplicaState.LEASED:
         return

@@ -1,4 +1,4 @@
-"""Payloads that pass the service by: told where to put them, fetched from there, and held to the same rules."""
+"""Payloads uploaded directly to the blob store: gives out upload URLs, and checks the uploads by the same rules."""
 
 from sqlalchemy.orm import Session
 
@@ -14,7 +14,7 @@ from gradmarket.requester.store.tables import Job, Replica, Task
 
 
 def door(context: Context, session: Session, replica: Replica, task: Task, seconds: float) -> str | None:
-    """An address that takes the replica's payload for so long; None where it is sent to the service itself."""
+    """Returns a URL that takes the replica's payload for `seconds`; None if it is uploaded to the service itself."""
     if not context.blobs.reached_past_us:
         return None
     job = session.get_one(Job, task.job_id)
@@ -23,7 +23,7 @@ def door(context: Context, session: Session, replica: Replica, task: Task, secon
 
 
 def fetch(context: Context, want: UploadGrant, fence: int) -> UploadAnswer:
-    """Takes what was put at the replica's door. Raises NotFound or Conflict where that is not the payload."""
+    """Takes what was uploaded to the replica's URL. Raises NotFound or Conflict if that is not the payload."""
     if want.paid:
         return payload_upload.paid_before(context, want)
     with context.blobs.left(_name(want.replica, fence), want.length) as incoming:

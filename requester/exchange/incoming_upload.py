@@ -1,4 +1,4 @@
-"""A payload while it comes: hashed, written and looked at, so that little is left to do at its end."""
+"""Hashes, writes and inspects a payload while it is uploaded, so that little is left to do at the end."""
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Bytes, Vector
@@ -11,7 +11,7 @@ from gradmarket.requester.blobs.disk import Incoming
 
 
 class IncomingUpload:
-    """Into `incoming`."""
+    """An upload that is written to `incoming`."""
 
     def __init__(self, incoming: Incoming, layout: Layout, codec: Codec, seed: bytes, norm_bound: float) -> None:
         self.incoming = incoming
@@ -22,13 +22,13 @@ class IncomingUpload:
         self._refused: str | None = None
 
     def take(self, block: Bytes) -> None:
-        """The next one."""
+        """Hashes, writes and inspects the next block."""
         self._hasher.update(block)
         self.incoming.write(block)
         self._look()
 
     def take_written(self) -> None:
-        """Of what `incoming` holds already: all of it."""
+        """Hashes and inspects the whole content of `incoming`, which is written already."""
         with self.incoming.mapped() as data:
             self._hasher.update(data)
         self._look()
@@ -37,7 +37,10 @@ class IncomingUpload:
         return self._hasher.digest()
 
     def found(self) -> Usable | Diverged | PayloadRefused:
-        """What the payload is worth, once all of it is there; whoever made it malformed decided that by its root."""
+        """Returns whether the complete payload is usable, diverged or malformed.
+
+        A malformed payload is its maker's fault, since the committed root covers it.
+        """
         length = payload_bytes(self._layout, self._codec)
         if self.incoming.length != length:
             return PayloadRefused(f"it has {self.incoming.length} bytes, not {length}")
@@ -45,7 +48,7 @@ class IncomingUpload:
         return self._inspection.verdict() if self._refused is None else PayloadRefused(self._refused)
 
     def _look(self) -> None:
-        """At the shards that are written."""
+        """Inspects the shards that are completely written."""
         while self._refused is None and self._seen < len(self._layout.shards):
             place = shard_place(self._layout, self._seen, self._codec)
             if place.stop > self.incoming.length:
@@ -55,7 +58,7 @@ class IncomingUpload:
             self._seen += 1
 
     def _inspect(self, packed: memoryview) -> str | None:
-        """Why the shard is malformed, if it is; in words, since an error's frames would hold the mapping open."""
+        """Returns why the shard is malformed, or None; as text, since an error's frames would keep the mapping open."""
         with packed:
             try:
                 self._inspection.see(self._seen, self._unpacked(packed))

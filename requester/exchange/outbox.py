@@ -1,4 +1,4 @@
-"""What a worker does not know yet: leases, opened waves, wanted uploads, verdicts and vouchers."""
+"""Composes poll answers from what a worker does not know yet: leases, opened waves, uploads, verdicts and vouchers."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -28,12 +28,12 @@ from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Wave
 
 Held = list[tuple[Replica, Task]]
-"""What a worker has not yet heard the end of."""
+"""A worker's replicas, with their tasks, whose end the worker does not know yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """Who says what."""
+    """A worker and its poll request."""
 
     worker: Address
     said: PollRequest
@@ -48,39 +48,39 @@ _UNHEARD: Final = (
     .join(Task, Task.id == Replica.task_id)
     .where(among(Replica.worker, "workers"), Replica.heard.is_(False))
 )
-"""Put together once: every poll asks it."""
+"""Built once, since every poll runs it."""
 
 
 def held(session: Session, workers: Collection[Address]) -> defaultdict[Address, Held]:
-    found: defaultdict[Address, Held] = defaultdict(list)
+    by_worker: defaultdict[Address, Held] = defaultdict(list)
     for replica, task in session.execute(_UNHEARD, {"workers": list(workers)}):
-        found[Address(replica.worker)].append((replica, task))
-    return found
+        by_worker[Address(replica.worker)].append((replica, task))
+    return by_worker
 
 
 def answers(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
-    """What is new to each, in the order of the polls."""
+    """Returns what is new to each worker, in the order of the polls."""
     with context.reading() as session:
         return told(context, session, polls, held(session, {poll.worker for poll in polls}), context.clock())
 
 
 def last_answer(context: Context, poll: Poll) -> PollAnswer:
-    """The same for one whose time is over: with the reason why there is no lease."""
+    """Returns the answer to a poll whose waiting time is over, with the reason why the worker has no lease."""
     now = context.clock()
     with context.reading() as session:
-        (found,) = told(context, session, [poll], held(session, [poll.worker]), now)
+        (news,) = told(context, session, [poll], held(session, [poll.worker]), now)
         waiting = progress.why_no_lease(session, poll.worker, now)
-    return found.model_copy(update={"waiting": waiting})
+    return news.model_copy(update={"waiting": waiting})
 
 
 def addressed(context: Context) -> Sequence[str]:
-    """Workers with a replica whose end they have not heard."""
+    """Returns the workers with a replica whose end they do not know yet."""
     with context.reading() as session:
         return session.scalars(select(Replica.worker).where(Replica.heard.is_(False)).distinct()).all()
 
 
 def any_in(answer: PollAnswer) -> bool:
-    """Whether it is worth answering now."""
+    """Returns whether the answer has anything but `waiting`, so that it is sent at once."""
     return bool(
         answer.leases or answer.waves or answer.uploads or answer.verdicts or answer.vouchers or answer.refusals
     )
@@ -100,12 +100,12 @@ def _told(
     context: Context, session: Session, poll: Poll, held: Held, waves: dict[str, WaveOpened], now: float
 ) -> PollAnswer:
     new = [(replica, task) for replica, task in held if _is_new(poll, replica)]
-    asked = [(replica, task) for replica, task in held if _is_asked(replica, task)]
+    uploads = [(replica, task) for replica, task in held if _is_asked(replica, task)]
     vouchers = [receipts.voucher(session, job_id, poll.worker) for job_id in _paid_in(poll, held)]
     return PollAnswer(
         leases=tuple(_lease(replica, task, now) for replica, task in new if replica.state == ReplicaState.LEASED),
         waves=tuple(waves[replica.id] for replica, _task in held if replica.id in waves),
-        uploads=tuple(_upload(context, session, replica, task, now) for replica, task in asked),
+        uploads=tuple(_upload(context, session, replica, task, now) for replica, task in uploads),
         verdicts=tuple(receipts.verdict(replica, task) for replica, task in new if _is_judged(replica, task)),
         vouchers=tuple(voucher for voucher in vouchers if voucher is not None),
     )
@@ -120,20 +120,23 @@ def _is_asked(replica: Replica, task: Task) -> bool:
 
 
 def _is_judged(replica: Replica, task: Task) -> bool:
-    """A rejection names the quorum's root, so it waits for the payload: another attempt would have the same root."""
+    """Returns whether the replica's verdict may be sent.
+
+    A rejection waits for the payload: it names the quorum's root, which another attempt would have too.
+    """
     if replica.state == ReplicaState.REJECTED and task.state == TaskState.UPLOADING:
         return False
     return replica.state == ReplicaState.AGREE or lifecycle.over(ReplicaState(replica.state))
 
 
 def _paid_in(poll: Poll, held: Held) -> list[JobId]:
-    """Jobs whose voucher it asks for, or hears of now."""
+    """Returns the jobs whose voucher is sent: those it asks for, and those that it learns now it is paid in."""
     paid = (task for replica, task in held if _is_new(poll, replica) and replica.state in lifecycle.PAID)
     return list(dict.fromkeys([*poll.said.vouchers_for, *(JobId(task.job_id) for task in paid)]))
 
 
 def _read_accounts(session: Session, keys: Sequence[tuple[str, str]]) -> None:
-    """With their jobs, for the vouchers: by their keys they are at hand then."""
+    """Loads the accounts of the vouchers, with their jobs, in one query, so that later reads by key cost none."""
     if keys:
         jobs, workers = zip(*keys, strict=True)
         session.execute(_ACCOUNTS, {"jobs": jobs, "workers": workers}).all()
@@ -169,7 +172,7 @@ def _opened(replica: Replica, task: Task) -> bool:
 
 
 def _waves(session: Session, opened: Held) -> dict[str, WaveOpened]:
-    """By replica, each with all that committed to it."""
+    """Returns the opened wave of each replica, with all its commitments."""
     if not opened:
         return {}
     waves: dict[tuple[str, int], Wave] = {}

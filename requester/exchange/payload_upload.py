@@ -1,4 +1,7 @@
-"""A payload comes in: bytes -> blob -> one row that says accepted and earned. A crash between loses nothing."""
+"""Takes uploaded payloads: bytes become a blob, and one transaction accepts the task and writes the earnings.
+
+A crash in between loses nothing.
+"""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -36,12 +39,12 @@ from gradmarket.requester.store.transitions import move, move_now
 SKETCHED_OTHERWISE: Final = "its payload is not what its sketch was made of"
 DELIVERED: Final = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.DIVERGED)
 NEARLY: Final = 16
-"""With fewer tasks missing the merge is rung for: others may accept the last ones at the same moment, unseen by us."""
+"""If fewer tasks than this are missing, the merge is notified: others may be accepting the last ones right now."""
 
 
 @dataclass(frozen=True)
 class Unlike:
-    """The payload is the committed one, and not the one that the replica's ballot was made of."""
+    """The payload is the committed one, but the replica's ballot was not made from it."""
 
     reason: str
 
@@ -51,7 +54,7 @@ Found = Usable | Diverged | PayloadRefused | Unlike
 
 @dataclass(frozen=True)
 class Delivery:
-    """A payload that came and was looked at."""
+    """A payload that was uploaded and inspected."""
 
     want: UploadGrant
     incoming: Incoming
@@ -64,7 +67,10 @@ def arriving(want: UploadGrant, incoming: Incoming) -> IncomingUpload:
 
 
 def take(context: Context, want: UploadGrant, arrival: IncomingUpload) -> UploadAnswer:
-    """Keeps the payload, pays and says so; raises as `look` does, or NotFound. The same bytes again change nothing."""
+    """Stores the payload, pays for it and returns the answer; uploading the same bytes again changes nothing.
+
+    Raises as `look` does, or NotFound.
+    """
     if want.paid:
         check(want, arrival.root())
         return paid_before(context, want)
@@ -73,23 +79,22 @@ def take(context: Context, want: UploadGrant, arrival: IncomingUpload) -> Upload
 
 
 def check(want: UploadGrant, root: Digest) -> None:
-    """Raises Conflict where the bytes are not the committed ones."""
+    """Raises Conflict if the bytes are not the committed ones."""
     if root != want.root:
         raise Conflict(f"the bytes' root is {root}; committed was {want.root}")
 
 
 def look(context: Context, want: UploadGrant, arrival: IncomingUpload) -> Delivery:
-    """Looks at the payload and makes it durable; raises Conflict as `check` does."""
+    """Inspects the payload and stores it durably; raises Conflict as `check` does."""
     check(want, arrival.root())
-    found = _look(want, arrival)
-    return Delivery(want, arrival.incoming, context.blobs.keep(arrival.incoming), found)
+    finding = _look(want, arrival)
+    return Delivery(want, arrival.incoming, context.blobs.keep(arrival.incoming), finding)
 
 
 def book(context: Context, deliveries: Sequence[Delivery]) -> list[UploadAnswer | NotFound]:
-    """Writes down what payloads are worth, all in one transaction, and says so, in their order.
+    """Accepts or rejects the payloads, all in one transaction; returns the answers in the same order.
 
-    NotFound for one whose replica is no longer asked. A payload that its whole quorum made malformed is rejected with
-    the evidence.
+    The answer is NotFound if the replica is no longer asked. A malformed payload is rejected for its whole quorum.
     """
     answers, late = _book(context, deliveries)
     for digest in late:
@@ -111,7 +116,7 @@ def _told(session: Session, want: UploadGrant) -> UploadAnswer:
 
 @patiently
 def _book(context: Context, deliveries: Sequence[Delivery]) -> tuple[list[UploadAnswer | NotFound], list[Digest]]:
-    """The answers, and the payloads that came too late to be used."""
+    """Returns the answers, and the payloads that came too late to be used."""
     with context.begin() as session:
         tasks = {task.id: task for task in tasks_named(session, [delivery.want.task for delivery in deliveries])}
         quorums, outvoted = _quorums(session, tasks)
@@ -122,19 +127,19 @@ def _book(context: Context, deliveries: Sequence[Delivery]) -> tuple[list[Upload
             context, session, {d.digest: partial(context.blobs.keep, d.incoming) for d in deliveries}
         )
         answers = [_book_one(context, session, tasks[d.want.task], quorums[d.want.task], d) for d in deliveries]
-        for replica in outvoted:  # its rejection is told with the payload (news)
+        for replica in outvoted:  # its rejection waited for the payload (outbox)
             verdicts.wake(session, replica)
         _ring_for_merges(session, [task for task in tasks.values() if task.state in DELIVERED])
         return answers, [d.digest for d in deliveries if tasks[d.want.task].state == TaskState.FINAL]
 
 
 def _quorums(session: Session, tasks: Collection[str]) -> tuple[dict[str, list[Replica]], list[Replica]]:
-    """Each task's quorum in the order of its workers, whose rows are at hand then; and who was outvoted."""
-    found: dict[str, list[Replica]] = {task: [] for task in tasks}
+    """Returns each task's quorum ordered by worker, and the outvoted replicas; loads the workers' rows too."""
+    quorums: dict[str, list[Replica]] = {task: [] for task in tasks}
     outvoted: list[Replica] = []
     for replica, _worker in session.execute(_JUDGED, {"tasks": list(tasks)}):
-        (found[replica.task_id] if replica.state == ReplicaState.AGREE else outvoted).append(replica)
-    return found, outvoted
+        (quorums[replica.task_id] if replica.state == ReplicaState.AGREE else outvoted).append(replica)
+    return quorums, outvoted
 
 
 _JUDGED: Final = (
@@ -148,16 +153,16 @@ _JUDGED: Final = (
 def _book_one(
     context: Context, session: Session, task: Task, agreeing: list[Replica], delivery: Delivery
 ) -> UploadAnswer | NotFound:
-    want, found, now = delivery.want, delivery.found, context.clock()
+    want, finding, now = delivery.want, delivery.found, context.clock()
     if task.state == TaskState.UPLOADING:
         if want.replica not in {replica.id for replica in agreeing}:
             return NotFound("the replica is no longer asked")
-        if isinstance(found, PayloadRefused):
-            _reject(context, session, task, agreeing, str(found), now)
-        elif isinstance(found, Unlike):
-            _reject_one(context, session, task, agreeing, want, found.reason, now)
+        if isinstance(finding, PayloadRefused):
+            _reject(context, session, task, agreeing, str(finding), now)
+        elif isinstance(finding, Unlike):
+            _reject_one(context, session, task, agreeing, want, finding.reason, now)
         else:
-            reason = str(found) if isinstance(found, Diverged) else ""
+            reason = str(finding) if isinstance(finding, Diverged) else ""
             kept = {"payload": delivery.digest, "payload_bytes": delivery.incoming.length}
             _accept(context, session, task, agreeing, kept, reason, now)
     return _told(session, want)
@@ -170,18 +175,18 @@ def _ring_for_merges(session: Session, tasks: Sequence[Task]) -> None:
 
 
 def _look(want: UploadGrant, arrival: IncomingUpload) -> Found:
-    found = arrival.found()
+    finding = arrival.found()
     if want.sketch is None:
-        return found
-    if isinstance(found, PayloadRefused):  # nothing can be sketched of it
-        return Unlike(found.detail)
+        return finding
+    if isinstance(finding, PayloadRefused):  # a malformed payload has no sketch
+        return Unlike(finding.detail)
     with arrival.incoming.mapped() as data:
-        return found if _is_of(want, want.sketch, data) else Unlike(SKETCHED_OTHERWISE)
+        return finding if _is_of(want, want.sketch, data) else Unlike(SKETCHED_OTHERWISE)
 
 
 def _is_of(want: UploadGrant, revealed: RevealedSketch, data: Bytes) -> bool:
-    made = sketch_packing.of_payload(want.layout, data, codec(want.spec.uplink.codec), want.seed, revealed.seed)
-    return sketch_packing.pack(made, made) == revealed.numbers
+    sketch = sketch_packing.of_payload(want.layout, data, codec(want.spec.uplink.codec), want.seed, revealed.seed)
+    return sketch_packing.pack(sketch, sketch) == revealed.numbers
 
 
 def _accept(
@@ -193,7 +198,7 @@ def _accept(
     diverged: str,
     now: float,
 ) -> None:
-    """ACCEPTED (or DIVERGED) and EARNED for every agreeing replica, with vouchers, in this one transaction."""
+    """Marks the task ACCEPTED or DIVERGED and pays every agreeing replica, with vouchers, in this one transaction."""
     job = session.get_one(Job, task.job_id)
     state = TaskState.DIVERGED if diverged else TaskState.ACCEPTED
     move(task, state, due_at=None, reason=diverged, ended_at=now, **kept)
@@ -233,9 +238,10 @@ def _reject(context: Context, session: Session, task: Task, agreeing: list[Repli
 def _reject_one(
     context: Context, session: Session, task: Task, agreeing: list[Replica], want: UploadGrant, reason: str, now: float
 ) -> None:
-    """Its ballot was not of its payload; the others' are their own, so the next one is asked.
+    """Rejects the uploader, whose ballot was not made from its payload, and asks the next agreeing replica.
 
-    Its verdict names its own root: who is rejected so and did as it should holds a promise and its breach.
+    The others' ballots are their own. The verdict names the uploader's own root, so that a worker that is rejected
+    wrongly holds a signed promise and its breach.
     """
     (liar,) = (replica for replica in agreeing if replica.id == want.replica)
     verdicts.sign(context, session, task, liar, ReplicaState.REJECTED, Outcome.REJECTED, liar.root, reason)

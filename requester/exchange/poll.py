@@ -1,4 +1,4 @@
-"""A poll: what workers say is taken in, and what they do not know yet is told. The door is requester/api/work."""
+"""Handles polls: takes what workers send, and answers what they do not know yet. The route is in api.worker_routes."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -23,14 +23,14 @@ from gradmarket.requester.store.tables import Account, Replica, Task, Worker
 from gradmarket.requester.store.workers import LIVE_S
 
 SEEN_S: Final = 5.0
-"""A poll that changes nothing else is not written down more often: far less than a worker may be silent."""
+"""Seconds after which a poll that changes nothing else is recorded again; far less than a worker may be silent."""
 
 
 @patiently
 def hear(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
-    """Takes in what workers say, all in one transaction, and tells each what is new to it, in the order of the polls.
+    """Handles the polls in one transaction; returns what is new to each worker, in the order of the polls.
 
-    An item that is refused leaves the others standing: each is looked at whole before anything is written of it.
+    A refused item does not affect the others: each item is checked completely before any of it is written.
     """
     now = context.clock()
     with context.begin() as session:
@@ -44,12 +44,12 @@ def hear(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
         judging.advance(context, session, list(taken.revealed.values()))
         _stay(session, taken.asking)
         session.flush()
-        told = outbox.told(context, session, polls, held, now)
-    return [answer.model_copy(update={"refusals": tuple(no)}) for answer, no in zip(told, refusals, strict=True)]
+        answers = outbox.told(context, session, polls, held, now)
+    return [answer.model_copy(update={"refusals": tuple(no)}) for answer, no in zip(answers, refusals, strict=True)]
 
 
 class _Taken:
-    """What is left to do for all polls together: tasks by their ids, and who asks for work."""
+    """The work left to do for all polls together: changed tasks by their ids, and the workers that ask for work."""
 
     def __init__(self) -> None:
         self.committed: dict[str, Task] = {}
@@ -66,7 +66,7 @@ def _take_in(
     taken: _Taken,
     now: float,
 ) -> list[RefusedItem]:
-    """What is refused of it."""
+    """Takes one poll; returns its refused items."""
     address, said = poll.worker, poll.said
     held[address], lost = _with_forgotten(session, poll, held[address])
     _write_down(worker, said, now)
@@ -79,7 +79,7 @@ def _take_in(
     held[address] = _unheard(held[address], said)
     worker.capacity = 0 if said.leaving else max(0, said.capacity - _unheard_leases(held[address], said))
     if worker.capacity:
-        worker.asking_until = now + min(said.wait_s, LIVE_S)  # and who waits longer is said to be there (presence)
+        worker.asking_until = now + min(said.wait_s, LIVE_S)  # a longer wait is renewed while the worker is connected
         taken.asking.append(address)
         notify(session, "assign")
     if said.leaving:
@@ -89,7 +89,7 @@ def _take_in(
 
 
 def _write_down(worker: Worker, said: PollRequest, now: float) -> None:
-    if said.capacity or now - worker.seen_at > SEEN_S:  # who asks is written down anyway
+    if said.capacity or now - worker.seen_at > SEEN_S:  # the row of a worker that asks is written anyway
         worker.seen_at = now
     worker.determinism_class = said.determinism_class
     worker.jobs, worker.least_price = list(said.jobs), said.min_price
@@ -97,7 +97,7 @@ def _write_down(worker: Worker, said: PollRequest, now: float) -> None:
 
 
 def _each(items: Sequence[Any], take: Callable[[Any], Task | None], changed: dict[str, Task]) -> list[RefusedItem]:
-    """Notes the tasks that the items changed."""
+    """Takes each item, adds the tasks that change to `changed`, and returns the refused items."""
     refusals = []
     for item in items:
         try:
@@ -120,7 +120,7 @@ def _code(error: MarketError) -> str:
 
 
 def _unheard(held: Held, said: PollRequest) -> Held:
-    """Marks what the worker knows the end of; the others."""
+    """Marks replicas whose end the worker knows as heard; returns the others."""
     for replica, _task in held:
         state = ReplicaState(replica.state)
         if lifecycle.over(state) and said.known.get(ReplicaId(replica.id)) == state:
@@ -129,14 +129,14 @@ def _unheard(held: Held, said: PollRequest) -> Held:
 
 
 def _unheard_leases(held: Held, said: PollRequest) -> int:
-    """Leases whose answer was lost: the worker asks again for what it has already got."""
+    """Counts leases that the worker does not know since an answer was lost: it asks again for what it already has."""
     return sum(
         replica.state == ReplicaState.LEASED and ReplicaId(replica.id) not in said.known for replica, _task in held
     )
 
 
 def _stay(session: Session, asking: Sequence[Address]) -> None:
-    """Who asks for work again does not leave."""
+    """Marks workers that ask for work again as not leaving."""
     if asking:
         session.execute(_STAY, {"workers": asking})
 
@@ -155,17 +155,17 @@ _OWN: Final = (
 
 
 def _with_forgotten(session: Session, poll: Poll, held: Held) -> tuple[Held, list[RefusedItem]]:
-    """Adds what the worker takes for open though it has heard the end: killed before it noted that, it is told again.
+    """Adds replicas that the worker takes for open although it heard their end, since it may have crashed after that.
 
-    What it takes for open and is not here, or not its own, it is told to forget.
+    Also returns refusals for replicas that it takes for open and that do not exist or are not its own.
     """
     open_ = {replica for replica, state in poll.said.known.items() if not lifecycle.over(state)}
     astray = open_ - {ReplicaId(replica.id) for replica, _task in held}
     if not astray:
         return held, []
-    found = [(replica, task) for replica, task in session.execute(_OWN, {"worker": poll.worker, "replicas": astray})]
-    for replica, _task in found:
+    again = [(replica, task) for replica, task in session.execute(_OWN, {"worker": poll.worker, "replicas": astray})]
+    for replica, _task in again:
         replica.heard = False
-    lost = sorted(astray - {ReplicaId(replica.id) for replica, _task in found} - {item.replica for item in poll.items})
+    lost = sorted(astray - {ReplicaId(replica.id) for replica, _task in again} - {item.replica for item in poll.items})
     detail = "you hold no such replica"
-    return [*held, *found], [RefusedItem(replica=replica, code="not_found", detail=detail) for replica in lost]
+    return [*held, *again], [RefusedItem(replica=replica, code="not_found", detail=detail) for replica in lost]

@@ -1,4 +1,4 @@
-"""What a worker is told of a replica's end and of its money, by poll, by upload and in its accounts."""
+"""Composes the signed verdicts and vouchers that workers get by poll, by upload and in their accounts."""
 
 from sqlalchemy.orm import Session
 
@@ -8,7 +8,7 @@ from gradmarket.market.wire import SignedVerdict, SignedVoucher
 from gradmarket.requester.store.tables import Account, Job, Replica, Task
 
 PROMISES = (Outcome.ACCEPTED, Outcome.DIVERGED)
-"""Signed outcomes that name the price, whatever became of the replica afterwards."""
+"""Outcomes whose verdict names the price, whatever the replica's state is afterwards."""
 
 
 def verdict(replica: Replica, task: Task) -> SignedVerdict:
@@ -25,7 +25,7 @@ def verdict(replica: Replica, task: Task) -> SignedVerdict:
 
 
 def voucher(session: Session, job_id: str, address: str) -> SignedVoucher | None:
-    """The newest voucher of the worker in the job, where it has earned anything."""
+    """Returns the worker's newest voucher in the job; None if it has earned nothing."""
     account = session.get(Account, (job_id, address))
     if account is None or account.voucher_signature is None:
         return None

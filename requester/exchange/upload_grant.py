@@ -1,4 +1,4 @@
-"""What the door may take in, known before a byte of it is read."""
+"""Finds out which payload an upload must be, before a byte of it is read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ Granted = TypeVar("Granted")
 
 @dataclass(frozen=True)
 class RevealedSketch:
-    """What the payload's sketch under the wave's `seed` must be, bit by bit; `numbers` as rules.sketches packs them."""
+    """The payload's sketch under the wave's `seed`, to the bit; `numbers` are packed by market.rules.sketch_packing."""
 
     seed: Hash
     numbers: bytes
@@ -30,7 +30,7 @@ class RevealedSketch:
 
 @dataclass(frozen=True)
 class UploadGrant:
-    """Exactly `length` bytes under `root`."""
+    """A permitted upload: exactly `length` bytes with the Merkle root `root`."""
 
     replica: str
     task: str
@@ -42,12 +42,12 @@ class UploadGrant:
     layout: Layout
     sketch: RevealedSketch | None
     paid: bool
-    """It came before: the same bytes are taken for granted."""
+    """Whether the payload was accepted before, so that the same bytes change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class UploadClaim:
-    """Who wants to bring which replica's payload."""
+    """A worker's request to upload a replica's payload."""
 
     worker: Address
     replica: str
@@ -55,14 +55,14 @@ class UploadClaim:
 
 
 def granted(found: Granted | MarketError) -> Granted:
-    """Raises what stands against one of several."""
+    """Returns the result, or raises it if it is an error."""
     if isinstance(found, MarketError):
         raise found
     return found
 
 
 def find(context: Context, claims: Sequence[UploadClaim]) -> list[UploadGrant | MarketError]:
-    """In the claims' order; NotFound, TooLate or Conflict where nothing is wanted of a replica."""
+    """Returns a grant for each claim, in order; or NotFound, TooLate or Conflict if its payload is not wanted."""
     with context.reading() as session:
         at_hand(session, [claim.replica for claim in claims])
         return [_wanted_or_why_not(session, claim) for claim in claims]

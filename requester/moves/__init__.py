@@ -1,1 +1,1 @@
-"""What happens to a task, a job or a verdict: changes of rows within the caller's transaction."""
+"""Changes of tasks, jobs and verdicts that several callers share, each within the caller's transaction."""

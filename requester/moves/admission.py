@@ -1,4 +1,4 @@
-"""What can be said of a posted job at once, before anything is computed."""
+"""Checks of a posted job that need no computation."""
 
 from dataclasses import dataclass
 
@@ -22,16 +22,16 @@ ARCHITECTURES = "gradmarket.market.model.architectures"
 
 @dataclass(frozen=True)
 class Admitted:
-    """Money in units that a job's amounts come to."""
+    """A job's amounts, converted to units."""
 
     unit: Amount
     most: Units
-    """What a gradient costs at most."""
+    """The highest price of a gradient."""
     budget: Units
 
 
 def admit(context: Context, spec: JobSpec) -> Admitted:
-    """What can be said at once, before anything is computed. Raises JobRefused naming the field."""
+    """Checks all that needs no computation, and converts the job's amounts. Raises JobRefused naming the field."""
     _plugin("uplink.codec", lambda: codec(spec.uplink.codec))
     configured(spec.aggregator.name, spec.aggregator.settings, spec.tasks_needed, spec.tasks_per_round)
     move_of(spec)
@@ -64,12 +64,12 @@ def _plugin(field: str, load: object) -> None:
 
 
 def move_of(spec: JobSpec) -> OptimizerStep:
-    """How the job's model moves. Raises JobRefused where the optimizer or its settings are unknown."""
+    """Returns the job's optimizer step. Raises JobRefused if the optimizer or its settings are unknown."""
     return chosen("optimizer", spec.optimizer)
 
 
 def chosen(field: str, wanted: InnerOptimizer) -> OptimizerStep:
-    """An optimizer with its settings. Raises JobRefused, naming what of `field` is unknown."""
+    """Returns an optimizer with its settings. Raises JobRefused naming the part of `field` that is unknown."""
     try:
         rule = optimizer(wanted.name)
         return OptimizerStep(rule, rule.Settings(**wanted.settings), wanted.clip)

@@ -1,4 +1,4 @@
-"""Which accepted tasks are audited, and why. The rules are market.rules.auditing and market.rules.classes."""
+"""Decides which accepted tasks are audited, and why. The rules are market.rules.auditing and market.rules.classes."""
 
 from typing import Final
 
@@ -31,10 +31,11 @@ REOPENED: Final = "another audit of the same operator failed"
 
 
 def draw(session: Session, job: Job, task: Task, now: float) -> None:
-    """For the transaction that accepts the task: the offer's last link and the accepted root decide.
+    """Draws whether the task is audited, by the offer's last link and the accepted root; orders the audit.
 
-    Where another task has that root already, a worker was barred while it was at work, or one replica decides in a
-    class unproven, nothing is left to chance; nor where answers are scored, for an operator that no test has cleared.
+    Called in the transaction that accepts the task. The audit is certain if another task has the same root, if a paid
+    worker was barred meanwhile, if one replica decided in an unproven class, or, where answers are scored, if no test
+    has cleared the operator.
     """
     if copies.pointed(session, task):
         order(session, task, 1.0, copies.ALIKE, now)
@@ -54,13 +55,16 @@ def draw(session: Session, job: Job, task: Task, now: float) -> None:
 
 
 def may_be_a_lie(job: Job) -> bool:
-    """Whether what diverges in the job is audited: where answers are scored, a single score says nothing."""
+    """Returns whether the job audits diverged tasks. Scored jobs do not, since a single score proves nothing."""
     spec = jobs.spec(job)
     return spec.audited and not spec.verifier.scored
 
 
 def suspect(session: Session, task: Task, now: float) -> None:
-    """For the transaction that finds a divergence: paid and never merged, it would shelter who wants a job to pause."""
+    """Orders an audit of a diverged task, in the transaction that finds the divergence.
+
+    Without it a worker could pause a job and be paid for it, since a diverged gradient is paid and never merged.
+    """
     order(session, task, 1.0, SUSPECT, now)
 
 
@@ -84,5 +88,5 @@ def order(session: Session, task: Task, rate: float, reason: str, now: float) ->
 
 
 def replicas_in(session: Session, task: Task, state: ReplicaState) -> list[Replica]:
-    found = select(Replica).where(Replica.task_id == task.id, Replica.state == state)
-    return list(session.scalars(found.order_by(Replica.worker)))
+    replicas = select(Replica).where(Replica.task_id == task.id, Replica.state == state)
+    return list(session.scalars(replicas.order_by(Replica.worker)))

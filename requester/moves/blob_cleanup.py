@@ -1,4 +1,4 @@
-"""Blobs that nobody needs any more are dropped, after the transaction that made them needless."""
+"""Deletes blobs that nobody needs any more, after the transaction that made them unnecessary."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -13,13 +13,14 @@ from gradmarket.requester.store.session import one_at_a_time
 from gradmarket.requester.store.tables import Round, Task
 
 KEPT_NEWEST = 3
-"""Rounds whose parameters are kept besides the checkpoints: who is late may still need them."""
+"""How many newest rounds keep their parameters besides the checkpoints, since late workers may still need them."""
 
 
 def keep_still(context: Context, session: Session, blobs: Mapping[Digest, Callable[[], object]]) -> None:
-    """For the transaction that names blobs: other jobs may have dropped equal content since it was kept.
+    """Locks blobs for the transaction that refers to them, and stores again those that are missing.
 
-    `blobs`: how each is kept again.
+    Another job may have deleted equal content since it was stored. `blobs` maps each digest to a function that stores
+    the blob again.
     """
     one_at_a_time(session, *map(_name, blobs))
     for digest, keep in blobs.items():
@@ -32,12 +33,12 @@ def _name(digest: Digest) -> str:
 
 
 def payload(context: Context, digest: Digest) -> None:
-    """Drops an accepted payload that no merge waits for."""
+    """Deletes an accepted payload if no merge waits for it."""
     drop(context, digest, lambda session: jobs.needs_payload(session, digest))
 
 
 def drop(context: Context, digest: Digest, needed: Callable[[Session], bool]) -> None:
-    """A writing transaction, so that nobody names the blob between the look and the drop."""
+    """Deletes the blob if `needed` says no, in a writing transaction, so that nobody refers to it in between."""
     with context.begin() as session:
         one_at_a_time(session, _name(digest))
         if not needed(session):
@@ -45,12 +46,12 @@ def drop(context: Context, digest: Digest, needed: Callable[[Session], bool]) ->
 
 
 def oldest_kept(number: int) -> int:
-    """The first round whose tasks may still be computed, once round `number` is merged: its parameters are there."""
+    """Returns the first round whose parameters are still kept once round `number` is merged."""
     return number - KEPT_NEWEST + 2
 
 
 def merged(context: Context, job_id: str, number: int) -> None:
-    """Drops a merged round's payloads, and parameters that are neither new nor a checkpoint."""
+    """Deletes a merged round's payloads, and parameters that are neither new nor a checkpoint."""
     old, every = number - KEPT_NEWEST, context.settings.keep_parameters_every
     with context.reading() as session:
         row = session.get(Round, (job_id, old))

@@ -1,8 +1,8 @@
-"""Where the thresholds of `tolerance` come from: audited tasks that auditors of other classes computed too.
+"""Learns the thresholds of `tolerance` from audited tasks that auditors of other classes computed too.
 
-Only trusted runs count. An auditor whose audit passed has sketched its own answer, which is the accepted one; one of
-another class that has nothing to audit computes the same task, and answers with its sketch. What a worker revealed is
-neither. So a threshold grows with what honest machines show as the training goes on, and with nothing else.
+Only trusted runs count. An auditor whose audit passed has sketched its own answer, which is the accepted one. An
+auditor of another class that has nothing to audit computes the same task and answers with its sketch. Sketches that
+workers revealed do not count, so a threshold only grows by what honest machines show as the training goes on.
 """
 
 from collections.abc import Iterator
@@ -24,23 +24,23 @@ from gradmarket.requester.store.tables import Audit, Calibration, Job, Task, Tru
 
 
 def confirm(session: Session, job: Job, audit: Audit, now: float) -> None:
-    """For the transaction in which an audit passes: what it found is the class's own answer, and it sketched it."""
+    """Records the auditor's sketch as a trusted run of its class, in the transaction in which the audit passes."""
     if audit.sketch is not None:
         trusted_runs.of_audit(session, audit, calibrations.family_of(job), now)
 
 
 def claim(session: Session, auditor: str, determinism_class: str, now: float) -> TrustedRun | None:
-    """A task that this class is to compute too, claimed for as long as a lease."""
-    found = trusted_runs.wanted(session, determinism_class, now)
-    if found is None:
+    """Claims a task that this class is to compute too, for the length of a lease; None if there is none."""
+    known = trusted_runs.wanted(session, determinism_class, now)
+    if known is None:
         return None
-    task = locked(session, Task, found.task_id)
+    task = locked(session, Task, known.task_id)
     run = trusted_runs.held(session, task.id, determinism_class) or TrustedRun(
         task_id=task.id,
         determinism_class=determinism_class,
         job_id=task.job_id,
         round=task.round,
-        family=found.family,
+        family=known.family,
         runs=0,
         created_at=now,
     )
@@ -53,10 +53,11 @@ def claim(session: Session, auditor: str, determinism_class: str, now: float) ->
 
 
 def answer(context: Context, task_id: str, said: SketchAnswer) -> bool:
-    """Takes what a run found; whether it is to be run once more.
+    """Takes the answer of a run; returns whether the task is to be run once more.
 
-    The same answer of a run that was taken changes nothing. Another one is a Conflict, and so is a run of anybody but
-    who claimed the task last. Raises NotFound where nobody of the class claimed it, Refused where it is no such sketch.
+    Repeating the answer of a run changes nothing. Raises Conflict for another answer of the same run, and for a run of
+    an auditor that did not claim the task last; NotFound if nobody of the class claimed it; Refused if the sketch has
+    other tensors.
     """
     now = context.clock()
     with context.begin() as session:
@@ -88,19 +89,22 @@ def _packed(job: Job, said: SketchAnswer) -> bytes:
 
 
 def _take(session: Session, job: Job, task: Task, run: TrustedRun, said: SketchAnswer, now: float) -> bool:
-    """Who errs once spoils no pair: one that this run would have refused is refused by the same answer of two."""
+    """Stores the run and updates its pairs of classes; returns whether the task is to be run once more.
+
+    A pair is refused only if two runs give the same answer, so that one error of an auditor spoils no pair.
+    """
     before = run.root
     run.runs += 1
     run.root, run.seconds = said.root, said.seconds
-    found = list(_compared(session, job, run, said, now))
-    if before != said.root and any(after.excess for _, after in found):
+    compared = list(_compared(session, job, run, said, now))
+    if before != said.root and any(after.excess for _, after in compared):
         run.claimed_until = now + task.offer["lease_seconds"]
         tell(session, job.id, "calibration_unsure", now, task=task.id, determinism_class=run.determinism_class)
         return True
     run.claimed_until, run.ended_at = None, now
-    if found:
+    if compared:
         run.sketch = _packed(job, said)
-    for row, after in found:
+    for row, after in compared:
         _learn(session, job, row, after, now)
     return False
 
@@ -108,7 +112,10 @@ def _take(session: Session, job: Job, task: Task, run: TrustedRun, said: SketchA
 def _compared(
     session: Session, job: Job, run: TrustedRun, said: SketchAnswer, now: float
 ) -> Iterator[tuple[Calibration, Evidence]]:
-    """Every pair that this run says something of, with what is known then; pairs in one order, for they are locked."""
+    """Yields each pair of classes that this run is evidence for, with the evidence including it.
+
+    The pairs come in one fixed order, since their rows are locked.
+    """
     names, own = ballots.names(job), sketch_packing.read(said.sketch)
     for other in trusted_runs.beside(session, run):
         row = calibrations.held(session, run.family, pair(run.determinism_class, other.determinism_class), now)

@@ -1,4 +1,4 @@
-"""An accepted answer that another task of its job has too: both are audited. The rule is market.rules.copying."""
+"""Finds accepted answers that another task of the job has too; both are audited. The rule is market.rules.copying."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -17,27 +17,27 @@ ALIKE: Final = "another task has the same answer"
 
 
 def pointed(session: Session, task: Task) -> bool:
-    """Whether the task that was just accepted is audited for certain."""
+    """Returns whether the task that was just accepted is audited for certain."""
     own, others = answers.pointing(session, task, ALIKE)
     return bool(copying.to_audit(own, others))
 
 
 def followed(session: Session, task: Task) -> Sequence[Task]:
-    """Once its audit is over: those it points at that nobody has audited and that are not final. They are held.
+    """Returns, once the task's audit is over, the accepted tasks with the same answer that nobody has audited yet.
 
-    What diverged by honest work was never accepted, and points at nothing.
+    Their rows are locked. Returns none for a task that diverged honestly, since it was never accepted.
     """
     if task.state == TaskState.DIVERGED:
         return ()
     own, others = answers.pointing(session, task, ALIKE)
-    wanted = [answer.task for answer in copying.to_audit(own, others)]
+    alike = [answer.task for answer in copying.to_audit(own, others)]
     audited = exists().where(Audit.task_id == Task.id)
-    open_yet = select(Task).where(Task.id.in_(wanted), Task.state == TaskState.ACCEPTED, Task.payload.is_not(None))
-    return held_tasks(session, open_yet.where(~audited)) if wanted else ()
+    open_yet = select(Task).where(Task.id.in_(alike), Task.state == TaskState.ACCEPTED, Task.payload.is_not(None))
+    return held_tasks(session, open_yet.where(~audited)) if alike else ()
 
 
 def convicted(session: Session, task: Task, workers: Sequence[str], now: float) -> None:
-    """Tells who was paid for a copy; nothing where the answer is a lie of its own."""
+    """Logs which workers were paid for a copy; does nothing if the wrong answer is not a copy."""
     own, others = answers.pointing(session, task, ALIKE)
     same = [answer.task for answer in copying.copied(own, others)]
     if same:

@@ -1,6 +1,6 @@
-"""At every merge: whether an operator's accepted answers, each of which passed, together push the model one way.
+"""Checks at every merge whether an operator's accepted answers, each of which passed, together push the model one way.
 
-The rule is market.rules.drift. An alarm is told, and convicts nobody: what is done about it is the requester's.
+The rule is market.rules.drift. An alarm is logged and convicts nobody: the requester decides what to do.
 """
 
 from collections.abc import Sequence
@@ -23,19 +23,22 @@ TOLD: Final = "accepted answers of {} push the model one way, by more than hones
 
 
 def seed_of(job: Job) -> Hash:
-    """Under which the job's answers are sketched: never shown, or who knows it leans where no sketch looks."""
+    """Returns the seed of the sketches, which stays secret: an operator that knew it could lean unseen."""
     return secrets.tagged("drift", job.secret)
 
 
 def operators(session: Session, tasks: Sequence[Task]) -> tuple[frozenset[str], ...]:
-    """Who answered with each accepted task's payload: who was only near it gave another answer, that nobody merges."""
-    theirs = (Replica.task_id.in_([task.id for task in tasks]), Replica.state == ReplicaState.PAYABLE)
+    """Returns for each task the operators whose answer is its payload.
+
+    Operators whose answer is only near the payload are left out, since theirs is not merged.
+    """
+    payable = (Replica.task_id.in_([task.id for task in tasks]), Replica.state == ReplicaState.PAYABLE)
     paid = select(Replica.task_id, Replica.operator).join(Task, Task.id == Replica.task_id)
-    paid = paid.where(*theirs, Replica.root == Task.root)
-    found: dict[str, set[str]] = {task.id: set() for task in tasks}
+    paid = paid.where(*payable, Replica.root == Task.root)
+    by_task: dict[str, set[str]] = {task.id: set() for task in tasks}
     for task_id, operator in session.execute(paid):
-        found[task_id].add(operator)
-    return tuple(frozenset(found[task.id]) for task in tasks)
+        by_task[task_id].add(operator)
+    return tuple(frozenset(by_task[task.id]) for task in tasks)
 
 
 def contributions(
@@ -45,19 +48,19 @@ def contributions(
     groups: Sequence[frozenset[str]],
     seed: Hash,
 ) -> list[Contribution]:
-    """The answers' sketches, each read shard by shard; none where nothing could be compared."""
+    """Returns the answers' sketches, each read shard by shard; an empty list if nothing could be compared."""
     if not drift.comparable(groups):
         return []
-    found = []
+    sketched = []
     for (blob, task_seed), group in zip(answers, groups, strict=True):
         with context.blobs.mapped(blob) as data:
             shards = decode(recipe.layout, data, recipe.codec, task_seed)
-            found.append(Contribution(group, drift.line(recipe.layout, shards, seed)))
-    return found
+            sketched.append(Contribution(group, drift.line(recipe.layout, shards, seed)))
+    return sketched
 
 
 def keep(session: Session, job: Job, row: Round, answers: Sequence[Contribution], now: float) -> None:
-    """For the transaction that closes the round: the leans after it, and the alarm where one is over the limit."""
+    """Stores the leans after the round and logs those over the limit, in the transaction that closes the round."""
     before = drift_sums.before(session, job.id, row.number)
     after = drift.after_round(before, answers)
     changed = {operator: lean for operator, lean in after.items() if lean is not before.get(operator)}

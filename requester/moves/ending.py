@@ -1,4 +1,4 @@
-"""How a job ends: what nobody has committed to is called off; what is committed is still judged and paid."""
+"""Ends jobs and leases: tasks without commitments are cancelled; those with commitments are still judged and paid."""
 
 from collections.abc import Iterable
 
@@ -20,19 +20,22 @@ from gradmarket.requester.store.transitions import move, move_now
 
 
 def end(context: Context, session: Session, job: Job, state: JobState, reason: str) -> bool:
-    """Moves the job, which the caller has locked, to an end and calls off its open work; False where it has ended."""
+    """Moves the job, which the caller has locked, to a final state and cancels its open work.
+
+    Returns False if the job has ended already.
+    """
     now = context.clock()
     if not move_now(session, job, state, reason=reason, ended_at=now):
         return False
     call_off(context, session, job.id)
     tell(session, job.id, state.value, now, reason=reason)
-    theirs = (topic(address) for address in _workers(session, job.id) for topic in (worker_topic, ended_topic))
-    notify(session, "settle", *theirs)
+    topics = (topic(address) for address in _workers(session, job.id) for topic in (worker_topic, ended_topic))
+    notify(session, "settle", *topics)
     return True
 
 
 def call_off(context: Context, session: Session, job_id: str, round_number: int | None = None) -> None:
-    """Cancels gathering tasks (of one round, or all) that no commitment waits in; the others close as they are."""
+    """Cancels tasks (of one round, or all) without commitments; waves with commitments close with those they have."""
     gathering = select(Task).where(Task.job_id == job_id, Task.state.in_([TaskState.OPEN, TaskState.COMMITTING]))
     if round_number is not None:
         gathering = gathering.where(Task.round == round_number)
@@ -52,7 +55,7 @@ def dismiss(
     state: ReplicaState = ReplicaState.NOT_NEEDED,
     reason: str = "",
 ) -> list[Replica]:
-    """Ends the leases among a task's replicas, and returns them: nobody waits for them any more."""
+    """Ends the leases among a task's replicas, and returns those replicas."""
     leased = [replica for replica in replicas if replica.state == ReplicaState.LEASED]
     for replica in leased:
         move(replica, state, reason=reason)
@@ -61,7 +64,7 @@ def dismiss(
 
 
 def strike(context: Context, session: Session, task: Task, replicas: Iterable[Replica], withheld: bool = False) -> None:
-    """Counts answers that were owed to the task and not given."""
+    """Adds a strike for each replica whose answer was owed to the task and not given."""
     owed = list(replicas)
     keys = _keys(owed)
     if keys:
@@ -70,7 +73,7 @@ def strike(context: Context, session: Session, task: Task, replicas: Iterable[Re
 
 
 def _rest(session: Session, addresses: set[str], now: float) -> None:
-    """They left a place unanswered: each waits for its next one, longer each time."""
+    """Makes workers that left a place unanswered rest before their next one, longer each time."""
     for worker in locked_workers(session, addresses) if addresses else ():
         worker.stalls += 1
         worker.stalled_at = now
@@ -78,7 +81,7 @@ def _rest(session: Session, addresses: set[str], now: float) -> None:
 
 
 def delivered(session: Session, replicas: Iterable[Replica], now: float) -> None:
-    """Work of theirs was accepted: none is a newcomer any more, and half of what it left unanswered is forgotten."""
+    """Records that these workers' answers were accepted: none is a newcomer any more, and their stalls are halved."""
     known = [session.get_one(Worker, replica.worker) for replica in replicas]
     changed = {worker.address for worker in known if worker.accepted_at is None or worker.stalls}
     for worker in locked_workers(session, changed) if changed else ():
@@ -88,12 +91,12 @@ def delivered(session: Session, replicas: Iterable[Replica], now: float) -> None
 
 
 def work_off(context: Context, session: Session, task: Task, replicas: Iterable[Replica]) -> None:
-    """Makes up for one strike each: who lapses now and then is not suspended."""
+    """Removes one strike for each replica, so that a worker that rarely lapses is not suspended."""
     strikes.work_off(session, task.job_id, _keys(replicas), context.clock(), context.settings.max_strikes)
 
 
 def _keys(replicas: Iterable[Replica]) -> list[str]:
-    """Wallets and operators: one strike for each replica of theirs. Who joins another operator keeps its wallet's."""
+    """Returns the wallet and the operator of each replica; a worker that joins another operator keeps its strikes."""
     return [key for replica in replicas for key in {replica.worker, replica.operator}]
 
 

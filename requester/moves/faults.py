@@ -1,4 +1,4 @@
-"""What workers say kept them from computing: where separate ones share it, it is the job's fault, and the job pauses.
+"""Handles faults that workers report: if separate workers report the same one, the job is at fault and pauses.
 
 The rule is market.rules.faults.
 """
@@ -24,11 +24,11 @@ from gradmarket.requester.store.tasks import replicas_of
 from gradmarket.requester.store.transitions import move, move_now
 
 SOON = (None, Reason.AT_CAPACITY, Reason.NO_RESERVATION)
-"""Who has nothing else against it may still be asked."""
+"""A worker with only these reasons against it may still be asked."""
 
 
 def claimed(context: Context, session: Session, task: Task, replica: Replica, fault: StepFault) -> None:
-    """A worker gave its lease back with this: a strike, until it is known to be the job's fault."""
+    """Records the fault with which a worker gave its lease back; it costs a strike unless the job is known at fault."""
     replica.fault = fault.model_dump(mode="json")
     job = session.get_one(Job, task.job_id)
     if job.fault is None or StepFault(**job.fault["fault"]).place != fault.place:
@@ -38,9 +38,9 @@ def claimed(context: Context, session: Session, task: Task, replica: Replica, fa
 
 
 def settled(context: Context, session: Session, task: Task, in_vain: bool = False) -> bool:
-    """Whether nobody else is to be asked for the attempt, for what kept it from being computed is the job's fault.
+    """Returns whether the job is at fault, so that nobody else is asked for the attempt.
 
-    The job pauses once nobody is at work on it any more. `in_vain`: nobody came who could still be asked.
+    The job pauses once no worker holds a lease of the task any more. `in_vain`: nobody came who could still be asked.
     """
     replicas = replicas_of(session, [task])[task.id]
     claims = _claims(session, task, replicas)
@@ -48,11 +48,11 @@ def settled(context: Context, session: Session, task: Task, in_vain: bool = Fals
         return False
     job, quorum = session.get_one(Job, task.job_id), Plan(**task.plan).quorum
     separation = jobs.spec(job).separation
-    named = [claim for _replica, claim in claims]
-    if not faults.shared(named, quorum, separation, NOBODY):
+    reported = [claim for _replica, claim in claims]
+    if not faults.shared(reported, quorum, separation, NOBODY):
         return False
     left = NOBODY if in_vain else _left(context, session, job, task, replicas)
-    shared = faults.shared(named, quorum, separation, left)
+    shared = faults.shared(reported, quorum, separation, left)
     if not shared:
         return False
     task.wave_size = sum(replica.state == ReplicaState.LEASED for replica in replicas)
@@ -63,39 +63,39 @@ def settled(context: Context, session: Session, task: Task, in_vain: bool = Fals
 
 
 def reopen(session: Session, task: Task) -> None:
-    """A place in the task's wave is free."""
+    """Opens the task again, since a place in its wave is free."""
     if task.state == TaskState.COMMITTING:
         move(task, TaskState.OPEN)
     notify(session, "assign", "close")
 
 
 def _claims(session: Session, task: Task, replicas: Sequence[Replica]) -> list[tuple[Replica, FaultClaim]]:
-    """Those of the attempt that count."""
-    made = [replica for replica in replicas if replica.fault is not None]
-    if not made:
+    """Returns the attempt's claims that count, with their replicas."""
+    faulty = [replica for replica in replicas if replica.fault is not None]
+    if not faulty:
         return []
-    operators, addresses = {replica.operator for replica in made}, {replica.worker for replica in made}
+    operators, addresses = {replica.operator for replica in faulty}, {replica.worker for replica in faulty}
     disproved, known = _disproved(session, task.job_id, operators), _known(session, addresses)
     return [
         (replica, FaultClaim(workers.party(replica), StepFault(**replica.fault).place, replica.worker in known))
-        for replica in made
+        for replica in faulty
         if replica.fault is not None and replica.operator not in disproved
     ]
 
 
 def _known(session: Session, addresses: Collection[str]) -> set[str]:
-    """Those of the workers whose work was accepted before."""
+    """Returns those of the workers whose work was accepted before."""
     return set(session.scalars(select(Earned.worker).where(Earned.worker.in_(addresses)).distinct()))
 
 
 def _disproved(session: Session, job_id: str, operators: Collection[str]) -> set[str]:
-    """Those who claimed that something cannot be computed of which another's answer was accepted."""
-    told, other = aliased(Task), aliased(Task)
-    same = (other.job_id == told.job_id, other.round == told.round, other.index == told.index)
+    """Returns operators that reported a fault for a task to which another worker's answer was accepted."""
+    failed, other = aliased(Task), aliased(Task)
+    same = (other.job_id == failed.job_id, other.round == failed.round, other.index == failed.index)
     done = exists().where(*same, other.payload.is_not(None))
-    claims = select(Replica.operator).join(told, told.id == Replica.task_id)
-    theirs = claims.where(Replica.job_id == job_id, Replica.operator.in_(operators), Replica.fault.is_not(None), done)
-    return set(session.scalars(theirs.distinct()))
+    claims = select(Replica.operator).join(failed, failed.id == Replica.task_id)
+    refuted = claims.where(Replica.job_id == job_id, Replica.operator.in_(operators), Replica.fault.is_not(None), done)
+    return set(session.scalars(refuted.distinct()))
 
 
 def _left(context: Context, session: Session, job: Job, task: Task, replicas: Sequence[Replica]) -> Left:
@@ -103,20 +103,20 @@ def _left(context: Context, session: Session, job: Job, task: Task, replicas: Se
     alive = workers.live(session, now)
     opening = progress.opening_for(job, task, replicas, ballots.mixable(session, job))
     candidates = progress.candidates_of(session, job, alive, now)
-    parties = [each.party for each in candidates if assignment.why_not(each, opening) in SOON]
+    parties = [candidate.party for candidate in candidates if assignment.why_not(candidate, opening) in SOON]
     known = _known(session, {party.worker for party in parties})
     return Left(sum(party.worker in known for party in parties), sum(party.worker not in known for party in parties))
 
 
 def _find(context: Context, session: Session, job: Job, task: Task, accused: Sequence[Replica], parties: int) -> None:
-    """The job's fault: nobody is struck for it, and the job pauses."""
+    """Finds the job at fault: takes back the strikes, pauses the job and fails the task."""
     now, fault = context.clock(), StepFault(**(accused[0].fault or {}))
     reason = faults.sentence(fault, parties, task.index, task.round)
     work_off(context, session, task, accused)
     if job.state == JobState.RUNNING:
-        found = {"fault": fault.model_dump(mode="json"), "round": task.round, "task": task.index, "parties": parties}
-        move_now(session, job, JobState.PAUSED, reason=reason, fault=found)
-        tell(session, job.id, "paused", now, reason=reason, **found)
+        details = {"fault": fault.model_dump(mode="json"), "round": task.round, "task": task.index, "parties": parties}
+        move_now(session, job, JobState.PAUSED, reason=reason, fault=details)
+        tell(session, job.id, "paused", now, reason=reason, **details)
     if task.state == TaskState.COMMITTING:
         move(task, TaskState.OPEN)
     judging.fail(context, session, task, faults.described(fault), now)

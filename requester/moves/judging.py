@@ -1,4 +1,4 @@
-"""Revealed ballots become a verdict, another wave, or nothing. The rule is market.rules.voting."""
+"""Judges a task's revealed ballots: a quorum, another wave, or no decision. The rule is market.rules.voting."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -28,11 +28,14 @@ _REASONS: Final = (
     "{agree} of {committed} committed to another root than it did",
     "{agree} of {committed} agree, and its answer is further from theirs than is allowed for its class",
 )
-"""Where roots were compared, and where sketches were."""
+"""The reason of a rejection where roots were compared, and where sketches were."""
 
 
 def advance(context: Context, session: Session, tasks: Sequence[Task]) -> None:
-    """Judges the tasks where all is said or the time is over; whoever reveals last does so in the same transaction."""
+    """Judges the tasks whose replicas have all revealed or whose deadline is over.
+
+    The last reveal calls this in its own transaction.
+    """
     revealing = [task for task in tasks if task.state == TaskState.REVEALING]
     committed = _committed(session, revealing)
     for task in revealing:
@@ -43,15 +46,15 @@ def advance(context: Context, session: Session, tasks: Sequence[Task]) -> None:
 
 
 def _committed(session: Session, tasks: Sequence[Task]) -> dict[str, dict[ReplicaId, Replica]]:
-    """By task, who committed to it."""
-    found: dict[str, dict[ReplicaId, Replica]] = {task.id: {} for task in tasks}
-    for replica, _wave in session.execute(_COMMITTED, {"tasks": list(found)}) if found else ():
-        found[replica.task_id][ReplicaId(replica.id)] = replica
-    return found
+    """Returns for each task the replicas that committed to it."""
+    by_task: dict[str, dict[ReplicaId, Replica]] = {task.id: {} for task in tasks}
+    for replica, _wave in session.execute(_COMMITTED, {"tasks": list(by_task)}) if by_task else ():
+        by_task[replica.task_id][ReplicaId(replica.id)] = replica
+    return by_task
 
 
 _COMMITTED: Final = (
-    select(Replica, Wave)  # the wave is at hand for who is crowned
+    select(Replica, Wave)  # loads the wave too, whose seed chooses the uploader
     .join(Task, Task.id == Replica.task_id)
     .join(Wave, and_(Wave.task_id == Task.id, Wave.number == Task.wave))
     .where(among(Task.id, "tasks"), Replica.committed_at.is_not(None))
@@ -60,7 +63,7 @@ _COMMITTED: Final = (
 
 
 def _all_said(context: Context, session: Session, task: Task, replicas: dict[ReplicaId, Replica], now: float) -> bool:
-    """Whether nobody is waited for; after the deadline who has not revealed has withheld."""
+    """Returns whether no reveal is still to come; after the deadline marks silent replicas as withheld."""
     silent = [replica for replica in replicas.values() if replica.state == ReplicaState.COMMITTED]
     silent.sort(key=lambda replica: replica.worker)
     if silent and (task.due_at or 0) > now:
@@ -93,7 +96,10 @@ def _carry_out(
 
 
 def _may_go_on(session: Session, task: Task) -> bool:
-    """Whether a further wave is of use: who commits after sketches were told would know what they do not see."""
+    """Returns whether a further wave makes sense.
+
+    It does not where sketches are compared: a worker that commits once the seed is known can hide errors from them.
+    """
     sketched = jobs.spec_of(session, task).verifier.sketched
     return not sketched and jobs.wants(session, session.get_one(Job, task.job_id), task.round)
 
@@ -107,27 +113,27 @@ def _crown(
     now: float,
 ) -> None:
     agreeing = [replicas[id_] for id_ in sorted(quorum.agreeing)]
-    asked = _first(session, task, agreeing)
+    uploader = _first(session, task, agreeing)
     rejected = [r for id_, r in replicas.items() if id_ not in quorum.agreeing and r.state == ReplicaState.REVEALED]
     _outvoted(session, rejected, now)
     reason = _REASONS[task.allowed is not None].format(agree=len(agreeing), committed=len(replicas))
     for replica in agreeing:
         verdicts.sign(context, session, task, replica, ReplicaState.AGREE, Outcome.ACCEPTED, replica.root)
     for replica in rejected:
-        verdicts.sign(context, session, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, asked.root, reason)
-        named = {"task": task.id, "replica": replica.id, "worker": replica.worker}
-        tell(session, task.job_id, "rejected", now, **named, reason=reason)
-    _ask(session, task, asked, now)
+        verdicts.sign(context, session, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, uploader.root, reason)
+        details = {"task": task.id, "replica": replica.id, "worker": replica.worker}
+        tell(session, task.job_id, "rejected", now, **details, reason=reason)
+    _ask(session, task, uploader, now)
 
 
 def _outvoted(session: Session, rejected: Sequence[Replica], now: float) -> None:
     for name in sorted({replica.determinism_class for replica in rejected}):
-        theirs = [party(replica) for replica in rejected if replica.determinism_class == name]
-        reputations.outvoted(session, operators.answerable(theirs), name, now)
+        parties = [party(replica) for replica in rejected if replica.determinism_class == name]
+        reputations.outvoted(session, operators.answerable(parties), name, now)
 
 
 def _first(session: Session, task: Task, agreeing: Sequence[Replica]) -> Replica:
-    """Whom of them the wave's seed has asked for the payload first."""
+    """Returns the agreeing replica that the wave's seed chooses to upload first."""
     by_id = {ReplicaId(replica.id): replica for replica in agreeing}
     seed = Hash(session.get_one(Wave, (task.id, task.wave)).seed)
     order = voting.upload_order(seed, {id_: replica.worker for id_, replica in by_id.items()})
@@ -135,12 +141,12 @@ def _first(session: Session, task: Task, agreeing: Sequence[Replica]) -> Replica
 
 
 def _ask(session: Session, task: Task, uploader: Replica, now: float) -> None:
-    """Its payload is the one that is used, and that an audit holds its own against."""
-    asked = {"uploader": uploader.id, "root": uploader.root, "determinism_class": uploader.determinism_class}
-    asked["due_at"] = now + task.offer["upload_seconds"]
+    """Asks the uploader for its payload, which is the one that is merged and that an audit compares with."""
+    request = {"uploader": uploader.id, "root": uploader.root, "determinism_class": uploader.determinism_class}
+    request["due_at"] = now + task.offer["upload_seconds"]
     if task.state != TaskState.UPLOADING:
-        move(task, TaskState.UPLOADING, **asked)
-    for name, value in asked.items():
+        move(task, TaskState.UPLOADING, **request)
+    for name, value in request.items():
         setattr(task, name, value)
     notify(session, worker_topic(uploader.worker))
 
@@ -148,7 +154,7 @@ def _ask(session: Session, task: Task, uploader: Replica, now: float) -> None:
 def ask_next(
     context: Context, session: Session, task: Task, agreeing: Sequence[Replica], none_left: str, now: float
 ) -> None:
-    """Asks another one of those that still agree; where nobody is left, the task is tried again."""
+    """Asks another agreeing replica for the payload; fails the attempt if none is left."""
     if agreeing:
         _ask(session, task, _first(session, task, agreeing), now)
     else:
@@ -156,7 +162,7 @@ def ask_next(
 
 
 def fail(context: Context, session: Session, task: Task, reason: str, now: float) -> None:
-    """No verdict from this attempt: nobody is to blame, nobody is paid, and the task is tried again."""
+    """Fails the attempt without blame or payment, and reissues the task."""
     reason = _with_claim(session, task, reason)
     verdicts.inconclusive(context, session, task, reason)
     move(task, TaskState.FAILED, reason=reason, ended_at=now)
@@ -165,7 +171,7 @@ def fail(context: Context, session: Session, task: Task, reason: str, now: float
 
 
 def _with_claim(session: Session, task: Task, reason: str) -> str:
-    """The reason, and what kept one of its workers from computing."""
-    made = [replica.fault for replica in replicas_of(session, [task])[task.id] if replica.fault is not None]
-    claim = faults.described(StepFault(**made[0])) if made else ""
+    """Returns the reason, followed by a fault that one of the task's workers reported."""
+    reported = [replica.fault for replica in replicas_of(session, [task])[task.id] if replica.fault is not None]
+    claim = faults.described(StepFault(**reported[0])) if reported else ""
     return reason if not claim or claim in reason else f"{reason}; a worker says: {claim}"

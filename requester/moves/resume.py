@@ -1,4 +1,4 @@
-"""A paused job goes on: tasks whose gradient diverged are tried again."""
+"""Resumes a paused job, and tries tasks whose gradient diverged again."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -17,11 +17,11 @@ from gradmarket.requester.store.tables import Job, Round, Task
 from gradmarket.requester.store.transitions import move, move_now
 
 DIVERGED: Final = "a gradient diverged"
-"""So begins the reason of a job that this paused."""
+"""The start of the reason of a job that a divergence paused."""
 
 
 def resume_job(context: Context, session: Session, job: Job) -> None:
-    """Raises Conflict while an audit may still find that what diverged is a lie."""
+    """Resumes the job. Raises Conflict while an audit may still find that a divergence is a lie."""
     if job.state == JobState.RUNNING:
         return
     diverged = _diverged(session, job)
@@ -38,7 +38,7 @@ def resume_job(context: Context, session: Session, job: Job) -> None:
 
 
 def after_a_lie(context: Context, session: Session, job: Job) -> None:
-    """An audit revoked what diverged, and it is done again: the job goes on, unless something else pauses it."""
+    """Resumes the job after an audit revoked a diverged task, unless something else pauses it."""
     paused_by_it = job.state == JobState.PAUSED and job.reason.startswith(DIVERGED)
     if paused_by_it and not _diverged(session, job):
         move_now(session, job, JobState.RUNNING, reason="")

@@ -1,6 +1,6 @@
-"""Audits where no second machine gives the same answer: an accepted gradient is scored, and passes by itself.
+"""Audits by scores, where no second machine gives the same answer: one score never fails an audit by itself.
 
-Only all scores of its operator in the job together convict it, as market.rules.loss_change says.
+All scores of an operator in the job together can convict it, as market.rules.loss_change_test says.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from gradmarket.requester.store.tables import Audit, Job, Replica, Score, Task
 
 @dataclass(frozen=True, slots=True)
 class ScoringTask:
-    """What is to be scored: a payload, on its task's rows and on others that `seed` draws."""
+    """A payload to be scored on its task's rows and on other rows, which `seed` draws."""
 
     payload: Digest
     seed: Hash
@@ -32,7 +32,7 @@ def wanted(session: Session, task: Task) -> ScoringTask:
 
 
 def take(session: Session, task: Task, audit: Audit, said: ScoreRequest | None) -> None:
-    """Keeps what the auditor measured. Raises Refused where it brings no score, or one that was not asked for."""
+    """Stores the auditor's score. Raises Refused if it is missing, or was not asked for."""
     if audit.scored != (said is not None):
         raise Refused("a score is wanted with the root" if audit.scored else "no score was asked for")
     if said is None:
@@ -52,7 +52,7 @@ def take(session: Session, task: Task, audit: Audit, said: ScoreRequest | None) 
 
 
 def convicts(session: Session, audit: Audit, now: float) -> bool:
-    """Adds the score to its operator's sum; whether that convicts. One at a time in a job."""
+    """Adds the score to its operator's sum; returns whether that convicts it. One call at a time in a job."""
     row = session.get_one(Score, audit.task_id)
     worker = answered(session, session.get_one(Task, row.task_id)).worker
     before = scores.latest(session, row.job_id, row.operator, worker)
@@ -63,18 +63,18 @@ def convicts(session: Session, audit: Audit, now: float) -> bool:
     change = scores.accepted(row)
     row.total = added(before.total or 0.0 if before else 0.0, weight(change.passes, row.honest))
     session.flush()
-    found = verdict(row.total)
-    if found != ChangeVerdict.OPEN:
-        told = {"task": row.task_id, "operator": row.operator, "total": row.total, "honest": row.honest}
-        tell(session, row.job_id, f"scores_{found}", now, **told)
-    return found == ChangeVerdict.CONVICTED
+    conclusion = verdict(row.total)
+    if conclusion != ChangeVerdict.OPEN:
+        details = {"task": row.task_id, "operator": row.operator, "total": row.total, "honest": row.honest}
+        tell(session, row.job_id, f"scores_{conclusion}", now, **details)
+    return conclusion == ChangeVerdict.CONVICTED
 
 
 def rate(session: Session, task: Task, drawn: float) -> float:
-    """The probability that a task is audited: certain until a whole test has cleared its operator in the job."""
+    """Returns the probability that a task is audited: 1 until a whole test has cleared its operator in the job."""
     return drawn if scores.cleared(session, task.job_id, answered(session, task).operator) else 1.0
 
 
 def answered(session: Session, task: Task) -> Replica:
-    """Whose answer was accepted."""
+    """Returns the replica whose answer was accepted."""
     return session.get_one(Replica, task.uploader or "")

@@ -1,4 +1,4 @@
-"""A task and its further attempts, each with its signed offer."""
+"""Creates tasks and their further attempts, each with its signed offer."""
 
 from dataclasses import asdict
 
@@ -19,10 +19,10 @@ from gradmarket.requester.store.transitions import move_now
 
 
 def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: float) -> Task:
-    """A task with its signed offer; its seeds come from the job's seed and indices alone."""
+    """Returns a new task with its signed offer; its seed depends on the job's seed and the indices alone."""
     spec = jobs.spec(job)
-    checked, place = spec.plan(), (row.number, index, attempt)
-    secret = secrets.tagged("secret", job.secret, *(part.to_bytes(8, "big") for part in place))
+    plan, position = spec.plan(), (row.number, index, attempt)
+    secret = secrets.tagged("secret", job.secret, *(part.to_bytes(8, "big") for part in position))
     offer = Offer(
         job=job.chain_job or 0,
         spec=hash_of(Digest(job.spec_digest or "")),
@@ -48,15 +48,16 @@ def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: 
         offer_digest=digest(context.domain, offer),
         offer_signature=context.sign(offer),
         secret=secret,
-        plan=asdict(checked),
-        wave_size=checked.first_wave,
+        plan=asdict(plan),
+        wave_size=plan.first_wave,
         created_at=now,
     )
 
 
 def reissue(context: Context, session: Session, job: Job, failed: Task, now: float) -> None:
-    """Another attempt at a task that gave no verdict; after too many of those where all answered the job pauses with
-    the reason. Who leaves attempts unanswered waits longer each time, and cannot pause a job.
+    """Issues another attempt at a task; pauses the job after too many failed attempts.
+
+    Attempts that a worker left unanswered do not count, so that silent workers cannot pause a job.
     """
     if job.state not in (JobState.RUNNING, JobState.PAUSED) or not jobs.wants(session, job, failed.round):
         return
@@ -74,5 +75,5 @@ def reissue(context: Context, session: Session, job: Job, failed: Task, now: flo
 
 
 def _silent(session: Session, failed: Task) -> bool:
-    """Whether somebody left the attempt unanswered."""
+    """Returns whether a worker left the attempt unanswered."""
     return any(replica.state in lifecycle.SILENT for replica in replicas_of(session, [failed])[failed.id])

@@ -1,4 +1,4 @@
-"""A verdict is signed and stored in the transaction that decides it."""
+"""Signs and stores verdicts in the transaction that decides them."""
 
 from typing import Final
 
@@ -26,7 +26,7 @@ def sign(
     reason: str = "",
     heard: bool | None = None,
 ) -> None:
-    """Moves the replica to `state` with a signed verdict on it, and wakes its worker; `heard` where that changes."""
+    """Moves the replica to `state` with a signed verdict, and notifies its worker; sets `heard` unless it is None."""
     price = Units(task.offer["price"] if outcome in (Outcome.ACCEPTED, Outcome.DIVERGED) else 0)
     agreed = hash_of(Digest(root)) if root else NO_ROOT
     verdict = Verdict(Hash(task.offer_digest), Address(replica.worker), int(outcome), agreed, price)
@@ -45,9 +45,9 @@ def wake(session: Session, replica: Replica) -> None:
 
 
 def inconclusive(context: Context, session: Session, task: Task, reason: str) -> None:
-    """Nobody is to blame and nobody is paid: the replicas that revealed are told so.
+    """Signs an inconclusive verdict for the replicas that revealed: nobody is to blame, and nobody is paid.
 
-    Who was outvoted is told the same: its rejection would name the root that the next attempt is to find.
+    Outvoted replicas get one too: a rejection would name the root that the next attempt is to find.
     """
     undecided = or_(Replica.state.in_((ReplicaState.REVEALED, ReplicaState.AGREE)), _OUTVOTED)
     for replica in session.scalars(select(Replica).where(Replica.task_id == task.id, undecided)):

@@ -1,4 +1,4 @@
-"""A wave closes: its secret opens over the set of commitments."""
+"""Closes waves, which opens their secrets over the set of commitments."""
 
 from collections.abc import Sequence
 
@@ -20,13 +20,13 @@ GATHERING = (TaskState.OPEN, TaskState.COMMITTING)
 
 
 def advance(context: Context, session: Session, task: Task) -> None:
-    """Closes the task's wave if it is complete or overdue."""
+    """Closes the task's wave if it is complete, or if it is overdue and somebody committed."""
     if task.due_at is not None:
         _close(context, session, task, replicas_of(session, [task])[task.id], task.due_at)
 
 
 def committed(context: Context, session: Session, tasks: Sequence[Task]) -> None:
-    """Replicas have committed: with a wave's first its deadline begins, the last closes it in this transaction."""
+    """Handles new commitments: a wave's first sets its deadline, and the last closes the wave in this transaction."""
     replicas = replicas_of(session, tasks)
     for task in (task for task in tasks if task.state in GATHERING):
         task.due_at = task.due_at or context.clock() + task.offer["wave_seconds"]

@@ -1,10 +1,10 @@
-"""What moves rows from one state to the next. A stage is `ready(session, now) -> ids` and `run(context, id)`.
+"""Stages move rows from one state to the next. A stage is `ready(session, now) -> ids` and `run(context, id)`.
 
     publish -> settle -> plan -> assign -> (commitments) -> close -> judge -> (payload upload) -> aggregate -> plan …
-                          expire: leases, waves and uploads whose deadline has passed      settle: all that is on-chain
+                          expire: leases and uploads whose deadline has passed             settle: everything on-chain
     (payload upload) -> (auditor claims) -> audit -> rollback: a round is taken back, or becomes final
 
-`run` is idempotent and one transaction. A row in the next state *is* the call: stages never call each other, and a lost
-notification loses nothing. What several stages do to a row is in `requester/moves`; what workers and auditors bring in
-is in `requester/exchange`, which the HTTP routes call.
+`run` is idempotent and one transaction. Stages never call each other: a row in the next state triggers the next stage,
+so a lost notification loses nothing. Changes of rows that several stages make are in `requester/moves`. Requests of
+workers and auditors are handled in `requester/exchange`, which the HTTP routes call.
 """

@@ -1,4 +1,4 @@
-"""A round whose tasks are accepted becomes an update: folded from the blobs, applied, evaluated, and closed."""
+"""Merges the accepted gradients of a round, applies the update, evaluates the new parameters, and closes the round."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -33,7 +33,7 @@ TOPIC = "aggregate"
 
 
 def ready(session: Session, _now: float) -> Sequence[str]:
-    """Open rounds with enough accepted tasks, and rounds whose merge a crash interrupted."""
+    """Returns jobs whose newest round has enough accepted tasks, or whose merge a crash interrupted."""
     running = select(Round, Job).join(Job, Job.id == Round.job_id)
     under_way = Round.state.in_([RoundState.OPEN, RoundState.MERGING])
     unclosed = running.where(under_way, Job.state == JobState.RUNNING)
@@ -57,13 +57,13 @@ def run(context: Context, job_id: str) -> float | None:
 
 
 def _say_why(context: Context, job_id: str, reason: str) -> None:
-    """The merge is tried again at every sweep; people see on the job what stops it, once."""
-    said = reason.replace("\0", "")[:1000]
+    """Writes on the job, once for each reason, why its merge fails; the merge is tried again at every sweep."""
+    shortened = reason.replace("\0", "")[:1000]
     with context.begin() as session:
         job = locked(session, Job, job_id)
-        if job.state == JobState.RUNNING and job.reason != said:
-            job.reason = said
-            tell(session, job_id, "merge_failed", context.clock(), reason=said)
+        if job.state == JobState.RUNNING and job.reason != shortened:
+            job.reason = shortened
+            tell(session, job_id, "merge_failed", context.clock(), reason=shortened)
 
 
 def _run(context: Context, job_id: str) -> None:
@@ -84,9 +84,9 @@ def _run(context: Context, job_id: str) -> None:
             return
         job.reason = ""
         drift.keep(session, job, row, contributions, now)
-        made = {updated: data, memory: state}
+        new_blobs = {updated: data, memory: state}
         blob_cleanup.keep_still(
-            context, session, {name: partial(context.blobs.put, blob) for name, blob in made.items()}
+            context, session, {name: partial(context.blobs.put, blob) for name, blob in new_blobs.items()}
         )
         move_now(
             session,
@@ -113,9 +113,9 @@ def _run(context: Context, job_id: str) -> None:
 
 @dataclass(frozen=True)
 class MergeWork:
-    """What one merge needs, read in one transaction.
+    """The inputs of one merge, read in one transaction.
 
-    `answers` are (payload blob, task seed), `operators` who agreed on each.
+    `answers` are pairs (payload blob, task seed); `operators` has for each answer the operators that agreed on it.
     """
 
     number: int
@@ -131,7 +131,10 @@ class MergeWork:
 
 
 def _close_for_merging(context: Context, job_id: str) -> MergeWork | None:
-    """OPEN -> MERGING fixes which tasks are used: those that come later are paid and not used."""
+    """Moves the round from OPEN to MERGING and fixes which tasks are used; tasks accepted later are paid, not used.
+
+    Returns None if there is nothing to merge.
+    """
     with context.begin() as session:
         job, row = locked(session, Job, job_id), jobs.latest_round(session, job_id)
         if row is None or row.state == RoundState.CLOSED or job.state != JobState.RUNNING:
@@ -176,7 +179,7 @@ def recipe(spec: JobSpec, job: Job) -> Recipe:
 
 
 def _merged(context: Context, work: MergeWork) -> tuple[ModelState, float]:
-    """The model after the round, and the mean loss that its tasks measured before it."""
+    """Returns the model after the round, and the mean loss that its tasks measured before the update."""
     with ExitStack() as stack:
         answers = [MergedAnswer(stack.enter_context(context.blobs.mapped(blob)), seed) for blob, seed in work.answers]
         merged = merge(work.recipe, answers)

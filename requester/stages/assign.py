@@ -1,4 +1,7 @@
-"""Open tasks meet asking workers: a replayable random draw among those who may, never first come first served."""
+"""Assigns open tasks to workers that ask for work, by a replayable random draw among the eligible ones.
+
+It is never first come, first served.
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,13 +28,13 @@ from gradmarket.requester.store.transitions import move
 TOPIC = "assign"
 TASKS_AT_ONCE = 64
 DRAW = "draw"
-"""All jobs draw from the same workers."""
+"""The lock that all draws take, since all jobs draw from the same workers."""
 SAMPLE = 8
-"""Workers looked at for each that a quorum needs, before all are."""
+"""How many workers to look at per member of a quorum before looking at all of them."""
 
 
 def ready(session: Session, now: float) -> Sequence[str]:
-    """Running jobs with an open task, while anybody asks."""
+    """Returns running jobs with an open task, if any worker asks for work."""
     asks = exists().where(workers.asks(now))
     wants = exists().where(Task.job_id == Job.id, Task.state == TaskState.OPEN)
     return session.scalars(select(Job.id).where(Job.state == JobState.RUNNING, wants, asks)).all()
@@ -64,18 +67,21 @@ def run(context: Context, job_id: str) -> float | None:
 
 
 def _short_of_money(context: Context, session: Session, job: Job, now: float) -> float:
-    """Nobody that has money in the job fills what is open: whoever is to get some next, the chain is told of."""
+    """Notifies the `settle` stage if some worker is due for a reservation; returns the seconds until the next try.
+
+    Called when no worker with a reservation in the job can fill its open places.
+    """
     if newcomers.next_covered(session, job, now):
         notify(session, "settle")
     return context.settings.sweep_s
 
 
 def _open(session: Session, job_id: str, most: int) -> Sequence[Task]:
-    """Later waves first: who committed to them waits, and can take nothing else meanwhile."""
-    wanted = select(Task.id).where(Task.job_id == job_id, Task.state == TaskState.OPEN)
+    """Locks and returns up to `most` open tasks. Later waves come first: workers that committed to them are waiting."""
+    open_tasks = select(Task.id).where(Task.job_id == job_id, Task.state == TaskState.OPEN)
     order = (Task.round, Task.index, Task.attempt)
-    split = wanted.where(Task.wave > 0).order_by(Task.wave.desc(), *order).limit(most).subquery()
-    fresh = wanted.where(Task.wave == 0).order_by(*order).limit(most).subquery()
+    split = open_tasks.where(Task.wave > 0).order_by(Task.wave.desc(), *order).limit(most).subquery()
+    fresh = open_tasks.where(Task.wave == 0).order_by(*order).limit(most).subquery()
     either = select(split.c.id).union_all(select(fresh.c.id))
     tasks = [
         task for task in locked_tasks(session, select(Task).where(Task.id.in_(either))) if task.state == TaskState.OPEN
@@ -84,10 +90,11 @@ def _open(session: Session, job_id: str, most: int) -> Sequence[Task]:
 
 
 def _settle_class(session: Session, job: Job, mixable: Mixable, now: float) -> bool:
-    """Whether the job has a determinism class to vote in; it takes the one with the most separate live workers.
+    """Returns whether the job has a determinism class; sets it to the class with the most separate live workers.
 
-    Those who delivered before decide it where they are enough: made-up identities of another class shut nobody out.
-    As long as its own, with those beside it, still has a quorum of separate workers, nobody else is looked at.
+    Workers that delivered before decide if there are enough of them, so that made-up identities of another class
+    cannot exclude the real ones. The job keeps its class while that and comparable classes have a quorum of separate
+    workers.
     """
     spec = jobs.spec(job)
     plan = spec.plan()
@@ -110,14 +117,16 @@ def _settle_class(session: Session, job: Job, mixable: Mixable, now: float) -> b
 def _separate(
     session: Session, present: workers.Present, separation: Sequence[str], mixable: Mixable
 ) -> tuple[str, int]:
-    """The class with the most separate workers, and how many; `present` as of `workers.present`."""
+    """Returns the class with the most separate workers, and their number. `present` is a query by `workers.present`."""
     parties = ((row.determinism_class, workers.party(row)) for row in session.execute(present))
     return assignment.leading_class(parties, separation, mixable) or ("", 0)
 
 
 def _others(session: Session, job: Job, mixable: Mixable, now: float) -> int:
-    """Live workers of its classes that have money in it, hold nothing and do not ask just now: a draw waits a moment
-    for them."""
+    """Counts live, idle workers of comparable classes with a reservation in the job that do not ask for work right now.
+
+    A draw waits briefly for them.
+    """
     beside = assignment.comparable(job.determinism_class or "", mixable)
     silent = workers.present(job, now, beside).where(~workers.asks(now), workers.covered(job))
     busy = exists().where(
@@ -127,7 +136,7 @@ def _others(session: Session, job: Job, mixable: Mixable, now: float) -> int:
 
 
 class CandidatePool:
-    """Who asks, as it stands after what this pass has dealt out."""
+    """The workers that ask for work, less what this pass has already assigned to them."""
 
     def __init__(self, session: Session, job: Job, asking: Sequence[Candidate], mixable: Mixable, now: float) -> None:
         self.mixable = mixable
@@ -146,7 +155,10 @@ class CandidatePool:
         return self._leads.get(candidate.party.worker, STRANGER)
 
     def able(self, seed: Hash, opening: Opening, places: int) -> list[Candidate]:
-        """Who may take one of the places; of newcomers a few, where others suffice once they are free."""
+        """Returns the candidates that may take one of the places.
+
+        Newcomers are limited to a few if the known workers would suffice once they are free.
+        """
         able = {c.party.worker: c for c in self.candidates.values() if assignment.why_not(c, opening) is None}
         if not rules.suffice(self._known, opening, places):
             return list(able.values())
@@ -155,7 +167,7 @@ class CandidatePool:
         return [candidate for candidate in order if candidate.known or candidate in new]
 
     def lease(self, candidate: Candidate, task: Task) -> None:
-        """The candidate has one more."""
+        """Subtracts one more task from what the candidate can take."""
         self._trials -= not candidate.known
         left = Units(candidate.uncommitted - task.offer["price"])
         worker = candidate.party.worker
@@ -166,7 +178,7 @@ class CandidatePool:
 
 @dataclass(frozen=True)
 class Deal:
-    """Who was drawn for the open places of a task; `plan` where who was drawn first decides how it is checked."""
+    """The workers drawn for the open places of a task. `plan` is set if the worker drawn first decided it."""
 
     task: Task
     places: int
@@ -183,20 +195,20 @@ def _deal(
     others: int,
     now: float,
 ) -> tuple[list[Deal], float]:
-    """Draws for one task after the other, out of a pool that grows smaller; and how long the rest waits."""
+    """Draws workers for one task after the other; returns the deals and the seconds that the other tasks wait."""
     deals, wait = [], context.settings.sweep_s
     tried = replicas_of(session, tasks)
     for task in tasks:
         free = sum(candidate.capacity > 0 for candidate in pool.candidates.values())
         if not free:
             break
-        found = _draw(context, job, task, tried[task.id], pool, free + others, now)
-        if isinstance(found, Deal):
-            deals.append(found)
-            for candidate in found.drawn:
+        result = _draw(context, job, task, tried[task.id], pool, free + others, now)
+        if isinstance(result, Deal):
+            deals.append(result)
+            for candidate in result.drawn:
                 pool.lease(candidate, task)
         else:
-            wait = min(wait, found)
+            wait = min(wait, result)
     return deals, wait
 
 
@@ -209,7 +221,7 @@ def _draw(
     idle: int,
     now: float,
 ) -> Deal | float:
-    """Draws workers for the task's open places; or says how long it waits for others to ask."""
+    """Draws workers for the task's open places, or returns in how many seconds to try again."""
     places = progress.missing(task, replicas)
     opening = progress.opening_for(job, task, replicas, pool.mixable)
     seed = tagged("draw", Hash(task.secret), task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
@@ -223,16 +235,18 @@ def _draw(
         return _begin(spec, task, seed, able, opening, pool) or context.settings.sweep_s
     drawn = assignment.draw(seed, able, opening, places)
     if not replicas and len(drawn) < places:
-        return context.settings.sweep_s  # a task begins whole: who waits in half a wave is missing in another's split
+        # A task starts with a full wave: a worker waiting in a partial one is missing for another task's further wave.
+        return context.settings.sweep_s
     return Deal(task, places, drawn)
 
 
 def _begin(
     spec: JobSpec, task: Task, seed: Hash, able: Sequence[Candidate], opening: Opening, pool: CandidatePool
 ) -> Deal | None:
-    """The first in the draw's order leads, and decides the plan; another where too few are there for its plan.
+    """Draws a task's first wave: the first worker in the draw's order is the lead, whose record decides the plan.
 
-    Whoever gives a lease back takes its plan with it: who is drawn next is not checked by another's record.
+    Takes the next worker as lead if too few workers are there for the plan. If a worker gives its lease back, its plan
+    is dropped too, so that the next lead is not checked by another worker's record.
     """
     too_many = len(able) + 1
     for worker in assignment.draw_order(seed, [candidate.party.worker for candidate in able]):
@@ -250,29 +264,29 @@ def _begin(
 
 
 def _hand_out(session: Session, job: Job, deals: Sequence[Deal], now: float) -> None:
-    """Leases for who still asks, now that its row is held."""
-    named = {candidate.party.worker for deal in deals for candidate in deal.drawn}
-    held = {worker.address: worker for worker in locked_workers(session, named)}
+    """Gives leases to the drawn workers that still ask, after locking their rows."""
+    addresses = {candidate.party.worker for deal in deals for candidate in deal.drawn}
+    workers_by_address = {worker.address: worker for worker in locked_workers(session, addresses)}
     for deal in deals:
         task, lease_s = deal.task, jobs.spec(job).deadlines.lease_s
-        drawn = [(held[candidate.party.worker], candidate.determinism_class) for candidate in deal.drawn]
-        given = [worker for worker, name in drawn if _asks(worker, now) and worker.determinism_class == name]
-        for worker in given:
+        drawn = [(workers_by_address[candidate.party.worker], candidate.determinism_class) for candidate in deal.drawn]
+        takers = [worker for worker, name in drawn if _asks(worker, now) and worker.determinism_class == name]
+        for worker in takers:
             _lease(session, task, worker, lease_s, now)
-        begun = {"patience_until": now + lease_s + task.offer["wave_seconds"]} if given else {}
-        if given and task.determinism_class is None:
-            begun["determinism_class"] = given[0].determinism_class
-        if given and deal.plan is not None:
-            begun |= {"plan": asdict(deal.plan), "wave_size": deal.plan.first_wave}
-        if len(given) >= deal.places:
-            move(task, TaskState.COMMITTING, window_opened=None, **begun)
+        changes = {"patience_until": now + lease_s + task.offer["wave_seconds"]} if takers else {}
+        if takers and task.determinism_class is None:
+            changes["determinism_class"] = takers[0].determinism_class
+        if takers and deal.plan is not None:
+            changes |= {"plan": asdict(deal.plan), "wave_size": deal.plan.first_wave}
+        if len(takers) >= deal.places:
+            move(task, TaskState.COMMITTING, window_opened=None, **changes)
         else:
-            for name, value in begun.items():
+            for name, value in changes.items():
                 setattr(task, name, value)
 
 
 def _window(task: Task, able: int, idle: int, now: float) -> float:
-    """Seconds that the draw still waits: until every live idle worker asks, or the window is over."""
+    """Returns the seconds that the draw still waits: none once every live idle worker asks or the window is over."""
     if able >= idle:
         return 0.0
     if task.window_opened is None:

@@ -1,9 +1,10 @@
-"""An accepted task is drawn for an audit or not; the auditor's answer makes it stand, or revokes it.
+"""Judges the answers of auditors: a task passes its audit, or is revoked.
 
-What diverged is audited for certain: a job that a lie paused goes on by itself.
+If an audit revokes a diverged task, the job that it had paused goes on by itself.
 
-A revoked gradient is not merged, or what was merged is taken back (stages.aftermath). Whoever was paid for it keeps
-what a voucher promised, and loses its reputation and further work; whoever was rejected for the right answer is paid.
+A revoked gradient is not merged; if it was merged already, the merge is taken back (stages.rollback). The workers that
+were paid for it keep what a voucher promised, but lose their reputation and get no further work. Workers that were
+rejected with the right answer are paid.
 """
 
 from collections.abc import Sequence
@@ -34,9 +35,9 @@ def ready(session: Session, _now: float) -> Sequence[str]:
 
 
 def run(context: Context, task_id: str) -> float | None:
-    """Judges one answer; while the task's round is being merged it waits, for a merge is whole or not at all.
+    """Judges one answer. Waits while the task's round is being merged, since a merge is not interrupted.
 
-    One at a time: a failed audit reaches into other jobs, and two of them would wait for each other.
+    Only one audit is judged at a time: a failed audit changes rows of other jobs, so that two could deadlock.
     """
     now = context.clock()
     with context.begin() as session:
@@ -74,21 +75,28 @@ def _right(session: Session, task: Task, audit: Audit, now: float) -> bool:
 
 
 def _outvoted(session: Session, task: Task, audit: Audit) -> list[Replica]:
-    """Rejected by a verdict for the auditor's answer; whose salt did not open its seal has committed to no such one."""
+    """Returns replicas that a verdict rejected although they answered as the auditor did.
+
+    Replicas whose salt did not open their seal are left out: they did not commit to that answer.
+    """
     rejected = replicas_in(session, task, ReplicaState.REJECTED)
-    judged = [each for each in rejected if each.outcome == Outcome.REJECTED and each.verdict_root != each.root]
+    judged = [loser for loser in rejected if loser.outcome == Outcome.REJECTED and loser.verdict_root != loser.root]
     near = ballots.near_audit(session, task, audit, judged)
     return [replica for replica in judged if replica.root == audit.root or replica.id in near]
 
 
 def _wrong(session: Session, task: Task, audit: Audit, paid: list[Replica]) -> list[Replica]:
-    """Of those that were paid: not who answered in its own class what the auditor did, though a liar was near it."""
+    """Returns the paid replicas that answered wrongly.
+
+    Leaves out replicas whose sketch is near the auditor's, unless their root is the task's: they were right, and a
+    wrong answer was near theirs.
+    """
     near = ballots.near_audit(session, task, audit, paid)
     return [replica for replica in paid if replica.root == task.root or replica.id not in near]
 
 
 def _pass(session: Session, job: Job, task: Task, audit: Audit, paid: list[Replica], now: float) -> None:
-    """A score that does not convict proves nothing: neither a record nor a class."""
+    """Ends the audit as passed. A score that does not convict adds nothing to a record and proves no class."""
     move_now(session, audit, AuditState.PASSED, ended_at=now)
     if not audit.scored:
         confirmed = [replica.operator for replica in paid if replica.root == audit.root]
@@ -98,19 +106,19 @@ def _pass(session: Session, job: Job, task: Task, audit: Audit, paid: list[Repli
 
 
 def _prove(session: Session, job: Job, audit: Audit, now: float) -> None:
-    """The job's class, once enough operators' answers were confirmed."""
+    """Marks the job's class as proven once the audits confirmed answers of enough operators."""
     own = audit.determinism_class == job.determinism_class
     confirmed = audits.confirmed(session, audit) if own and job.proven_class != job.determinism_class else ()
     if classes.proven(confirmed):
         job.proven_class = audit.determinism_class
-        found = {"determinism_class": job.proven_class, "operators": sorted({each.operator for each in confirmed})}
-        tell(session, job.id, "class_proven", now, **found)
+        proof = {"determinism_class": job.proven_class, "operators": sorted({party.operator for party in confirmed})}
+        tell(session, job.id, "class_proven", now, **proof)
 
 
 def _fail(
     context: Context, session: Session, job: Job, task: Task, audit: Audit, wrong: list[Replica], now: float
 ) -> None:
-    """The task is revoked, who answers for `wrong` loses its record, and who answered as the auditor did is paid."""
+    """Revokes the task, resets the records of those that answer for `wrong`, and pays replicas that were right."""
     move_now(session, audit, AuditState.FAILED, ended_at=now)
     reason = "the scores of its operator convict it" if audit.scored else "an audit found another gradient"
     move(task, TaskState.REVOKED, reason=reason)
@@ -126,13 +134,13 @@ def _fail(
     reputations.passed(session, confirmed, audit.determinism_class, now)
     for other in others:
         order(session, other, 1.0, REOPENED, now)
-    found = {"workers": [replica.worker for replica in wrong], "vindicated": [replica.worker for replica in right]}
-    told = {"round": task.round, "runs": audit.runs, "used": task.used, "lost": lost}
-    tell(session, job.id, "audit_failed", now, task=task.id, **told, **found)
+    parties = {"workers": [replica.worker for replica in wrong], "vindicated": [replica.worker for replica in right]}
+    details = {"round": task.round, "runs": audit.runs, "used": task.used, "lost": lost}
+    tell(session, job.id, "audit_failed", now, task=task.id, **details, **parties)
 
 
 def _vindicate(context: Context, session: Session, job: Job, task: Task, replica: Replica, now: float) -> None:
-    """It was outvoted and right: the verdict is signed anew, and the price is its own as if it had won."""
+    """Signs an accepting verdict for an outvoted replica that was right, and credits the price to it."""
     reason = "an audit found that it was right"
     verdicts.sign(
         context, session, task, replica, ReplicaState.PAYABLE, Outcome.ACCEPTED, replica.root, reason, heard=False
@@ -143,7 +151,7 @@ def _vindicate(context: Context, session: Session, job: Job, task: Task, replica
 
 
 def _consequences(context: Context, session: Session, job: Job, row: Round, task: Task, now: float) -> None:
-    """An open round has the task done again; a merged one is taken back, left as it is, or left to the requester."""
+    """Reissues the task if its round is open; for a merged round does what the job says: replay, pause or nothing."""
     chosen = jobs.spec(job).on_failure
     if row.state == RoundState.OPEN:
         task_attempts.reissue(context, session, job, task, now)

@@ -1,4 +1,4 @@
-"""A wave closes when all in it have committed, or at its deadline: its secret opens over the set of commitments."""
+"""Closes waves in which all replicas have committed or whose deadline has come, and opens their secrets."""
 
 from collections.abc import Sequence
 
@@ -15,15 +15,15 @@ TOPIC = "close"
 
 
 def ready(session: Session, now: float) -> Sequence[str]:
-    """Gathering tasks with a commitment whose deadline has come, or whose wave is complete."""
+    """Returns tasks that take commitments, have one, and whose deadline has come or whose wave is complete."""
     committed = (
         select(func.count())
         .where(Replica.task_id == Task.id, Replica.wave == Task.wave, Replica.state == ReplicaState.COMMITTED)
         .scalar_subquery()
     )
     due = (Task.due_at <= now) | (committed >= Task.wave_size)
-    wanted = select(Task.id).where(Task.state.in_(GATHERING), Task.due_at.is_not(None), due)
-    return session.scalars(wanted.order_by(Task.due_at).limit(256)).all()
+    closable = select(Task.id).where(Task.state.in_(GATHERING), Task.due_at.is_not(None), due)
+    return session.scalars(closable.order_by(Task.due_at).limit(256)).all()
 
 
 def run(context: Context, task_id: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Every state's exit for silence: leases that lapse, and payloads that were promised and not brought."""
+"""Handles silent workers: expires leases, fails tasks that wait in vain, and replaces uploaders that do not upload."""
 
 from collections.abc import Sequence
 
@@ -21,14 +21,14 @@ TOPIC = "expire"
 
 
 def ready(session: Session, now: float) -> Sequence[str]:
-    """Tasks with a lapsed lease, whose upload is overdue, or that wait for workers in vain."""
+    """Returns tasks that have a lapsed lease, whose upload is overdue, or that wait for workers in vain."""
     lapsed = select(Replica.task_id).where(Replica.state == ReplicaState.LEASED, Replica.lease_until < now)
     overdue = select(Task.id).where(Task.state == TaskState.UPLOADING, Task.due_at < now)
     return session.scalars(lapsed.union(overdue, _stranded(now)).limit(256)).all()
 
 
 def _stranded(now: float) -> Select[str]:
-    """Open tasks that waited long enough for another worker: all who could try have tried."""
+    """Selects open tasks that waited long enough for another worker and have no replica leased or committed."""
     return select(Task.id).where(Task.state == TaskState.OPEN, Task.patience_until < now, ~_busy())
 
 
@@ -65,7 +65,7 @@ def _expire(context: Context, session: Session, task: Task, now: float) -> None:
 
 
 def _ask_next(context: Context, session: Session, task: Task, now: float) -> None:
-    """The uploader withheld: the next agreeing replica is asked; when all have, the task is tried again."""
+    """Marks the uploader as having withheld, and asks the next agreeing replica; fails the task if none is left."""
     agreeing = session.scalars(
         select(Replica).where(Replica.task_id == task.id, Replica.state == ReplicaState.AGREE)
     ).all()

@@ -1,4 +1,4 @@
-"""Revealed ballots become a verdict, another wave, or nothing: the rule is market.rules.voting."""
+"""Judges revealed ballots: the result is a quorum, another wave or no decision, by the rule in market.rules.voting."""
 
 from collections.abc import Sequence
 
@@ -16,8 +16,8 @@ TOPIC = "judge"
 
 def ready(session: Session, now: float) -> Sequence[str]:
     silent = exists().where(Replica.task_id == Task.id, Replica.state == ReplicaState.COMMITTED)
-    wanted = select(Task.id).where(Task.state == TaskState.REVEALING, (Task.due_at <= now) | ~silent)
-    return session.scalars(wanted.order_by(Task.due_at).limit(256)).all()
+    judgeable = select(Task.id).where(Task.state == TaskState.REVEALING, (Task.due_at <= now) | ~silent)
+    return session.scalars(judgeable.order_by(Task.due_at).limit(256)).all()
 
 
 def run(context: Context, task_id: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Running jobs without an open round get their next one, or end. A round is a pure function of its job."""
+"""Opens the next round of running jobs that have none open, or ends the job. A round is a pure function of its job."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -46,7 +46,10 @@ def run(context: Context, job_id: str) -> float | None:
 
 
 def _go_on(context: Context, session: Session, job: Job, now: float) -> float | None:
-    """The next round, or the end; both wait for audits whose failure could still take back what they rest on."""
+    """Opens the next round, ends the job or pauses it for lack of money.
+
+    Waits for open audits whose failure could take back the rounds that this decision is based on.
+    """
     latest = jobs.latest_round(session, job.id)
     reason = latest and stopping.reached(
         jobs.spec(job), latest.number, latest.metrics or {}, jobs.earned(session, job.id) * int(job.unit)
@@ -64,13 +67,13 @@ def _go_on(context: Context, session: Session, job: Job, now: float) -> float | 
 
 
 def _not_yet(session: Session, job: Job, through: int) -> bool:
-    """Whether a round is to be taken back, or an audit of the rounds `through` this one is not over."""
+    """Returns whether a round is to be taken back or an audit of a round up to `through` is not over."""
     first = audits.earliest(session, job.id)
     return job.rewind_to is not None or (first is not None and first <= through)
 
 
 def _affordable(session: Session, job: Job, price: Units) -> bool:
-    """Whether what is deposited and not yet earned pays one more round whose every task takes just its quorum."""
+    """Returns whether the deposit less the earnings pays for a round in which each task takes only its quorum."""
     spec = jobs.spec(job)
     least = spec.tasks_needed * spec.plan().quorum * price
     return job.deposited - jobs.earned(session, job.id) >= least

@@ -1,4 +1,4 @@
-"""A posted job becomes a publication: its document, parameters and data as blobs, by digest."""
+"""Turns a posted job into a publication: stores its document, parameters and manifest as blobs, by digest."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -42,12 +42,12 @@ def run(context: Context, job_id: str) -> float | None:
         try:
             _run(context, job_id)
         except NotFound:
-            return context.settings.sweep_s  # another job has dropped equal content since: it is published anew
+            return context.settings.sweep_s  # another job dropped a blob of equal content meanwhile: publish again
     return None
 
 
 def _run(context: Context, job_id: str) -> None:
-    """Raises NotFound where a blob of the publication is gone again."""
+    """Publishes the job, or fails it. Raises NotFound if a blob of the publication was deleted meanwhile."""
     with context.reading() as session:
         spec = jobs.spec(session.get_one(Job, job_id))
     try:
@@ -60,9 +60,9 @@ def _run(context: Context, job_id: str) -> None:
         job = locked(session, Job, job_id)
         if job.state != JobState.DRAFT:
             return
-        named = publication.document, publication.evaluation, publication.parameters, publication.manifest, facts.memory
+        blobs = publication.document, publication.evaluation, publication.parameters, publication.manifest, facts.memory
         blob_cleanup.keep_still(
-            context, session, {digest: partial(_gone, digest) for digest in named if digest is not None}
+            context, session, {digest: partial(_gone, digest) for digest in blobs if digest is not None}
         )
         job.publication, job.spec_digest = publication.model_dump(mode="json"), publication.digest
         job.facts = as_json(facts)

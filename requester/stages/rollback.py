@@ -1,7 +1,7 @@
-"""What follows when audits are over: a merged round that one found wrong is taken back, the others become final.
+"""Takes back merged rounds in which an audit found a wrong gradient, and makes the accepted tasks of others final.
 
-A round is taken back once nothing later is in flight, so that all who committed are judged and paid first. Its other
-gradients stand, the revoked ones are done again, and what came after it is done anew from the right parameters.
+A round is taken back once no later task is in flight, so that all workers that committed are judged and paid first. Its
+other gradients stand, the revoked ones are computed again, and all later rounds are repeated from the right parameters.
 """
 
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ IN_FLIGHT = (TaskState.OPEN, TaskState.COMMITTING, TaskState.REVEALING, TaskStat
 
 
 def ready(session: Session, _now: float) -> Sequence[str]:
-    """Jobs with a round to be taken back, or accepted tasks that nothing can revoke any more."""
+    """Returns jobs with a round to be taken back, or with accepted tasks that can no longer be revoked."""
     accepted = exists().where(Task.job_id == Job.id, Task.state == TaskState.ACCEPTED)
     concerned = select(Job).where(or_(Job.rewind_to.is_not(None), accepted))
-    found = [job for job in session.scalars(concerned) if jobs.spec(job).audited]
-    return [job.id for job in found if _rewinds(session, job) or _finishes(session, job)]
+    audited_jobs = [job for job in session.scalars(concerned) if jobs.spec(job).audited]
+    return [job.id for job in audited_jobs if _rewinds(session, job) or _finishes(session, job)]
 
 
 def run(context: Context, job_id: str) -> None:
@@ -48,7 +48,7 @@ def run(context: Context, job_id: str) -> None:
 
 
 def _rewinds(session: Session, job: Job) -> bool:
-    """Whether a round is to be taken back and nothing is in flight that rests on it, no audit and no merge either."""
+    """Returns whether a round is to be taken back and no later task, no audit and no merge is in flight."""
     if job.rewind_to is None or audits.earliest(session, job.id) is not None:
         return False
     later = exists().where(Task.job_id == job.id, Task.round > job.rewind_to, Task.state.in_(IN_FLIGHT))
@@ -57,11 +57,11 @@ def _rewinds(session: Session, job: Job) -> bool:
 
 
 def _rewind(context: Context, session: Session, job: Job) -> list[Digest]:
-    """Opens the round again; the blobs that its merge and later ones gave."""
+    """Opens the round again; returns the blobs that its merge and later merges produced."""
     now, number = context.clock(), job.rewind_to
     standing = (Round.job_id == job.id, Round.number >= number, Round.state != RoundState.REWOUND)
     first, *later = session.scalars(select(Round).where(*standing).order_by(Round.number)).all()
-    given = [row.updated for row in (first, *later)] + [row.optimizer_state for row in later]
+    blobs = [row.updated for row in (first, *later)] + [row.optimizer_state for row in later]
     nothing = {"updated": None, "loss": None, "metrics": None, "drift": None, "closed_at": None}
     for row in later:
         move_now(session, row, RoundState.REWOUND, optimizer_state="", **nothing)
@@ -73,24 +73,24 @@ def _rewind(context: Context, session: Session, job: Job) -> list[Digest]:
     _do_again(context, session, job, first.number, now)
     tell(session, job.id, "rewound", now, round=first.number, again=[row.number for row in later])
     notify(session, "plan", "assign", "aggregate")
-    return [Digest(digest) for digest in given if digest]
+    return [Digest(digest) for digest in blobs if digest]
 
 
 def _undo(session: Session, job: Job, number: int) -> None:
-    """Later gradients are paid and of no use; those of the round itself may be used again."""
+    """Makes later rounds' tasks final, since they are paid but useless, and marks the round's own tasks as unused."""
     later = select(Task).where(Task.job_id == job.id, Task.round > number)
     for task in locked_tasks(session, later.where(Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED]))):
         move(task, TaskState.FINAL)
-    theirs = update(Task).where(Task.job_id == job.id, Task.round >= number)
-    session.execute(theirs.values(used=False).execution_options(synchronize_session="fetch"))
+    unuse = update(Task).where(Task.job_id == job.id, Task.round >= number)
+    session.execute(unuse.values(used=False).execution_options(synchronize_session="fetch"))
 
 
 def _do_again(context: Context, session: Session, job: Job, number: int, now: float) -> None:
-    """Every task of the round without an accepted attempt, by its last one."""
+    """Reissues every task of the round that has no accepted attempt."""
     rows = select(Task).where(Task.job_id == job.id, Task.round == number).order_by(Task.index, Task.attempt)
     attempts = session.scalars(rows).all()
-    stands = {task.index for task in attempts if task.state == TaskState.ACCEPTED}
-    for task in {task.index: task for task in attempts if task.index not in stands}.values():
+    accepted = {task.index for task in attempts if task.state == TaskState.ACCEPTED}
+    for task in {task.index: task for task in attempts if task.index not in accepted}.values():
         task_attempts.reissue(context, session, job, task, now)
 
 
@@ -99,12 +99,12 @@ def _finishes(session: Session, job: Job) -> bool:
 
 
 def _settled(session: Session, job: Job) -> ColumnElement[bool]:
-    """Of accepted tasks in rounds that nothing can take back: all of them in a job that is over and audited."""
+    """Selects accepted tasks in rounds that nothing can take back; once a job and its audits are over, all of them."""
     return and_(Task.job_id == job.id, Task.state == TaskState.ACCEPTED, Task.round < _revocable(session, job))
 
 
 def _revocable(session: Session, job: Job) -> int:
-    """The first round that something may take back yet, or an audit change."""
+    """Returns the first round that may still be taken back or changed by an audit."""
     first = audits.earliest(session, job.id)
     latest = jobs.latest_round(session, job.id)
     if latest is None or (job.ended_at is not None and first is not None) or job.rewind_to is not None:
@@ -114,7 +114,7 @@ def _revocable(session: Session, job: Job) -> int:
 
 
 def _finish(session: Session, job: Job) -> list[Digest]:
-    """The tasks become final; their payloads."""
+    """Makes the tasks that can no longer be revoked final; returns their payloads."""
     settled = select(Task).where(_settled(session, job))
     tasks = session.scalars(settled.order_by(Task.round, Task.index, Task.attempt)).all()
     for task in tasks:

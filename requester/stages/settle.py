@@ -1,4 +1,4 @@
-"""All that happens on-chain, in one sequence: jobs opened, money reserved, batches settled, the rest taken back."""
+"""Drives all on-chain work in one sequence: opening jobs, reserving money, settling batches and refunding the rest."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What the engine needs to know of a stage."""
+"""The interface that the engine expects of a stage."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,13 +9,13 @@ from gradmarket.requester.context import Context
 
 
 class Stage(Protocol):
-    """A module of this folder."""
+    """A stage, which is a module of this folder."""
 
     TOPIC: str
-    """Rings when there may be something ready."""
+    """The notification topic that says that rows may be ready."""
 
     def ready(self, session: Session, now: float, /) -> Sequence[str]:
-        """Ids of rows that `run` can move; the oldest first, not too many."""
+        """Returns a limited number of ids of rows that `run` can move, the oldest first."""
 
     def run(self, context: Context, row_id: str, /) -> float | None:
-        """Moves one row on, if it still can be; or says in how many seconds to try again."""
+        """Moves one row on if that is still possible; returns in how many seconds to try again, or None."""

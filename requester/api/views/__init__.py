@@ -1,1 +1,1 @@
-"""What the API shows of the rows: amounts as decimal strings in smallest units, times ISO 8601 UTC."""
+"""The API's views of rows: amounts are decimal strings in smallest units, times are ISO 8601 in UTC."""

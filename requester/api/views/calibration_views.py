@@ -1,4 +1,4 @@
-"""How far two classes may deviate, and the trusted runs that say so."""
+"""Views of how far two classes may deviate, and of the trusted runs behind it."""
 
 from collections.abc import Iterable
 
@@ -49,16 +49,16 @@ class CalibrationView(BaseModel):
 
 
 def pair_view(row: Calibration, compared: Iterable[tuple[str, str, str]]) -> PairView:
-    found = calibrations.evidence(row)
-    tau = found.tau
+    known = calibrations.evidence(row)
+    tau = known.tau
     return PairView(
         classes=(row.one, row.other),
         state=CalibrationState(row.state),
-        reason=found.excess,
-        runs=found.runs,
+        reason=known.excess,
+        runs=known.runs,
         runs_needed=RUNS,
-        confidence=found.confidence,
-        tensors=[TensorView(name=name, largest=found.largest[name], threshold=tau[name]) for name in found.largest],
+        confidence=known.confidence,
+        tensors=[TensorView(name=name, largest=known.largest[name], threshold=tau[name]) for name in known.largest],
         tasks=[ComparedView(task=TaskId(task), roots=(Digest(one), Digest(other))) for task, one, other in compared],
         changed_at=time(row.changed_at),
     )

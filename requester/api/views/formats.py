@@ -1,4 +1,4 @@
-"""How times, hashes, sketches and amounts are written, and what a page of a list looks like."""
+"""Formats times, hashes, sketches and amounts for the API, and defines a page of a list."""
 
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
@@ -27,8 +27,8 @@ def hexed(value: bytes | None) -> str | None:
 
 
 def sketch_view(sketch: Sketch | None) -> dict[str, str] | None:
-    """By tensor, its 64 float32 little-endian."""
-    return None if sketch is None else {name: f"0x{told.hex()}" for name, told in sketch_packing.tell(sketch).items()}
+    """Returns each tensor's 64 float32, little-endian, in hexadecimal; None without a sketch."""
+    return None if sketch is None else {name: f"0x{data.hex()}" for name, data in sketch_packing.tell(sketch).items()}
 
 
 def amount(units: int, unit: str) -> str:

@@ -1,4 +1,4 @@
-"""A job and its rounds, and its counts."""
+"""Views of a job, its rounds and its counts."""
 
 from collections.abc import Mapping
 
@@ -39,9 +39,9 @@ class JobView(BaseModel):
     name: str
     state: JobState
     reason: str
-    """Why it does not get on, or why it ended."""
+    """Why the job makes no progress, or why it ended."""
     fault: FaultView | None
-    """What the job is paused by, where its document or data are at fault."""
+    """The fault that paused the job, if its document or data are at fault."""
     notice: str
     spec: JobSpec
     publication: Publication | None
@@ -59,7 +59,7 @@ class JobView(BaseModel):
     """Digest of the newest parameters."""
     determinism_class: str | None
     class_proven: bool
-    """Whether audits confirmed three operators in that class: until then what one replica decides is audited."""
+    """Whether audits confirmed three operators in that class; until then tasks that one replica decides are audited."""
     task_flops: int | None
     task_peak_bytes: int | None
     expiry: str | None
@@ -127,7 +127,7 @@ class RoundView(BaseModel):
     number: int
     state: RoundState
     price: str
-    """What each of its gradients pays."""
+    """The price of each of its gradients."""
     parameters: str
     updated: str | None
     loss: float | None

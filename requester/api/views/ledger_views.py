@@ -1,4 +1,4 @@
-"""A job's ledger in double entry, and whether it adds up to the contract's own figures."""
+"""Views of a job's ledger in double entry, and of whether it agrees with the contract's figures."""
 
 from pydantic import BaseModel
 

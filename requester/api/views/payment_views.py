@@ -1,4 +1,4 @@
-"""Who earned what, and how far it has come."""
+"""Views of earnings, settlements, stakes, strikes and workers."""
 
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ class JobWorkerView(BaseModel):
     settled: str
     withdrawn: str
     at_risk: str
-    """Of its stake, what the job can slash and no accusation claims yet."""
+    """The part of its stake that the job can slash and that no accusation claims yet."""
 
 
 ACCOUNT: Final = (
@@ -125,7 +125,7 @@ class StrikesView(BaseModel):
     job: str
     weight: float
     suspended_until: str | None
-    """It gets no work of the job before; none where it may get some."""
+    """Until then it gets no work of the job; null if it may get work now."""
 
 
 def strikes_view(row: Strike, now: float) -> StrikesView:
@@ -137,18 +137,18 @@ class WorkerView(BaseModel):
     address: str
     payout: str
     operator: str
-    """Whose record it has: its payout address where that one's key consented, else itself."""
+    """Whose record it has: its payout address if that key consented, else the worker itself."""
     proven: bool
-    """Its payout address is its operator: by that key's consent, or it is the worker's own."""
+    """Whether its payout address is its operator: by that key's consent, or because it is the worker's own address."""
     determinism_class: str
     seen_at: str | None
     joined_at: str | None
     strikes: list[StrikesView]
-    """Its operator's, by job."""
+    """Its operator's strikes, by job."""
     barred: bool
-    """An audit of its work, or of its operator's, failed not long ago: it gets no work."""
+    """Whether an audit of its work, or of its operator's, failed not long ago, so that it gets no work."""
     copies: int
-    """Answers it was paid for that an audit found wrong and another task had too; who was copied has none."""
+    """Answers it was paid for that an audit found wrong and another task had too; the copied worker's do not count."""
     reputation: list[ReputationView]
     """Its operator's record, by class."""
     stakes: list[StakeView]

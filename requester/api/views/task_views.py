@@ -1,4 +1,4 @@
-"""A task, its waves and replicas, and the verdicts on them."""
+"""Views of a task, its waves and replicas, and the verdicts on them."""
 
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from gradmarket.requester.store.tables import Audit, Replica, Task, Wave
 DECIDED: Final = (TaskState.ACCEPTED, TaskState.DIVERGED, TaskState.FINAL, TaskState.REVOKED)
 GATHERING: Final = (TaskState.OPEN, TaskState.COMMITTING)
 STANDING: Final = (TaskState.FINAL, TaskState.REVOKED)
-"""No audit can change it any more."""
+"""States of a task that no audit can change any more."""
 
 
 class ReplicaView(BaseModel):
@@ -37,11 +37,11 @@ class ReplicaView(BaseModel):
     root: str | None
     determinism_class: str | None
     sketch: dict[str, str] | None
-    """Where the job compares sketches: each tensor's 64 float32, little-endian, as `0x…`."""
+    """Each tensor's 64 float32, little-endian, as `0x…`; null unless the job compares sketches."""
     sketch_signature: str | None
     outcome: int | None
     verdict_root: str | None
-    """What the verdict is signed over: its own root, or one that the quorum has."""
+    """The root in the signed verdict: the replica's own, or one of the quorum."""
     verdict_signature: str | None
 
 
@@ -109,7 +109,7 @@ LISTED: Final = tuple(defer(column, raiseload=True) for column in (Task.offer, T
 
 
 def task_view(row: Task, published: bool) -> TaskView:
-    """`published`: its answer may be (store.disclosure)."""
+    """Returns the view of a task. `published`: its answer may be shown (store.disclosure)."""
     return TaskView(**_task_fields(row, published))
 
 
@@ -158,11 +158,14 @@ class TaskEvidence(TaskView):
     waves: list[WaveView]
     replicas: list[ReplicaView]
     allowed: list[AllowedView] | None
-    """The thresholds that its sketches were judged by, where the job compares sketches; told with the ballots."""
+    """The thresholds for its sketches, if the job compares sketches; shown together with the ballots."""
     plan: PlanView | None
-    """How it was checked. Told once no audit can change the task: who knew it while at work would cheat accordingly."""
+    """How it was checked. Shown once no audit can change the task: a worker that knew it could cheat accordingly."""
     audit_link: str | None
-    """Leads to the offer's anchor, and draws: market.rules.auditing.drawn. Open once no audit can change the task."""
+    """The last link of the chain to the offer's anchor, which draws the audit (market.rules.auditing.drawn).
+
+    Shown once no audit can change the task.
+    """
     audit: AuditView | None
 
 
@@ -175,7 +178,7 @@ def evidence(
     audit: Audit | None,
     made: RevealedBallot = UNSKETCHED,
 ) -> TaskEvidence:
-    """`published`: its answer may be (store.disclosure)."""
+    """Returns all that a verdict is based on. `published`: the task's answer may be shown (store.disclosure)."""
     over = row.state in STANDING
     return TaskEvidence(
         **_task_fields(row, published),
@@ -196,7 +199,10 @@ def evidence(
 
 
 def _at_work(task: Task, replica: Replica) -> bool:
-    """Until its wave is closed nobody is told of it: who sees its siblings, or that it has none, cheats just then."""
+    """Returns whether the replica's wave is not closed yet.
+
+    Such replicas are hidden: a worker that sees its siblings, or that it has none, could cheat accordingly.
+    """
     return replica.wave == task.wave and task.state in GATHERING
 
 

@@ -1,4 +1,4 @@
-"""An audit that is over, and what an operator's record in a class says."""
+"""Views of finished audits, scores and accusations, and of an operator's record in a class."""
 
 from collections.abc import Iterable
 
@@ -93,7 +93,7 @@ class AuditView(BaseModel):
     determinism_class: str
     root: str | None
     sketch: dict[str, str] | None
-    """Of what was found, under the wave's seed, with the root; in the task's evidence, where sketches were compared."""
+    """The sketch of the auditor's answer, under the wave's seed; only in the evidence of tasks compared by sketches."""
     runs: int
     seconds: float | None
     ended_at: str | None
@@ -108,7 +108,7 @@ def audit_view(
     found: Sketch | None = None,
     score: Score | None = None,
 ) -> AuditView:
-    """`published`: the task's answer may be (store.disclosure)."""
+    """Returns the view of an audit. `published`: the task's answer may be shown (store.disclosure)."""
     return AuditView(
         task=row.task_id,
         round=row.round,
@@ -121,7 +121,7 @@ def audit_view(
         runs=row.runs,
         seconds=row.seconds,
         ended_at=time(row.ended_at),
-        accusations=[accusation_view(each) for each in accusations],
+        accusations=[accusation_view(accusation) for accusation in accusations],
         score=None if score is None else score_view(score),
     )
 
