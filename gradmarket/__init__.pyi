@@ -1,2 +1,2 @@
-from gradmarket.sdk import TrainingJob as TrainingJob
 from gradmarket.sdk import Market as Market
+from gradmarket.sdk import TrainingJob as TrainingJob

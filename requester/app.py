@@ -7,8 +7,32 @@ from typing import Final
 
 from fastapi import FastAPI
 
-from gradmarket.requester.api import (audit_routes, auth_routes, batching, blob_routes, calibration_routes, chain_routes, consent_routes, event_routes, event_tail, fund_routes, health_routes, job_routes, ledger_cache, ledger_routes, long_poll, metric_routes, nonces, openapi, payment_routes, problems, response_cache, token_routes, worker_routes)
-from gradmarket.requester.api import round_routes
+from gradmarket.requester.api import (
+    audit_routes,
+    auth_routes,
+    batching,
+    blob_routes,
+    calibration_routes,
+    chain_routes,
+    consent_routes,
+    event_routes,
+    event_tail,
+    fund_routes,
+    health_routes,
+    job_routes,
+    ledger_cache,
+    ledger_routes,
+    long_poll,
+    metric_routes,
+    nonces,
+    openapi,
+    payment_routes,
+    problems,
+    response_cache,
+    round_routes,
+    token_routes,
+    worker_routes,
+)
 from gradmarket.requester.api.token_buckets import Buckets, Rate
 from gradmarket.requester.api.views.job_views import Stats
 from gradmarket.requester.context import Context

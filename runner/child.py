@@ -114,7 +114,7 @@ class RequestHandler:
         key = (program.document.digest, tuple(rows), tuple(sizes.items()), limits, training)
         if key not in self._admitted:
             with allowance.allowed(allowance.BOUND_S):
-                found = [admit(program, count, sizes, limits, training) for count in rows]
+                bounds = [admit(program, count, sizes, limits, training) for count in rows]
             self._admitted = dict([*self._admitted.items()][1 - ADMITTED_KEPT :])
             self._admitted[key] = dearest(bounds)
         return self._admitted[key]

@@ -32,7 +32,7 @@ class TrainingJob:
         self.id = job_id
 
     def __repr__(self) -> str:
-        return f"Job({self.id!r})"
+        return f"TrainingJob({self.id!r})"
 
     def view(self) -> Json:
         """Returns the job as the service describes it."""

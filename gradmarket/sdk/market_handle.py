@@ -71,8 +71,8 @@ class Market:
         made = published(module, loss, arrays, spec.precision)
         check_taken(made, arrays, spec.step.pass_rows)
         if held_out:
-            fields.setdefault("evaluation", {"partition": HELD_OUT, "metric": _metric(documents)})
-        return self._post(fields, documents, packed)
+            fields.setdefault("evaluation", {"partition": HELD_OUT, "metric": _metric(made)})
+        return self._post(fields, made, packed)
 
     def job(self, job_id: str) -> TrainingJob:
         """Returns a job that was posted before. Raises ServiceProblem if there is none."""

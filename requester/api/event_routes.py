@@ -83,5 +83,5 @@ async def _stream(context: Context, request: Request, following: EventTails, ask
                 yield b"".join(event.line for event in told)
             if over or (not asked.follow and len(told) < AT_ONCE):
                 return
-            if len(batch) < AT_ONCE:
+            if len(told) < AT_ONCE:
                 since = now() if await rung_within(notified, look_s) else now() - look_s

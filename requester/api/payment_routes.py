@@ -127,12 +127,12 @@ def worker(context: Here, request: Request, source: Source, address: Address) ->
             barred=bool(workers.barred(session, [row], now)),
             copies=history.copies,
             reputation=[reputation_view(record, now) for record in reputations.of(session, row.operator)],
-            stakes=_stakes(session, row.address),
+            stakes=stakes_of(session, row.address),
             replicas=dict(history.replicas),
         )
 
 
-def _stakes(session: Session, address: str) -> list[StakeView]:
+def stakes_of(session: Session, address: str) -> list[StakeView]:
     found = session.execute(_STAKES, {"worker": address})
     return [StakeView(job=job, chain_job=number, at_risk=amount(units, unit)) for job, number, units, unit in found]
 

@@ -9,9 +9,9 @@ __all__ = [
     "DatabaseNotifier",
     "Notifier",
     "Relay",
-    "notifier_of",
     "ended_topic",
     "job_topic",
+    "notifier_of",
     "rung_within",
     "worker_topic",
 ]

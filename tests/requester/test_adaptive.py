@@ -14,7 +14,7 @@ from sqlalchemy import update
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import AccusationState, JobState, TaskState
 from gradmarket.requester.api.audit_routes import audits as audits_told
-from gradmarket.requester.api.payment_routes import worker as worker_told
+from gradmarket.requester.api.payment_routes import stakes_of
 from gradmarket.requester.api.round_routes import evidence_of
 from gradmarket.requester.api.views.task_views import TaskEvidence
 from gradmarket.requester.store import jobs, reputations
@@ -184,10 +184,11 @@ def test_how_a_task_is_checked_is_told_when_it_is_over_and_proven_then(new_floor
     assert plan.model_dump() == task.plan
     with market.reading() as session:
         spec = jobs.spec(session.get_one(Job, market.job))
+        at_risk = [stake.at_risk for stake in stakes_of(session, worker.address)]
     assert spec.may_check_so(Plan(**task.plan))
     assert not spec.may_check_so(Plan(1, 1, 1, 0.01))
     assert not spec.may_check_so(Plan(2, 1, 5, 0.05))
-    assert [stake.at_risk for stake in worker_told(market.context, worker.address).stakes] == [str(1000 * PRICE)]
+    assert at_risk == [str(1000 * PRICE)]
 
 
 def told(market: MarketFixture) -> TaskEvidence:
