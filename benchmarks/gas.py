@@ -16,7 +16,8 @@ from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import DEVELOPMENT_KEYS, LocalChain, fund_gas
 from gradmarket.contracts.packing import PackedGroup
 from gradmarket.contracts.proofs import batch_root
-from gradmarket.contracts.transactions import Receipt, execute, mined
+from gradmarket.contracts.transaction_types import Receipt
+from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Hash, Units

@@ -10,7 +10,8 @@ from eth_keys.datatypes import PrivateKey
 
 from gradmarket.contracts import calls
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.transactions import Outcome, execute
+from gradmarket.contracts.transaction_types import Outcome
+from gradmarket.contracts.transactions import execute
 from gradmarket.market.messages import Payout, Release, Voucher
 from gradmarket.market.terms import Address, Units
 

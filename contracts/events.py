@@ -1,7 +1,6 @@
 """Reads the contract's events. Money is in the job's units."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from eth_abi.exceptions import DecodingError
@@ -14,63 +13,17 @@ from web3.logs import DISCARD
 from web3.types import FilterParams
 
 from gradmarket.contracts.artifact import load
+from gradmarket.contracts.event_types import Accused, Amounted, Ended, JobOpened, Reserved, Skipped
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.packing import PackedGroup
 from gradmarket.contracts.rpc import node_errors, refusal
-from gradmarket.contracts.transactions import Receipt
-from gradmarket.market.terms import Address, Amount, Hash, Units
+from gradmarket.contracts.transaction_types import Receipt
+from gradmarket.market.terms import Address, Hash, Units
 
 SPAN: Final = 5_000
 """Blocks in one request: public nodes refuse more."""
 OF_AN_ACCOUNT: Final = ("Paid", "Released", "Joined", "Left", "Freed", "Accused", "Slashed")
 """Events that name a job and one of its workers, and change what either may withdraw."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobOpened:
-    """All terms that were fixed when the job opened, with the `contract` and the `block` of the event."""
-
-    job: int
-    requester: Address
-    deposited: Units
-    spec_digest: Hash
-    expiry: int
-    claim_until: int
-    unit: Amount
-    signer: Address
-    slash_window: int
-    endpoint: str
-    contract: Address
-    block: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reserved:
-    """An increase of a worker's reservation by `added`; `reserved` is the new total."""
-
-    job: int
-    worker: Address
-    added: Units
-    reserved: Units
-
-
-@dataclass(frozen=True, slots=True)
-class Amounted:
-    """A deposit, a refund or a payment of `amount`; `worker` is set for payments only."""
-
-    job: int
-    amount: Units
-    worker: Address | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A skipped row `index` of a batch of vouchers (`reason` is the error's name) or of an early close's releases."""
-
-    job: int
-    worker: Address
-    index: int
-    reason: str = ""
 
 
 def opened(ledger: Ledger, receipt: Receipt) -> list[JobOpened]:
@@ -132,28 +85,12 @@ def joined(ledger: Ledger, worker: Address) -> list[int]:
     return sorted({args["jobId"] for args in _asked(ledger, "Joined", {"worker": worker})})
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a case ended: `name` of the event (Slashed, Acquitted, Dismissed), and its block."""
-
-    name: str
-    block: int
-
-
 def ended(ledger: Ledger, case: Hash) -> Ended | None:
     """Returns how the case ended; None if it has not."""
     for name in ("Slashed", "Acquitted", "Dismissed"):
         for log in _logs(ledger, name, {"caseId": case}):
             return Ended(name, log["blockNumber"])
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class Accused:
-    case: Hash
-    job: int
-    amount: Amount
-    event: Hash
 
 
 def accused(ledger: Ledger, worker: Address, first: int | None = None, last: int | None = None) -> list[Accused]:

@@ -9,7 +9,6 @@ any of which may be mined, can be derived from the newest one.
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from eth_account import Account
@@ -24,6 +23,7 @@ from web3.types import TxParams, TxReceipt
 from gradmarket.contracts.calls import Call
 from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, NodeRefused
 from gradmarket.contracts.rpc import node_errors
+from gradmarket.contracts.transaction_types import Fees, Mined, Outcome, Receipt, Reverted, Signed, Unknown
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address
 
@@ -32,53 +32,6 @@ MAX_GAS: Final = 2**24
 GAS_MARGIN: Final = 1.25
 POLL_S: Final = 0.05
 NONCE_TRIES: Final = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Fees:
-    """Wei per gas: `most` is the maximum paid, `tip` the part of it for the block's builder."""
-
-    most: int
-    tip: int
-
-
-@dataclass(frozen=True, slots=True)
-class Signed:
-    raw: bytes
-    hash: str
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """`cost` is gas times its price, in wei; `created` is a new contract's address; `raw` is web3's receipt."""
-
-    hash: str
-    block: int
-    gas: int
-    cost: int
-    created: Address | None
-    raw: TxReceipt
-
-
-@dataclass(frozen=True, slots=True)
-class Mined:
-    receipt: Receipt
-
-
-@dataclass(frozen=True, slots=True)
-class Reverted:
-    """`name` is the contract's error, or empty if the node cannot reproduce it."""
-
-    name: str
-    receipt: Receipt
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    hash: str
-
-
-Outcome = Mined | Reverted | Unknown
 
 
 def execute(web3: Web3, key: PrivateKey, call: Call, timeout_s: float = 60.0) -> Outcome:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gradmarket.market.fields import AddressField, HashField, SignatureField
-from gradmarket.market.job import DigestField, Publication
+from gradmarket.market.job import Publication
+from gradmarket.market.job_parts import DigestField
 from gradmarket.market.messages import Commitment, Outcome, SignedWave, Verdict
 from gradmarket.market.rules import auditing, secrets, sketch_packing, voting
 from gradmarket.market.rules.replication import Plan

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from gradmarket.market.fields import HashField
-from gradmarket.market.job import DigestField
+from gradmarket.market.job_parts import DigestField
 from gradmarket.market.rules import loss_change_test
 from gradmarket.market.terms import JobId, TaskId
 from gradmarket.market.wire import NO_NUL, NumbersFields, OfferFields, Wire

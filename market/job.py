@@ -5,180 +5,42 @@ Unknown fields are refused. Amounts are decimal strings in the token's smallest 
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from blake3 import blake3
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 
-from gradmarket.market.fields import AmountField, Chosen, Count, Name, Part, not_kept
-from gradmarket.market.rules import replication, verifiers
+from gradmarket.market.fields import AmountField, Count, Part, not_kept
+from gradmarket.market.job_parts import (
+    AdaptiveReplication,
+    Aggregator,
+    AuditedReplication,
+    AuditSpec,
+    Deadlines,
+    DigestField,
+    DocumentModel,
+    Evaluation,
+    FixedReplication,
+    Link,
+    LinkedData,
+    OnFailure,
+    Precision,
+    ReadyData,
+    ReadyModel,
+    Replication,
+    Separation,
+    StopAtDate,
+    StopAtMetric,
+    StopAtSpent,
+    Verifier,
+    Visibility,
+)
+from gradmarket.market.rules import replication
 from gradmarket.market.rules.pricing import Price
-from gradmarket.market.rules.replication import BEST, STRANGER, Lead, Plan, adaptive, audited, fixed
+from gradmarket.market.rules.replication import BEST, STRANGER, Lead, Plan
 from gradmarket.market.stakes import Stakes
 from gradmarket.market.step import Optimizer, Step
 from gradmarket.market.terms import Amount, Digest
-
-
-def _aware(value: datetime) -> datetime:
-    if value.tzinfo is None:
-        raise ValueError("a time has a zone, e.g. 2026-12-01T00:00:00Z")
-    return value.astimezone(UTC)
-
-
-DigestField = Annotated[Digest, Field(pattern=r"^blake3:[0-9a-f]{64}$")]
-Time = Annotated[datetime, AfterValidator(_aware)]
-
-
-class ReadyModel(Part):
-    """A ready architecture by name; it is exported like any other model."""
-
-    architecture: Name
-    arguments: dict[str, Any] = Field(default_factory=dict)
-
-
-class DocumentModel(Part):
-    """A graph document and its initial parameters (safetensors), uploaded before."""
-
-    document: DigestField
-    parameters: DigestField
-    evaluation: DigestField | None = None
-
-
-class ReadyData(Part):
-    ready: Literal["digits"]
-
-
-class LinkedData(Part):
-    manifest: DigestField
-
-
-class Evaluation(Part):
-    """Held-out rows, which are never used for training."""
-
-    partition: str = "test"
-    metric: Literal["accuracy", "loss"] = "accuracy"
-    every: Count = 1
-
-
-class Aggregator(Chosen):
-    """`name` is a file of gradient/aggregators; the other fields are that aggregator's settings."""
-
-    name: Name = "mean"
-
-
-class Link(Part):
-    codec: Name = "fp32"
-
-
-class FixedReplication(fixed.Settings):
-    name: Literal["fixed"] = "fixed"
-
-
-class AdaptiveReplication(adaptive.Settings):
-    """The record and stake of the worker drawn first decide how a task is checked.
-
-    It works alone and is audited, or there are votes.
-    """
-
-    name: Literal["adaptive"]
-
-
-class AuditedReplication(audited.Settings):
-    """One replica, checked by audits only."""
-
-    name: Literal["audited"]
-
-    @property
-    def replicas(self) -> int:
-        return 1
-
-    @property
-    def max_replicas(self) -> int:
-        return 1
-
-
-def _policy(value: Any) -> str:
-    return str(value.get("name", "fixed") if isinstance(value, dict) else getattr(value, "name", "fixed"))
-
-
-Replication = Annotated[
-    Annotated[FixedReplication, Tag("fixed")]
-    | Annotated[AuditedReplication, Tag("audited")]
-    | Annotated[AdaptiveReplication, Tag("adaptive")],
-    Discriminator(_policy, "no_such_policy", "no policy of this name; there is fixed, audited, adaptive"),
-]
-"""`name` is a file of rules/replication."""
-
-
-OnFailure = Literal["replay", "go_on", "pause"]
-
-
-class AuditSpec(Part):
-    """The requester's own auditor runs accepted tasks again, each with this probability, whoever answered.
-
-    `on_failure` says what happens where the wrong gradient was merged already: `replay` takes the round back and
-    repeats what came after it, `go_on` keeps the model as it is, `pause` leaves the decision to the requester.
-    """
-
-    probability: float = Field(gt=0.0, le=1.0)
-    on_failure: OnFailure = "replay"
-
-
-class Verifier(Part):
-    """`exact` compares the bits of one determinism class, `tolerance` compares sketches within calibrated thresholds.
-
-    `loss_change` compares nothing: audits check whether a gradient lowers the loss more on its own rows than on others.
-    """
-
-    name: Literal["exact", "tolerance", "loss_change"] = "exact"
-
-    @property
-    def sketched(self) -> bool:
-        return verifiers.verifier(self.name).SKETCHED
-
-    @property
-    def scored(self) -> bool:
-        return verifiers.verifier(self.name).SCORED
-
-
-class Deadlines(Part):
-    """Timeouts in seconds, and `end`, a date.
-
-    A worker that is silent longer loses its lease, its reveal or its upload.
-    """
-
-    lease_s: int = Field(default=120, ge=1, le=86_400)
-    wave_s: int = Field(default=30, ge=1, le=86_400)
-    upload_s: int = Field(default=60, ge=1, le=86_400)
-    end: Time | None = None
-
-
-class StopAtMetric(Part):
-    metric: Literal["accuracy", "loss"]
-    at: float
-
-
-class StopAtSpent(Part):
-    spent: AmountField
-
-
-class StopAtDate(Part):
-    date: Time
-
-
-Precision = Literal["fp32", "bf16"]
-"""bf16: matrix products and convolutions in bfloat16, as in torch.autocast; parameters and answers in float32."""
-
-Separation = Literal["operator", "payout", "network"]
-
-
-Visibility = Literal["requester", "workers", "public"]
-"""Who may read the trained parameters.
-
-`requester`: its own tokens, and a worker that currently computes on them. `workers`: whoever is signed in, and anybody
-may sign in. `public`: everybody, and they may read the model and manifest too.
-"""
 
 
 def _is_default(visibility: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from gradmarket.market.fields import AddressField, HashField, SignatureField, hex_bytes
-from gradmarket.market.job import DigestField
+from gradmarket.market.job_parts import DigestField
 from gradmarket.market.messages import Commitment, Offer, SignedWave, Sketch, Verdict, Voucher
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.faults import StepFault
@@ -213,79 +213,7 @@ class UploadAnswer(Wire):
     voucher: SignedVoucher | None
 
 
-class SignInNonce(Wire):
-    nonce: str
-    domain: str
-    uri: str
-    chain_id: int
-    expires_at: str
-
-
-SIGN_IN_LETTERS: Final = 1500
-"""Most characters of a sign-in message: about 450, and twice the service's address."""
-
-
 Nonce63 = Annotated[int, Field(ge=1, lt=2**63)]
-
-
-class ConsentRequest(Wire):
-    """The payout key's signature of a messages.SignedConsent for the worker that signs in."""
-
-    nonce: Nonce63
-    signature: SignatureField
-
-
-class WithdrawalRequest(Wire):
-    """The payout key's signature of a messages.Withdrawal."""
-
-    payout: AddressField
-    nonce: Nonce63
-    signature: SignatureField
-
-
-class OperatorStatus(Wire):
-    """The operator whose record the worker has from now on."""
-
-    worker: AddressField
-    operator: AddressField
-
-
-class SignIn(Wire):
-    """An EIP-4361 message and its signature; the message's statement contains the payout address."""
-
-    message: str = Field(max_length=SIGN_IN_LETTERS, pattern=NO_NUL)
-    signature: SignatureField
-    consent: ConsentRequest | None = None
-    """Without one the worker is its own operator, wherever it is paid."""
-
-
-class Session(Wire):
-    token: str
-    address: AddressField
-    payout: AddressField
-    expires_at: str
-
-
-class ChainFacts(Wire):
-    """The chain and contract that hold the money. `rpc` is set for a local chain only; elsewhere a worker uses its own.
-
-    `block` is the contract's first block: it has no events before it.
-    """
-
-    chain_id: int
-    genesis: HashField
-    contract: AddressField
-    token: AddressField
-    instance: HashField
-    signer: AddressField
-    symbol: str
-    decimals: int
-    unit: str
-    rpc: str | None
-    block: int = Field(default=0, ge=0, lt=2**63)
-
-
-STATEMENT: Final = "Work for gradmarket. Pay out to {payout}."
 
 
 def hash_of(digest: Digest) -> Hash:

@@ -10,7 +10,7 @@ from gradmarket.contracts.ledger import Ledger
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import Domain, Signer, Struct, digest
 from gradmarket.market.terms import Address
-from gradmarket.market.wire import ChainFacts
+from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.requester.blobs import Blobs
 from gradmarket.requester.chain.chain_worker import ChainWorker
 from gradmarket.requester.meters import Meters

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from gradmarket.market.data.manifest import Manifest, Partition, parsed, training
 from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
-from gradmarket.market.job import JobSpec, LinkedData
+from gradmarket.market.job import JobSpec
+from gradmarket.market.job_parts import LinkedData
 from gradmarket.market.model.figures import Range
 from gradmarket.market.model.tensors import Expected
 from gradmarket.market.rules.loss_change_test import OTHERS

@@ -12,7 +12,8 @@ from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.data.values import Outside
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.payload import Layout
-from gradmarket.market.job import DocumentModel, JobSpec, Publication, ReadyModel
+from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.job_parts import DocumentModel, ReadyModel
 from gradmarket.market.model import tensors
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Range

@@ -19,7 +19,7 @@ from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
 from gradmarket.market import signing
 from gradmarket.market.rules import payment
 from gradmarket.market.terms import Address
-from gradmarket.market.wire import ChainFacts
+from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.requester import blobs, keys
 from gradmarket.requester.chain.chain_context import ChainContext, ChainPolicy
 from gradmarket.requester.chain.chain_worker import ChainWorker, local_grant

@@ -10,7 +10,7 @@ from torch import Tensor
 from gradmarket.market import plugins
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.errors import JobRefused, Refused
-from gradmarket.market.job import Precision
+from gradmarket.market.job_parts import Precision
 from gradmarket.market.model import architectures
 from gradmarket.market.model.document.calls import TORCH_TYPES
 from gradmarket.market.model.document.publish import next_token, publish

@@ -9,7 +9,8 @@ from eth_utils.crypto import keccak
 from gradmarket.contracts import calls, events
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import DEVELOPMENT_KEYS, fund_gas
-from gradmarket.contracts.transactions import Receipt, execute, mined
+from gradmarket.contracts.transaction_types import Receipt
+from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Hash, Units

@@ -19,7 +19,7 @@ from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.stakes import CaseStage
 from gradmarket.market.errors import MarketError
 from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire import ChainFacts
+from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.worker import cases, durable, known_chains, proofs, records
 from gradmarket.worker.account_store import AccountStore
 from gradmarket.worker.cases import WalletCase

@@ -15,7 +15,7 @@ from gradmarket.contracts.errors import ChainError, ForeignChain
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect, node_errors
 from gradmarket.market.terms import Address, Amount, Hash, Units
-from gradmarket.market.wire import ChainFacts
+from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.worker.policy import OnChain
 from gradmarket.worker.problems import Untrusted
 

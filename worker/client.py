@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.terms import JobId, JobState, ReplicaId
-from gradmarket.market.wire import MAX_WAIT_S, ChainFacts, PollAnswer, PollRequest, Session, SignInNonce, UploadAnswer
+from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, UploadAnswer
+from gradmarket.market.wire_sign_in import ChainFacts, Session, SignInNonce
 from gradmarket.worker.addresses import SOCKET_OPTIONS, PublicOnly
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.outgoing import Payload

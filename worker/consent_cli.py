@@ -15,7 +15,7 @@ import typer
 from gradmarket.market.errors import Refused
 from gradmarket.market.messages import SignedConsent, Withdrawal
 from gradmarket.market.signing import check, checksum
-from gradmarket.market.wire import ChainFacts
+from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.worker import consents, wallet
 from gradmarket.worker.client import MarketClient
 from gradmarket.worker.consents import Message

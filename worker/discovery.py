@@ -13,11 +13,13 @@ from eth_utils.address import to_checksum_address
 from web3 import Web3
 
 from gradmarket.contracts.artifact import load
-from gradmarket.contracts.events import JobOpened, announced
+from gradmarket.contracts.event_types import JobOpened
+from gradmarket.contracts.events import announced
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, node_errors
 from gradmarket.contracts.transactions import chain_id
 from gradmarket.market.terms import Address, JobState
-from gradmarket.market.wire import ChainFacts, hash_of
+from gradmarket.market.wire import hash_of
+from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.worker.client import ListedJob, MarketClient
 from gradmarket.worker.problems import Untrusted
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gradmarket.market.fields import HashField, SignatureField
 from gradmarket.market.gradient.merkle import root as payload_root
-from gradmarket.market.job import DigestField
+from gradmarket.market.job_parts import DigestField
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.lifecycle import over

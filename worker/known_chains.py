@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.terms import Hash
-from gradmarket.market.wire import ChainFacts
+from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.worker import durable
 
 

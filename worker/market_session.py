@@ -9,7 +9,7 @@ from typing import Final
 from gradmarket.contracts.errors import ChainError
 from gradmarket.market.errors import MarketError
 from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire import ChainFacts
+from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.runner import Runner, RunnerSettings
 from gradmarket.worker import consents, known_chains
 from gradmarket.worker.account_store import AccountStore

@@ -6,7 +6,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from gradmarket.market.fields import AddressField, HashField, SignatureField
-from gradmarket.market.job import DigestField, JobSpec
+from gradmarket.market.job import JobSpec
+from gradmarket.market.job_parts import DigestField
 from gradmarket.market.messages import Commitment
 from gradmarket.market.rules import calibration, sketch_packing
 from gradmarket.market.rules.replication.fixed import quorum

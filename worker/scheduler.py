@@ -13,7 +13,7 @@ from typing import Final
 from gradmarket.contracts.errors import ChainError
 from gradmarket.contracts.rpc import connect
 from gradmarket.market.errors import MarketError
-from gradmarket.market.wire import ChainFacts
+from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.worker.client import MarketClient
 from gradmarket.worker.discovery import Announcement, Discovery, checked, origin_of
 from gradmarket.worker.loop import BUSY_WAIT_S

@@ -10,7 +10,7 @@ from eth_account.messages import encode_defunct
 from siwe import ISO8601Datetime, SiweMessage
 
 from gradmarket.market.terms import Address
-from gradmarket.market.wire import STATEMENT, ConsentRequest, SignIn, SignInNonce
+from gradmarket.market.wire_sign_in import STATEMENT, ConsentRequest, SignIn, SignInNonce
 from gradmarket.worker.problems import Untrusted
 from gradmarket.worker.wallet import Wallet
 

@@ -17,7 +17,8 @@ from gradmarket.market.job import Publication
 from gradmarket.market.signing import address_of
 from gradmarket.market.stakes import Stakes
 from gradmarket.market.terms import Address, Amount, Hash, JobId
-from gradmarket.market.wire import ChainFacts, hash_of
+from gradmarket.market.wire import hash_of
+from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.worker.chain_view import ChainView
 from gradmarket.worker.client import MarketClient
 from gradmarket.worker.problems import Untrusted

@@ -9,7 +9,8 @@ from gradmarket.market.job import Publication
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.signing import Domain, Signer, signer_of
 from gradmarket.market.terms import Address, Amount, JobId, JobState, Units
-from gradmarket.market.wire import ChainFacts, Lease, SketchRequest, UploadAnswer, WaveOpened
+from gradmarket.market.wire import Lease, SketchRequest, UploadAnswer, WaveOpened
+from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.worker.account_store import AccountStore, JobAccount
 from gradmarket.worker.chain_view import ChainView
 from gradmarket.worker.client import ListedJob, MarketClient

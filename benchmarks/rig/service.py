@@ -18,7 +18,7 @@ import pgserver
 import psutil
 
 from gradmarket.contracts.local import LocalChain
-from gradmarket.market import signing, wire
+from gradmarket.market import signing, wire_sign_in
 
 COUNTS = "counts.json"
 JOB: dict[str, Any] = {
@@ -103,7 +103,7 @@ def service(shared: bool, counted: bool = False, **settings: str) -> Iterator[Se
         program = ["benchmarks.rig.counted", str(folder / COUNTS)] if counted else ["gradmarket"]
         process = stack.enter_context(_serving(program, data, environment))
         url = (data / "url").read_text().strip()
-        facts = wire.ChainFacts.model_validate_json(httpx.get(f"{url}/v1/chain").content)
+        facts = wire_sign_in.ChainFacts.model_validate_json(httpx.get(f"{url}/v1/chain").content)
         yield Service(
             process=psutil.Process(process.pid),
             url=url,

@@ -17,7 +17,7 @@ from eth_keys.datatypes import PrivateKey
 from siwe import SiweMessage
 
 from benchmarks.rig.service import Service
-from gradmarket.market import signing, wire
+from gradmarket.market import signing, wire, wire_sign_in
 from gradmarket.market.gradient.merkle import root
 from gradmarket.market.messages import Commitment
 from gradmarket.market.rules import lifecycle, secrets
@@ -93,7 +93,7 @@ class Worker:
         message = SiweMessage(
             domain=told["domain"],
             address=self._account.address,
-            statement=wire.STATEMENT.format(payout=self._account.address),
+            statement=wire_sign_in.STATEMENT.format(payout=self._account.address),
             uri=told["uri"],
             version="1",
             chain_id=told["chain_id"],

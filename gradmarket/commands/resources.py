@@ -11,7 +11,8 @@ from gradmarket.market.data.manifest import Manifest, training
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import payload_bytes
-from gradmarket.market.job import JobSpec, LinkedData, ReadyModel
+from gradmarket.market.job import JobSpec
+from gradmarket.market.job_parts import LinkedData, ReadyModel
 from gradmarket.market.model.task_cost import cost
 from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.ready_data import digits

@@ -11,7 +11,7 @@ from gradmarket.endpoint import find
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.signing import Domain, checksum
-from gradmarket.market.wire import ChainFacts
+from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.verdicts import ReplayedEvidence, VerdictCase, agreeing, faults
 
 app = typer.Typer(no_args_is_help=True, help="Check a verdict by its evidence.")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gradmarket.data.inputs import check_labels
 from gradmarket.market.errors import DocumentRefused, Refused
-from gradmarket.market.job import Precision
+from gradmarket.market.job_parts import Precision
 from gradmarket.market.model.document import schema
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.publish import publish

@@ -7,7 +7,8 @@ from pydantic import FailFast, Field, ValidationError, field_validator, model_va
 from gradmarket.market.data import formats
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.fields import Count, Part
-from gradmarket.market.job import DigestField, JobSpec
+from gradmarket.market.job import JobSpec
+from gradmarket.market.job_parts import DigestField
 from gradmarket.market.model.tensors import Expected
 
 PARTITION_BYTES: Final = 2**40

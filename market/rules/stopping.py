@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from gradmarket.market.job import JobSpec, StopAtDate, StopAtMetric, StopAtSpent
+from gradmarket.market.job import JobSpec
+from gradmarket.market.job_parts import StopAtDate, StopAtMetric, StopAtSpent
 
 
 def overdue(spec: JobSpec, now: datetime) -> bool:

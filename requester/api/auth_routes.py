@@ -22,7 +22,7 @@ from gradmarket.market import signing
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.messages import SignedConsent
 from gradmarket.market.terms import Address
-from gradmarket.market.wire import STATEMENT, Session, SignIn, SignInNonce
+from gradmarket.market.wire_sign_in import STATEMENT, Session, SignIn, SignInNonce
 from gradmarket.requester.api.callers import caller, network_of
 from gradmarket.requester.api.nonces import Nonces, named_in
 from gradmarket.requester.api.problems import answers

@@ -12,7 +12,7 @@ from gradmarket.market import signing
 from gradmarket.market.errors import NotFound
 from gradmarket.market.messages import Withdrawal
 from gradmarket.market.terms import Address
-from gradmarket.market.wire import OperatorStatus, WithdrawalRequest
+from gradmarket.market.wire_sign_in import OperatorStatus, WithdrawalRequest
 from gradmarket.requester.api.auth_routes import ANYONE, Anyone
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here

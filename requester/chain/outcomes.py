@@ -4,9 +4,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from gradmarket.contracts import events
-from gradmarket.contracts.events import JobOpened
+from gradmarket.contracts.event_types import JobOpened
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.transactions import Mined, Outcome, Receipt, Reverted
+from gradmarket.contracts.transaction_types import Mined, Outcome, Receipt, Reverted
 from gradmarket.market.terms import BatchState, JobState
 from gradmarket.requester.chain.chain_context import TransactionKind, TransactionState
 from gradmarket.requester.store.event_log import tell

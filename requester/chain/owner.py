@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gradmarket.contracts import calls, events
 from gradmarket.contracts.calls import Call
-from gradmarket.contracts.events import JobOpened
+from gradmarket.contracts.event_types import JobOpened
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Amount, JobState, Units
 from gradmarket.requester.chain import escrow

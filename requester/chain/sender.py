@@ -17,19 +17,8 @@ from sqlalchemy.orm import Session
 
 from gradmarket.contracts.calls import Call
 from gradmarket.contracts.errors import NodeRefused
-from gradmarket.contracts.transactions import (
-    Fees,
-    Outcome,
-    Signed,
-    Unknown,
-    attempts,
-    estimate,
-    fees,
-    outcome,
-    replacement,
-    send,
-    sign,
-)
+from gradmarket.contracts.transaction_types import Fees, Outcome, Signed, Unknown
+from gradmarket.contracts.transactions import attempts, estimate, fees, outcome, replacement, send, sign
 from gradmarket.requester.chain import outcomes
 from gradmarket.requester.chain.chain_context import UNDER_WAY, ChainContext, TransactionKind, TransactionState
 from gradmarket.requester.store.tables import Transaction

@@ -11,7 +11,8 @@ from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.round_merge import OptimizerStep
-from gradmarket.market.job import JobSpec, ReadyModel
+from gradmarket.market.job import JobSpec
+from gradmarket.market.job_parts import ReadyModel
 from gradmarket.market.rules import payment
 from gradmarket.market.step import InnerOptimizer, LocalStep
 from gradmarket.market.terms import Amount, Units

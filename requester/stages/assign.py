@@ -6,19 +6,19 @@ It is never first come, first served.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from sqlalchemy import exists, func, select
+from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import assignment, lifecycle
-from gradmarket.market.rules import newcomers as rules
-from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
-from gradmarket.market.rules.replication import STRANGER, Lead, Plan
+from gradmarket.market.rules import assignment
+from gradmarket.market.rules.assignment import Candidate, Opening
+from gradmarket.market.rules.replication import Plan
 from gradmarket.market.rules.secrets import tagged
-from gradmarket.market.terms import Address, Hash, JobState, ReplicaState, TaskState, Units
+from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
 from gradmarket.requester.context import Context
+from gradmarket.requester.moves.candidates import CandidatePool, _others, asks, settle_class
 from gradmarket.requester.notifier import worker_topic
-from gradmarket.requester.store import ballots, jobs, lead_candidates, newcomers, progress, workers
+from gradmarket.requester.store import ballots, jobs, newcomers, progress, workers
 from gradmarket.requester.store.locks import locked, locked_tasks, locked_workers
 from gradmarket.requester.store.session import notify, one_at_a_time
 from gradmarket.requester.store.tables import Job, Replica, Task, Worker
@@ -29,8 +29,6 @@ TOPIC = "assign"
 TASKS_AT_ONCE = 64
 DRAW = "draw"
 """The lock that all draws take, since all jobs draw from the same workers."""
-SAMPLE = 8
-"""How many workers to look at per member of a quorum before looking at all of them."""
 
 
 def ready(session: Session, now: float) -> Sequence[str]:
@@ -48,7 +46,7 @@ def run(context: Context, job_id: str) -> float | None:
         if job.state != JobState.RUNNING:
             return None
         mixable = ballots.mixable(session, job)
-        if not _settle_class(session, job, mixable, now):
+        if not settle_class(session, job, mixable, now):
             return context.settings.sweep_s
         asking = workers.asking(session, job, now)
         if not asking:
@@ -87,93 +85,6 @@ def _open(session: Session, job_id: str, most: int) -> Sequence[Task]:
         task for task in locked_tasks(session, select(Task).where(Task.id.in_(either))) if task.state == TaskState.OPEN
     ]
     return sorted(tasks, key=lambda task: -task.wave)[:most]
-
-
-def _settle_class(session: Session, job: Job, mixable: Mixable, now: float) -> bool:
-    """Returns whether the job has a determinism class; sets it to the class with the most separate live workers.
-
-    Workers that delivered before decide if there are enough of them, so that made-up identities of another class
-    cannot exclude the real ones. The job keeps its class while that and comparable classes have a quorum of separate
-    workers.
-    """
-    spec = jobs.spec(job)
-    plan = spec.plan()
-    enough, quorum = plan.first_wave, plan.quorum
-    beside = assignment.comparable(job.determinism_class or "", mixable)
-    own = workers.present(job, now, beside)
-    some = own.limit(SAMPLE * quorum)
-    if job.determinism_class is not None and _separate(session, some, spec.separation, mixable)[1] >= quorum:
-        return True
-    present = workers.present(job, now)
-    leading, most = _separate(session, present.where(Worker.accepted_at.is_not(None)), spec.separation, mixable)
-    if most < enough:
-        leading, most = _separate(session, present, spec.separation, mixable)
-    without = job.determinism_class is None or _separate(session, own, spec.separation, mixable)[1] < quorum
-    if without and most >= enough:
-        job.determinism_class = leading
-    return job.determinism_class is not None
-
-
-def _separate(
-    session: Session, present: workers.Present, separation: Sequence[str], mixable: Mixable
-) -> tuple[str, int]:
-    """Returns the class with the most separate workers, and their number. `present` is a query by `workers.present`."""
-    parties = ((row.determinism_class, workers.party(row)) for row in session.execute(present))
-    return assignment.leading_class(parties, separation, mixable) or ("", 0)
-
-
-def _others(session: Session, job: Job, mixable: Mixable, now: float) -> int:
-    """Counts live, idle workers of comparable classes with a reservation in the job that do not ask for work right now.
-
-    A draw waits briefly for them.
-    """
-    beside = assignment.comparable(job.determinism_class or "", mixable)
-    silent = workers.present(job, now, beside).where(~workers.asks(now), workers.covered(job))
-    busy = exists().where(
-        Replica.worker == Worker.address, Replica.job_id == job.id, Replica.state.in_(lifecycle.IN_FLIGHT)
-    )
-    return session.scalar(select(func.count()).select_from(silent.where(~busy).subquery())) or 0
-
-
-class CandidatePool:
-    """The workers that ask for work, less what this pass has already assigned to them."""
-
-    def __init__(self, session: Session, job: Job, asking: Sequence[Candidate], mixable: Mixable, now: float) -> None:
-        self.mixable = mixable
-        self.candidates = {candidate.party.worker: candidate for candidate in asking}
-        self._known: list[Party] = []
-        self._trials = len(asking)
-        if not all(candidate.known for candidate in asking):
-            self._known = newcomers.present(session, job, mixable, now)
-            self._trials = rules.at_once(newcomers.tried(session, job, now)) - newcomers.in_flight(session, job)
-        self._gain = jobs.spec(job).gain
-        self._leads: dict[Address, Lead] = {}
-        if self._gain is not None:
-            self._leads = lead_candidates.leads(session, job, asking, self._gain, now)
-
-    def lead(self, candidate: Candidate) -> Lead:
-        return self._leads.get(candidate.party.worker, STRANGER)
-
-    def able(self, seed: Hash, opening: Opening, places: int) -> list[Candidate]:
-        """Returns the candidates that may take one of the places.
-
-        Newcomers are limited to a few if the known workers would suffice once they are free.
-        """
-        able = {c.party.worker: c for c in self.candidates.values() if assignment.why_not(c, opening) is None}
-        if not rules.suffice(self._known, opening, places):
-            return list(able.values())
-        order = [able[worker] for worker in assignment.draw_order(seed, able)]
-        new = [candidate for candidate in order if not candidate.known][: max(0, self._trials)]
-        return [candidate for candidate in order if candidate.known or candidate in new]
-
-    def lease(self, candidate: Candidate, task: Task) -> None:
-        """Subtracts one more task from what the candidate can take."""
-        self._trials -= not candidate.known
-        left = Units(candidate.uncommitted - task.offer["price"])
-        worker = candidate.party.worker
-        self.candidates[worker] = replace(candidate, capacity=candidate.capacity - 1, uncommitted=left)
-        if self._gain is not None:
-            self._leads[worker] = lead_candidates.after(self.lead(candidate), self._gain)
 
 
 @dataclass(frozen=True)
@@ -270,7 +181,7 @@ def _hand_out(session: Session, job: Job, deals: Sequence[Deal], now: float) -> 
     for deal in deals:
         task, lease_s = deal.task, jobs.spec(job).deadlines.lease_s
         drawn = [(workers_by_address[candidate.party.worker], candidate.determinism_class) for candidate in deal.drawn]
-        takers = [worker for worker, name in drawn if _asks(worker, now) and worker.determinism_class == name]
+        takers = [worker for worker, name in drawn if asks(worker, now) and worker.determinism_class == name]
         for worker in takers:
             _lease(session, task, worker, lease_s, now)
         changes = {"patience_until": now + lease_s + task.offer["wave_seconds"]} if takers else {}
@@ -292,10 +203,6 @@ def _window(task: Task, able: int, idle: int, now: float) -> float:
     if task.window_opened is None:
         task.window_opened = now
     return max(0.0, task.window_opened + assignment.window_s(idle) - now)
-
-
-def _asks(worker: Worker, now: float) -> bool:
-    return worker.asking_until > now and worker.capacity > 0
 
 
 def _lease(session: Session, task: Task, worker: Worker, seconds: int, now: float) -> None:

@@ -9,7 +9,8 @@ from sqlalchemy.orm import Session
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused, MarketError, NotFound
 from gradmarket.market.gradient.round_merge import begin
-from gradmarket.market.job import JobSpec, Publication, ReadyModel, canonical
+from gradmarket.market.job import JobSpec, Publication, canonical
+from gradmarket.market.job_parts import ReadyModel
 from gradmarket.market.model import tensors
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.pricing import PricedWork

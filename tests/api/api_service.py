@@ -13,7 +13,7 @@ from eth_account.messages import encode_defunct
 from fastapi import FastAPI
 from siwe import SiweMessage
 
-from gradmarket.market import wire
+from gradmarket.market import wire_sign_in
 from gradmarket.requester.app import create_app
 from gradmarket.requester.context import Context
 from gradmarket.requester.edge.serving import config, listener
@@ -40,7 +40,7 @@ class Service:
         fields = {
             "domain": told["domain"],
             "address": account.address,
-            "statement": wire.STATEMENT.format(payout=account.address),
+            "statement": wire_sign_in.STATEMENT.format(payout=account.address),
             "uri": told["uri"],
             "version": "1",
             "chain_id": told["chain_id"],

@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 
 from gradmarket.contracts import deployment as deployments
 from gradmarket.market.signing import signer_of
-from gradmarket.market.wire import SIGN_IN_LETTERS
+from gradmarket.market.wire_sign_in import SIGN_IN_LETTERS
 from gradmarket.requester.api.nonces import GOOD_S, Nonces, named_in
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store import identities

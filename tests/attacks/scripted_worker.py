@@ -15,7 +15,7 @@ from eth_keys.datatypes import PrivateKey
 from market_sketches import sketched
 from siwe import SiweMessage
 
-from gradmarket.market import signing, wire
+from gradmarket.market import signing, wire, wire_sign_in
 from gradmarket.market.gradient.merkle import root as root_of
 from gradmarket.market.messages import SignedConsent, Voucher
 from gradmarket.market.rules import lifecycle, secrets
@@ -93,7 +93,7 @@ class ScriptedWorker:
         text = SiweMessage(
             domain=told["domain"],
             address=self.address,
-            statement=wire.STATEMENT.format(payout=payout or self.address),
+            statement=wire_sign_in.STATEMENT.format(payout=payout or self.address),
             uri=told["uri"],
             version="1",
             chain_id=told["chain_id"],

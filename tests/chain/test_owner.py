@@ -15,7 +15,8 @@ from gradmarket.contracts.deployment import deploy
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, request
-from gradmarket.contracts.transactions import Receipt, execute, mined
+from gradmarket.contracts.transaction_types import Receipt
+from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount, AuditState, JobState, Units
 from gradmarket.requester.chain import funding, reconcile

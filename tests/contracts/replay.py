@@ -11,7 +11,8 @@ from gradmarket.contracts.calls import Call
 from gradmarket.contracts.calls.encoding import to_market, to_token
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.rpc import request
-from gradmarket.contracts.transactions import Fees, Mined, Reverted, send, sign, wait
+from gradmarket.contracts.transaction_types import Fees, Mined, Reverted
+from gradmarket.contracts.transactions import send, sign, wait
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount
 

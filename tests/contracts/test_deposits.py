@@ -11,7 +11,8 @@ from gradmarket.contracts.errors import ContractRefused
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import DEVELOPMENT_KEYS, fund_gas
 from gradmarket.contracts.permits import SignedPermit, sign_permit
-from gradmarket.contracts.transactions import Receipt, execute, mined
+from gradmarket.contracts.transaction_types import Receipt
+from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.messages import Release
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Amount, Hash, Units

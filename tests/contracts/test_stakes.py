@@ -11,7 +11,8 @@ from gradmarket.contracts.errors import ContractRefused
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.rpc import request
 from gradmarket.contracts.stakes import CaseStage, Exposure, Staker
-from gradmarket.contracts.transactions import Receipt, execute, mined
+from gradmarket.contracts.transaction_types import Receipt
+from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Hash, Units

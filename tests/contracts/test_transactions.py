@@ -11,11 +11,8 @@ from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, Local
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import CHAIN_ID, fund_gas
 from gradmarket.contracts.rpc import connect, refusal, request
+from gradmarket.contracts.transaction_types import Fees, Mined, Reverted, Unknown
 from gradmarket.contracts.transactions import (
-    Fees,
-    Mined,
-    Reverted,
-    Unknown,
     attempts,
     estimate,
     execute,

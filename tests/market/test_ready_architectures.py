@@ -7,7 +7,7 @@ import torch
 
 from gradmarket.market import plugins
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.job import Precision
+from gradmarket.market.job_parts import Precision
 from gradmarket.market.model import architectures
 from gradmarket.market.model.architectures import cnn, gpt, mlp
 from gradmarket.market.model.document.publish import classification, publish

@@ -5,7 +5,7 @@ from eth_account import Account
 from eth_account.messages import encode_defunct
 from siwe import SiweMessage
 
-from gradmarket.market import wire
+from gradmarket.market import wire_sign_in
 
 
 def signed_in(url: str, headers: dict[str, str] | None = None) -> str:
@@ -20,7 +20,7 @@ def sign_in(url: str, headers: dict[str, str] | None = None) -> tuple[str, str]:
     text = SiweMessage(
         domain=told["domain"],
         address=account.address,
-        statement=wire.STATEMENT.format(payout=account.address),
+        statement=wire_sign_in.STATEMENT.format(payout=account.address),
         uri=told["uri"],
         version="1",
         chain_id=told["chain_id"],

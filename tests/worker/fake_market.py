@@ -21,7 +21,6 @@ from gradmarket.market.rules.lifecycle import over
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
 from gradmarket.market.wire import (
-    ChainFacts,
     CommitmentRequest,
     Lease,
     OfferFields,
@@ -29,15 +28,14 @@ from gradmarket.market.wire import (
     PollRequest,
     RefusedItem,
     Reveal,
-    Session,
     SignedVerdict,
     SignedVoucher,
-    SignInNonce,
     UploadAnswer,
     UploadRequest,
     WaveOpened,
     hash_of,
 )
+from gradmarket.market.wire_sign_in import ChainFacts, Session, SignInNonce
 
 PRICE = Units(7)
 OTHER = Address("0x000000000000000000000000000000000000dEaD")

@@ -17,7 +17,8 @@ from siwe import SiweMessage
 
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, JobId
-from gradmarket.market.wire import PollAnswer, PollRequest, SignInNonce
+from gradmarket.market.wire import PollAnswer, PollRequest
+from gradmarket.market.wire_sign_in import SignInNonce
 from gradmarket.worker import client
 from gradmarket.worker.client import MarketClient
 from gradmarket.worker.problems import MarketProblem, MarketUnreachable, Untrusted

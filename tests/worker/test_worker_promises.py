@@ -17,7 +17,8 @@ from fastapi import HTTPException
 from typer.testing import CliRunner
 
 from gradmarket.market.terms import ReplicaId, ReplicaState
-from gradmarket.market.wire import Reveal, Session, SignedVerdict, UploadAnswer
+from gradmarket.market.wire import Reveal, SignedVerdict, UploadAnswer
+from gradmarket.market.wire_sign_in import Session
 from gradmarket.worker import durable, known_chains, records, self_check, wallet
 from gradmarket.worker.cli import app
 from gradmarket.worker.client import MarketClient

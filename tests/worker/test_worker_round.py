@@ -25,7 +25,8 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount, Digest, Units
-from gradmarket.market.wire import ChainFacts, CommitmentRequest, PollRequest, hash_of
+from gradmarket.market.wire import CommitmentRequest, PollRequest, hash_of
+from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.runner import Runner
 from gradmarket.worker import discovery as discovery_of
 from gradmarket.worker import durable, market_session, wallet

@@ -14,7 +14,7 @@ from torch.export import Dim, ExportedProgram
 from torch.utils._pytree import tree_map_only
 
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.job import Precision
+from gradmarket.market.job_parts import Precision
 from gradmarket.market.model.document.emit import emit
 from gradmarket.market.model.document.equality import check_equal
 from gradmarket.market.model.document.modes import asking, knows_its_mode

@@ -22,7 +22,8 @@ from typing import Any, Final, Literal
 from blake3 import blake3
 
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.job import Precision, canonical
+from gradmarket.market.job import canonical
+from gradmarket.market.job_parts import Precision
 from gradmarket.market.model.document.arguments import Argument, check_argument, refuse_unless
 from gradmarket.market.model.document.kinds import INPUT_DTYPES
 from gradmarket.market.model.document.operators import ALLOWED

@@ -1,0 +1,109 @@
+"""Who may be drawn for a job's tasks, and the class that a job settles on. The rule is market.rules.assignment."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlalchemy import exists, func, select
+from sqlalchemy.orm import Session
+
+from gradmarket.market.rules import assignment, lifecycle
+from gradmarket.market.rules import newcomers as rules
+from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
+from gradmarket.market.rules.replication import STRANGER, Lead
+from gradmarket.market.terms import Address, Hash, Units
+from gradmarket.requester.store import jobs, lead_candidates, newcomers, workers
+from gradmarket.requester.store.tables import Job, Replica, Task, Worker
+
+SAMPLE = 8
+"""How many workers to look at per member of a quorum before looking at all of them."""
+
+
+def settle_class(session: Session, job: Job, mixable: Mixable, now: float) -> bool:
+    """Returns whether the job has a determinism class; sets it to the class with the most separate live workers.
+
+    Workers that delivered before decide if there are enough of them, so that made-up identities of another class
+    cannot exclude the real ones. The job keeps its class while that and comparable classes have a quorum of separate
+    workers.
+    """
+    spec = jobs.spec(job)
+    plan = spec.plan()
+    enough, quorum = plan.first_wave, plan.quorum
+    beside = assignment.comparable(job.determinism_class or "", mixable)
+    own = workers.present(job, now, beside)
+    some = own.limit(SAMPLE * quorum)
+    if job.determinism_class is not None and separate(session, some, spec.separation, mixable)[1] >= quorum:
+        return True
+    present = workers.present(job, now)
+    leading, most = separate(session, present.where(Worker.accepted_at.is_not(None)), spec.separation, mixable)
+    if most < enough:
+        leading, most = separate(session, present, spec.separation, mixable)
+    without = job.determinism_class is None or separate(session, own, spec.separation, mixable)[1] < quorum
+    if without and most >= enough:
+        job.determinism_class = leading
+    return job.determinism_class is not None
+
+
+def separate(
+    session: Session, present: workers.Present, separation: Sequence[str], mixable: Mixable
+) -> tuple[str, int]:
+    """Returns the class with the most separate workers, and their number. `present` is a query by `workers.present`."""
+    parties = ((row.determinism_class, workers.party(row)) for row in session.execute(present))
+    return assignment.leading_class(parties, separation, mixable) or ("", 0)
+
+
+def _others(session: Session, job: Job, mixable: Mixable, now: float) -> int:
+    """Counts live, idle workers of comparable classes with a reservation in the job that do not ask for work right now.
+
+    A draw waits briefly for them.
+    """
+    beside = assignment.comparable(job.determinism_class or "", mixable)
+    silent = workers.present(job, now, beside).where(~workers.asks(now), workers.covered(job))
+    busy = exists().where(
+        Replica.worker == Worker.address, Replica.job_id == job.id, Replica.state.in_(lifecycle.IN_FLIGHT)
+    )
+    return session.scalar(select(func.count()).select_from(silent.where(~busy).subquery())) or 0
+
+
+class CandidatePool:
+    """The workers that ask for work, less what this pass has already assigned to them."""
+
+    def __init__(self, session: Session, job: Job, asking: Sequence[Candidate], mixable: Mixable, now: float) -> None:
+        self.mixable = mixable
+        self.candidates = {candidate.party.worker: candidate for candidate in asking}
+        self._known: list[Party] = []
+        self._trials = len(asking)
+        if not all(candidate.known for candidate in asking):
+            self._known = newcomers.present(session, job, mixable, now)
+            self._trials = rules.at_once(newcomers.tried(session, job, now)) - newcomers.in_flight(session, job)
+        self._gain = jobs.spec(job).gain
+        self._leads: dict[Address, Lead] = {}
+        if self._gain is not None:
+            self._leads = lead_candidates.leads(session, job, asking, self._gain, now)
+
+    def lead(self, candidate: Candidate) -> Lead:
+        return self._leads.get(candidate.party.worker, STRANGER)
+
+    def able(self, seed: Hash, opening: Opening, places: int) -> list[Candidate]:
+        """Returns the candidates that may take one of the places.
+
+        Newcomers are limited to a few if the known workers would suffice once they are free.
+        """
+        able = {c.party.worker: c for c in self.candidates.values() if assignment.why_not(c, opening) is None}
+        if not rules.suffice(self._known, opening, places):
+            return list(able.values())
+        order = [able[worker] for worker in assignment.draw_order(seed, able)]
+        new = [candidate for candidate in order if not candidate.known][: max(0, self._trials)]
+        return [candidate for candidate in order if candidate.known or candidate in new]
+
+    def lease(self, candidate: Candidate, task: Task) -> None:
+        """Subtracts one more task from what the candidate can take."""
+        self._trials -= not candidate.known
+        left = Units(candidate.uncommitted - task.offer["price"])
+        worker = candidate.party.worker
+        self.candidates[worker] = replace(candidate, capacity=candidate.capacity - 1, uncommitted=left)
+        if self._gain is not None:
+            self._leads[worker] = lead_candidates.after(self.lead(candidate), self._gain)
+
+
+def asks(worker: Worker, now: float) -> bool:
+    return worker.asking_until > now and worker.capacity > 0
