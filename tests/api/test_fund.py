@@ -61,7 +61,10 @@ def test_a_repeated_request_is_told_what_is_still_to_be_signed(
     job = service.requester.post("/v1/jobs", json=JOB).json()
     with service.context.begin() as session:
         row = session.get_one(Job, job["id"])
+        blobs = dict.fromkeys(("document", "evaluation", "parameters", "manifest"), "blake3:" + "0" * 64)
         row.state, row.spec_digest = JobState.AWAITING_FUNDS, "blake3:" + "1" * 64
+        row.publication = {"job": row.id, "spec": row.spec, **blobs}
+        row.facts = {"flops": 1, "peak_bytes": 1}
 
     def fund() -> dict:  # type: ignore[type-arg]
         door = f"/v1/jobs/{job['id']}/fund"
