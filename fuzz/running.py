@@ -9,7 +9,7 @@ import numpy as np
 from fuzz.case import chance_of, kind_of, seed_of
 from fuzz.child import Outcome
 from gradmarket.market.errors import OutOfMemory, Refused
-from gradmarket.market.model.document.schema import Document, Expected
+from gradmarket.market.model.document.graph import Document, Expected
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner, RunnerSettings
 

@@ -124,7 +124,7 @@ class RequesterSettings(BaseSettings):
     session_s: int = Field(default=86_400, ge=60)
     """How long a worker's sign-in holds."""
     sweep_s: float = Field(default=1.0, gt=0)
-    """How often a stage looks at the rows that no bell told of."""
+    """How often a stage looks for rows of which no notification came."""
     drain_s: int = Field(default=5, ge=1)
     """How long requests in progress may go on when the service is asked to end."""
     log: str = "WARNING"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradmarket.market.gradient.payload import Layout
-from gradmarket.market.model.document.schema import Document
+from gradmarket.market.model.document.graph import Document
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.data.values import Outside
 from gradmarket.market.errors import DocumentRefused, Refused, RunnerCrashed, RunnerFailed, RunnerTimeout
 from gradmarket.market.job_parts import Precision
-from gradmarket.market.model.document.schema import Document, load
+from gradmarket.market.model.document.graph import Document
+from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Bound, Metrics, Published, Range
 from gradmarket.market.model.layout import check_batch, check_state, layout
 from gradmarket.market.model.tensors import Expected, unpack

@@ -4,18 +4,18 @@ import math
 import random
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import quote
 
 import httpx
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from gradmarket.market.errors import Refused
-from gradmarket.market.job import Publication
 from gradmarket.market.terms import JobId, JobState, ReplicaId
 from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, UploadAnswer
 from gradmarket.market.wire_sign_in import ChainFacts, Session, SignInNonce
 from gradmarket.worker.addresses import SOCKET_OPTIONS, PublicOnly
+from gradmarket.worker.answers import Answer, CutOff, JobPage, ListedJob, bounded, parsed, timeout
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.outgoing import Payload
 from gradmarket.worker.problems import MarketProblem, MarketUnreachable, problem
@@ -28,8 +28,6 @@ from gradmarket.worker.published_evidence import (
 )
 from gradmarket.worker.signin import Credentials, sign_in
 
-MAX_ANSWER: Final = 16 * 2**20
-"""Bytes of one JSON response; a hostile market must not fill the memory."""
 MAX_PAGES: Final = 10
 MAX_ITEMS: Final = 1_000_000
 FIRST_PAUSE_S: Final = 0.25
@@ -40,30 +38,6 @@ SHORTEST_WAIT_S: Final = 10.0
 SHORT_FOR_S: Final = 3600.0
 CUT_AFTER_S: Final = 5.0
 """Seconds. A request that fails sooner means that the market is down or busy, not that a long wait was cut off."""
-
-Answer = TypeVar("Answer", bound=BaseModel)
-
-
-class CutOff(Exception):
-    """The connection or a proxy closed before the wait that was requested from the market was over."""
-
-
-class ListedJob(BaseModel):
-    """The fields of `GET /v1/jobs/{id}` that a worker reads."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-    id: JobId
-    name: str = ""
-    state: JobState
-    reason: str = ""
-    publication: Publication | None = None
-    chain_job: int | None = None
-
-
-class JobPage(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-    items: tuple[ListedJob, ...]
-    next: str | None = None
 
 
 class MarketClient:
@@ -91,7 +65,7 @@ class MarketClient:
         own = httpx.HTTPTransport(trust_env=False, socket_options=SOCKET_OPTIONS)
         transport = PublicOnly() if public_only else own
         self._http = httpx.Client(
-            base_url=origin, timeout=_timeout(0.0), follow_redirects=False, trust_env=False, transport=transport
+            base_url=origin, timeout=timeout(0.0), follow_redirects=False, trust_env=False, transport=transport
         )
 
     def close(self) -> None:
@@ -138,7 +112,7 @@ class MarketClient:
             page = self._ask(
                 PublishedPage, "GET", path, params={"limit": 500, **({"cursor": cursor} if cursor else {})}
             )
-            items += [_parsed(kind, item) for item in page.items]
+            items += [parsed(kind, item) for item in page.items]
             cursor = page.next
             if cursor is None:
                 break
@@ -157,7 +131,7 @@ class MarketClient:
             began = time.monotonic()
             longest = self._longest_wait if began < self._short_until else MAX_WAIT_S
             short = request.model_copy(update={"wait_s": min(request.wait_s, longest)})
-            options = {"json": short.model_dump(mode="json"), "timeout": _timeout(short.wait_s), "waits": short.wait_s}
+            options = {"json": short.model_dump(mode="json"), "timeout": timeout(short.wait_s), "waits": short.wait_s}
             try:
                 return self.signed_in(PollAnswer, "POST", "/v1/work/poll", **options)
             except CutOff:
@@ -234,31 +208,10 @@ class MarketClient:
 
     def _send(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
         with self._http.stream(method, path, **options) as response:
-            body = _bounded(response)
+            body = bounded(response)
             if not response.is_success:
                 raise problem(response, body)
         try:
             return kind.model_validate_json(body)
         except ValidationError as error:
             raise MarketProblem(response.status_code, f"{method} {path} answered something else: {error}") from error
-
-
-def _timeout(waits: float) -> httpx.Timeout:
-    """Returns a timeout for a request that the market may hold for `waits` seconds."""
-    return httpx.Timeout(30.0, read=waits + 60.0)
-
-
-def _parsed(kind: type[Answer], item: dict[str, Any]) -> Answer:
-    try:
-        return kind.model_validate(item)
-    except ValidationError as error:
-        raise MarketProblem(200, f"an item of a list is something else: {error}") from error
-
-
-def _bounded(response: httpx.Response) -> bytes:
-    body = bytearray()
-    for chunk in response.iter_bytes(65_536):
-        body += chunk
-        if len(body) > MAX_ANSWER:
-            raise MarketProblem(response.status_code, f"an answer of more than {MAX_ANSWER} bytes")
-    return bytes(body)

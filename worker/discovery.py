@@ -20,7 +20,8 @@ from gradmarket.contracts.transactions import chain_id
 from gradmarket.market.terms import Address, JobState
 from gradmarket.market.wire import hash_of
 from gradmarket.market.wire_sign_in import ChainFacts
-from gradmarket.worker.client import ListedJob, MarketClient
+from gradmarket.worker.answers import ListedJob
+from gradmarket.worker.client import MarketClient
 from gradmarket.worker.problems import Untrusted
 
 LOOK_BACK: Final = 200_000

@@ -6,7 +6,7 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.job import Publication
 from gradmarket.market.rules.pricing import PricedWork
 from gradmarket.market.terms import Amount
-from gradmarket.worker.client import ListedJob
+from gradmarket.worker.answers import ListedJob
 from gradmarket.worker.worker_context import WorkerContext
 from gradmarket.worker.worth import Prospect, best, hourly, least
 

@@ -12,8 +12,9 @@ from gradmarket.market.terms import Address, Amount, JobId, JobState, Units
 from gradmarket.market.wire import Lease, SketchRequest, UploadAnswer, WaveOpened
 from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.worker.account_store import AccountStore, JobAccount
+from gradmarket.worker.answers import ListedJob
 from gradmarket.worker.chain_view import ChainView
-from gradmarket.worker.client import ListedJob, MarketClient
+from gradmarket.worker.client import MarketClient
 from gradmarket.worker.executor import Executor
 from gradmarket.worker.in_flight import InFlight, seed_of, sign_sketch
 from gradmarket.worker.journal import Journal, Money

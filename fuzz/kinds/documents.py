@@ -11,7 +11,7 @@ from fuzz.kinds._growth import grown
 from fuzz.values import changed, dumped, misspelt
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document import schema
-from gradmarket.market.model.document.schema import Document
+from gradmarket.market.model.document.graph import Document
 
 REFUSED: Final = DocumentRefused
 KEPT: Final = Path(__file__).parents[2] / "tests" / "vectors" / "documents"

@@ -6,7 +6,7 @@ import numpy as np
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.payload import Layout, LayoutEntry
-from gradmarket.market.model.document.schema import Document, Expected
+from gradmarket.market.model.document.graph import Document, Expected
 
 
 def layout(document: Document) -> Layout:

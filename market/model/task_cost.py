@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.model.document.schema import Document, Expected
+from gradmarket.market.model.document.graph import Document, Expected
 from gradmarket.market.model.figures import Bound
 from gradmarket.market.step import GradientStep, InnerOptimizer, LocalStep, Step
 

@@ -13,10 +13,11 @@ from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.bound import admit, bound, exactly
 from gradmarket.market.model.document.calls import OperatorCall
 from gradmarket.market.model.document.formulas import STAND_INS, by_formula
+from gradmarket.market.model.document.graph import Document
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.meter import Limits
 from gradmarket.market.model.document.plans import Call, called
-from gradmarket.market.model.document.schema import Document, load
+from gradmarket.market.model.document.schema import load
 
 LONGEST = 64
 

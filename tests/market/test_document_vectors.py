@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from gradmarket.market.model.document.graph import Document, Input
 from gradmarket.market.model.document.interpret import Program, gradients
 from gradmarket.market.model.document.json_schema import json_schema
 from gradmarket.market.model.document.operators import ALLOWED
-from gradmarket.market.model.document.schema import Document, Input, load
+from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.layout import layout
 
 ROOT = Path(__file__).resolve().parents[2]

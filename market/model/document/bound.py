@@ -15,9 +15,9 @@ from torch import Tensor
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.calls import TORCH_TYPES
 from gradmarket.market.model.document.formulas import by_formula
+from gradmarket.market.model.document.graph import Document, Input
 from gradmarket.market.model.document.interpret import Program, gradients
 from gradmarket.market.model.document.meter import BACKWARD, USUAL, Limits, Meter, TooMuch
-from gradmarket.market.model.document.schema import Document, Input
 from gradmarket.market.model.figures import Bound
 
 Sizes = Mapping[str, int]

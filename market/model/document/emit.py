@@ -21,7 +21,8 @@ from gradmarket.market.model.document.functional import Trace, functional
 from gradmarket.market.model.document.kinds import INPUT_DTYPES
 from gradmarket.market.model.document.operators import ALLOWED
 from gradmarket.market.model.document.refusals import operator_name, refuse, without_elements
-from gradmarket.market.model.document.rephrase import draws, operation
+from gradmarket.market.model.document.rephrase import operation
+from gradmarket.market.model.document.rephrased_draws import draws
 from gradmarket.market.model.document.schema import FORMAT, ROWS, load
 from gradmarket.market.model.document.unfit import refuse_overlaps
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gradmarket.market.errors import DocumentRefused, MarketError, OutOfMemory
 from gradmarket.market.model.document.calls import OperatorCall
+from gradmarket.market.model.document.graph import Document
 from gradmarket.market.model.document.plans import (
     KEPT,
     Call,
@@ -25,7 +26,6 @@ from gradmarket.market.model.document.plans import (
     without_elements,
 )
 from gradmarket.market.model.document.prepare import PreparedCall, prepared
-from gradmarket.market.model.document.schema import Document
 
 STEP_ERRORS: Final = (
     RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, MemoryError, AttributeError, AssertionError,

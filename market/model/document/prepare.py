@@ -15,7 +15,7 @@ from gradmarket.market.model.document.arguments import Argument, Reference
 from gradmarket.market.model.document.calls import OPERATORS, TORCH_MEMORY_FORMATS, TORCH_TYPES, OperatorCall
 from gradmarket.market.model.document.checks import Rule, check_indices
 from gradmarket.market.model.document.conditions.condition_rules import Condition
-from gradmarket.market.model.document.schema import Document, Node
+from gradmarket.market.model.document.graph import Document, Node
 
 Getter = Callable[[Sequence[Any]], Sequence[Any]]
 """Returns the arguments of one step, from all values."""

@@ -1,21 +1,26 @@
 """Translates traced calls that documents express differently: conversions, creations, draws, statistics, sizes."""
 
 import operator
-from collections.abc import Callable
 from typing import Any, Final
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 
 from gradmarket.market.model.document.encode import Operation, Same, plain, schema_arguments
 from gradmarket.market.model.document.kernels import batch_norm_training
 from gradmarket.market.model.document.refusals import operator_name, refuse
-
-_ATTENTION: Final = "scaled_dot_product_attention.default"
-
-Said = Operation | Same
-Rule = Callable[[fx.Node, tuple[Any, ...], int], Said]
-"""Maps (node, its arguments by the ATen schema, the number of its draw) to the document's operation."""
+from gradmarket.market.model.document.rephrased_draws import (
+    _ATTENTION,
+    Rule,
+    Said,
+    attention,
+    bernoulli,
+    bernoulli_p,
+    dropout,
+    normal,
+    tensor_of,
+    uniform,
+)
 
 
 def operation(node: fx.Node, site: int) -> Said:
@@ -26,30 +31,15 @@ def operation(node: fx.Node, site: int) -> Said:
     return plain(node) if rule is None else rule(node, schema_arguments(node), site)
 
 
-def draws(node: fx.Node) -> bool:
-    """Returns whether a traced call draws: in training, and with a probability that is not zero."""
-    place = _PROBABILITIES.get(operator_name(node))
-    if place is None:
-        return operator_name(node) in _ALWAYS_DRAW
-    arguments = schema_arguments(node)
-    trained = operator_name(node) == _ATTENTION or arguments[place + 1] is not False
-    return bool(arguments[place]) and trained
-
-
 def _has_parts(node: fx.Node) -> bool:
     return node.target is batch_norm_training
 
 
-def _value(node: Any) -> Tensor:
-    tensor: Tensor = node.meta["val"]
-    return tensor
-
-
 def _converted(node: fx.Node, source: fx.Node, copy: Any, memory: Any) -> Said:
     """Converts to the element type of the result; devices are dropped, since a run has its own."""
-    dtype = _value(node).dtype
+    dtype = tensor_of(node).dtype
     keeps_order = memory in (None, torch.preserve_format)
-    if dtype == _value(source).dtype and keeps_order:
+    if dtype == tensor_of(source).dtype and keeps_order:
         return Same(source)
     return Operation("to.dtype", (source, dtype, False, bool(copy), None if keeps_order else memory))
 
@@ -88,7 +78,7 @@ def _full(value: float | int | None, place: int) -> Rule:
 
     def rule(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
         number = arguments[place + 1] if value is None else value
-        return Operation("creation.full", (arguments[place], _number(number, node), _value(node).dtype))
+        return Operation("creation.full", (arguments[place], _number(number, node), tensor_of(node).dtype))
 
     return rule
 
@@ -96,25 +86,25 @@ def _full(value: float | int | None, place: int) -> Rule:
 def _full_like(value: float | int | None) -> Rule:
     def rule(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
         number = arguments[1] if value is None else value
-        typed = (_number(number, node), _value(node).dtype)
+        typed = (_number(number, node), tensor_of(node).dtype)
         return Operation("full_like.default", (arguments[0], *typed, None, None, None, arguments[-1]))
 
     return rule
 
 
 def _zero(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    return Operation("full_like.default", (arguments[0], 0.0, _value(node).dtype, None, None, None, None))
+    return Operation("full_like.default", (arguments[0], 0.0, tensor_of(node).dtype, None, None, None, None))
 
 
 def _number(number: Any, node: fx.Node) -> Any:
     """Returns a constant as float or int, by the result's type."""
     if isinstance(number, fx.Node):
         return number
-    return float(number) if _value(node).is_floating_point() else int(number)
+    return float(number) if tensor_of(node).is_floating_point() else int(number)
 
 
 def _scalar_tensor(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    return Operation("creation.full", ((), _number(arguments[0], node), _value(node).dtype))
+    return Operation("creation.full", ((), _number(arguments[0], node), tensor_of(node).dtype))
 
 
 def _arange(start: int | None, end: int, step: int | None) -> Rule:
@@ -122,18 +112,18 @@ def _arange(start: int | None, end: int, step: int | None) -> Rule:
 
     def rule(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
         low, by = (default if place is None else arguments[place] for place, default in ((start, 0), (step, 1)))
-        return Operation("creation.arange", (low, arguments[end], by, _value(node).dtype))
+        return Operation("creation.arange", (low, arguments[end], by, tensor_of(node).dtype))
 
     return rule
 
 
 def _linspace(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
-    return Operation("creation.linspace", (*arguments[:3], _value(node).dtype))
+    return Operation("creation.linspace", (*arguments[:3], tensor_of(node).dtype))
 
 
 def _eye(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
     width = arguments[0] if operator_name(node) == "eye.default" else arguments[1]
-    return Operation("creation.eye", (arguments[0], width, _value(node).dtype))
+    return Operation("creation.eye", (arguments[0], width, tensor_of(node).dtype))
 
 
 def _copy(_node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
@@ -163,45 +153,6 @@ def _native_batch_norm_evaluation(_node: fx.Node, arguments: tuple[Any, ...], _s
     return Operation("batch_norm.evaluation", arguments)
 
 
-def _dropout(key: str) -> Rule:
-    def rule(node: fx.Node, arguments: tuple[Any, ...], site: int) -> Said:
-        tensor, probability, _ = arguments
-        if not draws(node):
-            return Same(tensor)
-        return Operation(key, (tensor, _probability(node, probability), site))
-
-    return rule
-
-
-def _probability(node: fx.Node, probability: float) -> float:
-    if not 0.0 <= probability < 1.0:
-        raise refuse(node, f"has the probability {probability}, which is not in [0, 1)")
-    return probability
-
-
-def _attention(node: fx.Node, arguments: tuple[Any, ...], site: int) -> Said:
-    if not draws(node):
-        return Operation(_ATTENTION, arguments)
-    _probability(node, arguments[4])
-    return Operation("attention.dropout", (*arguments, site))
-
-
-def _uniform(node: fx.Node, arguments: tuple[Any, ...], site: int) -> Said:
-    return Operation("chance.uniform", (arguments[0], _value(node).dtype, site))
-
-
-def _normal(node: fx.Node, arguments: tuple[Any, ...], site: int) -> Said:
-    return Operation("chance.normal", (arguments[0], _value(node).dtype, site))
-
-
-def _bernoulli(_node: fx.Node, arguments: tuple[Any, ...], site: int) -> Said:
-    return Operation("chance.bernoulli", (arguments[0], arguments[0], site))
-
-
-def _bernoulli_p(_node: fx.Node, arguments: tuple[Any, ...], site: int) -> Said:
-    return Operation("chance.bernoulli", (arguments[0], float(arguments[1]), site))
-
-
 def _recurrent(node: fx.Node, arguments: tuple[Any, ...], _site: int) -> Said:
     """Refuses dropout between the layers of one operator, which is not equal on every device."""
     layers, dropout, training = arguments[4:7]
@@ -222,13 +173,6 @@ _FUNCTIONS: Final[dict[Any, str]] = {
     torch.sym_min: "integer.min",
     batch_norm_training: "batch_norm.training",
 }
-_PROBABILITIES: Final = {
-    **dict.fromkeys(("dropout.default", "native_dropout.default"), 1),
-    **dict.fromkeys(("feature_dropout.default", "alpha_dropout.default"), 1),
-    _ATTENTION: 4,
-}
-"""Position of the probability among the arguments."""
-_ALWAYS_DRAW: Final = ("rand_like.default", "randn_like.default", "bernoulli.default", "bernoulli.p")
 
 _RULES: Final[dict[str, Rule]] = {
     "to.dtype": _to_dtype,
@@ -259,14 +203,14 @@ _RULES: Final[dict[str, Rule]] = {
     "batch_norm.default": _batch_norm,
     "_native_batch_norm_legit_functional.default": _native_batch_norm,
     "_native_batch_norm_legit_no_training.default": _native_batch_norm_evaluation,
-    "dropout.default": _dropout("dropout.hash"),
-    "native_dropout.default": _dropout("dropout.hash"),
-    "feature_dropout.default": _dropout("dropout.feature"),
-    "alpha_dropout.default": _dropout("dropout.alpha"),
-    _ATTENTION: _attention,
-    "rand_like.default": _uniform,
-    "randn_like.default": _normal,
-    "bernoulli.default": _bernoulli,
-    "bernoulli.p": _bernoulli_p,
+    "dropout.default": dropout("dropout.hash"),
+    "native_dropout.default": dropout("dropout.hash"),
+    "feature_dropout.default": dropout("dropout.feature"),
+    "alpha_dropout.default": dropout("dropout.alpha"),
+    _ATTENTION: attention,
+    "rand_like.default": uniform,
+    "randn_like.default": normal,
+    "bernoulli.default": bernoulli,
+    "bernoulli.p": bernoulli_p,
     **dict.fromkeys(("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"), _recurrent),
 }
