@@ -18,7 +18,11 @@ INSTALLED := .venv/installed
 DEVELOP := .venv/develop
 CHAIN := contracts/node_modules/.package-lock.json
 
-.PHONY: help install develop demo demo-containers images secrets check types test test-deep attacks fuzz mutants test-containers bench lock clean
+LANE_unit := tests/data tests/market tests/models tests/simulation $(wildcard tests/test_*.py)
+LANE_integration := tests/api tests/blobs tests/chain tests/contracts tests/fuzz tests/ops tests/requester tests/runner tests/worker
+LANE_e2e := tests/attacks tests/e2e tests/sdk
+
+.PHONY: help install develop demo demo-containers images secrets check types test test-unit test-integration test-e2e test-deep attacks fuzz mutants test-containers bench lock clean
 
 help:
 	@echo "make install            a virtual environment with exact pins, and Anvil unless one is on the PATH"
@@ -27,6 +31,7 @@ help:
 	echo "make images secrets     what docker-compose.yml needs"
 	echo "make check              style, types, layers"
 	echo "make test               everything else that can be wrong"
+	echo "make test-unit          the part of it that starts no server; test-integration and test-e2e are the other two"
 	echo "make test-deep          the contract, kills and all random tests, for much longer; the stages on either database"
 	echo "make fuzz              hostile input in every format, and calls of every operator: CASES=number, KIND=one, SEED=a failing case's to play it again"
 	echo "make attacks            every attack on a running market, with what was expected and seen: ONLY=family, JSON=path"
@@ -95,6 +100,9 @@ types: $(DEVELOP)  # the rooms under their installed names, as links, for mypy
 
 test: develop
 	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --disable-warnings --ignore tests/containers
+
+test-unit test-integration test-e2e: test-%: develop
+	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --disable-warnings $(LANE_$*)
 
 test-deep: develop
 	@export FOUNDRY_PROFILE=deep HYPOTHESIS_PROFILE=deep

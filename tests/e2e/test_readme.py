@@ -35,6 +35,14 @@ def test_the_two_commands_are_targets_and_so_is_what_contributing_names() -> Non
     assert set(named) <= targets
 
 
+def test_every_folder_of_tests_is_in_one_lane() -> None:
+    lanes = re.findall(r"^LANE_\w+ := (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    named = [word for lane in lanes for word in lane.split() if re.fullmatch(r"tests/[a-z0-9]+", word)]
+    folders = {f"tests/{path.name}" for path in (ROOT / "tests").iterdir() if any(path.glob("*.py"))}
+    assert len(lanes) == 3
+    assert sorted(named) == sorted(folders - {"tests/containers"})
+
+
 def test_the_script_that_hires_is_the_one_that_trains_alone_but_for_ten_lines() -> None:
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=True, timeout=120)
     assert float(done.stdout) < 1.5
