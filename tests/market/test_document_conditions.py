@@ -95,7 +95,16 @@ def cut(key: str, parts: int) -> Program:
     return program([tensor("data", "x", ["rows"])], [node(key, [value(1), parts, 0], 2, 3)], 2)
 
 
+def strided(key: str, stride: int) -> Program:
+    """A convolution of kernels of two; beyond a stride of some 2**16 its backward pass ended the process."""
+    inputs = [tensor("data", "x", ["rows", 1, 70]), tensor("const", "k", [1, 1, 2])]
+    sides = [[0], [1], 1] if key == "conv1d.default" else [[0], [0], 1, [1]]
+    return program(inputs, [node(key, [value(1), value(2), None, [stride], *sides], 3)], 3)
+
+
 HOSTILE = {
+    "a convolution that steps over everything": lambda: strided("conv1d.default", 2**16),
+    "a transposed one": lambda: strided("conv_transpose1d.default", 2**16),
     "a maximum over a window of nothing": lambda: pooled(2),
     "two milliard sections": lambda: cut("tensor_split.sections", 2**31),
     "two milliard chunks": lambda: cut("chunk.default", 2**31),
@@ -109,6 +118,8 @@ HOSTILE = {
     "a loss by a reduction that is none": lambda: soft_margin(7),
 }
 HONEST = {
+    "convolution": lambda: strided("conv1d.default", 1024),
+    "transposed convolution": lambda: strided("conv_transpose1d.default", 1024),
     "maximum": lambda: pooled(1),
     "sections": lambda: cut("tensor_split.sections", 2),
     "chunks": lambda: cut("chunk.default", 2),

@@ -24,6 +24,8 @@ WORKSPACES: Final = {
     torch.ops.aten.convolution.default: 1.0,
     torch.ops.aten.convolution_backward.default: 1.0,
     torch.ops.aten.bmm.default: 0.5,
+    torch.ops.aten.im2col.default: 0.5,
+    torch.ops.aten.col2im.default: 0.5,
     torch.ops.aten.sort.default: 1.0,
     torch.ops.aten.sort.stable: 1.0,
     torch.ops.aten.topk.default: 1.0,

@@ -13,6 +13,9 @@ from gradmarket.market.model.document.conditions.condition_rules import (
     shaped,
 )
 
+STRIDE_LIMIT: Final = 1024
+"""oneDNN's backward pass takes time by the square of a convolution's stride, and ends the process at some 2**16."""
+
 
 def spread(values: Sequence[int], spatial: int, least: int, what: str) -> tuple[int, ...]:
     """One value for each dimension of space. Raises DocumentRefused where they are others, or one is less."""
@@ -27,7 +30,7 @@ def _convolution(spatial: int) -> Condition:
     def condition(arguments: Sequence[Any]) -> None:
         tensor, weight, bias, stride, padding, dilation, groups = arguments
         _weighted(tensor, weight, bias, spatial)
-        spread(stride, spatial, 1, "stride")
+        _strided(spread(stride, spatial, 1, "stride"))
         spread(dilation, spatial, 1, "dilation")
         if not isinstance(padding, str):
             spread(padding, spatial, 0, "padding")
@@ -46,6 +49,7 @@ def _transposed(spatial: int) -> Condition:
         tensor, weight, bias, stride, padding, beyond, groups, dilation = arguments
         _weighted(tensor, weight, bias, spatial)
         steps = spread(stride, spatial, 1, "stride"), spread(dilation, spatial, 1, "dilation")
+        _strided(steps[0])
         spread(padding, spatial, 0, "padding")
         pairs = zip(spread(beyond, spatial, 0, "output padding"), *steps, strict=True)
         refuse_unless(all(more < max(others) for more, *others in pairs), "its output padding is not below its stride")
@@ -54,6 +58,10 @@ def _transposed(spatial: int) -> Condition:
         shaped(bias, (weight.shape[1] * groups,), "its bias")
 
     return condition
+
+
+def _strided(stride: Sequence[int]) -> None:
+    refuse_unless(max(stride) <= STRIDE_LIMIT, f"its stride is more than {STRIDE_LIMIT}")
 
 
 def _weighted(tensor: Any, weight: Any, bias: Any, spatial: int) -> None:
