@@ -1,12 +1,13 @@
-"""Nobody is told an answer that a further attempt at its task could use: all doors, all roles, at every state."""
+"""Nobody is told an answer that a further attempt at its task could use: all routes, all roles, at every state."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
+import httpx
 import pytest
 from databases import SQLITE
-from fastapi.testclient import TestClient
 from market_auditor import SimAuditor
 from market_fixture import CLASS, PRICE, MarketFixture
 from market_workers import HONEST, SimWorker, key_of, scaled
@@ -36,21 +37,19 @@ class Reader:
         self.market = market
         self.app = create_app(market.context, nullcontext)
         self.computer = SimWorker(market, key_of("reader"), HONEST, CLASS)
-        nobody = TestClient(self.app, base_url=market.context.public_url, client=LOOPBACK)
-        self.clients = [nobody, self._client("admin"), self._client("worker")]
+        self.callers: list[dict[str, str]] = [{}, self._caller("admin"), self._caller("worker")]
+        """The headers of each."""
         self.seen: dict[str, frozenset[str]] = {}
         """Root -> the ids of the tasks that had been judged when it was first seen."""
         self._roots: dict[str, str] = {}
         self._last: object = None
 
-    def _client(self, role: str) -> TestClient:
-        client = TestClient(self.app, base_url=self.market.context.public_url, client=LOOPBACK)
+    def _caller(self, role: str) -> dict[str, str]:
         with self.market.context.begin() as session:
             address = self.computer.address
             identities.sign_in(session, address, address, None, self.market.clock())
             token = identities.issue(session, role, address, None, self.market.clock())
-        client.headers["Authorization"] = f"Bearer {token}"
-        return client
+        return {"Authorization": f"Bearer {token}"}
 
     def root(self, task: Task) -> str:
         """The honest one, in hexadecimal; computed while the task's parameters are kept."""
@@ -65,23 +64,30 @@ class Reader:
         if state == self._last:
             return
         self._last = state
-        told = b"".join([*self._answers(tasks), *self._batch()])
+        told = b"".join([*asyncio.run(self._answers(tasks)), *self._batch()])
         for task in tasks:
             digest = self.root(task)
             if digest.encode() in told or bytes.fromhex(digest) in told:
                 self.seen.setdefault(digest, frozenset(each.id for each in tasks if each.state not in OPEN))
 
-    def _answers(self, tasks: list[Task]) -> Iterator[bytes]:
+    async def _answers(self, tasks: list[Task]) -> list[bytes]:
+        transport = httpx.ASGITransport(self.app, client=LOOPBACK)
+        async with httpx.AsyncClient(transport=transport, base_url=self.market.context.public_url) as client:
+            return [
+                await self._answer(client, place, caller) for place in self._places(tasks) for caller in self.callers
+            ]
+
+    async def _answer(self, client: httpx.AsyncClient, place: str, caller: dict[str, str]) -> bytes:
+        parameters = {"follow": "false"} if place.endswith("events") else None
+        answer = await client.get(place, params=parameters, headers=caller)
+        assert answer.status_code in (200, 307, 401, 403, 404, 503), (place, answer.text)
+        return answer.content
+
+    def _places(self, tasks: list[Task]) -> Iterator[str]:
         for path, methods in self.app.openapi()["paths"].items():
-            if "get" not in methods:
-                continue
-            for task in tasks if "{task_id}" in path else [None]:
+            for task in (tasks if "{task_id}" in path else [None]) if "get" in methods else ():
                 place = path.replace("{job_id}", self.market.job).replace("{task_id}", task.id if task else "")
-                place = place.replace("{address}", self.computer.address).replace("{digest}", "blake3:" + "0" * 64)
-                for client in self.clients:
-                    answer = client.get(place, params={"follow": "false"} if place.endswith("events") else None)
-                    assert answer.status_code in (200, 307, 401, 403, 404, 503), (place, answer.text)
-                    yield answer.content
+                yield place.replace("{address}", self.computer.address).replace("{digest}", "blake3:" + "0" * 64)
 
     def _batch(self) -> Iterator[bytes]:
         """What settlement would put on-chain now."""
