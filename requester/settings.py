@@ -102,7 +102,8 @@ class RequesterSettings(BaseSettings):
     streams: int = Field(default=1000, ge=1)
     """Streams of events that all follow at a time; 503 above."""
     refused_s: float = Field(default=2.0, ge=0)
-    """So long a 429 is held back: who floods waits on each of his connections."""
+    """So long a 429 is held back, up to five times as long while many of an address wait: who floods waits on each
+    connection."""
     token_rate: float = Field(default=100.0, gt=0)
     """Requests a second with one token."""
     token_burst: float = Field(default=1000.0, ge=1)

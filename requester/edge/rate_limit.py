@@ -1,6 +1,7 @@
 """Refuses clients that send too many requests, before a body is read. A long poll counts once."""
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 from typing import Final
 
@@ -12,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gradmarket.requester.api import problems
 from gradmarket.requester.api.auth_routes import WORKER, Callers, Identity
 from gradmarket.requester.api.callers import among, bearer, caller, speaks_for_others, subnet
-from gradmarket.requester.api.token_buckets import Buckets, Rate, retry_after
+from gradmarket.requester.api.token_buckets import Buckets, Rate, refusal_delay, retry_after
 from gradmarket.requester.context import Context
 from gradmarket.requester.edge.body import STREAMED
 
@@ -27,8 +28,9 @@ class RateLimit:
     """Limits requests by address and by token; wallets are limited once their identity is known (api.auth_routes).
 
     A stranger sends neither a token of the requester nor one of a worker that was paid before. Tokens of new wallets
-    are free, so all strangers of an address share its allowance. A refusal is delayed, so that a client that floods
-    waits on each of its connections, whose number per address is limited (edge.slow_clients).
+    are free, so all strangers of an address share its allowance. A refusal is delayed, the longer the more refusals
+    of its address wait: a client that floods waits on each of its connections, whose number is limited
+    (edge.slow_clients).
     """
 
     def __init__(self, app: ASGIApp, context: Context, callers: Callers) -> None:
@@ -37,6 +39,7 @@ class RateLimit:
         self._context, self._callers = context, callers
         self._trusted, self._exempt = settings.trusted_proxies, settings.exempt
         self._held_s, self._longest = settings.refused_s, settings.max_body_bytes
+        self._held = Counter[str]()
         self._addresses = Buckets(Rate(settings.address_rate, settings.address_burst))
         self._strangers = Buckets(Rate(settings.stranger_rate, settings.stranger_burst))
         self._lookups = Buckets(Rate(settings.stranger_rate, settings.stranger_burst))
@@ -49,9 +52,18 @@ class RateLimit:
             await self._app(scope, receive, send)
             return
         self._context.meters.limited.labels(kind).inc()
-        await asyncio.sleep(self._held_s)
+        await self._hold(scope["state"]["source"] or "")
         detail = f"too many requests from one {kind}: come again in {wait:.1f} s"
         await problems.response(429, detail, retry_after(wait))(scope, receive, send)
+
+    async def _hold(self, source: str) -> None:
+        self._held[source] += 1
+        try:
+            await asyncio.sleep(refusal_delay(self._held_s, self._held[source]))
+        finally:
+            self._held[source] -= 1
+            if not self._held[source]:
+                del self._held[source]
 
     async def _wait(self, scope: Scope) -> tuple[str, float]:
         """Returns what is limited ("address" or "token") and the seconds to wait; zero if the request is allowed.

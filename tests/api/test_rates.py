@@ -1,5 +1,6 @@
 """Who knocks too often is told when to come again; who waits in a poll, or sits behind a proxy, is not mistaken."""
 
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_network
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from gradmarket.contracts import deployment as deployments
 from gradmarket.requester.api.callers import caller, network_of
-from gradmarket.requester.api.token_buckets import FIRST_SWEEP, Buckets, Rate
+from gradmarket.requester.api.token_buckets import FIRST_SWEEP, Buckets, Rate, refusal_delay
 from gradmarket.requester.settings import RequesterSettings
 
 POLL = {"determinism_class": "cpu", "capacity": 0, "wait_s": 0}
@@ -171,3 +172,16 @@ def test_the_nearest_address_that_no_trusted_proxy_has(heard: Any, trusted: tupl
 )
 def test_networks_that_separation_tells_apart(host: str, network: str | None) -> None:
     assert network_of(host) == network
+
+
+@given(st.floats(0, 60), st.integers(1, 10_000))
+def test_a_refusal_is_delayed_the_longer_the_more_wait_up_to_five_times(base: float, waiting: int) -> None:
+    assert base <= refusal_delay(base, waiting) <= refusal_delay(base, waiting + 1) <= 5 * base
+    assert refusal_delay(base, 1) == base
+    assert refusal_delay(base, 256) == 5 * base
+
+
+def test_all_who_are_refused_at_once_are_answered(limited) -> None:  # type: ignore[no-untyped-def]
+    with serving(limited(address_burst=1, refused_s=0.01)) as service, ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda _: service.anyone.get("/v1/health").status_code, range(40)))
+    assert sorted(answers) == [200] + [429] * 39
