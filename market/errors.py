@@ -80,3 +80,9 @@ class RunnerTimeout(RunnerFailed):
 
 class OutOfMemory(RunnerFailed):
     """The step needed more memory than its limit."""
+
+
+def says_out_of_memory(error: Exception) -> bool:
+    """Returns whether the error is one of the many by which libraries say that an allocation failed."""
+    words = ("allocate memory", "out of memory", "bad_alloc", "Cannot allocate")
+    return isinstance(error, MemoryError) or any(word in str(error) for word in words)

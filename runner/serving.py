@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gradmarket.market.errors import MarketError, OutOfMemory
+from gradmarket.market.errors import MarketError, OutOfMemory, says_out_of_memory
 from gradmarket.runner import frames
 from gradmarket.runner.confine import confine
 
@@ -60,12 +60,14 @@ def _answer(act: Callable[[Request], Any], request: Request) -> dict[str, Any]:
         return {"ok": act(request)}
     except MarketError as error:
         return _encoded(error)
-    except MemoryError:
-        return _encoded(OutOfMemory())
     except OSError as error:
         if error.errno != errno.ENOMEM:
             raise
         return _encoded(OutOfMemory("the memory that is shared could not be mapped"))
+    except (MemoryError, RuntimeError) as error:
+        if not says_out_of_memory(error):
+            raise
+        return _encoded(OutOfMemory())
 
 
 def _encoded(error: MarketError) -> dict[str, Any]:

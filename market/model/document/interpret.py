@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 import torch
 from torch import Tensor
 
-from gradmarket.market.errors import DocumentRefused, MarketError, OutOfMemory
+from gradmarket.market.errors import DocumentRefused, MarketError, OutOfMemory, says_out_of_memory
 from gradmarket.market.model.document.calls import OperatorCall
 from gradmarket.market.model.document.graph import Document
 from gradmarket.market.model.document.plans import (
@@ -31,7 +31,6 @@ STEP_ERRORS: Final = (
     RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, MemoryError, AttributeError, AssertionError,
 )  # fmt: skip
 """The errors that operators raise for invalid arguments; those written in Python use assert."""
-_OUT_OF_MEMORY: Final = ("allocate memory", "out of memory", "bad_alloc", "Cannot allocate")
 
 
 class Watcher(Protocol):
@@ -137,7 +136,7 @@ def _nothing(gradient: Tensor | None) -> bool:
 
 def _explained(where: str, error: Exception) -> MarketError:
     text = str(error).strip().splitlines() or [type(error).__name__]
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in str(error) for word in _OUT_OF_MEMORY):
+    if isinstance(error, torch.OutOfMemoryError) or says_out_of_memory(error):
         return OutOfMemory(f"{where}: {text[0][:200]}")
     return DocumentRefused(f"{where}: {text[0][:200]}")
 
