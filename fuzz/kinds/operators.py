@@ -40,7 +40,7 @@ def case(chance: Random) -> Case:
 def read(case: Case) -> None:
     """Refused, or the same bits in another process, of the shape and type that shapes alone tell; or within its bound.
 
-    Other processes begin with the first call of theirs, and end with this one.
+    The other processes begin and end with this one.
     """
     call: dict[str, Any] = json.loads(case.data)
     if call["measured"]:
@@ -66,3 +66,5 @@ def _honest_ones() -> None:
 prepare()
 from_the_heap()
 _honest_ones()
+for command in (ANSWERING, MEASURING):
+    _process(command)
