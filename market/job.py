@@ -65,6 +65,8 @@ class JobSpec(Part):
     min_tasks: Count | None = None
     staleness: Literal[0] = 0
     seed: int = Field(default=0, ge=0, lt=2**63)
+    """Decides the initial parameters and every draw. The service draws one if none is named: the published answers of
+    one job must not be those of another."""
     replication: Replication = FixedReplication()
     verifier: Verifier = Verifier()
     audit: AuditSpec | None = None

@@ -50,24 +50,26 @@ class Market:
         target: str | None = None,
         held_out: float = 0.1,
         partition_format: str = formats.DEFAULT,
-        seed: int = 0,
+        seed: int | None = None,
         **fields: Any,
     ) -> TrainingJob:
         """Posts a job that trains `module` from its current state, and uploads what it needs. Workers see all of it.
 
         `loss(module(x), y)` is the mean over the rows. `dataset`: see rows.arrays_of. Each task takes `rows` rows; a
-        fraction `held_out` of all rows is kept for evaluation. `price` of an agreeing replica is a whole number of the
-        token's smallest unit, or in tokens with the symbol: "0.01 GRAD". `fields` are further fields of the job. Before
-        anything is sent, the module's result is compared, bit by bit, with what workers will compute.
+        fraction `held_out` of all rows is kept for evaluation. Without a `seed` the service draws one. `price` of an
+        agreeing replica is a whole number of the token's smallest unit, or in tokens with the symbol: "0.01 GRAD".
+        `fields` are further fields of the job. Before anything is sent, the module's result is compared, bit by bit,
+        with what workers will compute.
 
         Raises DocumentRefused for a model that the market cannot express, Refused for an unusable dataset or field,
         ServiceProblem if the service refuses, ServiceUnreachable if it does not answer.
         """
-        fields = {"name": type(module).__name__, "seed": seed, "step": {"rows": rows}, **fields}
+        fields = {"name": type(module).__name__, "step": {"rows": rows}, **fields}
+        fields |= {} if seed is None else {"seed": seed}
         fields |= {"optimizer": dict(optimizer), "rounds": rounds, "price": self._amount(price)}
         spec = _check(fields)
         arrays = arrays_of(dataset, target)
-        packed = pack(arrays, Cut(max(PARTITION_ROWS, 2 * spec.step.rows), partition_format, held_out, seed))
+        packed = pack(arrays, Cut(max(PARTITION_ROWS, 2 * spec.step.rows), partition_format, held_out, seed or 0))
         made = published(module, loss, arrays, spec.precision)
         check_taken(made, arrays, spec.step.pass_rows)
         if held_out:

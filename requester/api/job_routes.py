@@ -1,7 +1,7 @@
 """Routes to post, watch, pause, resume and cancel jobs, and to read everything about them."""
 
 from collections.abc import Sequence
-from secrets import token_bytes, token_hex
+from secrets import randbits, token_bytes, token_hex
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
@@ -96,13 +96,14 @@ def views(
 )
 def submit(context: Here, identity: Submitter, spec: JobSpec, key: Key = None) -> JSONResponse:
     admitted = admit(context, spec)
+    drawn = spec if "seed" in spec.model_fields_set else spec.model_copy(update={"seed": randbits(63)})
 
     def act(session: Session) -> tuple[int, JobView, str]:
         job = Job(
             id=token_hex(8),
             state=JobState.DRAFT,
             reason="being published",
-            spec=spec.model_dump(mode="json"),
+            spec=drawn.model_dump(mode="json"),
             visibility=spec.visibility,
             token=identity.subject,
             secret=token_bytes(32),

@@ -6,10 +6,12 @@ import random
 
 import httpx
 import pytest
+from api_service import Service
 from blake3 import blake3
 
 from gradmarket.requester.api.pages import encoded
 from gradmarket.requester.api.streams import BLOCK
+from gradmarket.requester.store.tables import Job
 
 JOB = {
     "name": "digits",
@@ -209,3 +211,14 @@ def test_the_openapi_names_every_route_with_its_problems(service) -> None:  # ty
 def test_health_and_readiness(service) -> None:  # type: ignore[no-untyped-def]
     assert service.anyone.get("/v1/health").json() == {"status": "ok"}
     assert service.anyone.get("/v1/ready").json() == {"status": "ok", "database": "ok", "blobs": "ok", "chain": "ok"}
+
+
+def test_a_seed_that_is_not_named_is_drawn_so_that_equal_jobs_have_other_answers(service: Service) -> None:
+    def seed(**named: int) -> int:
+        job = service.requester.post("/v1/jobs", json={**JOB, **named}).json()["id"]
+        with service.context.reading() as session:
+            return int(session.get_one(Job, job).spec["seed"])
+
+    assert "seed" not in JOB
+    assert seed() != seed()
+    assert seed(seed=0) == 0
