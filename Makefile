@@ -124,7 +124,7 @@ test-containers: $(DEVELOP)
 	@$(BIN)/pytest --disable-warnings -rs tests/containers
 
 bench: develop
-	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
 
 lock:
 	@rm -rf build/lock && $(PYTHON) -m venv build/lock

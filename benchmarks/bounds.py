@@ -1,0 +1,114 @@
+"""What a document is said to take, against what it took: memory of a fresh child over its idle one, and operations.
+
+Every model of tests/models at two numbers of rows. The bound is the cost of one task, as a worker reads it; the peak
+is the child's largest resident size (VmHWM). Memory below the peak would be no bound; above 1.3 times of it small
+workers decline without need.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from models.zoo import ZOO
+
+from benchmarks.figure import Figure
+from gradmarket.market.model.document.graph import Document
+from gradmarket.market.model.task_cost import Cost, cost
+from gradmarket.market.step import GradientStep
+from gradmarket.runner import Runner, RunnerSettings
+
+PREFIX = "bounds."
+SEED: Final = bytes(range(32))
+TARGET: Final = "<= 1.3"
+ROWS: Final = (64, 512)
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Model:
+    """`data` is a batch of any size, repeated to those that are asked for."""
+
+    name: str
+    document: bytes
+    state: Arrays
+    data: Arrays
+
+
+@dataclass(frozen=True)
+class Taken:
+    cost: Cost
+    idle: int
+    peak: int
+    seconds: float
+
+    @property
+    def whole(self) -> float:
+        """Told over taken, of the child's whole memory: what a worker must have free."""
+        return self.cost.memory / self.peak
+
+    @property
+    def ratio(self) -> float:
+        """The same, beyond an idle child's memory."""
+        return (self.cost.memory - self.idle) / (self.peak - self.idle)
+
+
+def measure() -> Iterator[Figure]:
+    least = math.inf
+    for model in models():
+        for rows in ROWS:
+            taken = task(model, rows)
+            least = min(least, taken.whole)
+            yield figure(f"bounds.memory.{model.name}.r{rows}", taken)
+    yield Figure("bounds.memory.least", least, "of what was taken", target=">= 1.0", note="of all the above")
+
+
+def figure(name: str, taken: Taken) -> Figure:
+    note = (
+        f"{taken.peak >> 20} MiB taken, {taken.cost.memory >> 20} told; {taken.ratio:.2f} over an idle child; "
+        f"{taken.cost.operations / taken.seconds / 1e9:.2f} GFLOP/s of {taken.seconds:.2f} s"
+    )
+    return Figure(name, taken.whole, "of what was taken", target=TARGET, note=note)
+
+
+def models() -> Iterator[Model]:
+    for name, case in ZOO.items():
+        document, state = case.document()
+        yield Model(
+            name.replace(" ", "-").replace("'", ""),
+            document,
+            {key: tensor.numpy() for key, tensor in state.items()},
+            {key: tensor.numpy() for key, tensor in case.data.items()},
+        )
+
+
+def task(model: Model, rows: int) -> Taken:
+    """One task of one pass, bounded and computed by a fresh child, as a worker does."""
+    step = GradientStep(rows=rows)
+    with Runner(RunnerSettings(memory_bytes=16 * 2**30, seconds=600.0)) as runner:
+        info = runner.load(model.document)
+        bound = runner.bound(*step.pass_sizes)
+        batch = repeated(info.document, model.data, rows)
+        began = time.perf_counter()
+        runner.compute(model.state, batch, SEED, step)
+        seconds = time.perf_counter() - began
+        return Taken(cost(info.document, bound, step), bound.idle_bytes, peak(runner.pid), seconds)
+
+
+def repeated(document: Document, data: Arrays, rows: int) -> Arrays:
+    """Returns a batch of so many rows: each axis of the model's own data, again and again."""
+    batch = {}
+    for name, (shape, dtype) in document.batch(rows, {}).items():
+        array = data[name]
+        for axis, size in enumerate(shape):
+            array = array.take(np.arange(size) % array.shape[axis], axis)
+        batch[name] = np.ascontiguousarray(array, dtype)
+    return batch
+
+
+def peak(pid: int | None) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")))
