@@ -5,10 +5,10 @@ The rule is market.rules.faults.
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import exists, select
+from sqlalchemy import exists, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from gradmarket.market.rules import assignment, faults
+from gradmarket.market.rules import assignment, faults, operators
 from gradmarket.market.rules.assignment import Reason
 from gradmarket.market.rules.faults import NOBODY, FaultClaim, Left, StepFault
 from gradmarket.market.rules.replication import Plan
@@ -74,12 +74,12 @@ def _claims(session: Session, task: Task, replicas: Sequence[Replica]) -> list[t
     faulty = [replica for replica in replicas if replica.fault is not None]
     if not faulty:
         return []
-    operators, addresses = {replica.operator for replica in faulty}, {replica.worker for replica in faulty}
-    disproved, known = _disproved(session, task.job_id, operators), _known(session, addresses)
+    disproved = _disproved(session, task.job_id, operators.answerable(map(workers.party, faulty)))
+    known = _known(session, {replica.worker for replica in faulty})
     return [
         (replica, FaultClaim(workers.party(replica), StepFault(**replica.fault).place, replica.worker in known))
         for replica in faulty
-        if replica.fault is not None and replica.operator not in disproved
+        if replica.fault is not None and disproved.isdisjoint(operators.answerable([workers.party(replica)]))
     ]
 
 
@@ -88,14 +88,19 @@ def _known(session: Session, addresses: Collection[str]) -> set[str]:
     return set(session.scalars(select(Earned.worker).where(Earned.worker.in_(addresses)).distinct()))
 
 
-def _disproved(session: Session, job_id: str, operators: Collection[str]) -> set[str]:
-    """Returns operators that reported a fault for a task to which another worker's answer was accepted."""
+def _disproved(session: Session, job_id: str, keys: Collection[str]) -> set[str]:
+    """Returns the keys of all who reported a fault for a task to which another worker's answer was accepted.
+
+    Looks at reports under any of `keys`, which are wallets and operators: a wallet that joined another operator since
+    is found by its address, and the other wallets of an operator by that.
+    """
     failed, other = aliased(Task), aliased(Task)
     same = (other.job_id == failed.job_id, other.round == failed.round, other.index == failed.index)
     done = exists().where(*same, other.payload.is_not(None))
-    claims = select(Replica.operator).join(failed, failed.id == Replica.task_id)
-    refuted = claims.where(Replica.job_id == job_id, Replica.operator.in_(operators), Replica.fault.is_not(None), done)
-    return set(session.scalars(refuted.distinct()))
+    claims = select(Replica.worker, Replica.operator).join(failed, failed.id == Replica.task_id)
+    theirs = or_(Replica.worker.in_(keys), Replica.operator.in_(keys))
+    refuted = claims.where(Replica.job_id == job_id, theirs, Replica.fault.is_not(None), done)
+    return {key for row in session.execute(refuted.distinct()) for key in row}
 
 
 def _left(context: Context, session: Session, job: Job, task: Task, replicas: Sequence[Replica]) -> Left:

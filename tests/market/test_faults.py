@@ -43,6 +43,17 @@ def test_a_quorum_of_the_proven_suffices_and_newcomers_wait_for_the_others() -> 
     assert not shared([claim(1), claim(2)], 3, PAYOUT, NOBODY)
 
 
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 20), st.integers(0, 20))
+def test_where_one_replica_decides_a_few_proven_pause_nothing_while_others_are_left(
+    known: int, new: int, left: int, newcomers: int
+) -> None:
+    claims = [claim(number, known=number <= known) for number in range(1, known + new + 1)]
+    found = shared(claims, 1, PAYOUT, Left(left, newcomers))
+    many = MANY * LEAST
+    exhausted = not left and (not newcomers or known + new >= many)
+    assert bool(found) is (known >= many or (known + new >= LEAST and exhausted))
+
+
 def test_other_failures_are_not_shared() -> None:
     assert not shared([claim(1, "node 3"), claim(2, "node 4")], 2, PAYOUT, NOBODY)
 

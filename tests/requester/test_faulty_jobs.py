@@ -2,12 +2,13 @@
 
 from books import check_books
 from market_fixture import PRICE, MarketFixture
-from market_workers import HONEST, IDLE, SimWorker
+from market_workers import HONEST, IDLE, SimWorker, key_of
 
 from gradmarket.market.rules.faults import FaultKind, StepFault
+from gradmarket.market.signing import address_of
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.api.views.job_views import job_view
-from gradmarket.requester.store import jobs
+from gradmarket.requester.store import identities, jobs
 from gradmarket.requester.store.tables import Job
 
 BAD_LABEL = StepFault(
@@ -200,3 +201,55 @@ def test_a_failed_job_of_one_replica_pauses_after_two_separate_claims(new_floor)
         assert worker
     assert market.state() == JobState.PAUSED
     assert [market.strikes(worker) for worker in (one, two)] == [0, 0]
+
+
+def claims_in_turn(market: MarketFixture, workers: list[SimWorker]) -> int:
+    """Whoever of them gets a lease claims, as long as one does; returns the number of claims."""
+    for made in range(100):
+        market.gather(*workers)
+        busy = [each for each in workers if any(h.state == ReplicaState.LEASED for h in each.held.values())]
+        if not busy or market.state() != JobState.RUNNING:
+            return made
+        claims(busy[0])
+        busy[0].hear()
+    raise AssertionError("they claim without an end")
+
+
+def test_a_few_proven_wallets_do_not_pause_a_job_of_one_replica_that_others_can_compute(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(rounds=40, **ALONE)
+    liars = [market.worker() for _ in range(3)]
+    market.until(lambda: all(market.earned().get(liar.address) for liar in liars), *liars)
+    honest = market.worker()
+    honest.say(capacity=0)
+    assert claims_in_turn(market, liars) == 3
+    assert market.state() == JobState.RUNNING, "somebody is left who could be asked"
+    market.until(lambda: market.earned().get(honest.address), honest)
+    assert market.state() == JobState.RUNNING
+
+
+def test_a_failed_job_of_one_replica_pauses_once_all_of_the_proven_claim_it(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(rounds=40, **ALONE)
+    team = [market.worker() for _ in range(3)]
+    market.until(lambda: all(market.earned().get(worker.address) for worker in team), *team)
+    assert claims_in_turn(market, team) == 3
+    assert market.state() == JobState.PAUSED
+    assert "3 separate workers" in market.the_job().reason
+    assert [market.strikes(worker) for worker in team] == [0, 0, 0]
+
+
+def test_a_disproved_wallet_is_not_counted_again_under_another_operator(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(rounds=3, **ALONE)
+    liars = [market.worker(IDLE) for _ in range(2)]
+    claims_in_turn(market, liars)
+    assert market.state() == JobState.PAUSED, "nobody else was there"
+    market.resume()
+    honest = market.worker()
+    market.until(lambda: len(market.rounds()) == 2, honest)
+    market.lapse(60)
+    with market.context.begin() as session:
+        for number, liar in enumerate(liars, 1):
+            key = address_of(key_of(f"throwaway {number}"))
+            identities.sign_in(session, liar.address, key, None, market.clock(), number)
+    assert claims_in_turn(market, liars) >= 2
+    assert market.state() == JobState.RUNNING
+    assert len(market.events("paused")) == 1
