@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlalchemy import exists, func, select
+from sqlalchemy import exists, func, select, true
 from sqlalchemy.orm import Session
 
+from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import assignment, lifecycle
 from gradmarket.market.rules import newcomers as rules
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
@@ -19,28 +20,31 @@ SAMPLE = 8
 
 
 def settle_class(session: Session, job: Job, mixable: Mixable, now: float) -> bool:
-    """Returns whether the job has a determinism class; sets it to the class with the most separate live workers.
+    """Returns whether the job has a determinism class; sets it to the class with the most separate workers.
 
-    Workers that delivered before decide if there are enough of them, so that made-up identities of another class
-    cannot exclude the real ones. The job keeps its class while that and comparable classes have a quorum of separate
-    workers.
+    Workers that delivered before decide if there are enough of them, so that made-up identities of another class cannot
+    exclude the real ones. The job keeps its class while those of it and of comparable classes have a quorum of separate
+    ones. Else another class of theirs replaces it; if they are too few, newcomers that can be drawn count as well.
     """
     spec = jobs.spec(job)
-    plan = spec.plan()
-    enough, quorum = plan.first_wave, plan.quorum
     beside = assignment.comparable(job.determinism_class or "", mixable)
-    own = workers.present(job, now, beside)
-    some = own.limit(SAMPLE * quorum)
-    if job.determinism_class is not None and separate(session, some, spec.separation, mixable)[1] >= quorum:
-        return True
-    present = workers.present(job, now)
-    leading, most = separate(session, present.where(Worker.accepted_at.is_not(None)), spec.separation, mixable)
-    if most < enough:
-        leading, most = separate(session, present, spec.separation, mixable)
-    without = job.determinism_class is None or separate(session, own, spec.separation, mixable)[1] < quorum
-    if without and most >= enough:
-        job.determinism_class = leading
+    for known in (workers.KNOWN, true()):
+        own = workers.deciding(job, now, beside).where(known)
+        if job.determinism_class is not None and _quorum(session, own, spec, mixable):
+            return True
+        everyone = workers.deciding(job, now).where(known)
+        leading, most = separate(session, everyone, spec.separation, mixable)
+        if most >= spec.plan().first_wave:
+            job.determinism_class = leading
+            return True
     return job.determinism_class is not None
+
+
+def _quorum(session: Session, present: workers.Present, spec: JobSpec, mixable: Mixable) -> bool:
+    """Returns whether separate ones of them are a quorum; looks at a few of them first."""
+    quorum = spec.plan().quorum
+    some = (present.limit(SAMPLE * quorum), present)
+    return any(separate(session, query, spec.separation, mixable)[1] >= quorum for query in some)
 
 
 def separate(

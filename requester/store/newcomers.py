@@ -17,8 +17,6 @@ from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worke
 SAMPLE: Final = 256
 """Most workers looked at, drawn at random from all that ask."""
 TASKS: Final = 64
-HERE_S: Final = 3.0
-"""Seconds after which an absent worker keeps no place from others; between two polls a worker is away for less."""
 NEW: Final = Worker.accepted_at.is_(None)
 
 
@@ -77,7 +75,9 @@ def next_covered(session: Session, job: Job, now: float) -> list[Address]:
 
 def _most(session: Session, job: Job, mixable: Mixable, known: bool, now: float) -> int:
     """Returns how many the money allows; of newcomers at most those that the job wants and has not covered yet."""
-    held, usable = session.execute(_UNTRIED, {"job": job.id, "known": known, "now": now, "since": now - HERE_S}).one()
+    held, usable = session.execute(
+        _UNTRIED, {"job": job.id, "known": known, "now": now, "since": now - workers.HERE_S}
+    ).one()
     needed = jobs.places(job)
     allowed = newcomers.allowance(Units(job.deposited), Units(needed * job.price))
     by_money = (allowed - int(held or 0)) // job.price

@@ -42,7 +42,8 @@ def why_waiting(session: Session, job: Job, now: float) -> str:
     if open_task is None:
         return job.reason or _unaudited(session, job)
     spec = jobs.spec(job)
-    rows = session.execute(workers.present(job, now))
+    counted = workers.deciding if job.determinism_class is None else workers.present
+    rows = session.execute(counted(job, now))
     present = [(row.determinism_class, workers.party(row)) for row in rows]
     mixable = ballots.mixable(session, job)
     leading = assignment.leading_class(present, spec.separation, mixable)

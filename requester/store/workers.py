@@ -18,7 +18,9 @@ from gradmarket.requester.store.tables import Account, Job, Replica, Round, Task
 
 LIVE_S: Final = 45.0
 """Seconds after which a silent worker counts as gone; waiting polls keep theirs present (store.presence)."""
-
+HERE_S: Final = 3.0
+"""Seconds after which an absent worker keeps no place from others; between two polls a worker is away for less."""
+KNOWN: Final = Worker.accepted_at.is_not(None)
 
 Present = Select[str, str, str, str, str | None]
 """A query for class, address, operator, payout and network."""
@@ -49,11 +51,23 @@ def present(job: Job, now: float, classes: Collection[str] | None = None) -> Pre
     """
     columns = (Worker.determinism_class, Worker.address, Worker.operator, Worker.payout, Worker.network)
     named = cast(Worker.jobs, String)
-    serves = (or_(named == "[]", named.contains(job.id)), Worker.least_price <= job.price)
+    wants = (Worker.least_price, func.coalesce(Worker.least_prices[job.id].as_float(), 0.0))
+    serves = (or_(named == "[]", named.contains(job.id)), *(price <= job.price for price in wants))
     alive = select(*columns).where(Worker.seen_at > now - LIVE_S, *serves, *_fit(job.id, now))
     if classes is None:
         return alive.where(Worker.determinism_class != "")
     return alive.where(Worker.determinism_class.in_(classes))
+
+
+def deciding(job: Job, now: float, classes: Collection[str] | None = None) -> Present:
+    """Those of `present` that may decide the job's class: who delivered before, and newcomers that can be drawn now.
+
+    A newcomer counts while it asks and has room, or holds a place of the job. One that never has room is never drawn,
+    so it could name a class for ever at no risk.
+    """
+    polls = or_(Worker.asking_until > now, Worker.seen_at > now - HERE_S)
+    holds = exists().where(Replica.worker == Worker.address, Replica.job_id == job.id, Replica.state.in_(IN_FLIGHT))
+    return present(job, now, classes).where(or_(KNOWN, and_(polls, Worker.capacity > 0), holds))
 
 
 def _fit(job_id: str, now: float) -> tuple[ColumnElement[bool], ...]:

@@ -1,18 +1,22 @@
-"""A class is proven by audits of three operators' own tasks; until then all that one replica decides is audited."""
+"""Which class a job settles on, and for how long; and how audits prove it.
+
+Three operators' own tasks prove it; until then all that one replica decides is audited.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 from databases import SQLITE
 from market_auditor import SimAuditor, audits_of
-from market_fixture import CLASS, MarketFixture
-from market_workers import scaled
+from market_fixture import CLASS, PRICE, MarketFixture
+from market_workers import IDLE, SimWorker, scaled
 
 from gradmarket.market.rules import classes
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.replication import Plan
-from gradmarket.market.terms import Address, AuditState, JobState
+from gradmarket.market.terms import Address, AuditState, JobState, Units
 from gradmarket.requester.moves.audit_draws import UNPROVEN
+from gradmarket.requester.store.tables import Job, Worker
 
 NewFloor = Callable[..., MarketFixture]
 ALONE = {"replication": {"name": "audited", "audit": 1e-9}, "norm_bound": 1e6}
@@ -75,3 +79,85 @@ def test_where_replicas_vote_nothing_more_is_audited(new_floor: NewFloor) -> Non
     market.play()
     assert market.state() == JobState.FINISHED
     assert audits_of(market) == []
+
+
+def pinned(market: MarketFixture, *workers: SimWorker) -> None:
+    """As it was settled while these asked."""
+    with market.context.begin() as session:
+        session.get_one(Job, market.job).determinism_class = workers[0].determinism_class
+
+
+def idle_identities(market: MarketFixture, count: int) -> list[SimWorker]:
+    """They poll, name a class and never have room, so that none of them is ever drawn."""
+    made = [market.worker(IDLE, determinism_class="made-up", reserved=0) for _ in range(count)]
+    for worker in made:
+        worker.capacity = 0
+        worker.ask()
+    return made
+
+
+def rounds_of(market: MarketFixture, idle: list[SimWorker], *honest: SimWorker) -> None:
+    for _ in range(12):
+        for worker in idle:
+            worker.ask()
+        for worker in honest:
+            worker.turn()
+        market.lapse(2.0)
+
+
+def test_identities_that_never_have_room_settle_no_class(new_floor: NewFloor) -> None:
+    market = new_floor()
+    idle = idle_identities(market, 4)
+    assert market.the_job().determinism_class is None
+    assert "has 0" in market.why_waiting()
+    honest = [market.worker() for _ in range(3)]
+    rounds_of(market, idle, *honest)
+    assert market.state() == JobState.FINISHED
+    assert market.earned() == {worker.address: PRICE for worker in honest}
+
+
+@SQLITE
+def test_a_class_ends_when_none_of_its_newcomers_can_be_drawn_any_more(new_floor: NewFloor) -> None:
+    market = new_floor()
+    idle = idle_identities(market, 4)
+    pinned(market, *idle)
+    rounds_of(market, idle, *(market.worker() for _ in range(3)))
+    assert market.state() == JobState.FINISHED
+    assert market.the_job().determinism_class == CLASS
+
+
+@SQLITE
+def test_those_who_delivered_before_replace_a_class_of_newcomers(new_floor: NewFloor) -> None:
+    """Even one whose newcomers ask with room, while no known worker of it is there."""
+    market = new_floor()
+    sybils = [market.worker(IDLE, determinism_class="made-up", reserved=0) for _ in range(9)]
+    for sybil in sybils:
+        sybil.say()
+    pinned(market, *sybils)
+    known = [market.worker() for _ in range(3)]
+    with market.context.begin() as session:
+        for worker in known:
+            session.get_one(Worker, worker.address).accepted_at = market.clock()
+    rounds_of(market, sybils, *known)
+    assert market.state() == JobState.FINISHED
+    assert market.earned() == {worker.address: PRICE for worker in known}
+
+
+@SQLITE
+def test_newcomers_at_work_keep_their_class_though_they_ask_no_more(new_floor: NewFloor) -> None:
+    market = new_floor(tasks_per_round=2)
+    team = [market.worker() for _ in range(3)]
+    market.gather(*team)
+    assert len(market.replicas()) == 3
+    for other in [market.worker(determinism_class="other") for _ in range(3)]:
+        other.ask()
+    assert market.the_job().determinism_class == CLASS
+    assert len(market.replicas()) == 3
+
+
+def test_newcomers_that_want_more_than_this_job_pays_settle_no_class(new_floor: NewFloor) -> None:
+    market = new_floor()
+    for sybil in [market.worker(IDLE, determinism_class="made-up") for _ in range(3)]:
+        sybil.say(min_prices={market.job: Units(10**18)})
+    market.drive()
+    assert market.the_job().determinism_class is None
