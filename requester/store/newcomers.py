@@ -1,10 +1,11 @@
 """Queries for market.rules.newcomers: who gets money reserved next, and how many newcomers a job tries at a time."""
 
 from collections.abc import Sequence
-from typing import Final
+from secrets import randbelow
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, bindparam, case, exists, func, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Integer, and_, bindparam, case, exists, func, or_, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from gradmarket.market.rules import assignment, newcomers
 from gradmarket.market.rules.assignment import Mixable, Party
@@ -15,8 +16,10 @@ from gradmarket.requester.store import ballots, jobs, progress, tasks, workers
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
 
 SAMPLE: Final = 256
-"""Most workers looked at, drawn at random from all that ask."""
+"""Most workers looked at, of all that ask: in turn over their owners, at random within a turn."""
 TASKS: Final = 64
+DIGITS: Final = 32
+"""At how many digits of an address an order may begin; eight follow the last of them."""
 NEW: Final = Worker.accepted_at.is_(None)
 
 
@@ -143,7 +146,24 @@ def _drawn(session: Session, job: Job, mixable: Mixable, known: bool, now: float
     )
     beside = assignment.comparable(job.determinism_class or "", mixable)
     fits = Worker.determinism_class != "" if beside is None else Worker.determinism_class.in_(beside)
-    asking = select(Worker).where(*workers.asking_now(job.id, now), fits, ~NEW if known else NEW, ~covered)
-    rows = session.scalars(asking.order_by(func.random()).limit(SAMPLE))
+    these = (*workers.asking_now(job.id, now), *workers.content(job), fits, ~NEW if known else NEW, ~covered)
+    turns = select(Worker).where(*these).order_by(_TURN, func.random()).limit(SAMPLE)
+    rows = session.scalars(turns, {"digit": 3 + randbelow(DIGITS)})
     content = [row for row in rows if workers.serves(row, job.id) and workers.asks_of(row, job) <= job.price]
     return [party.worker for party in newcomers.in_turn(map(workers.party, content))]
+
+
+def _number(column: InstrumentedAttribute[Any]) -> ColumnElement[int]:
+    """Numbers the selected workers with the same value of the column, from 1 on.
+
+    The order is one for all columns, by what their addresses are from a random digit on: random() would give each
+    column an order of its own, and nobody would be the first of both its payout address and its network.
+    """
+    digits = func.substr(Worker.address, bindparam("digit", type_=Integer))
+    return func.row_number().over(partition_by=column, order_by=(digits, Worker.address))
+
+
+_BY_PAYOUT: Final = _number(Worker.payout)
+_BY_NETWORK: Final = case((Worker.network.is_(None), 1), else_=_number(Worker.network))
+_TURN: Final = case((_BY_PAYOUT > _BY_NETWORK, _BY_PAYOUT), else_=_BY_NETWORK)
+"""The turn in which a worker comes among all selected, before any is left out (market.rules.newcomers.in_turn)."""

@@ -50,13 +50,17 @@ def present(job: Job, now: float, classes: Collection[str] | None = None) -> Pre
     Who names other jobs, or wants more than it pays, is not there for it: it keeps no place from anybody.
     """
     columns = (Worker.determinism_class, Worker.address, Worker.operator, Worker.payout, Worker.network)
-    named = cast(Worker.jobs, String)
-    wants = (Worker.least_price, func.coalesce(Worker.least_prices[job.id].as_float(), 0.0))
-    serves = (or_(named == "[]", named.contains(job.id)), *(price <= job.price for price in wants))
-    alive = select(*columns).where(Worker.seen_at > now - LIVE_S, *serves, *_fit(job.id, now))
+    alive = select(*columns).where(Worker.seen_at > now - LIVE_S, *content(job), *_fit(job.id, now))
     if classes is None:
         return alive.where(Worker.determinism_class != "")
     return alive.where(Worker.determinism_class.in_(classes))
+
+
+def content(job: Job) -> tuple[ColumnElement[bool], ...]:
+    """Conditions: the worker serves the job, and for its price."""
+    named = cast(Worker.jobs, String)
+    wants = (Worker.least_price, func.coalesce(Worker.least_prices[job.id].as_float(), 0.0))
+    return or_(named == "[]", named.contains(job.id)), *(price <= job.price for price in wants)
 
 
 def deciding(job: Job, now: float, classes: Collection[str] | None = None) -> Present:

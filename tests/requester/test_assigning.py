@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 from books import check_books
+from eth_utils.address import to_checksum_address
+from eth_utils.crypto import keccak
 from market_fixture import CLASS, PRICE, MarketFixture
 from market_workers import HONEST, NOISE, SIGN_FLIP, SimWorker
 from sqlalchemy import delete
+from sqlalchemy.orm import Session
 
 from gradmarket.market.rules.assignment import window_s
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
@@ -291,6 +294,37 @@ def test_a_job_whose_newcomers_part_lies_with_who_stalled_says_so(new_floor) -> 
         locked(session, Job, market.job).deposited = 12 * PRICE
     assert "stalled" not in market.why_waiting()
     assert next_covered(market) == [late.address]
+
+
+def asking_of(session: Session, network: str, count: int, now: float, **changes: Any) -> set[str]:
+    """So many newcomers of a network ask, each with a payout address of its own; returns their addresses."""
+    made = {to_checksum_address(keccak(text=f"{network} {number}")[:20]) for number in range(count)}
+    own = {"network": network, "determinism_class": CLASS, "capacity": 1, "asking_until": now + 40} | changes
+    times = {"seen_at": now, "joined_at": now}
+    lists: dict[str, Any] = {"jobs": [], "least_prices": {}}
+    session.add_all(
+        Worker(**{**times, **lists, **own, "address": address, "payout": address, "operator": address})
+        for address in made
+    )
+    return made
+
+
+def test_a_thousand_of_one_network_leave_the_others_their_turn(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """More than are looked at: also those that serve another job, or want more than this one pays, are not."""
+    market = new_floor(tasks_per_round=8)
+    now, market.driven = market.clock(), True
+    with market.context.begin() as session:
+        job = locked(session, Job, market.job)
+        job.determinism_class, job.deposited = CLASS, 4 * 24 * PRICE
+        sybils = asking_of(session, "203.0.113.0/24", 1000, now)
+        honest = {worker for n in range(5) for worker in asking_of(session, f"198.51.{n}.0/24", 1, now)}
+        for n in range(newcomers.SAMPLE):
+            asking_of(session, f"192.0.{n}.0/24", 1, now, jobs=["00000000000000bb"])
+            asking_of(session, f"192.1.{n}.0/24", 1, now, least_prices={market.job: PRICE + 1})
+    for _ in range(3):
+        covered = set(next_covered(market))
+        assert honest < covered <= honest | sybils
+        assert len(covered) == 24
 
 
 def next_covered(market: MarketFixture) -> list[str]:
