@@ -74,20 +74,29 @@ def token_needed() -> HTTPException:
 
 
 class Callers:
-    """Caches the identities of workers' tokens for a minute, since their rows never change."""
+    """Caches the identities of workers' tokens for a minute, since their rows never change.
+
+    For rate limits it also keeps which tokens were proven, each with the time until which no query is needed: a
+    worker's session to its end, an API token never, since it may be revoked at any moment by any process.
+    """
 
     def __init__(self) -> None:
         self._found = Remembered[tuple[Identity, float]](most=100_000)
-        self._proven = Remembered[Identity](most=100_000)
+        self._proven = Remembered[tuple[Identity, float]](most=100_000)
 
     def known(self, token: str, now: float) -> Identity | None:
         """Returns the cached identity, without a query."""
         cached = self._found.peek(_name(token))
         return cached[0] if cached is not None and now < cached[1] else None
 
-    def proven(self, token: str) -> Identity | None:
-        """Returns the token's identity, however old, if it was proven; use it for rate limits only."""
-        return self._proven.peek(_name(token))
+    def proven(self, token: str, now: float) -> Identity | None:
+        """Returns a paid worker's identity until its session ends, without a query; use it for rate limits only."""
+        kept = self._proven.peek(_name(token))
+        return kept[0] if kept is not None and now < kept[1] else None
+
+    def was_proven(self, token: str) -> bool:
+        """Whether the token was proven when its row was last read; a token without a row is forgotten."""
+        return self._proven.peek(_name(token)) is not None
 
     async def identify(self, context: Context, token: str) -> Identity | None:
         """Returns the token's identity from the cache or the database; None if there is none."""
@@ -98,11 +107,13 @@ class Callers:
         with context.reading() as session:
             row = identities.find(session, token, now)
             if row is None:
+                self._proven.drop(_name(token))
                 return None
             proven = row.role != WORKER or identities.was_paid(session, Address(row.subject))
         identity = Identity(row.role, row.subject, proven)
         if proven:
-            self._proven.keep(_name(token), identity)
+            trusted_until = (row.until or math.inf) if row.role == WORKER else -math.inf
+            self._proven.keep(_name(token), (identity, trusted_until))
         if row.role == WORKER:
             self._found.keep(_name(token), (identity, min(row.until or math.inf, now + TRUSTED_S)))
         return identity

@@ -86,15 +86,17 @@ class RateLimit:
     async def _proven(self, source: str, token: str) -> Identity | None:
         """Returns the token's identity if it is proven.
 
-        Looks tokens up that are not cached, for each address at a limited rate of its own.
+        API tokens are looked up at each request. Tokens that were never proven are looked up at a limited rate for
+        each address.
         """
-        identity = self._callers.proven(token)
-        if identity is None and self._callers.known(token, self._context.clock()) is None:
-            if self._lookups.take(source) == 0.0:
-                with suppress(OperationalError, InterfaceError):  # the route reports the database's error
-                    await self._callers.identify(self._context, token)
-            identity = self._callers.proven(token)
-        return identity
+        now = self._context.clock()
+        identity = self._callers.proven(token, now)
+        if identity is not None or self._callers.known(token, now) is not None:
+            return identity
+        if self._callers.was_proven(token) or self._lookups.take(source) == 0.0:
+            with suppress(OperationalError, InterfaceError):  # the route reports the database's error
+                identity = await self._callers.identify(self._context, token)
+        return identity if identity is not None and identity.proven else None
 
     def _source(self, scope: Scope) -> str | None:
         """Returns the address that is counted; None for one without limits.

@@ -21,6 +21,9 @@ class Remembered(Generic[Value]):
             self._values.clear()
         self._values[digest] = value
 
+    def drop(self, digest: str) -> None:
+        self._values.pop(digest, None)
+
     def get(self, digest: str | None, make: Callable[[], Value]) -> Value:
         """Returns the cached value, else makes and caches it; without a digest it is made each time."""
         if digest is None:

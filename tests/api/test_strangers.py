@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from api_service import Service, serving
+from sqlalchemy import select
 from test_authorisation import BODIES, EXPECTED, JOB, POLL, with_a_replica
 
 from gradmarket.contracts import deployment as deployments
@@ -15,7 +16,8 @@ from gradmarket.market.terms import ReplicaState
 from gradmarket.requester.edge.slow_clients import HEADER_LINES
 from gradmarket.requester.edge.token_first import OPEN, WRITING
 from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.store.tables import Replica
+from gradmarket.requester.store import tokens
+from gradmarket.requester.store.tables import ApiToken, Replica
 
 FEW: dict[str, Any] = {"stranger_rate": 0.01, "stranger_burst": 20, "refused_s": 0.0}
 
@@ -51,6 +53,37 @@ def test_a_worker_that_was_paid_is_no_stranger(anvil, deployment, tmp_path) -> N
         assert worker.post("/v1/work/poll", json=POLL).status_code == 200
         assert statuses(service.anyone, 1) == [429]
         assert [worker.post("/v1/work/poll", json=POLL).status_code for _ in range(20)] == [200] * 20
+
+
+def test_an_api_token_lifts_no_limit_once_it_is_revoked(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """The health route needs no token, so only the rate limit looks the token up."""
+    with limited(anvil, deployment, tmp_path) as service:
+        named = service.requester.post("/v1/tokens", json={"name": "ci", "role": "read"}).json()
+        client = service.client(named["token"])
+        assert statuses(client, 30) == [200] * 30
+        with service.context.begin() as session:  # as another process does
+            assert tokens.revoke(session, "ci")
+        assert statuses(client, 21) == [200] * 20 + [429]
+
+
+def test_an_api_token_lifts_no_limit_once_it_has_expired(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    with limited(anvil, deployment, tmp_path) as service:
+        named = service.requester.post("/v1/tokens", json={"name": "ci", "role": "read"}).json()
+        client = service.client(named["token"])
+        assert statuses(client, 30) == [200] * 30
+        with service.context.begin() as session:
+            row = session.scalars(select(ApiToken).where(ApiToken.subject == "ci")).one()
+            row.until = service.context.clock() - 1
+        assert statuses(client, 21) == [200] * 20 + [429]
+
+
+def test_made_up_tokens_of_its_address_take_nothing_from_an_api_token(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """They use up the look-ups of unknown tokens; a token that was valid a moment ago needs none of them."""
+    with limited(anvil, deployment, tmp_path) as service:
+        assert statuses(service.requester, 1) == [200]
+        made_up = [service.client(f"made-up-{number}") for number in range(25)]
+        assert [statuses(client, 1) for client in made_up][-1] == [429]
+        assert statuses(service.requester, 30) == [200] * 30
 
 
 def test_a_long_body_counts_for_more(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
