@@ -41,7 +41,7 @@ WORKER: Final = "worker"
 _PAYOUT = re.compile(re.escape(STATEMENT).replace(re.escape("{payout}"), "(0x[0-9a-fA-F]{40})") + r"\Z")
 CONTRACTS: Final = "a payout address that is a contract has no key and cannot consent"
 TRUSTED_S: Final = 60.0
-"""Seconds for which a worker's token is cached. API tokens are not cached, since they may be revoked at any moment."""
+"""Seconds for which a worker's token is cached. API tokens are not, since any process may revoke them."""
 SEND_TOKEN: Final = "send `Authorization: Bearer <token>`: a requester's API token, or a worker's from POST /v1/session"
 UNUSABLE: Final = "the nonce is unknown, used or too old: ask for another"
 _bearer = HTTPBearer(auto_error=False, description="A requester's API token, or a worker's session token.")
@@ -74,11 +74,7 @@ def token_needed() -> HTTPException:
 
 
 class Callers:
-    """Caches the identities of workers' tokens for a minute, since their rows never change.
-
-    For rate limits it also keeps which tokens were proven, each with the time until which no query is needed: a
-    worker's session to its end, an API token never, since it may be revoked at any moment by any process.
-    """
+    """Caches the identities of workers' tokens for a minute; for rate limits, which tokens were proven."""
 
     def __init__(self) -> None:
         self._found = Remembered[tuple[Identity, float]](most=100_000)
@@ -95,7 +91,7 @@ class Callers:
         return kept[0] if kept is not None and now < kept[1] else None
 
     def was_proven(self, token: str) -> bool:
-        """Whether the token was proven when its row was last read; a token without a row is forgotten."""
+        """Whether the token was proven when its row was last read."""
         return self._proven.peek(_name(token)) is not None
 
     async def identify(self, context: Context, token: str) -> Identity | None:
@@ -112,8 +108,7 @@ class Callers:
             proven = row.role != WORKER or identities.was_paid(session, Address(row.subject))
         identity = Identity(row.role, row.subject, proven)
         if proven:
-            trusted_until = (row.until or math.inf) if row.role == WORKER else -math.inf
-            self._proven.keep(_name(token), (identity, trusted_until))
+            self._proven.keep(_name(token), (identity, (row.until or math.inf) if row.role == WORKER else 0.0))
         if row.role == WORKER:
             self._found.keep(_name(token), (identity, min(row.until or math.inf, now + TRUSTED_S)))
         return identity

@@ -28,9 +28,10 @@ class RateLimit:
     """Limits requests by address and by token; wallets are limited once their identity is known (api.auth_routes).
 
     A stranger sends neither a token of the requester nor one of a worker that was paid before. Tokens of new wallets
-    are free, so all strangers of an address share its allowance. A refusal is delayed, the longer the more refusals
-    of its address wait: a client that floods waits on each of its connections, whose number is limited
-    (edge.slow_clients).
+    are free, so all strangers of an address share its allowance. A sign-in is always a stranger's. All tokens of a
+    paid worker share one bucket, from which the lengths of its bodies are taken too. A refusal is delayed, the longer
+    the more refusals of its address wait: a client that floods waits on each of its connections, whose number is
+    limited (edge.slow_clients).
     """
 
     def __init__(self, app: ASGIApp, context: Context, callers: Callers) -> None:
@@ -72,15 +73,18 @@ class RateLimit:
         """
         token, source = bearer(scope), self._source(scope)
         scope.setdefault("state", {})["source"] = source
+        proven = None
         if source is not None:
             wait = self._addresses.take(source)
             proven = await self._proven(source, token) if wait == 0.0 and token is not None else None
             if proven is not None and proven.role != WORKER:
                 scope["state"]["source"] = None
-            if wait == 0.0 and proven is None:
+            if wait == 0.0 and (proven is None or _signs_in(scope)):  # no token takes part in a sign-in
                 wait = self._strangers.take(source, self._price(scope))
             if wait > 0.0:
                 return "address", wait
+        if proven is not None and proven.role == WORKER:
+            return "token", self._tokens.take(proven.subject, self._price(scope))
         return "token", 0.0 if token is None else self._tokens.take(blake3(token.encode()).digest())
 
     async def _proven(self, source: str, token: str) -> Identity | None:
@@ -115,14 +119,18 @@ class RateLimit:
 
     def _price(self, scope: Scope) -> float:
         """Returns how many requests this one counts as."""
-        if scope["path"] == "/v1/session":
-            return SIGN_IN if scope["method"] == "POST" else 1.0
+        if _signs_in(scope):
+            return SIGN_IN
         if scope["path"].startswith(STREAMED):
             return 1.0
         headers = dict(scope["headers"])
         declared = headers.get(b"content-length", b"0")
         length = int(declared) if declared.isdigit() else self._longest
         return 1.0 + (self._longest if b"transfer-encoding" in headers else min(length, self._longest)) / BYTES
+
+
+def _signs_in(scope: Scope) -> bool:
+    return bool(scope["path"] == "/v1/session" and scope["method"] == "POST")
 
 
 REMEDY: Final = (

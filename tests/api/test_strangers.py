@@ -13,10 +13,11 @@ from test_authorisation import BODIES, EXPECTED, JOB, POLL, with_a_replica
 
 from gradmarket.contracts import deployment as deployments
 from gradmarket.market.terms import ReplicaState
+from gradmarket.requester.api.auth_routes import WORKER
 from gradmarket.requester.edge.slow_clients import HEADER_LINES
 from gradmarket.requester.edge.token_first import OPEN, WRITING
 from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.store import tokens
+from gradmarket.requester.store import identities, tokens
 from gradmarket.requester.store.tables import ApiToken, Replica
 
 FEW: dict[str, Any] = {"stranger_rate": 0.01, "stranger_burst": 20, "refused_s": 0.0}
@@ -43,16 +44,49 @@ def test_wallets_that_were_never_paid_share_their_address_s_allowance(anvil, dep
         assert statuses(service.requester, 60) == [200] * 60, "the requester is no stranger"
 
 
+def paid(service: Service) -> tuple[str, httpx.Client]:
+    """Returns the address and the client of a worker one of whose answers was accepted."""
+    address, worker = service.worker()
+    job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
+    _, replica = with_a_replica(service, job, address)
+    with service.context.begin() as session:
+        session.get_one(Replica, replica).state = ReplicaState.PAYABLE
+    return address, worker
+
+
 def test_a_worker_that_was_paid_is_no_stranger(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
     with limited(anvil, deployment, tmp_path, stranger_burst=11) as service:
-        address, worker = service.worker()
-        job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
-        _, replica = with_a_replica(service, job, address)
-        with service.context.begin() as session:
-            session.get_one(Replica, replica).state = ReplicaState.PAYABLE
+        _, worker = paid(service)
         assert worker.post("/v1/work/poll", json=POLL).status_code == 200
         assert statuses(service.anyone, 1) == [429]
         assert [worker.post("/v1/work/poll", json=POLL).status_code for _ in range(20)] == [200] * 20
+
+
+@pytest.mark.parametrize("who", ["a worker", "the requester"])
+def test_a_sign_in_has_its_price_whoever_sends_it(anvil, deployment, tmp_path, who: str) -> None:  # type: ignore[no-untyped-def]
+    """Of 40 requests' worth the first worker took 11; two sign-ins of ten are left, and nine requests."""
+    with limited(anvil, deployment, tmp_path, stranger_burst=40) as service:
+        _, worker = paid(service)
+        client = worker if who == "a worker" else service.requester
+        found = [client.post("/v1/session", json={"message": "x", "signature": "0x"}).status_code for _ in range(3)]
+        assert found == [found[0], found[0], 429]
+        assert found[0] != 429
+        assert statuses(client, 30) == [200] * 30, "what has no such price goes on"
+
+
+def test_a_paid_worker_s_long_bodies_count_for_more_with_any_of_its_tokens(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """A poll of 256 KiB counts as 17 requests of its wallet's 40."""
+    with limited(anvil, deployment, tmp_path, stranger_burst=100, token_rate=0.01, token_burst=40) as service:
+        address, worker = paid(service)
+        with service.context.begin() as session:
+            other = identities.issue(session, WORKER, address, service.context.clock() + 100, service.context.clock())
+        clients = (worker, service.client(other), worker)
+        assert [client.post("/v1/work/poll", content=b"[" * (1 << 18)).status_code for client in clients] == [
+            422,
+            422,
+            429,
+        ]
+        assert worker.post("/v1/work/poll", json=POLL).status_code == 200
 
 
 def test_an_api_token_lifts_no_limit_once_it_is_revoked(anvil, deployment, tmp_path) -> None:  # type: ignore[no-untyped-def]
