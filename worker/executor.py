@@ -27,7 +27,7 @@ from gradmarket.runner import DocumentInfo, Runner
 from gradmarket.worker.fetch import Fetcher
 from gradmarket.worker.policy import Guard, WorkLimits, too_heavy, unlike
 from gradmarket.worker.prefetch import Prefetch
-from gradmarket.worker.problems import PartitionUnfit
+from gradmarket.worker.problems import DownloadRefused, PartitionUnfit
 from gradmarket.worker.worth import Effort
 
 Arrays = Mapping[str, np.ndarray]
@@ -121,9 +121,15 @@ class Executor:
         self._states.expect(digest, lambda: unpack(self._fetcher.blob(digest), layout))
 
     def trial(self, publication: Publication) -> float:
-        """Returns the seconds of one step on the first task's rows, the better of two runs; used for estimates."""
+        """Returns the seconds of one step on the first task's rows, the better of two runs; used for estimates.
+
+        It computes on zeros where the parameters are kept from those that hold no task.
+        """
         info, seconds = self._load(publication), []
-        state = self._parameters(publication.parameters, info)
+        try:
+            state = self._parameters(publication.parameters, info)
+        except DownloadRefused:
+            state = {name: np.zeros(shape, dtype) for name, (shape, dtype) in info.document.state.items()}
         batch = self._batch(publication, 0, 0)
         for _ in range(2):
             started = time.perf_counter()

@@ -20,11 +20,11 @@ def to_anybody(session: Session, digest: Digest) -> bool:
 
 
 def to_worker(session: Session, digest: Digest, worker: Address) -> bool:
-    """Whether the worker may read the blob: any but those that rounds made of jobs with the visibility `requester`.
+    """Whether the worker may read the blob: any but the parameters of jobs with the visibility `requester`.
 
-    Of these it may read what a task starts from that it holds just now.
+    Of these it may read what a task starts from that it holds just now, and what is also of another job.
     """
-    kept = select(_made(digest, Job.visibility == "requester"))
+    kept = select(_parameters(digest, Job.visibility == "requester"))
     if not session.scalar(kept):
         return True
     holds = exists().where(
@@ -35,9 +35,10 @@ def to_worker(session: Session, digest: Digest, worker: Address) -> bool:
         Round.number == Task.round,
         Round.parameters == digest,
     )
-    return bool(session.scalar(select(or_(holds, _made(digest, Job.visibility != "requester")))))
+    return bool(session.scalar(select(or_(holds, _parameters(digest, Job.visibility != "requester")))))
 
 
-def _made(digest: Digest, *jobs: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Condition: a round of such a job produced the blob."""
-    return exists().where(Round.updated == digest, Job.id == Round.job_id, *jobs)
+def _parameters(digest: Digest, of: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Condition: such a job starts from the blob, or one of its rounds produced it."""
+    first = exists().where(of, Job.publication["parameters"].as_string() == digest)
+    return or_(exists().where(Round.updated == digest, Job.id == Round.job_id, of), first)

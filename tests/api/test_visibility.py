@@ -69,6 +69,41 @@ def test_who_computes_on_kept_parameters_reads_them_as_long_as_it_does(service: 
     assert codes(holder.get(place)) == [403]
 
 
+def test_kept_first_parameters_are_read_by_who_computes_on_them_alone(service: Service) -> None:
+    """Those of the publication, which no round made: the blob is kept as the job's own route keeps it."""
+    first = b"what the job starts from"
+    service.requester.put(f"/v1/blobs/{digest(first)}", content=first)
+    address, holder = service.worker()
+    _, other = service.worker()
+    job = service.requester.post("/v1/jobs", json=JOB | {"visibility": "requester"}).json()["id"]
+    with service.context.begin() as session:
+        session.get_one(Job, job).publication = {"parameters": digest(first)}
+    place = f"/v1/blobs/{digest(first)}"
+    clients = (service.requester, holder, other, service.anyone)
+    assert codes(*(client.get(place) for client in clients)) == [200, 403, 403, 401]
+    assert codes(*(client.head(place) for client in clients)) == [200, 403, 403, 401]
+    _, replica = with_a_replica(service, job, address)
+    with service.context.begin() as session:
+        session.get_one(Round, (job, 0)).parameters = digest(first)
+    assert codes(*(client.get(place) for client in clients)) == [200, 200, 403, 401]
+    with service.context.begin() as session:
+        session.get_one(Replica, replica).state = ReplicaState.PAYABLE
+    assert codes(holder.get(place)) == [403]
+
+
+@pytest.mark.parametrize(("visibility", "expected"), [("workers", 401), ("public", 200)])
+def test_what_another_job_starts_from_too_is_as_free_as_there(service: Service, visibility: str, expected: int) -> None:
+    first = b"what two jobs start from, one of them " + visibility.encode()
+    service.requester.put(f"/v1/blobs/{digest(first)}", content=first)
+    for said in ({"visibility": "requester"}, {} if visibility == "workers" else {"visibility": visibility}):
+        job = service.requester.post("/v1/jobs", json=JOB | said).json()["id"]
+        with service.context.begin() as session:
+            session.get_one(Job, job).publication = {"parameters": digest(first)}
+    _, worker = service.worker()
+    place = f"/v1/blobs/{digest(first)}"
+    assert codes(worker.get(place), service.anyone.get(place)) == [200, expected]
+
+
 def test_what_a_public_job_computes_from_is_public_too(service: Service) -> None:
     job = service.requester.post("/v1/jobs", json=JOB | {"visibility": "public"}).json()["id"]
     published, unnamed = b"a document", b"a partition of nobody"

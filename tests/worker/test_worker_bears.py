@@ -23,6 +23,7 @@ from gradmarket.worker.cache import Cache
 from gradmarket.worker.executor import Executor
 from gradmarket.worker.fetch import Fetcher
 from gradmarket.worker.policy import WorkLimits
+from gradmarket.worker.problems import DownloadRefused
 
 LIMITS = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, max_flops=1e7, max_memory=2**30)
 NOTHING = Hash(bytes(32))
@@ -41,6 +42,9 @@ def make_bench(tmp_path: Path, runner: Runner, blobs: dict[Digest, bytes], asked
         def do_GET(self) -> None:
             digest = Digest(self.path.rpartition("/")[2])
             asked.append(digest)
+            if digest not in blobs:
+                self.send_error(403)
+                return
             self.send_response(200)
             self.send_header("Content-Length", str(len(blobs[digest])))
             self.end_headers()
@@ -124,3 +128,17 @@ def test_on_a_card_only_what_has_one_answer_there_is_computed(
     assert asked == [other.document]
     with pytest.raises(Refused, match="arrays too many or missing"):
         make_bench(LIMITS).work(other, offer(other))  # on a processor it comes to the parameters, which are another's
+
+
+def test_what_a_task_costs_is_measured_without_parameters_that_are_kept(
+    make_bench: MakeBench, publication: Publication, blobs: dict[Digest, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it holds a task, the market gives it the parameters, and it computes on those."""
+    bench = make_bench(LIMITS)
+    with monkeypatch.context() as patch:
+        patch.delitem(blobs, publication.parameters)
+        assert bench.effort(publication).seconds > 0
+        with pytest.raises(DownloadRefused, match="403"):
+            bench.work(publication, offer(publication))
+    payload, _ = bench.work(publication, offer(publication))
+    assert payload == make_bench(LIMITS).work(publication, offer(publication))[0]
