@@ -1,6 +1,7 @@
 """Routes to post, watch, pause, resume and cancel jobs, and to read everything about them."""
 
 from collections.abc import Sequence
+from functools import partial
 from secrets import randbits, token_bytes, token_hex
 from typing import Annotated
 
@@ -81,8 +82,9 @@ def views(
 
     def told(job: Job) -> JobView:
         last = newest.get(job.id)
-        mark = f"{job.id} {job.state} {last.number if last else -1}"
-        return _view(job, last, standings.get(mark, source, lambda: progress.standing(session, job, context.clock())))
+        mark = f"{job.state} {last.number if last else -1}"
+        make = partial(progress.standing, session, job, context.clock())
+        return _view(job, last, standings.get(job.id, mark, source, make))
 
     return [told(job) for job in found]
 

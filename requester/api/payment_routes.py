@@ -114,7 +114,7 @@ def worker(context: Here, request: Request, source: Source, address: Address) ->
     now, kept = context.clock(), request.app.state.histories  # what is counted over all its answers
     with context.reading() as session:
         row = _known(session, address)
-        history: History = kept.get(row.address, source, lambda: answers_of.history(session, row.address))
+        history: History = kept.get(row.address, "", source, lambda: answers_of.history(session, row.address))
         return WorkerView(
             address=row.address,
             payout=row.payout,

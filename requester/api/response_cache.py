@@ -1,70 +1,158 @@
 """Caches answers whose cost grows with the rows; computing them for strangers takes at most a twentieth of the time."""
 
 import asyncio
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Final, Generic, TypeVar
 
-from fastapi import Depends, Request
+from fastapi import Depends, HTTPException, Request
 from starlette.concurrency import run_in_threadpool
+
+from gradmarket.market.errors import NotFound
+from gradmarket.requester.api.token_buckets import retry_after
 
 Value = TypeVar("Value")
 
 SHARE: Final = 20.0
 """For each second that an answer took, strangers get the cached one for so many seconds."""
-MOST: Final = 256
+AT_ONCE_S: Final = 1.0
+"""Seconds of computing for strangers that may be used at once, after a pause."""
+PATIENCE_S: Final = 2.0
+"""Seconds that a stranger waits for another's computation where nothing is cached for it."""
+MOST: Final = 4096
+BUSY: Final = "too much is computed for strangers just now: come again, or send an API token"
 
 
 @dataclass(frozen=True, slots=True)
 class _Made(Generic[Value]):
-    """A cached value; times are the event loop's."""
+    """A cached value and when its computation began; it is fresh for strangers until `until`, under the same mark."""
 
     value: Value
+    mark: str
     began: float
     until: float
+
+
+class Share:
+    """The time that all strangers together have for computations: one second in 20, and a second at once."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.turn = threading.Lock()
+        """Held during a computation for a stranger in a thread, so that there is one at a time."""
+        self._lock = threading.Lock()
+        self._paid_at = clock()
+        """When the share will have made up for all computations so far."""
+
+    def wait(self) -> float:
+        """Returns the seconds until a computation may begin; zero or less if it may now."""
+        return self._paid_at - self.clock() - SHARE * AT_ONCE_S
+
+    def charge(self, seconds: float) -> None:
+        with self._lock:
+            self._paid_at = max(self._paid_at, self.clock()) + SHARE * seconds
 
 
 class CachedAnswers(Generic[Value]):
     """The newest answer of each name. One is computed at a time, for all who asked before it was begun."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: Share) -> None:
+        self._share = share
         self._turn = asyncio.Lock()
-        self._made: dict[str, _Made[Value]] = {}
+        self._made = _Newest[Value](share)
 
     async def get(self, name: str, source: str | None, make: Callable[[], Value]) -> Value:
-        """Returns the answer, cached or new. `source` is the caller's address, or None for one without limits."""
-        now = asyncio.get_running_loop().time
-        requested_at = now()
+        """Returns the answer, cached or new. `source` is the caller's address, or None for one without limits.
+
+        Raises 503 for a stranger if nothing is cached and the strangers' share of the time is used up.
+        """
+        requested_at = self._share.clock()
         async with self._turn:
-            kept = self._made.get(name)
-            if kept is not None and (kept.began >= requested_at or (source is not None and now() < kept.until)):
+            kept = self._made.newest(name)
+            if kept is None or kept.began < requested_at:
+                kept = None if source is None else self._made.for_strangers(name, "")
+            if kept is not None:
                 return kept.value
-            began = now()
-            value = await run_in_threadpool(make)
-            if len(self._made) >= MOST:
-                self._made.clear()
-            self._made[name] = _Made(value, began, now() + SHARE * (now() - began))
-        return value
+            return await run_in_threadpool(self._made.make, name, "", source is not None, make)
 
 
 class Recent(Generic[Value]):
-    """The same for a part of an answer; it may be used from any thread."""
+    """The same for a part of an answer; it may be used from any thread.
 
-    def __init__(self) -> None:
-        self._made: OrderedDict[str, tuple[Value, float]] = OrderedDict()
+    One is computed at a time for strangers, and those that ask for it meanwhile take what it gives.
+    """
 
-    def get(self, name: str, source: str | None, make: Callable[[], Value]) -> Value:
-        began = time.monotonic()
-        kept = self._made.get(name)
-        if kept is not None and source is not None and began < kept[1]:
-            return kept[0]
-        value = make()
-        while len(self._made) >= MOST:
-            self._made.popitem(last=False)
-        ended = time.monotonic()
-        self._made[name] = (value, ended + SHARE * (ended - began))
+    def __init__(self, share: Share) -> None:
+        self._share = share
+        self._made = _Newest[Value](share)
+
+    def get(self, name: str, mark: str, source: str | None, make: Callable[[], Value]) -> Value:
+        """Returns the value, cached or new; what was made under another mark is given only where there is no time.
+
+        Raises 503 for a stranger if nothing is cached and the strangers' share of the time is used up.
+        """
+        if source is None:
+            return self._made.make(name, mark, False, make)
+        kept = self._made.for_strangers(name, mark)
+        return kept.value if kept is not None else self._in_turn(name, mark, make)
+
+    def _in_turn(self, name: str, mark: str, make: Callable[[], Value]) -> Value:
+        before = self._made.newest(name)
+        patience = 0.0 if before is not None and before.mark == mark else PATIENCE_S
+        if not self._share.turn.acquire(timeout=patience):
+            if before is None:
+                raise HTTPException(503, BUSY, retry_after(PATIENCE_S))
+            return before.value
+        try:
+            kept = self._made.newest(name)
+            if kept is None or kept is before or kept.mark != mark:
+                kept = self._made.for_strangers(name, mark)
+            return kept.value if kept is not None else self._made.make(name, mark, True, make)
+        finally:
+            self._share.turn.release()
+
+
+class _Newest(Generic[Value]):
+    """The newest value of each name; beyond 4,096 names the oldest are dropped."""
+
+    def __init__(self, share: Share) -> None:
+        self._share = share
+        self._lock = threading.Lock()
+        self._made: OrderedDict[str, _Made[Value]] = OrderedDict()
+
+    def newest(self, name: str) -> _Made[Value] | None:
+        return self._made.get(name)
+
+    def for_strangers(self, name: str, mark: str) -> _Made[Value] | None:
+        """Returns what a stranger gets without a computation; None if there may be one. Raises 503 if there is none."""
+        kept, wait = self._made.get(name), self._share.wait()
+        if kept is not None and kept.mark == mark and self._share.clock() < kept.until:
+            return kept
+        if wait <= 0.0:
+            return None
+        if kept is None:
+            raise HTTPException(503, BUSY, retry_after(wait))
+        return kept
+
+    def make(self, name: str, mark: str, stranger: bool, make: Callable[[], Value]) -> Value:
+        began, counted = self._share.clock(), stranger
+        try:
+            value = make()
+        except NotFound:
+            counted = False  # it took the look-up of one row
+            raise
+        finally:
+            ended = self._share.clock()
+            if counted:
+                self._share.charge(ended - began)
+        with self._lock:
+            self._made[name] = _Made(value, mark, began, ended + SHARE * (ended - began))
+            self._made.move_to_end(name)
+            while len(self._made) > MOST:
+                self._made.popitem(last=False)
         return value
 
 
