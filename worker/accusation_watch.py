@@ -33,12 +33,12 @@ SPANS: Final = 20
 AGAIN: Final = 64
 """Blocks that are read again, because a reorganization may have replaced them."""
 AT_ONCE: Final = 32
-"""Open cases handled in one check. Opening a case costs the requester its bond."""
-OPEN, CLOSED = CaseStage.OPEN.name.lower(), CaseStage.CLOSED.name.lower()
+"""Contested cases read again in one check. All others are seen to; opening a case costs the requester its bond."""
+OPEN, CONTESTED, CLOSED = (stage.name.lower() for stage in (CaseStage.OPEN, CaseStage.CONTESTED, CaseStage.CLOSED))
 
 
 class WatchProgress(BaseModel):
-    """How far one chain was read: the next block, and each known case with its last known stage."""
+    """How far one chain was read: the next block, and each known case with its last known stage, the last read last."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     block: int
@@ -99,27 +99,28 @@ class AccusationWatch:
         first = max(facts.block, seen.block - AGAIN)
         last = min(height, first + SPANS * events.SPAN - 1)
         accusations = events.accused(ledger, self._wallet.address, first, last)
-        known = seen.model_copy(update={"cases": {"0x" + one.case.hex(): "" for one in accusations} | seen.cases})
-        stages = {name: self._see_to(ledger, facts, name, known.cases[name]) for name in known.standing[:AT_ONCE]}
-        self._keep(facts, WatchProgress(block=last + 1, cases={**known.cases, **stages}))
+        new = {name: "" for one in accusations if (name := "0x" + one.case.hex()) not in seen.cases}
+        known = seen.model_copy(update={"cases": seen.cases | new})
+        stages = {case.case: self._see_to(ledger, facts, case, known.cases[case.case]) for case in _due(ledger, known)}
+        unread = {name: stage for name, stage in known.cases.items() if name not in stages}
+        self._keep(facts, WatchProgress(block=last + 1, cases={**unread, **stages}))
         return last >= height
 
-    def _see_to(self, ledger: Ledger, facts: ChainFacts, name: str, before: str) -> str:
+    def _see_to(self, ledger: Ledger, facts: ChainFacts, case: WalletCase, before: str) -> str:
         """Returns the case's stage. Logs it if it differs from `before`, and contests the case if it is open."""
-        case = cases.told(ledger, cases.named(name))
         if case.stage != before:
             self._tell(facts, case)
         if case.stage != OPEN or not self._settings.contest:
             return case.stage
         try:
-            cases.contest_one(ledger, self._wallet.key, name)
+            cases.contest_one(ledger, self._wallet.key, case.case)
         except MarketError as error:
-            text = f"NOT contested yet: {name}: {error}. It is tried again; see to gas money and the node."
-            self._journal.say("contest_failed", text, case=name)
+            text = f"NOT contested yet: {case.case}: {error}. It is tried again; see to gas money and the node."
+            self._journal.say("contest_failed", text, case=case.case)
             return case.stage
-        text = f"Contested {name}: now the validators of job {case.chain_job} decide, not its requester alone."
-        self._journal.say("contested", text, case=name)
-        return CaseStage.CONTESTED.name.lower()
+        text = f"Contested {case.case}: now the validators of job {case.chain_job} decide, not its requester alone."
+        self._journal.say("contested", text, case=case.case)
+        return CONTESTED
 
     def _tell(self, facts: ChainFacts, case: WalletCase) -> None:
         sum_ = Money(facts.symbol, facts.decimals).text(int(case.amount))
@@ -164,6 +165,18 @@ class AccusationWatch:
 
     def _keep(self, facts: ChainFacts, seen: WatchProgress) -> None:
         durable.write(_path(self._settings.data, facts), seen.model_dump_json().encode(), synced=False)
+
+
+def _due(ledger: Ledger, known: WatchProgress) -> Iterator[WalletCase]:
+    """Reads each case that is not known to be contested, and yields those first, the largest amount first.
+
+    Then reads and yields AT_ONCE of the contested ones, those that were not read for longest.
+    """
+    contested = [name for name in known.standing if known.cases[name] == CONTESTED]
+    others = [cases.told(ledger, cases.named(name)) for name in known.standing if known.cases[name] != CONTESTED]
+    yield from sorted(others, key=lambda case: int(case.amount), reverse=True)
+    for name in contested[:AT_ONCE]:
+        yield cases.told(ledger, cases.named(name))
 
 
 def begin(folder: Path, facts: ChainFacts, ledger: Ledger, me: Address) -> None:

@@ -17,8 +17,9 @@ from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Hash, Units
-from gradmarket.worker import known_chains, wallet
-from gradmarket.worker.accusation_watch import AccusationWatch
+from gradmarket.worker import accusation_watch, cases, known_chains, wallet
+from gradmarket.worker.accusation_watch import AT_ONCE, AccusationWatch
+from gradmarket.worker.cases import WalletCase
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.wallet import Wallet
@@ -166,3 +167,67 @@ def test_a_look_without_a_stake_costs_one_call_and_with_one_a_few(
     watch.look()
     assert asked.count("eth_getLogs") == 1
     assert len(asked) <= 5
+
+
+MANY = 2 * AT_ONCE + 8
+
+
+class ManyCases:
+    """A chain's cases, each with its amount and stage; notes what is read and what is contested, in that order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.amounts = {"0x" + Hash(bytes([number]) * 32).hex(): number * 37 % 256 for number in range(1, MANY + 1)}
+        self.stages = dict.fromkeys(self.amounts, "open")
+        self.read: list[str] = []
+        self.contested: list[str] = []
+        accusations = [events.Accused(cases.named(name), 1, Amount(1), SPEC) for name in self.amounts]
+        staker = stakes.Staker(amount=AT_RISK, exposed=Amount(1))
+        monkeypatch.setattr(accusation_watch.stakes, "staker", lambda *_: staker)
+        monkeypatch.setattr(accusation_watch.events, "accused", lambda *_: accusations)
+        monkeypatch.setattr(accusation_watch.cases, "told", self.told)
+        monkeypatch.setattr(accusation_watch.cases, "contest_one", self.contest)
+
+    def told(self, _ledger: Ledger, case: Hash) -> WalletCase:
+        name = "0x" + case.hex()
+        self.read.append(name)
+        return WalletCase(1, 1, name, str(self.amounts[name]), self.stages[name], 0)
+
+    def contest(self, _ledger: Ledger, _key: PrivateKey, name: str) -> None:
+        self.contested.append(name)
+        self.stages[name] = "contested"
+
+
+def test_cases_that_wait_for_a_ruling_take_no_turn_of_those_not_contested(
+    tmp_path: Path, me: Wallet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = ManyCases(monkeypatch)
+    watch, _ = watching(tmp_path, me)
+    watch.look()
+    assert set(chain.stages.values()) == {"contested"}
+    assert chain.contested == sorted(chain.amounts, key=lambda name: -chain.amounts[name]), "the largest first"
+
+
+def test_contested_cases_are_read_again_a_few_at_a_time_and_each_in_its_turn(
+    tmp_path: Path, me: Wallet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = ManyCases(monkeypatch)
+    watch, _ = watching(tmp_path, me)
+    watch.look()
+    chain.stages = dict.fromkeys(chain.stages, "closed")
+    for left in (MANY - AT_ONCE, MANY - 2 * AT_ONCE, 0):
+        chain.read.clear()
+        watch.look()
+        assert (len(chain.read) <= AT_ONCE, watch.standing) == (True, left)
+
+
+def test_contested_cases_that_stay_so_are_each_read_in_their_turn(
+    tmp_path: Path, me: Wallet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without turns the first ones alone would be read, and the end of another never told."""
+    chain = ManyCases(monkeypatch)
+    watch, _ = watching(tmp_path, me)
+    watch.look()
+    chain.read.clear()
+    for _ in range(3):
+        watch.look()
+    assert (set(chain.read), len(chain.read)) == (set(chain.amounts), 3 * AT_ONCE)
