@@ -26,7 +26,7 @@ RECONNECT_S: Final = 0.5
 Relay = Callable[[Iterable[str]], None]
 """Called with the topics that this process notified, after the commit."""
 
-log = structlog.get_logger("gradmarket.bell")
+log = structlog.get_logger("gradmarket.notifier")
 
 
 class DatabaseNotifier(Notifier):

@@ -54,7 +54,7 @@ def no_voucher_for_a_gradient(scene: Scene) -> str:
     stranger = hostile(Taker, scene)
     desk, journal = worked(scene, stranger)
     stopped = "the worker stopped" if "Stopped: 1 gradients are not paid" in journal else "the worker goes on"
-    return f"{taken(stranger)}; unpaid {desk.book.unpaid(desk.signer)}; {stopped}"
+    return f"{taken(stranger)}; unpaid {desk.account_store.unpaid(desk.signer)}; {stopped}"
 
 
 @attack("requester under-reports acceptance", "gradients taken 1, uploads 1; unpaid 1; the worker stopped")
@@ -62,7 +62,7 @@ def a_voucher_for_less_than_was_accepted(scene: Scene) -> str:
     stranger = hostile(UnderReporter, scene)
     desk, journal = worked(scene, stranger)
     stopped = "the worker stopped" if "Stopped: 1 gradients are not paid" in journal else "the worker goes on"
-    return f"{taken(stranger)}; unpaid {desk.book.unpaid(desk.signer)}; {stopped}"
+    return f"{taken(stranger)}; unpaid {desk.account_store.unpaid(desk.signer)}; {stopped}"
 
 
 @attack(

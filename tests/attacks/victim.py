@@ -74,7 +74,7 @@ def worked(scene: Scene, stranger: FakeMarket, turns: int = TURNS) -> tuple[Work
 
 def grievance(desk: WorkerContext) -> str:
     """Its first word, or none."""
-    found = desk.book.dealings(desk.signer).grievances
+    found = desk.account_store.dealings(desk.signer).grievances
     return found[0].split()[0] if found else "none"
 
 
