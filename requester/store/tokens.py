@@ -4,18 +4,16 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final, cast
 
-from sqlalchemy import CursorResult, Select, delete, exists, select
+from sqlalchemy import CursorResult, Select, delete, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import Conflict
-from gradmarket.market.terms import JobState
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.session import one_at_a_time
-from gradmarket.requester.store.tables import ApiToken, Idempotency, Job
+from gradmarket.requester.store.tables import ApiToken
 
 OWN: Final = "requester"
 """The name of the service's own token, which comes from the settings or from the data folder."""
-OVER: Final = (JobState.FINISHED, JobState.CANCELLED, JobState.FAILED)
 
 
 class Role(StrEnum):
@@ -33,18 +31,11 @@ def every() -> Select[ApiToken]:
 
 
 def create(session: Session, name: str, role: Role, until: float | None, now: float) -> tuple[str, ApiToken]:
-    """Returns the secret, shown only this once, and its row.
-
-    Raises Conflict where a token of this name is valid, or jobs are left that an earlier one posted: a job's steering
-    belongs to the name. What an earlier one was answered under its idempotency keys is deleted.
-    """
+    """Returns the secret, shown only this once, and its row; raises Conflict where a token of this name is valid."""
     one_at_a_time(session, f"token {name}")
     session.execute(delete(ApiToken).where(ApiToken.until < now))
     if name == OWN or session.scalar(every().where(ApiToken.subject == name)) is not None:
         raise Conflict(f"there is a token named {name}: revoke it first, or take another name")
-    if session.scalar(select(exists().where(Job.token == name, Job.state.not_in(OVER)))):
-        raise Conflict(f"an earlier token named {name} posted jobs that go on: end them first, or take another name")
-    session.execute(delete(Idempotency).where(Idempotency.subject == name))
     secret = identities.issue(session, role, name, until, now)
     return secret, session.get_one(ApiToken, identities.hash_of(secret))
 

@@ -75,18 +75,6 @@ def test_a_token_ends_by_itself_and_its_name_is_free_again(service: Service, mon
     assert service.client(made(service, "short", "read")).get("/v1/tokens").status_code == 403
 
 
-def test_a_name_is_not_free_before_its_jobs_are_over_and_its_answers_are_gone_then(service: Service) -> None:
-    """Whoever has the name steers its jobs, and would be told what another was answered under the same key."""
-    earlier, key = service.client(made(service, "reused", "submit")), {"Idempotency-Key": "one"}
-    job = earlier.post("/v1/jobs", json=JOB, headers=key).json()["id"]
-    assert service.requester.delete("/v1/tokens/reused").status_code == 204
-    refused = service.requester.post("/v1/tokens", json={"name": "reused", "role": "submit"})
-    assert (refused.status_code, "jobs" in refused.json()["detail"]) == (409, True)
-    assert service.requester.post(f"/v1/jobs/{job}/cancel").status_code == 200
-    later = service.client(made(service, "reused", "submit"))
-    assert later.post("/v1/jobs", json=JOB, headers=key).json()["id"] != job
-
-
 def test_a_list_tells_no_secret_and_the_database_has_none(service: Service) -> None:
     token = made(service, "listed", "read", expires_in_s=None)
     answer = service.requester.get("/v1/tokens")
