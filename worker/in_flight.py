@@ -55,7 +55,7 @@ class InFlight(BaseModel):
     promised: bool = False
     """Whether there is such a verdict; files of earlier versions hold only this flag, not the verdict."""
     asked: bool = False
-    """The market asked for the payload."""
+    """The market asked for the payload; on disk, so that a restarted worker knows its own silence."""
     sent: bool = False
     """A byte of the payload may have been sent; synced to disk before it is."""
     uploaded: bool = False

@@ -185,9 +185,10 @@ class Loop:
         held = self._replica_files.held.get(wanted.replica)
         if held is None or held.prepared is None or not held.promised or held.uploaded or not held.open:
             return False
+        if not held.asked:
+            held = self._replica_files.save(held, asked=True)
         if not held.sent and self._leasing.blocked():
             return False
-        self._replica_files.put(held, asked=True)
         payload = Payload(self._replica_files.payload(held.replica), lambda: self._replica_files.sent(wanted.replica))
         try:
             answer = self._context.hand_over(held, payload, wanted.door)

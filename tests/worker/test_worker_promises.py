@@ -16,6 +16,7 @@ from fake_market import OTHER, FakeMarket, Row, other
 from fastapi import HTTPException
 from typer.testing import CliRunner
 
+from gradmarket.market.gradient.merkle import root as payload_root
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire import Reveal, SignedVerdict, UploadAnswer
 from gradmarket.market.wire_sign_in import Session
@@ -23,6 +24,7 @@ from gradmarket.worker import durable, known_chains, records, self_check, wallet
 from gradmarket.worker.cli import app
 from gradmarket.worker.client import MarketClient
 from gradmarket.worker.in_flight import InFlightFolder
+from gradmarket.worker.leasing import Leasing
 from gradmarket.worker.loop import Loop
 from gradmarket.worker.outgoing import Payload
 from gradmarket.worker.problems import MarketProblem, MarketUnreachable
@@ -330,3 +332,40 @@ def test_verify_tells_of_a_payload_that_left_and_has_no_verdict(
     late = run()
     assert late.exit_code == 1
     assert '"fault": "broken_promise"' in late.stdout
+
+
+def test_that_it_was_asked_outlives_a_restart(
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_market.most = 1
+    context = make_desk(fake_market)
+    monkeypatch.setattr(context, "hand_over", lambda *_: pytest.fail("blocked, and yet it sends"))
+    monkeypatch.setattr(Leasing, "blocked", lambda self: bool(self._replica_files.open()))
+    work(context)
+    (held,) = replica_files(context).open()
+    assert (held.promised, held.asked, held.sent) == (True, True, False)
+
+
+def test_who_waits_for_the_pay_of_another_payload_accuses_nobody(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
+    """Two agreed. The first is stuck in flight, so the second is not sent while it may be unpaid, and ends withheld."""
+
+    class Stuck(Breaker):
+        def take(self, replica: str, data: bytes) -> UploadAnswer:
+            self.roots.add(payload_root(data))
+            others = [row for row in self.rows.values() if row.id != replica]
+            if any(row.state is ReplicaState.WITHHELD and row.heard for row in others):
+                return FakeMarket.take(self, replica, data)  # type: ignore[arg-type]
+            for row in others:
+                row.state = ReplicaState.WITHHELD if row.state is ReplicaState.AGREE else row.state
+            raise HTTPException(409, "not now")
+
+        def uploaded(self, row: Row) -> None:
+            FakeMarket.uploaded(self, row)
+
+    market = Stuck(fake_market.job, fake_market.publication, fake_market.blobs, most=2)
+    context = make_desk(market)
+    context.limits = replace(context.limits, leases=2)
+    loop = work(context, turns=20)
+    ends = sorted(row.state.value for row in market.rows.values())
+    assert (ends, len(market.roots)) == (["payable", "withheld"], 1)
+    assert (grievances(context), unpaid(context, loop)) == ([], 0)
