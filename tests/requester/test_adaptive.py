@@ -53,9 +53,11 @@ def trusted(market: MarketFixture, **behaviour: Any) -> SimWorker:
 
 
 def here(market: MarketFixture) -> None:
-    """Everybody says its class, and asks for nothing."""
+    """Everybody is there and asks for nothing, in a job that has settled on their class."""
     for worker in market.workers:
         worker.say(capacity=0)
+    with market.context.begin() as session:
+        session.get_one(Job, market.job).determinism_class = CLASS
 
 
 def shape(task: Any) -> tuple[int, int, int]:
