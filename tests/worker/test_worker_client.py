@@ -70,7 +70,7 @@ def test_the_names_of_the_loopback_are_one_place_but_ports_are_not() -> None:
 
 
 def test_an_endless_answer_is_cut_off(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradmarket.worker.client.MAX_ANSWER", 1000)
+    monkeypatch.setattr("gradmarket.worker.answers.MAX_ANSWER", 1000)
     app = FastAPI()
     app.get("/v1/chain")(lambda: Response(b" " * 1001, media_type="application/json"))
     with pytest.raises(MarketProblem, match="more than 1000 bytes"):
