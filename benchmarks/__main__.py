@@ -17,7 +17,7 @@ from rich.table import Table
 import benchmarks
 from benchmarks.figure import Figure
 
-PLUMBING = {"__main__", "figure"}
+PLUMBING = {"__main__", "figure", "pages"}
 
 
 def main() -> int:

@@ -1,6 +1,7 @@
 """One measured figure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 SMALLER: Final = "<="
@@ -9,7 +10,10 @@ LARGER: Final = ">="
 
 @dataclass(frozen=True)
 class Figure:
-    """`peer` is what it is held against, `ratio` value over the peer's; `target` as `<= 2` or `>= 0.6`, in `unit`."""
+    """`peer` is what it is held against, `ratio` value over the peer's; `target` as `<= 2` or `>= 0.6`, in `unit`.
+
+    `measured` is the day, as 2026-11-23.
+    """
 
     name: str
     value: float
@@ -18,6 +22,7 @@ class Figure:
     ratio: float | None = None
     target: str = ""
     note: str = ""
+    measured: str = field(default_factory=lambda: datetime.now(UTC).date().isoformat())
 
     @property
     def ok(self) -> bool | None:
@@ -28,5 +33,5 @@ class Figure:
         return self.value <= float(limit) if sign == SMALLER else self.value >= float(limit)
 
     def line(self) -> dict[str, object]:
-        fields = ("name", "value", "unit", "peer", "ratio", "target", "ok", "note")
-        return {field: getattr(self, field) for field in fields}
+        fields = ("name", "value", "unit", "peer", "ratio", "target", "ok", "note", "measured")
+        return {name: getattr(self, name) for name in fields}

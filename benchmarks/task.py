@@ -39,12 +39,12 @@ class Case:
 
 
 CASES = (
-    Case("r1", 1, 1, CROWD, True, "<= 2"),
-    Case("r1.few", 1, 1, 2, True, "<= 2"),
-    Case("r1.ahead", 1, 4, CROWD, True, "<= 2", ahead=True),
-    Case("r1x10", 1, 10, CROWD, True, "<= 1"),
-    Case("r3", 3, 1, CROWD, True, "<= 4"),
-    Case("r3x10", 3, 10, CROWD, True, "<= 2"),
+    Case("r1", 1, 1, CROWD, True, "<= 3"),
+    Case("r1.few", 1, 1, 2, True, "<= 3"),
+    Case("r1.ahead", 1, 4, CROWD, True, "<= 3", ahead=True),
+    Case("r1x10", 1, 10, CROWD, True, "<= 1.5"),
+    Case("r3", 3, 1, CROWD, True, "<= 9"),
+    Case("r3x10", 3, 10, CROWD, True, "<= 9"),
     Case("sqlite.r1", 1, 1, CROWD, False, ""),
     Case("sqlite.r1x10", 1, 10, CROWD, False, ""),
 )
