@@ -13,7 +13,7 @@ SEED ?=
 MUTANTS ?= 200
 
 BIN := .venv/bin
-ROOMS := contracts market migrations requester runner worker
+ROOMS := compute contracts market migrations requester runner worker
 INSTALLED := .venv/installed
 DEVELOP := .venv/develop
 CHAIN := contracts/node_modules/.package-lock.json
@@ -80,10 +80,10 @@ demo: install
 	@$(BIN)/gradmarket demo $(if $(JSON),--report $(JSON)) $(if $(KEEP),--keep)
 
 demo-containers: $(DEVELOP)
-	@$(BIN)/python -m gradmarket.demo.containers $(if $(JSON),--report $(JSON)) $(if $(KEEP),--keep)
+	@$(BIN)/python -m containers $(if $(JSON),--report $(JSON)) $(if $(KEEP),--keep)
 
 images: $(DEVELOP)
-	@$(BIN)/python -m gradmarket.demo.containers.images
+	@$(BIN)/python -m containers.images
 
 secrets:
 	@docker/secrets.sh
@@ -119,7 +119,7 @@ attacks: develop
 	@PYTHONPATH=tests:tests/ops:tests/worker:tests/requester $(BIN)/python tests/attacks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
 
 mutants: develop
-	@$(BIN)/python -m gradmarket.contracts.mutation --mutants $(MUTANTS)
+	@$(BIN)/python -m mutation.score --mutants $(MUTANTS)
 
 test-containers: $(DEVELOP)
 	@$(BIN)/pytest --disable-warnings -rs tests/containers

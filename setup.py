@@ -2,7 +2,7 @@
 
 from setuptools import find_packages, setup
 
-ROOMS = ("contracts", "market", "migrations", "requester", "runner", "worker")
+ROOMS = ("compute", "contracts", "market", "migrations", "requester", "runner", "worker")
 
 
 def packages() -> list[str]:

@@ -14,6 +14,8 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from benchmarks.figure import Figure
+from benchmarks.simulations.lies import Gradient, Question
+from benchmarks.simulations.scores import AUDITS, HONEST, TRUSTED, Passed, ScoreRow, Trial, lines, scores
 from gradmarket.market.model.architectures import cnn, gpt, mlp
 from gradmarket.market.model.compute import compute, evaluate
 from gradmarket.market.model.document.interpret import Program
@@ -21,8 +23,6 @@ from gradmarket.market.model.document.publish import classification, next_token,
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.rules.loss_change_test import ALPHA, BETA, OTHERS, RUNS, WINDOW
 from gradmarket.market.step import GradientStep
-from gradmarket.simulation.lies import Gradient, Question
-from gradmarket.simulation.scores import AUDITS, HONEST, TRUSTED, Passed, ScoreRow, Trial, lines, scores
 
 PREFIX = "loss_change."
 ROWS = 64

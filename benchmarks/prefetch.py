@@ -14,6 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.figure import Figure
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.executor import Compute, Executor
+from gradmarket.compute.fetch import Fetcher
 from gradmarket.data.inputs import columns_of
 from gradmarket.data.pack import digest_of
 from gradmarket.market.data.formats import format_of
@@ -25,10 +28,7 @@ from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.terms import Amount, Digest, Hash, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.runner import Runner
-from gradmarket.worker.cache import Cache
-from gradmarket.worker.executor import Compute, Executor
-from gradmarket.worker.fetch import Fetcher
-from gradmarket.worker.policy import WorkLimits
+from gradmarket.worker.protocol.policy import WorkLimits
 
 PREFIX = "worker.idle_fraction"
 TASKS = 12
@@ -36,7 +36,7 @@ ROWS, WIDTH, CLASSES = 8192, 128, 10
 HIDDEN = [512, 512]
 FASTER = 2.0
 CHUNK = 2**16
-LIMITS = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, 1e15, 2**33)
+LIMITS = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, max_flops=1e15, max_memory=2**33)
 
 
 class Link:

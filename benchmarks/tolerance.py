@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from benchmarks.figure import Figure
+from benchmarks.simulations.lies import Gradient, Question, Table, table
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.model.architectures import cnn, mlp
@@ -22,7 +23,6 @@ from gradmarket.market.model.document.publish import classification, publish
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.rules.calibration import RUNS
 from gradmarket.market.step import GradientStep
-from gradmarket.simulation.lies import Gradient, Question, Table, table
 
 PREFIX = "tolerance."
 ROWS = 256

@@ -12,6 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from gradmarket.client import RequesterClient
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.executor import Executor
+from gradmarket.compute.fetch import Fetcher
+from gradmarket.compute.machine import MachineLimits
+from gradmarket.compute.scoring import changes
 from gradmarket.market.audit_wire import (
     AuditAnswer,
     AuditRequest,
@@ -25,14 +30,8 @@ from gradmarket.market.errors import MarketError, Refused
 from gradmarket.market.gradient.merkle import root
 from gradmarket.market.job import Publication
 from gradmarket.market.rules import sketch_packing
-from gradmarket.market.terms import Amount
 from gradmarket.market.wire import hash_of
 from gradmarket.runner import Runner, RunnerSettings
-from gradmarket.scoring import changes
-from gradmarket.worker.cache import Cache
-from gradmarket.worker.executor import Executor
-from gradmarket.worker.fetch import Fetcher
-from gradmarket.worker.policy import WorkLimits
 
 TRIES: Final = 3
 """Runs of one task. If no two of them agree, the machine is not fit to audit."""
@@ -66,7 +65,7 @@ class Auditor:
     """Runs accepted tasks for the service under `name`; its state need not outlive the process."""
 
     def __init__(
-        self, name: str, market: RequesterClient, runner: Runner, fetcher: Fetcher, limits: WorkLimits
+        self, name: str, market: RequesterClient, runner: Runner, fetcher: Fetcher, limits: MachineLimits
     ) -> None:
         self._name, self._market = name, market
         self._runner, self._fetcher, self._limits = runner, fetcher, limits
@@ -140,8 +139,9 @@ def opened(name: str, market: RequesterClient, token: str | None, machine: Machi
         cache = Cache(machine.folder / "cache", machine.disk)
         fetcher = Fetcher(cache, market.url, machine.disk, bearer=lambda: bearer)
         stack.callback(fetcher.close)
-        most = (machine.flops, machine.memory, machine.disk)
-        limits = WorkLimits(frozenset(), Amount(0), 1, 1, 0.0, *most, device=machine.device)
+        limits = MachineLimits(
+            max_flops=machine.flops, max_memory=machine.memory, max_disk=machine.disk, device=machine.device
+        )
         yield Auditor(name, market, runner, fetcher, limits)
 
 

@@ -17,9 +17,16 @@ from gradmarket.market.rules.verifiers import tolerance
 from gradmarket.market.signing import Domain, Struct, digest
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
 from gradmarket.market.wire import NO_ROOT, NumbersFields, OfferFields, hash_of
-from gradmarket.worker import published_evidence
-from gradmarket.worker.protocol_checks import PROMISES, signed
-from gradmarket.worker.published_evidence import PublishedView, Thresholds, groups, not_sketched, opens, thresholds
+from gradmarket.worker.protocol import published_evidence
+from gradmarket.worker.protocol.protocol_checks import PROMISES, signed
+from gradmarket.worker.protocol.published_evidence import (
+    PublishedView,
+    Thresholds,
+    groups,
+    not_sketched,
+    opens,
+    thresholds,
+)
 
 
 class ReplayedBallot(published_evidence.PublishedBallot):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-ROOMS: Final = ("market", "contracts", "runner", "migrations", "requester", "worker")
+ROOMS: Final = ("market", "contracts", "runner", "compute", "migrations", "requester", "worker")
 SKIPPED: Final = {"node_modules", "__pycache__", "out", "cache"}
 PACKAGE: Final = "gradmarket"
 

@@ -13,9 +13,10 @@ MAY_IMPORT: Final = {
     "market": {"market"},
     "contracts": {"contracts", "market"},
     "runner": {"runner", "market"},
+    "compute": {"compute", "runner", "market"},
     "migrations": {"migrations", "requester"},
     "requester": {"requester", "migrations", "runner", "contracts", "market"},
-    "worker": {"worker", "runner", "contracts", "market"},
+    "worker": {"worker", "compute", "runner", "contracts", "market"},
 }
 """Room -> rooms. What is in none of these rooms is what users import and type, and may import all of them."""
 
@@ -32,7 +33,18 @@ REQUESTER: Final = {
     **dict.fromkeys(("app", "edge"), 6),
     **dict.fromkeys(("engine", "queue", "cli"), 7),
 }
-"""Arrows inside the requester go to the same height or down."""
+
+WORKER: Final = {
+    **dict.fromkeys(("durable", "journal", "problems", "settings", "signals", "wallet"), 0),
+    "protocol": 1,
+    "money": 2,
+    "markets": 3,
+    "run": 4,
+    "cli": 5,
+}
+
+HEIGHTS: Final = {"requester": REQUESTER, "worker": WORKER}
+"""Arrows inside a room go to the same height or down."""
 
 STAGES: Final = "gradmarket.requester.stages"
 EXCHANGE: Final = "gradmarket.requester.exchange"
@@ -58,7 +70,7 @@ NO_TORCH: Final = (
     "gradmarket",
     "gradmarket.requester.cli",
     "gradmarket.requester.queue",
-    "gradmarket.worker.cli",
+    "gradmarket.worker.cli.worker_commands",
     "gradmarket.cli",
     "gradmarket.demo.command",
 )
@@ -106,13 +118,14 @@ def against_heights(module: Module) -> Iterator[str]:
     own = height(module.name)
     for target in ours(module):
         there = height(target)
-        if own is not None and there is not None and there > own:
+        same = room(module.name) == room(target)
+        if same and own is not None and there is not None and there > own:
             yield f"{module.name} imports {target} from above"
 
 
 def height(name: str) -> int | None:
     parts = name.split(".")
-    return REQUESTER.get(parts[2]) if parts[1:2] == ["requester"] and len(parts) > 2 else None
+    return HEIGHTS.get(parts[1], {}).get(parts[2]) if len(parts) > 2 else None
 
 
 def against_stages(module: Module) -> Iterator[str]:
@@ -208,9 +221,10 @@ def test_torch_is_in_the_runners_child(modules: dict[str, Module]) -> None:
     assert any(uses_torch(modules[name]) for name in reachable(modules, CHILD))
 
 
-def test_every_room_of_the_requester_has_its_height(modules: dict[str, Module]) -> None:
-    rooms = {name.split(".")[2] for name in modules if name.startswith("gradmarket.requester.")}
-    assert rooms <= REQUESTER.keys()
+@pytest.mark.parametrize("tall", HEIGHTS)
+def test_every_folder_of_a_room_has_its_height(tall: str, modules: dict[str, Module]) -> None:
+    folders = {name.split(".")[2] for name in modules if name.startswith(f"gradmarket.{tall}.")}
+    assert folders == HEIGHTS[tall].keys()
 
 
 BROKEN: Final = {
@@ -218,6 +232,8 @@ BROKEN: Final = {
     "requester from worker": ("gradmarket.worker.x", "from gradmarket.requester import notifier", against_rooms),
     "worker from requester": ("gradmarket.requester.api.x", "import gradmarket.worker.run", against_rooms),
     "users' from runner": ("gradmarket.runner.x", "from gradmarket.client import Market", against_rooms),
+    "worker from compute": ("gradmarket.compute.x", "from gradmarket.worker import wallet", against_rooms),
+    "height in the worker": ("gradmarket.worker.protocol.x", "import gradmarket.worker.money.stake", against_heights),
     "height": ("gradmarket.requester.stages.x", "from gradmarket.requester import wiring", against_heights),
     "stage to stage": ("gradmarket.requester.stages.x", "from gradmarket.requester.stages import plan", against_stages),
     "exchange to stage": ("gradmarket.requester.exchange.x", "import gradmarket.requester.stages.plan", against_stages),

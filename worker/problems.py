@@ -1,4 +1,4 @@
-"""Errors of requests to the market and of downloads."""
+"""Errors of requests to the market."""
 
 import httpx
 
@@ -19,23 +19,6 @@ class MarketUnreachable(MarketError):
 
 class Untrusted(Refused):
     """What the market says about the chain does not hold."""
-
-
-class DownloadRefused(Refused):
-    """The download was refused."""
-
-
-class DownloadFailed(MarketError):
-    """The download did not succeed; it may later."""
-
-
-class PartitionUnfit(MarketError):
-    """A partition cannot be used."""
-
-    def __init__(self, partition: str, cause: MarketError) -> None:
-        super().__init__(f"{partition[:200]}: {cause}")
-        self.partition = partition
-        self.cause = cause
 
 
 def problem(response: httpx.Response, body: bytes) -> MarketProblem:

@@ -10,12 +10,14 @@ from gradmarket.contracts.transactions import chain_id
 from gradmarket.market.errors import Refused
 from gradmarket.runner import Runner
 from gradmarket.worker import durable, wallet
-from gradmarket.worker.account_store import AccountStore
-from gradmarket.worker.accusation_watch import AccusationWatch
-from gradmarket.worker.journal import Journal, Summary, summary, totals
-from gradmarket.worker.market_session import Shared, Wrap, runner_settings
+from gradmarket.worker.journal import Journal
+from gradmarket.worker.markets.market_session import Shared, Wrap
+from gradmarket.worker.markets.scheduler import Scheduler
+from gradmarket.worker.money.account_store import AccountStore
+from gradmarket.worker.money.accusation_watch import AccusationWatch
+from gradmarket.worker.money.session_summary import Summary, report, summary, totals
 from gradmarket.worker.problems import MarketUnreachable, Untrusted
-from gradmarket.worker.scheduler import Scheduler
+from gradmarket.worker.protocol.own_limits import runner_settings
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import LeaveNow, LeaveSoon, Signals
 
@@ -78,7 +80,7 @@ def _work(shared: Shared, watch: AccusationWatch) -> Summary:
     after = totals(shared.account_store.accounts)
     done = summary(shared.wallet.address, shared.payout, before, after, watch.standing, finished)
     if round_.sessions:
-        shared.journal.sums(done, round_.sessions[0].context.money)
+        report(shared.journal, done, round_.sessions[0].context.money)
     return done
 
 

@@ -10,8 +10,8 @@ from typing import Annotated, Final
 import numpy as np
 import typer
 
+from gradmarket.compute.executor import Arrays, Compute
 from gradmarket.market.step import Step
-from gradmarket.worker.executor import Arrays, Compute
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.run import run
 from gradmarket.worker.settings import WorkerSettings

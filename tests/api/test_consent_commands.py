@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 from gradmarket.market.errors import Refused
 from gradmarket.market.messages import SignedConsent, Withdrawal
 from gradmarket.market.terms import Address
-from gradmarket.worker import consents, wallet
-from gradmarket.worker.cli import app
-from gradmarket.worker.client import MarketClient
-from gradmarket.worker.signin import Credentials
+from gradmarket.worker import wallet
+from gradmarket.worker.cli.worker_commands import app
+from gradmarket.worker.money import consents
+from gradmarket.worker.protocol.client import MarketClient
+from gradmarket.worker.protocol.signin import Credentials
 from gradmarket.worker.wallet import Wallet
 
 

@@ -11,10 +11,10 @@ from registry import attack
 from scene import Scene
 from tiny import named
 
+from gradmarket.compute.addresses import place
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.errors import MarketError
-from gradmarket.worker.addresses import place
-from gradmarket.worker.cache import Cache
-from gradmarket.worker.fetch import Fetcher
 
 SECRET = b"what only the worker's own network may read"
 PUBLIC = "93.184.216.34"

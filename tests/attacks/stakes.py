@@ -16,11 +16,11 @@ from gradmarket.market.job import JobSpec
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Hash, JobId, Units
 from gradmarket.market.wire import hash_of
-from gradmarket.worker import known_chains
-from gradmarket.worker.accusation_watch import AccusationWatch
 from gradmarket.worker.journal import Journal
+from gradmarket.worker.money import known_chains
+from gradmarket.worker.money.accusation_watch import AccusationWatch
+from gradmarket.worker.money.stake import Bounds, Pledge, offered
 from gradmarket.worker.settings import WorkerSettings
-from gradmarket.worker.stake import Bounds, Pledge, offered
 from gradmarket.worker.wallet import Wallet
 
 AT_RISK, BOND, WEEK = Amount(300), 5, 7 * 24 * HOUR

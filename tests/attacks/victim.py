@@ -11,6 +11,9 @@ from onchain import HOUR, OpenedJob, with_money
 from scene import Scene
 from tiny import named
 
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.executor import Executor
+from gradmarket.compute.fetch import Fetcher
 from gradmarket.contracts import calls, events
 from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.job import JobSpec, Publication
@@ -18,21 +21,18 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.runner import Runner, RunnerSettings
-from gradmarket.worker.account_store import AccountStore
-from gradmarket.worker.cache import Cache
-from gradmarket.worker.chain_view import ChainView, join
-from gradmarket.worker.client import MarketClient
-from gradmarket.worker.executor import Executor
-from gradmarket.worker.fetch import Fetcher
-from gradmarket.worker.in_flight import InFlightFolder
 from gradmarket.worker.journal import Journal
-from gradmarket.worker.loop import Loop
-from gradmarket.worker.policy import WorkLimits
+from gradmarket.worker.markets.loop import Loop
+from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.money.account_store import AccountStore
+from gradmarket.worker.money.chain_view import ChainView, join
+from gradmarket.worker.protocol.client import MarketClient
+from gradmarket.worker.protocol.in_flight import InFlightFolder
+from gradmarket.worker.protocol.policy import WorkLimits
+from gradmarket.worker.protocol.signin import Credentials
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import Signals
-from gradmarket.worker.signin import Credentials
 from gradmarket.worker.wallet import Wallet
-from gradmarket.worker.worker_context import WorkerContext
 
 TURNS = 7
 
@@ -87,7 +87,7 @@ def _desk(scene: Scene, stranger: FakeMarket, folder: Path) -> Iterator[WorkerCo
         facts = stranger.facts(rpc)
         client = MarketClient(server.url, keep_trying=lambda seconds: seconds < 5)
         client.identify(Credentials(wallet, wallet.address, facts.chain_id))
-        limits = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, 1e12, 2**31)
+        limits = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, max_flops=1e12, max_memory=2**31)
         fetcher = Fetcher(Cache(folder / "cache", 2**26), server.url, 2**24)
         settings = WorkerSettings(market=server.url, data=folder, wait_s=0.2)  # type: ignore[arg-type]
         sight, bench = ChainView(join(rpc, facts), wallet.address), Executor(runner, fetcher, limits)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from containers import engine as engines
+from containers.compose_project import ComposeProject
+from containers.container_run import play
+from containers.worker_containers import WorkerContainers
 from gradmarket.client import Json
-from gradmarket.demo.containers import engine as engines
-from gradmarket.demo.containers.compose_project import ComposeProject
-from gradmarket.demo.containers.container_run import play
-from gradmarket.demo.containers.worker_containers import WorkerContainers
 from gradmarket.demo.spec import PRICE
 
 Report = dict[str, Any]

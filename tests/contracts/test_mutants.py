@@ -1,7 +1,7 @@
 """The faults that mutation testing puts into the contract, and the score it gives."""
 
-from gradmarket.contracts.mutants import Mutant, mutants_of, sample
-from gradmarket.contracts.mutation import MutantFate, name, report, sources
+from mutation.mutants import Mutant, mutants_of, sample
+from mutation.score import MutantFate, name, report, sources
 
 SOURCE = """\
 import {A} from "./A.sol";

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from test_security_page import functions
 
-from gradmarket.simulation import prices
+from benchmarks.simulations import prices
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "payment.md").read_text()

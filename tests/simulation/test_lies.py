@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from benchmarks.simulations.lies import LIES, Gradient, Question, table
 from gradmarket.market.errors import JobRefused
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.simulation.lies import LIES, Gradient, Question, table
 
 ROWS, WIDTH, HIDDEN, CLASSES = 128, 12, 16, 4
 Matrix = NDArray[np.float32]

@@ -9,6 +9,9 @@ from eth_keys.datatypes import PrivateKey
 from fake_market import FakeMarket, Server, app_of, some_rows
 from onchain import HOUR, NewKey, OpenedJob, with_money
 
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.executor import Executor
+from gradmarket.compute.fetch import Fetcher
 from gradmarket.contracts import calls, events
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
@@ -21,19 +24,16 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Digest, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.runner import Runner, RunnerSettings
-from gradmarket.worker.account_store import AccountStore
-from gradmarket.worker.cache import Cache
-from gradmarket.worker.chain_view import ChainView, join
-from gradmarket.worker.client import MarketClient
-from gradmarket.worker.executor import Executor
-from gradmarket.worker.fetch import Fetcher
 from gradmarket.worker.journal import Journal
-from gradmarket.worker.policy import WorkLimits
+from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.money.account_store import AccountStore
+from gradmarket.worker.money.chain_view import ChainView, join
+from gradmarket.worker.protocol.client import MarketClient
+from gradmarket.worker.protocol.policy import WorkLimits
+from gradmarket.worker.protocol.signin import Credentials
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import Signals
-from gradmarket.worker.signin import Credentials
 from gradmarket.worker.wallet import Wallet
-from gradmarket.worker.worker_context import WorkerContext
 
 ROWS = 32
 SPEC = {
@@ -129,7 +129,7 @@ def make_desk(
         facts = fake_market.facts(anvil.url)
         market = MarketClient(server.url, keep_trying=lambda seconds: seconds < 5)
         market.identify(Credentials(wallet, wallet.address, facts.chain_id))
-        limits = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, 1e12, max_memory)
+        limits = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, max_flops=1e12, max_memory=max_memory)
         fetcher = Fetcher(Cache(tmp_path / "cache", 2**26), server.url, 2**24)
         fetchers.append(fetcher)
         chain_view = ChainView(join(anvil.url, facts), wallet.address)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradmarket.worker.prefetch import Prefetch
-from gradmarket.worker.problems import DownloadFailed
+from gradmarket.compute.download_errors import DownloadFailed
+from gradmarket.compute.prefetch import Prefetch
 
 
 class Loads:

@@ -12,6 +12,10 @@ import pytest
 from blake3 import blake3
 from handmade import encoded, node, value, with_nodes
 
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.download_errors import DownloadRefused
+from gradmarket.compute.executor import Executor
+from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
@@ -19,11 +23,7 @@ from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.terms import Amount, Digest, Hash, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.runner import Runner
-from gradmarket.worker.cache import Cache
-from gradmarket.worker.executor import Executor
-from gradmarket.worker.fetch import Fetcher
-from gradmarket.worker.policy import WorkLimits
-from gradmarket.worker.problems import DownloadRefused
+from gradmarket.worker.protocol.policy import WorkLimits
 
 LIMITS = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, max_flops=1e7, max_memory=2**30)
 NOTHING = Hash(bytes(32))

@@ -19,10 +19,10 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, JobId
 from gradmarket.market.wire import PollAnswer, PollRequest
 from gradmarket.market.wire_sign_in import SignInNonce
-from gradmarket.worker import client
-from gradmarket.worker.client import MarketClient
 from gradmarket.worker.problems import MarketProblem, MarketUnreachable, Untrusted
-from gradmarket.worker.signin import Credentials, sign_in
+from gradmarket.worker.protocol import client
+from gradmarket.worker.protocol.client import MarketClient
+from gradmarket.worker.protocol.signin import Credentials, sign_in
 from gradmarket.worker.wallet import Wallet
 
 KEY = PrivateKey(b"\x01" * 32)
@@ -70,7 +70,7 @@ def test_the_names_of_the_loopback_are_one_place_but_ports_are_not() -> None:
 
 
 def test_an_endless_answer_is_cut_off(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradmarket.worker.answers.MAX_ANSWER", 1000)
+    monkeypatch.setattr("gradmarket.worker.protocol.answers.MAX_ANSWER", 1000)
     app = FastAPI()
     app.get("/v1/chain")(lambda: Response(b" " * 1001, media_type="application/json"))
     with pytest.raises(MarketProblem, match="more than 1000 bytes"):

@@ -15,9 +15,15 @@ from gradmarket.market.rules.secrets import digest_of, seal
 from gradmarket.market.signing import Domain, address_of, digest, sign
 from gradmarket.market.terms import Address, Digest, Hash, JobId, ReplicaId, ReplicaState, TaskId, Units
 from gradmarket.market.wire import Lease, OfferFields, SignedVerdict, SketchRequest, hash_of
-from gradmarket.worker.in_flight import InFlight, prepare
-from gradmarket.worker.published_evidence import PublishedBallot, PublishedEvidence, PublishedWave, Thresholds, unproven
-from gradmarket.worker.records import ReplicaRecord
+from gradmarket.worker.protocol.in_flight import InFlight, prepare
+from gradmarket.worker.protocol.published_evidence import (
+    PublishedBallot,
+    PublishedEvidence,
+    PublishedWave,
+    Thresholds,
+    unproven,
+)
+from gradmarket.worker.protocol.records import ReplicaRecord
 
 DOMAIN = Domain(1, Address("0x000000000000000000000000000000000000dEaD"), Hash(bytes(32)))
 TRUE = Digest("blake3:" + "22" * 32)

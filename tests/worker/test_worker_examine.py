@@ -11,8 +11,8 @@ from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.terms import Digest, Hash, ReplicaId
 from gradmarket.market.wire import OfferFields
-from gradmarket.worker.examine import ExaminedCase, judged
-from gradmarket.worker.published_evidence import PublishedBallot, PublishedEvidence
+from gradmarket.worker.money.examine import ExaminedCase, judged
+from gradmarket.worker.protocol.published_evidence import PublishedBallot, PublishedEvidence
 
 ANSWERED, FOUND, THIRD = (Digest("blake3:" + digit * 64) for digit in "123")
 

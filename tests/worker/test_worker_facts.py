@@ -13,7 +13,7 @@ from gradmarket.contracts.local import LocalChain
 from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire_sign_in import ChainFacts
-from gradmarket.worker.chain_view import LONGEST_WINDOW_S, check_facts, join
+from gradmarket.worker.money.chain_view import LONGEST_WINDOW_S, check_facts, join
 from gradmarket.worker.problems import Untrusted
 
 

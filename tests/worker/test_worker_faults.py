@@ -5,13 +5,13 @@ from typing import Any, cast
 
 import pytest
 
+from gradmarket.compute.download_errors import DownloadRefused, PartitionUnfit
 from gradmarket.market.data.values import Outside
 from gradmarket.market.errors import DocumentRefused, MarketError, OutOfMemory, RunnerTimeout, TensorsRefused
 from gradmarket.market.rules.faults import FaultKind
 from gradmarket.market.wire import Lease
-from gradmarket.worker.faults import fault_of
-from gradmarket.worker.problems import DownloadRefused, PartitionUnfit
-from gradmarket.worker.worker_context import WorkerContext
+from gradmarket.worker.markets.step_faults import fault_of
+from gradmarket.worker.markets.worker_context import WorkerContext
 
 
 @dataclass

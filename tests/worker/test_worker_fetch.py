@@ -18,12 +18,12 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradmarket.compute import fetch
+from gradmarket.compute.addresses import is_public, place
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
+from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.terms import Digest
-from gradmarket.worker import fetch
-from gradmarket.worker.addresses import is_public, place
-from gradmarket.worker.cache import Cache
-from gradmarket.worker.fetch import Fetcher
-from gradmarket.worker.problems import DownloadFailed, DownloadRefused
 
 DATA = bytes(range(256)) * 400
 PUBLIC = "93.184.216.34"
@@ -395,8 +395,8 @@ def test_a_server_that_is_killed_half_way_is_gone_on_with_when_another_stands_th
 FETCH = """
 import sys
 from pathlib import Path
-from gradmarket.worker.cache import Cache
-from gradmarket.worker.fetch import Fetcher
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.fetch import Fetcher
 Fetcher(Cache(Path(sys.argv[1]), 10**6), sys.argv[2], limit=200_000).blob(sys.argv[3])
 """
 

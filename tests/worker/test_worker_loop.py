@@ -10,20 +10,21 @@ from fake_market import OTHER, FakeMarket, Row, other
 from fastapi import HTTPException
 from onchain import NewKey
 
+from gradmarket.compute.machine import Unfit
 from gradmarket.market.messages import Offer, Outcome
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest, Hash, ReplicaState
 from gradmarket.market.wire import SignedVerdict, WaveOpened
-from gradmarket.worker import records
-from gradmarket.worker.account_store import AccountStore
-from gradmarket.worker.expected_pay import prospect
-from gradmarket.worker.in_flight import InFlightFolder
 from gradmarket.worker.journal import Journal
-from gradmarket.worker.loop import BUSY_WAIT_S, Loop
-from gradmarket.worker.policy import Guard
+from gradmarket.worker.markets.expected_pay import prospect
+from gradmarket.worker.markets.loop import BUSY_WAIT_S, Loop
+from gradmarket.worker.markets.worker_context import UNPAYABLE, WorkerContext
+from gradmarket.worker.money.account_store import AccountStore
 from gradmarket.worker.problems import MarketProblem
-from gradmarket.worker.protocol_checks import Breach
-from gradmarket.worker.worker_context import UNPAYABLE, WorkerContext
+from gradmarket.worker.protocol import records
+from gradmarket.worker.protocol.in_flight import InFlightFolder
+from gradmarket.worker.protocol.policy import Guard
+from gradmarket.worker.protocol.protocol_checks import Breach
 
 MakeDesk = Callable[..., WorkerContext]
 FALSE_ROOT = Digest("blake3:" + "11" * 32)
@@ -328,7 +329,7 @@ def test_a_job_that_takes_more_memory_than_there_is_is_declined_once_and_not_ask
     context = make_desk(fake_market, max_memory=2**27)
     work(context, lambda: "Declined" in journal(context), turns=2)
     work(context, lambda: False, turns=2)
-    assert Guard.TOO_MUCH_MEMORY.value in journal(context)
+    assert Unfit.TOO_MUCH_MEMORY.value in journal(context)
     assert "this worker allows 1e+12 and 128 MiB" in journal(context)
     assert fake_market.committed == 0
     assert context.account_store.unpaid(context.signer) == 0
@@ -341,7 +342,7 @@ def test_a_job_that_is_looked_at_first_and_is_too_much_is_never_leased(
     context = make_desk(fake_market, max_memory=2**27)
     assert prospect(context) is None
     assert context.least_by_job == {fake_market.publication.job: UNPAYABLE}
-    assert f"not for this machine: Refused: {Guard.TOO_MUCH_MEMORY.value}" in journal(context)
+    assert f"not for this machine: Refused: {Unfit.TOO_MUCH_MEMORY.value}" in journal(context)
 
 
 def test_an_offer_signed_by_another_than_the_chains_signer_is_declined(
@@ -358,7 +359,7 @@ def test_an_offer_signed_by_another_than_the_chains_signer_is_declined(
 def test_nothing_is_computed_without_a_reservation_of_its_own(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch, new_key: NewKey
 ) -> None:
-    monkeypatch.setattr("gradmarket.worker.chain_view.PATIENCE_S", 0.0)
+    monkeypatch.setattr("gradmarket.worker.money.chain_view.PATIENCE_S", 0.0)
     context = make_desk(fake_market, reserved=0)
     fake_market.job.reserve((OTHER, 500))
     work(context, lambda: False, turns=2)
@@ -369,7 +370,7 @@ def test_nothing_is_computed_without_a_reservation_of_its_own(
 def test_a_reservation_is_used_up_by_what_was_earned(
     fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradmarket.worker.chain_view.PATIENCE_S", 0.0)
+    monkeypatch.setattr("gradmarket.worker.money.chain_view.PATIENCE_S", 0.0)
     context = make_desk(fake_market, reserved=13)
     work(context, lambda: "Declined" in journal(context))
     assert (fake_market.committed, fake_market.earned) == (1, 7)

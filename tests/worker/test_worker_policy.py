@@ -7,20 +7,20 @@ from eth_keys.datatypes import PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradmarket.compute.machine import Unfit, too_heavy
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.signing import Domain, address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Digest, Hash, JobId, Units
 from gradmarket.market.wire import hash_of
-from gradmarket.worker.policy import (
+from gradmarket.worker.protocol.policy import (
     Guard,
     OnChain,
     Proposal,
     RequesterStanding,
     WorkLimits,
     judged_within,
-    too_heavy,
     too_slow,
     unpaid_gradients,
     why_not,
@@ -153,8 +153,8 @@ def test_every_wave_that_the_job_allows_fits_before_the_claims_end() -> None:
 
 def test_a_step_is_bounded_by_what_the_owner_allows() -> None:
     assert too_heavy(1e9, 10**6, LIMITS) is None
-    assert too_heavy(1.1e9, 10**6, LIMITS) is Guard.TOO_MANY_FLOPS
-    assert too_heavy(1e9, 10**6 + 1, LIMITS) is Guard.TOO_MUCH_MEMORY
+    assert too_heavy(1.1e9, 10**6, LIMITS) is Unfit.TOO_MANY_FLOPS
+    assert too_heavy(1e9, 10**6 + 1, LIMITS) is Unfit.TOO_MUCH_MEMORY
     assert too_slow(3.0, 3.0) is None
     assert too_slow(3.1, 3.0) is Guard.TOO_SLOW
 

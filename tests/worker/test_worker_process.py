@@ -22,7 +22,7 @@ from gradmarket.market.terms import Address, ReplicaState
 from gradmarket.market.wire import WaveOpened
 from gradmarket.worker import durable, wallet
 
-COMMAND = "from gradmarket.worker.cli import app; app()"
+COMMAND = "from gradmarket.worker.cli.worker_commands import app; app()"
 
 
 @dataclass

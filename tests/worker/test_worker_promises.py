@@ -20,17 +20,19 @@ from gradmarket.market.gradient.merkle import root as payload_root
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire import Reveal, SignedVerdict, UploadAnswer
 from gradmarket.market.wire_sign_in import Session
-from gradmarket.worker import durable, known_chains, records, self_check, wallet
-from gradmarket.worker.cli import app
-from gradmarket.worker.client import MarketClient
-from gradmarket.worker.in_flight import InFlightFolder
-from gradmarket.worker.leasing import Leasing
-from gradmarket.worker.loop import Loop
-from gradmarket.worker.outgoing import Payload
+from gradmarket.worker import durable, wallet
+from gradmarket.worker.cli.worker_commands import app
+from gradmarket.worker.markets.leasing import Leasing
+from gradmarket.worker.markets.loop import Loop
+from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.money import known_chains, self_check
 from gradmarket.worker.problems import MarketProblem, MarketUnreachable
-from gradmarket.worker.signin import Credentials
+from gradmarket.worker.protocol import records
+from gradmarket.worker.protocol.client import MarketClient
+from gradmarket.worker.protocol.in_flight import InFlightFolder
+from gradmarket.worker.protocol.outgoing import Payload
+from gradmarket.worker.protocol.signin import Credentials
 from gradmarket.worker.wallet import Wallet
-from gradmarket.worker.worker_context import WorkerContext
 
 MakeDesk = Callable[..., WorkerContext]
 

@@ -17,6 +17,7 @@ from fake_market import FakeMarket, Row, Server, app_of, other
 from fastapi import FastAPI
 from onchain import HOUR, NewKey, OpenedJob, with_money
 
+from gradmarket.compute.addresses import PublicOnly
 from gradmarket.contracts import calls, events
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
@@ -28,15 +29,15 @@ from gradmarket.market.terms import Address, Amount, Digest, Units
 from gradmarket.market.wire import CommitmentRequest, PollRequest, hash_of
 from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.runner import Runner
-from gradmarket.worker import discovery as discovery_of
-from gradmarket.worker import durable, market_session, wallet
-from gradmarket.worker import run as session
-from gradmarket.worker import scheduler as rounds
-from gradmarket.worker.addresses import PublicOnly
-from gradmarket.worker.client import MarketClient
-from gradmarket.worker.discovery import Discovery, agree
+from gradmarket.worker import durable, wallet
 from gradmarket.worker.journal import Journal
+from gradmarket.worker.markets import discovery as discovery_of
+from gradmarket.worker.markets import market_session
+from gradmarket.worker.markets import run as session
+from gradmarket.worker.markets import scheduler as rounds
+from gradmarket.worker.markets.discovery import Discovery, agree
 from gradmarket.worker.problems import MarketUnreachable, Untrusted
+from gradmarket.worker.protocol.client import MarketClient
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import Signals
 

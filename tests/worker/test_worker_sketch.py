@@ -13,9 +13,9 @@ from gradmarket.market.signing import check, digest
 from gradmarket.market.terms import Digest, Hash, ReplicaId
 from gradmarket.market.wire import NO_ROOT, Reveal, SketchRequest, UploadAnswer
 from gradmarket.runner import Runner
-from gradmarket.worker.in_flight import InFlightFolder
-from gradmarket.worker.loop import Loop, _at_once
-from gradmarket.worker.worker_context import WorkerContext
+from gradmarket.worker.markets.loop import Loop, _at_once
+from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.protocol.in_flight import InFlightFolder
 
 MakeDesk = Callable[..., WorkerContext]
 TOLERANCE = {

@@ -21,7 +21,7 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Digest, Hash, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.worker import durable, wallet
-from gradmarket.worker.cli import app
+from gradmarket.worker.cli.worker_commands import app
 
 JOB, AMOUNT = "0123456789abcdef", 300
 SPEC = {

@@ -10,15 +10,16 @@ from typing import Any, ClassVar, cast
 import pytest
 from blake3 import blake3
 
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
+from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.terms import Digest
-from gradmarket.worker.cache import Cache
-from gradmarket.worker.fetch import Fetcher
-from gradmarket.worker.in_flight import InFlight
 from gradmarket.worker.journal import Journal
-from gradmarket.worker.object_stores import ObjectStores
-from gradmarket.worker.outgoing import Payload
-from gradmarket.worker.problems import DownloadFailed, DownloadRefused, MarketProblem
-from gradmarket.worker.worker_context import WorkerContext
+from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.problems import MarketProblem
+from gradmarket.worker.protocol.in_flight import InFlight
+from gradmarket.worker.protocol.object_stores import ObjectStores
+from gradmarket.worker.protocol.outgoing import Payload
 
 DATA = b"gradient" * 1000
 NAME = Digest("blake3:" + blake3(DATA).hexdigest())

@@ -17,13 +17,15 @@ from gradmarket.market.messages import Outcome
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash, ReplicaState, Units
 from gradmarket.market.wire import hash_of
-from gradmarket.worker import durable, known_chains, records, self_check, wallet
-from gradmarket.worker.cli import app
-from gradmarket.worker.in_flight import InFlightFolder
-from gradmarket.worker.loop import Loop
-from gradmarket.worker.proofs import EvidenceFault, of_record
-from gradmarket.worker.records import ReplicaRecord
-from gradmarket.worker.worker_context import WorkerContext
+from gradmarket.worker import durable, wallet
+from gradmarket.worker.cli.worker_commands import app
+from gradmarket.worker.markets.loop import Loop
+from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.money import known_chains, self_check
+from gradmarket.worker.money.proofs import EvidenceFault, of_record
+from gradmarket.worker.protocol import records
+from gradmarket.worker.protocol.in_flight import InFlightFolder
+from gradmarket.worker.protocol.records import ReplicaRecord
 
 Verified = Callable[[], tuple[int, set[str]]]
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.worker import durable, wallet
-from gradmarket.worker.cli import app
+from gradmarket.worker.cli.worker_commands import app
 
 
 def test_a_plain_key_is_its_owners_alone(tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Hash, Units
-from gradmarket.worker import accusation_watch, cases, known_chains, wallet
-from gradmarket.worker.accusation_watch import AT_ONCE, AccusationWatch
-from gradmarket.worker.cases import WalletCase
+from gradmarket.worker import wallet
 from gradmarket.worker.journal import Journal
+from gradmarket.worker.money import accusation_watch, cases, known_chains
+from gradmarket.worker.money.accusation_watch import AT_ONCE, AccusationWatch
+from gradmarket.worker.money.cases import WalletCase
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.wallet import Wallet
 

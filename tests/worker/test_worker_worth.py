@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradmarket.compute.machine import OVERHEAD_S, Effort
 from gradmarket.market.rules.pricing import Price
 from gradmarket.market.terms import Amount, JobId
-from gradmarket.worker.policy import Guard, WorkLimits, too_cheap
-from gradmarket.worker.worth import HOUR_S, OVERHEAD_S, Effort, Minimum, Prospect, best, hourly, least, ranked
+from gradmarket.worker.protocol.policy import Guard, WorkLimits, too_cheap
+from gradmarket.worker.protocol.worth import HOUR_S, Minimum, Prospect, best, hourly, least, ranked
 
 AMOUNTS = st.integers(0, 10**24).map(Amount)
 EFFORTS = st.builds(Effort, st.integers(0, 10**16), st.floats(0, 10**4))
 MINIMUMS = st.builds(Minimum, AMOUNTS, AMOUNTS, AMOUNTS)
 PROSPECTS = st.builds(Prospect, st.text("abc", min_size=1, max_size=3), st.just("job"), AMOUNTS, EFFORTS)
-LIMITS = WorkLimits(frozenset[JobId](), Amount(1), 1, 1, 0.0, 1e16, 2**30)
+LIMITS = WorkLimits(frozenset[JobId](), Amount(1), 1, 1, 0.0, max_flops=1e16, max_memory=2**30)
 ONE = Amount(1)
 
 

@@ -1,0 +1,136 @@
+"""Decides which addresses a download may go to: a market's links must not reach into this machine's own network."""
+
+import ipaddress
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urljoin
+
+import httpx
+
+from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
+from gradmarket.market.wire import KEPT_ALIVE
+
+PORTS: Final = {"http": 80, "https": 443}
+_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+
+SOCKET_OPTIONS: Final = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in KEPT_ALIVE.items()
+        if hasattr(socket, name)
+    ),
+]
+Resolve = Callable[[str, int], list[str]]
+"""Returns all IP addresses of a host, given its name and port."""
+
+
+@dataclass(frozen=True)
+class NetworkPlace:
+    """A checked link. `url` holds the checked IP address, so that no second DNS lookup can lead elsewhere."""
+
+    url: httpx.URL
+    host: str
+    """The Host header and the name that TLS verifies."""
+    link: str
+    own: bool
+    """Whether the link is on the market's own origin."""
+
+
+def resolve(host: str, port: int) -> list[str]:
+    try:
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise DownloadFailed(f"{host} has no address: {error}") from error
+    return [str(address[4][0]) for address in addresses]
+
+
+class PublicOnly(httpx.HTTPTransport):
+    """Sends requests to public addresses only, checked per request; for markets that the owner did not name."""
+
+    def __init__(self, look_up: Resolve = resolve) -> None:
+        super().__init__(socket_options=SOCKET_OPTIONS)
+        self._look_up = look_up
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Raises httpx.ConnectError where `place` raises DownloadRefused or DownloadFailed."""
+        try:
+            checked = place(str(request.url), "", self._look_up, own=False)
+        except (DownloadRefused, DownloadFailed) as error:
+            raise httpx.ConnectError(str(error), request=request) from error
+        request.extensions = {**request.extensions, "sni_hostname": request.url.host}
+        request.url = checked.url
+        return super().handle_request(request)
+
+
+def place(
+    link: str,
+    origin: str,
+    look_up: Resolve = resolve,
+    own: bool = True,
+    allowed: frozenset[str] = frozenset(),
+    named: bool = True,
+) -> NetworkPlace:
+    """Returns where to fetch `link` from; it may be relative to the market's `origin`.
+
+    The market's own origin may have any address if the worker's owner `named` the market, but not after a redirect from
+    another origin (`own` is False then). The origins in `allowed`, which the owner named too, may have any address;
+    pass them only if the market itself gives the link, not if a job's dataset gives it. Any other host must have public
+    addresses only. Raises DownloadRefused for schemes other than http and https, for credentials in the link, and for
+    addresses that are not public (private, loopback, link-local).
+    """
+    try:
+        url = httpx.URL(urljoin(origin + "/", link))
+    except httpx.InvalidURL as error:
+        raise DownloadRefused(f"{link[:200]!r} is no address: {error}") from error
+    if url.scheme not in PORTS or not url.host:
+        raise DownloadRefused(f"{link[:200]!r} is neither http nor https")
+    if url.userinfo:
+        raise DownloadRefused("the link carries credentials")
+    home = own and _origin(url) == _origin(httpx.URL(origin))
+    if home and named:
+        return NetworkPlace(url, url.netloc.decode(), str(url), True)
+    if _origin(url) in {_origin(httpx.URL(named)) for named in allowed}:
+        return NetworkPlace(url, url.netloc.decode(), str(url), False)
+    address = _public(url.host, url.port or PORTS[url.scheme], look_up)
+    return NetworkPlace(url.copy_with(host=address), url.netloc.decode(), str(url), home)
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int]:
+    return (url.scheme, url.host, url.port or PORTS.get(url.scheme, 0))
+
+
+def _public(host: str, port: int, look_up: Resolve) -> str:
+    addresses = look_up(host, port)
+    for address in addresses:
+        if not is_public(address):
+            fix = "if it is your market's store, name its origin in GRADMARKET_WORKER_STORES"
+            raise DownloadRefused(f"{host} is {address}, which is not a public address; {fix}")
+    if not addresses:
+        raise DownloadFailed(f"{host} has no address")
+    return addresses[0]
+
+
+def is_public(address: str) -> bool:
+    """Returns whether an IP address, and any IPv4 address that it embeds (mapped, 6to4, Teredo, NAT64), is global."""
+    try:
+        parsed = ipaddress.ip_address(address.split("%")[0])
+    except ValueError:
+        return False
+    if isinstance(parsed, ipaddress.IPv6Address):
+        return parsed.is_global and not parsed.is_multicast and all(map(_global, _inside(parsed)))
+    return _global(parsed)
+
+
+def _global(address: ipaddress.IPv4Address) -> bool:
+    return address.is_global and not address.is_multicast
+
+
+def _inside(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
+    """Returns the IPv4 addresses that are embedded in an IPv6 address."""
+    inside = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    if address in _NAT64:
+        inside.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    return [ipv4 for ipv4 in inside if ipv4 is not None]

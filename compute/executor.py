@@ -1,0 +1,234 @@
+"""Computes an offer's payload: fetches what was published by digest, runs the step, and encodes the result."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from gradmarket.compute.download_errors import DownloadRefused, PartitionUnfit
+from gradmarket.compute.fetch import Fetcher
+from gradmarket.compute.machine import Effort, MachineLimits, Unfit, too_heavy, unlike
+from gradmarket.compute.prefetch import Prefetch
+from gradmarket.market.data.manifest import Manifest, Partition, parsed, partition_of, training
+from gradmarket.market.data.values import Outside, outside
+from gradmarket.market.errors import JobRefused, MarketError, Refused
+from gradmarket.market.gradient.arrays import Tensors
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.payload import encode, read_tensors
+from gradmarket.market.job import Publication
+from gradmarket.market.messages import Offer
+from gradmarket.market.model.sampling import other_rows, task_rows
+from gradmarket.market.model.task_cost import Cost, cost
+from gradmarket.market.model.tensors import unpack
+from gradmarket.market.rules import sketch_packing
+from gradmarket.market.rules.projection import Sketch
+from gradmarket.market.step import Step
+from gradmarket.market.terms import Digest, Hash
+from gradmarket.market.wire import digest_of
+from gradmarket.runner import DocumentInfo, Runner
+
+Arrays = Mapping[str, np.ndarray]
+Compute = Callable[[Arrays, Arrays, bytes, Step], dict[str, np.ndarray]]
+"""(state, batch, seed, step) -> one float32 array per entry of the document's layout."""
+
+PARTITIONS_KEPT, STATES_KEPT = 4, 2
+"""How many partitions and states are kept unpacked, those prefetched included."""
+
+
+class Executor:
+    """Computes payloads, sketches and losses. `compute` is the runner's function, or a wrapper around it."""
+
+    def __init__(self, runner: Runner, fetcher: Fetcher, limits: MachineLimits, compute: Compute | None = None) -> None:
+        self._runner = runner
+        self._fetcher = fetcher
+        self._limits = limits
+        self._compute = compute or runner.compute
+        self._info: DocumentInfo | None = None
+        self._borne: Digest | None = None
+        """The last publication whose step passed the check of this machine's limits."""
+        self._partitions: Prefetch[Arrays] = Prefetch(PARTITIONS_KEPT)
+        self._states: Prefetch[Arrays] = Prefetch(STATES_KEPT)
+        self._manifests: dict[Digest, Manifest] = {}
+        self._place = -1
+        """The index of the task worked on last, counted over all rounds."""
+
+    def work(self, publication: Publication, offer: Offer) -> tuple[bytes, float]:
+        """Returns the payload, and the seconds that the step took.
+
+        Raises Refused (what was published is malformed, or too heavy for this machine), PartitionUnfit, DownloadFailed
+        or RunnerFailed.
+        """
+        spec, info = publication.spec, self._load(publication)
+        batch = self._batch(publication, offer.round, offer.task)
+        state = self._parameters(digest_of(offer.parameters), info)
+        self._look_ahead(publication, offer)
+        started = time.perf_counter()
+        tensors = self._compute(state, batch, offer.seed, spec.step)
+        seconds = time.perf_counter() - started
+        return encode(info.layout, tensors, codec(spec.uplink.codec), offer.seed), seconds
+
+    def bad_row(self, publication: Publication, offer: Offer) -> tuple[str, Outside | None]:
+        """Returns the task's partition and the first of its values that the model does not accept.
+
+        Raises as `work` does.
+        """
+        self._load(publication)
+        partition, arrays = self._partition(publication, offer.round, offer.task)
+        rows = task_rows(publication.spec, partition, offer.round, offer.task)
+        bad = outside(_chosen(arrays, rows), self._runner.ranges(publication.spec.step.pass_rows))
+        return partition.name, None if bad is None else replace(bad, row=rows[bad.row])
+
+    def sketch(self, publication: Publication, offer: Offer, payload: bytes, seed: Hash) -> Sketch:
+        """Returns the sketch of a payload for this offer, under a wave's seed or an audit's. Raises as `work` does."""
+        packed = codec(publication.spec.uplink.codec)
+        return sketch_packing.of_payload(self._load(publication).layout, payload, packed, offer.seed, seed)
+
+    def draws(self, publication: Publication, offer: Offer, seed: Hash, others: int) -> tuple[Arrays, list[Arrays]]:
+        """Returns the offer's parameters, its task's rows, and `others` draws of as many other rows.
+
+        Raises as `work` does.
+        """
+        info, spec = self._load(publication), publication.spec
+        partition, arrays = self._partition(publication, offer.round, offer.task)
+        own = task_rows(spec, partition, offer.round, offer.task)
+        draws = [own, *other_rows(own, partition.rows, others, seed)]
+        return self._parameters(digest_of(offer.parameters), info), [_chosen(arrays, rows) for rows in draws]
+
+    def loss(self, publication: Publication, state: Arrays, batch: Arrays) -> float:
+        """Returns the mean loss at `state`, computed in passes of the step's size. Raises as `work` does."""
+        self._runner.turn(publication.digest)
+        document, size = self._fetcher.blob(publication.document), publication.spec.step.pass_rows
+        rows = len(next(iter(batch.values())))
+        parts = [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
+        losses = [self._runner.evaluate(document, state, _cut(batch, part)).loss for part in parts]
+        return math.fsum(loss * (part.stop - part.start) / rows for loss, part in zip(losses, parts, strict=True))
+
+    def gradient(self, publication: Publication, offer: Offer, payload: bytes) -> Tensors:
+        """Returns the gradients in a payload for this offer. Raises PayloadRefused, and what `work` raises."""
+        layout, packed = self._load(publication).layout, codec(publication.spec.uplink.codec)
+        names = {entry.name for entry in layout.of("gradient")}
+        return {name: tensor for name, tensor in read_tensors(layout, payload, packed, offer.seed) if name in names}
+
+    def expect(self, publication: Publication, offer: Offer) -> None:
+        """Prefetches what this task needs; errors in it are raised when the task is computed."""
+        if self._info is None or self._borne != publication.digest:
+            return
+        self._expect_partition(publication, offer.round, offer.task)
+        digest, layout = digest_of(offer.parameters), self._info.document.state
+        self._states.expect(digest, lambda: unpack(self._fetcher.blob(digest), layout))
+
+    def trial(self, publication: Publication) -> float:
+        """Returns the seconds of one step on the first task's rows, the better of two runs; used for estimates.
+
+        It computes on zeros where the parameters are kept from those that hold no task.
+        """
+        info, seconds = self._load(publication), []
+        try:
+            state = self._parameters(publication.parameters, info)
+        except DownloadRefused:
+            state = {name: np.zeros(shape, dtype) for name, (shape, dtype) in info.document.state.items()}
+        batch = self._batch(publication, 0, 0)
+        for _ in range(2):
+            started = time.perf_counter()
+            self._runner.compute(state, batch, bytes(32), publication.spec.step)
+            seconds.append(time.perf_counter() - started)
+        return min(seconds)
+
+    def bear(self, publication: Publication) -> None:
+        """Fetches document and manifest. Raises Refused if a task is too heavy for this machine; raises as `work`."""
+        self._load(publication)
+
+    def effort(self, publication: Publication) -> Effort:
+        """Returns what one task costs on this machine, measured on its first rows."""
+        seconds = self.trial(publication)
+        return Effort(self._cost(publication, self._load(publication)).operations, seconds)
+
+    def _cost(self, publication: Publication, info: DocumentInfo) -> Cost:
+        step = publication.spec.step
+        return cost(info.document, self._runner.bound(*step.pass_sizes), step)
+
+    def _load(self, publication: Publication) -> DocumentInfo:
+        """Loads the document into the job's child, and checks once that this machine can run the job's step.
+
+        Another market's session may have loaded another document meanwhile.
+        """
+        self._runner.turn(publication.digest)
+        document = publication.document
+        if self._info is None or self._info.document.digest != document or self._runner.current != document:
+            self._info, self._borne = None, None
+            self._info = self._runner.load(self._fetcher.blob(document))
+        if self._borne != publication.digest:
+            self._bear(publication, self._info)
+            self._borne = publication.digest
+        return self._info
+
+    def _bear(self, publication: Publication, info: DocumentInfo) -> None:
+        """Raises Refused if the step exceeds the limits.
+
+        Fetches only document and manifest: parameters and partitions are large.
+        """
+        task = self._cost(publication, info)
+        heavy = too_heavy(task.operations, task.memory, self._limits)
+        if heavy is not None:
+            takes = f"{task.operations:.3g} operations, {task.memory / 2**20:.0f} MiB of memory"
+            here = f"{self._limits.max_flops:.3g} and {self._limits.max_memory / 2**20:.0f} MiB"
+            raise Refused(f"{heavy}: it takes {takes}; this worker allows {here}")
+        differing = unlike(task.only_on_cpu, self._limits)
+        if differing is not None:
+            raise Refused(f"{differing}: {task.only_on_cpu}")
+        partitions = training(self._manifest(publication.manifest), publication.spec)
+        download = task.state + max((partition.bytes for partition in partitions), default=0)
+        if download > self._limits.max_disk:
+            raise Refused(f"{Unfit.TOO_MANY_BYTES}: {download} of {self._limits.max_disk}")
+
+    def _parameters(self, digest: Digest, info: DocumentInfo) -> Arrays:
+        return self._states.take(digest, lambda: unpack(self._fetcher.blob(digest), info.document.state))
+
+    def _manifest(self, digest: Digest) -> Manifest:
+        if digest not in self._manifests:
+            self._manifests[digest] = parsed(self._fetcher.blob(digest))
+        return self._manifests[digest]
+
+    def _batch(self, publication: Publication, round_number: int, task: int) -> dict[str, np.ndarray]:
+        """Returns the task's rows of its partition; they are the same on every replica."""
+        partition, arrays = self._partition(publication, round_number, task)
+        return _chosen(arrays, task_rows(publication.spec, partition, round_number, task))
+
+    def _partition(self, publication: Publication, round_number: int, task: int) -> tuple[Partition, Arrays]:
+        """Returns the partition that holds the task's rows, and its arrays."""
+        spec, manifest = publication.spec, self._manifest(publication.manifest)
+        if not training(manifest, spec):
+            raise JobRefused("data", "the manifest has no partition to train on")
+        partition = partition_of(manifest, spec, round_number, task)
+        return partition, self._partitions.take(partition.digest, lambda: self._read(manifest, partition))
+
+    def _look_ahead(self, publication: Publication, offer: Offer) -> None:
+        """Prefetches the partition of the probable next task: as many tasks further as this one is from the last."""
+        tasks = publication.spec.tasks_per_round
+        index = offer.round * tasks + offer.task
+        stride = index - self._place if 0 <= self._place < index else 1
+        self._place = index
+        self._expect_partition(publication, *divmod(index + stride, tasks))
+
+    def _expect_partition(self, publication: Publication, round_number: int, task: int) -> None:
+        manifest = self._manifest(publication.manifest)
+        partition = partition_of(manifest, publication.spec, round_number, task)
+        self._partitions.expect(partition.digest, lambda: self._read(manifest, partition))
+
+    def _read(self, manifest: Manifest, partition: Partition) -> Arrays:
+        """Downloads a partition and reads it in the runner's child. Raises PartitionUnfit."""
+        try:
+            data = self._fetcher.get(partition.link, partition.digest, partition.bytes)
+            return self._runner.read(partition.format, data, manifest.batch(partition.rows))
+        except MarketError as error:
+            raise PartitionUnfit(partition.name, error) from error
+
+
+def _chosen(arrays: Arrays, rows: list[int]) -> dict[str, np.ndarray]:
+    return {name: np.ascontiguousarray(array[rows]) for name, array in arrays.items()}
+
+
+def _cut(batch: Arrays, part: slice) -> dict[str, np.ndarray]:
+    return {name: array[part] for name, array in batch.items()}

@@ -1,0 +1,27 @@
+"""An auditor's measurement when no answers can be compared: where a small step along a gradient lowers the loss."""
+
+from collections.abc import Sequence
+
+from gradmarket.compute.executor import Arrays, Executor
+from gradmarket.market.gradient.probe import probe
+from gradmarket.market.job import Publication
+from gradmarket.market.messages import Offer
+from gradmarket.market.rules.loss_change_test import OTHERS, Change, change
+from gradmarket.market.terms import Hash
+
+
+def changes(
+    bench: Executor, publication: Publication, offer: Offer, seed: Hash, payloads: Sequence[bytes]
+) -> list[Change]:
+    """Returns the loss change of each payload for this offer; `seed` draws the other rows.
+
+    Raises as Executor.work does.
+    """
+    state, draws = bench.draws(publication, offer, seed, OTHERS)
+
+    def losses(at: Arrays) -> list[float]:
+        return [bench.loss(publication, at, draw) for draw in draws]
+
+    before = losses(state)
+    gradients = [bench.gradient(publication, offer, payload) for payload in payloads]
+    return [change(before, losses(probe(state, gradient))) for gradient in gradients]

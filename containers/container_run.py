@@ -1,0 +1,112 @@
+"""The demo in containers from start to end: build, start, post, watch, redeem, check, remove."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from containers import engine as engines
+from containers import images
+from containers import worker_containers as hiring
+from containers.compose_project import LOOK_EVERY_S, ComposeProject, opened
+from containers.worker_containers import WorkerContainers
+from gradmarket.client import Json, RequesterClient
+from gradmarket.commands import progress
+from gradmarket.commands.progress import OVER, Show
+from gradmarket.contracts.toolchain import ToolMissing
+from gradmarket.demo import demo_outcome
+from gradmarket.demo.demo_run import Clock, introduction, watch
+from gradmarket.demo.report import report, show
+from gradmarket.demo.spec import JOB
+from gradmarket.money import TokenUnit
+from gradmarket.problems import ServiceProblem, ServiceUnreachable
+
+LIMIT_S: Final = 900.0
+Disturb = Callable[[Json, ComposeProject, list[WorkerContainers]], None]
+
+
+def nothing(_job: Json, _compose_project: ComposeProject, _worker_containers: list[WorkerContainers]) -> None:
+    """Does nothing to the job."""
+
+
+def play(console: Console, keep: bool = False, build: bool = True, disturb: Disturb = nothing) -> dict[str, Any]:
+    """Returns the same report as the demo without containers. `disturb` is called whenever the job is polled.
+
+    Raises MarketError if something did not work at all. Removes everything that it made in any case, except images.
+    """
+    engine, source = engines.found(), _source()
+    if build:
+        console.print(f"Building images with {engine.program}; the first time this takes minutes", highlight=False)
+        images.build(engine, source)
+    clock, folder = Clock(limit_s=LIMIT_S), Path(tempfile.mkdtemp(prefix="gradmarket-demo-"))
+    try:
+        console.print(f"Starting the services of docker-compose.yml with {engine.program}", highlight=False)
+        with opened(engine, source, folder) as (compose_project, ending), compose_project.market() as market:
+            done = _run(console, clock, compose_project, market, disturb)
+            if keep:
+                ending.pop_all()
+                _stays(console, compose_project)
+        return done
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(
+    console: Console, clock: Clock, compose_project: ComposeProject, market: RequesterClient, disturb: Disturb
+) -> dict[str, Any]:
+    chain = market.chain()
+    job = market.submit(JOB)["id"]
+    console.print(introduction(market.url, chain, job), highlight=False, soft_wrap=True)
+    worker_containers = hiring.hire(compose_project)
+    watch(
+        console,
+        clock,
+        lambda now: disturb(now, compose_project, worker_containers),
+        market,
+        job,
+        TokenUnit.of(chain),
+        follow,
+    )
+    console.print("The workers redeem what they earned, release the rest and leave; the requester takes it back.")
+    hiring.dismiss(worker_containers)
+    ledger = compose_project.ledger()
+    demo_outcome.settled(market, ledger, job)
+    outcome = demo_outcome.read(market, ledger, job, worker_containers, compose_project.folder)
+    show(console, outcome, TokenUnit.of(chain))
+    return report(outcome, chain, {"total": clock.seconds, "first_accepted": clock.first_accepted})
+
+
+def follow(market: RequesterClient, job: str, look: Show) -> Json:
+    """Like progress.follow, but retries while the service is unavailable, until `look` raises."""
+    last: Json = market.job(job)
+    while True:
+        try:
+            last = progress.follow(market, job, look)
+            if last["state"] in OVER:
+                return last
+        except (ServiceUnreachable, ServiceProblem):
+            look(last)
+        time.sleep(LOOK_EVERY_S)
+
+
+def _source() -> Path:
+    """Returns the folder of docker-compose.yml; raises ToolMissing if this is no checkout."""
+    if not (images.SOURCE / "docker-compose.yml").is_file():
+        raise ToolMissing("docker-compose.yml, which is in the repository and not in the package")
+    return images.SOURCE
+
+
+def _stays(console: Console, compose_project: ComposeProject) -> None:
+    ports = " and ".join(str(compose_project.ports[f"GRADMARKET_PORT_{replica}"]) for replica in (1, 2))
+    console.print(
+        f"It stays up: 127.0.0.1, ports {ports}; secrets are in {compose_project.folder / 'secrets'}, "
+        f"containers are named "
+        f"{compose_project.name}….",
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,124 @@
+"""`gradmarket wallet case …`: accusations against this wallet, and those that it decides as a validator."""
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.market.terms import JobId
+from gradmarket.worker import wallet
+from gradmarket.worker.cli.options import (
+    DataOption,
+    JsonOption,
+    PassphraseOption,
+    RpcOption,
+    settings_of,
+    told,
+    unlocked,
+)
+from gradmarket.worker.journal import Journal, Money
+from gradmarket.worker.money import cases, known_chains
+from gradmarket.worker.money.chain_view import ledger_of
+from gradmarket.worker.money.examine import examine
+from gradmarket.worker.money.stake import Offered, confirmed, offered
+from gradmarket.worker.wallet import Wallet
+
+app = typer.Typer(no_args_is_help=True, help="Accusations: against this wallet, or for it to decide.")
+
+CaseArgument = Annotated[str, typer.Argument(help="The case: 0x and 64 hex digits.")]
+
+
+@app.command("list")
+def list_command(
+    rpc: RpcOption = None,
+    data: DataOption = None,
+    passphrase_file: PassphraseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Every accusation against this wallet, and until when it can be contested or decided."""
+    with told():
+        settings = unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
+        me = wallet.load(settings.data, settings.secret).address
+        for facts in known_chains.kept(settings.data):
+            money = Money(facts.symbol, facts.decimals)
+            for case in cases.against(ledger_of(settings.node, facts), me):
+                until = f"{datetime.fromtimestamp(case.until, UTC):%Y-%m-%d %H:%M} UTC"
+                text = (
+                    f"{case.case}: {money.text(int(case.amount))} of job {case.chain_job}, {case.stage} until {until}"
+                )
+                Journal(as_json).say("case", text, **asdict(case))
+
+
+@app.command()
+def contest(
+    case: Annotated[str | None, typer.Argument(help="One case; every open one where none is named.")] = None,
+    rpc: RpcOption = None,
+    data: DataOption = None,
+    passphrase_file: PassphraseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Contest: then the job's validators decide, not the requester alone. Who does not contest in time is slashed."""
+    with told():
+        settings = unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
+        key = wallet.load(settings.data, settings.secret)
+        for facts in known_chains.kept(settings.data):
+            for name in cases.contest(ledger_of(settings.node, facts), key.key, case):
+                Journal(as_json).say("contested", f"{name} is contested; the validators decide.", case=name)
+
+
+@app.command("examine")
+def examine_command(
+    job: Annotated[str, typer.Argument(help="The job's id at the market.")],
+    case: CaseArgument,
+    rule: Annotated[bool, typer.Option("--rule", help="Rule as it comes out, as a validator of the job.")] = False,
+    market: Annotated[str | None, typer.Option(help="Address of the requester's service.")] = None,
+    ruling: Annotated[list[str] | None, typer.Option(help="Another validator's ruling; may be repeated.")] = None,
+    rpc: RpcOption = None,
+    data: DataOption = None,
+    passphrase_file: PassphraseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Hold the published evidence of a case against the chain, compute its task anew, and say who is right.
+
+    Ends with 1, and rules nothing, where this machine cannot tell.
+    """
+    settings = settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file)
+    with told():
+        settings = unlocked(settings)
+        key, listed = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
+        ledger = ledger_of(settings.node, listed.facts)
+        confirmed(ledger, key.address, listed)
+        result = examine(settings, key, ledger, JobId(job), listed, case)
+        word = "GUILTY" if result.guilty else "Not guilty"
+        Journal(as_json).say("examined", f"{word}: {result.why}.", case=case, **asdict(result))
+        if rule:
+            _rule(ledger, key, listed, case, result.guilty, ruling or [], as_json)
+
+
+@app.command()
+def rule(
+    job: Annotated[str, typer.Argument(help="The job's id at the market.")],
+    case: CaseArgument,
+    guilty: Annotated[bool, typer.Option("--guilty/--not-guilty", help="Whether the gradient was wrong.")],
+    market: Annotated[str | None, typer.Option(help="Address of the requester's service.")] = None,
+    ruling: Annotated[list[str] | None, typer.Option(help="Another validator's ruling; may be repeated.")] = None,
+    rpc: RpcOption = None,
+    data: DataOption = None,
+    passphrase_file: PassphraseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """As a validator of the job: sign a ruling, and send it once as many agree as the job asks for."""
+    with told():
+        settings = unlocked(settings_of(market=market, rpc=rpc, data=data, passphrase_file=passphrase_file))
+        key, listed = wallet.load(settings.data, settings.secret), offered(str(settings.market), JobId(job))
+        ledger = ledger_of(settings.node, listed.facts)
+        confirmed(ledger, key.address, listed)
+        _rule(ledger, key, listed, case, guilty, ruling or [], as_json)
+
+
+def _rule(ledger: Ledger, key: Wallet, job: Offered, case: str, guilty: bool, others: list[str], as_json: bool) -> None:
+    done = cases.rule(ledger, key.key, job, case, guilty, others)
+    text = f"Decided: {case} is {'guilty' if guilty else 'not guilty'}." if done.decided else done.ruling
+    Journal(as_json).say("decided" if done.decided else "ruled", text, case=case, ruling=done.ruling)

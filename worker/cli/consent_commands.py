@@ -1,0 +1,114 @@
+"""`gradmarket wallet consent …`: a payout key consents to be a worker's operator, or withdraws its consent.
+
+If the key is in this wallet, the command signs with it. If it is elsewhere (`--payout`), the command prints the message
+that the other wallet must sign, and takes its signature in a second call (`--nonce`, `--signature`).
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from gradmarket.market.errors import Refused
+from gradmarket.market.messages import SignedConsent, Withdrawal
+from gradmarket.market.signing import check, checksum
+from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.worker import wallet
+from gradmarket.worker.cli.options import DataOption, PassphraseOption, settings_of, told, unlocked
+from gradmarket.worker.money import consents
+from gradmarket.worker.money.consents import Message
+from gradmarket.worker.money.stake import MARKET_S
+from gradmarket.worker.protocol.client import MarketClient
+from gradmarket.worker.protocol.signin import Credentials
+from gradmarket.worker.settings import WorkerSettings
+
+app = typer.Typer(no_args_is_help=True, help="Whose operator a payout key is: several workers, one record.")
+
+WorkerArgument = Annotated[str, typer.Argument(help="The worker's address.")]
+MarketOption = Annotated[str | None, typer.Option(help="Address of a requester's service, which names the contract.")]
+PayoutOption = Annotated[str | None, typer.Option(help="The payout address, where its key is not in this wallet.")]
+NonceOption = Annotated[int | None, typer.Option(help="As printed with what was to be signed.")]
+SignatureOption = Annotated[str | None, typer.Option(help="Of the payout's key: 0x and 130 hex digits.")]
+
+
+@app.command()
+def give(
+    worker: WorkerArgument,
+    market: MarketOption = None,
+    payout: PayoutOption = None,
+    nonce: NonceOption = None,
+    signature: SignatureOption = None,
+    data: DataOption = None,
+    passphrase_file: PassphraseOption = None,
+) -> None:
+    """Print the consent of this wallet's key: the worker's file for `gradmarket worker run --payout … --consent FILE`.
+
+    A payout address that is a contract has no key and cannot consent; its workers stay operators of their own.
+    """
+    with told(), _market(market, data, passphrase_file) as (settings, service):
+        facts, to = service.facts(), checksum(payout) if payout else _own(settings).address
+        consent = SignedConsent(checksum(worker), to, nonce or int(time.time()))
+        signed = _signature(settings, facts, consent, payout, signature)
+        if signed is not None:
+            typer.echo(consents.made(facts, consent, signed).model_dump_json())
+
+
+@app.command()
+def withdraw(
+    worker: WorkerArgument,
+    market: MarketOption = None,
+    payout: PayoutOption = None,
+    nonce: NonceOption = None,
+    signature: SignatureOption = None,
+    data: DataOption = None,
+    passphrase_file: PassphraseOption = None,
+) -> None:
+    """Take every consent for the worker back that this wallet's key has given until now, at one market.
+
+    This wallet signs in to bring it, whoever's key has signed.
+    """
+    with told(), _market(market, data, passphrase_file) as (settings, service):
+        facts, own = service.facts(), _own(settings)
+        message = Withdrawal(checksum(worker), checksum(payout) if payout else own.address, nonce or int(time.time()))
+        signed = _signature(settings, facts, message, payout, signature)
+        if signed is not None:
+            check(consents.domain_of(facts), message, signed, message.payout)
+            service.identify(Credentials(own, own.address, facts.chain_id))
+            after = consents.withdraw(service, message, signed)
+            typer.echo(f"The operator of {after.worker} is {after.operator} now.")
+
+
+@contextmanager
+def _market(
+    market: str | None, data: DataOption, passphrase_file: PassphraseOption
+) -> Iterator[tuple[WorkerSettings, MarketClient]]:
+    settings = unlocked(settings_of(market=market, data=data, passphrase_file=passphrase_file))
+    service = MarketClient(str(settings.market).rstrip("/"), lambda seconds: seconds < MARKET_S)
+    try:
+        yield settings, service
+    finally:
+        service.close()
+
+
+def _own(settings: WorkerSettings) -> wallet.Wallet:
+    return wallet.load(settings.data, settings.secret)
+
+
+def _signature(
+    settings: WorkerSettings, facts: ChainFacts, message: Message, payout: str | None, signature: str | None
+) -> bytes | None:
+    """Returns this wallet's signature or the given one; or prints what another wallet must sign and returns None."""
+    if payout is None:
+        return consents.signed(facts, message, _own(settings).key)
+    if signature is None:
+        typer.echo(json.dumps(consents.typed(facts, message)))
+        remedy = f"sign this with the key of {message.payout} (eth_signTypedData_v4), then say the same again with"
+        typer.echo(f"{remedy} --nonce {message.nonce} --signature 0x…", err=True)
+        return None
+    try:
+        return bytes.fromhex(signature.removeprefix("0x"))
+    except ValueError as error:
+        raise Refused("the signature is not hexadecimal") from error

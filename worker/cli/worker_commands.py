@@ -1,0 +1,77 @@
+"""The worker's commands. Every option may also be set in the environment as GRADMARKET_WORKER_…."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gradmarket.worker.cli.options import (
+    DataOption,
+    JsonOption,
+    PassphraseOption,
+    PlainOption,
+    RpcOption,
+    settings_of,
+    told,
+    unlocked,
+)
+from gradmarket.worker.cli.wallet_commands import app as wallet_app
+from gradmarket.worker.journal import Journal
+from gradmarket.worker.run import run
+
+app = typer.Typer(no_args_is_help=True, help="Sell gradients: run a worker, look after its wallet.")
+app.add_typer(wallet_app, name="wallet")
+
+MarketOption = Annotated[
+    list[str] | None, typer.Option("--market", help="Address of a requester's service; may be repeated.")
+]
+DiscoverOption = Annotated[bool, typer.Option("--discover", help="Find markets on the chain (needs --rpc).")]
+SinceOption = Annotated[int | None, typer.Option("--since", help="Look for markets from this block on.")]
+PayoutOption = Annotated[str | None, typer.Option("--payout", help="Where earnings go, if not to the worker itself.")]
+ConsentOption = Annotated[
+    list[Path] | None, typer.Option("--consent", help="File of the payout key's consent; may be repeated.")
+]
+DeviceOption = Annotated[str | None, typer.Option("--device", help="What computes: cpu, or cuda.")]
+MemoryOption = Annotated[int | None, typer.Option("--max-memory", help="Bytes that a step may take.")]
+DiskOption = Annotated[int | None, typer.Option("--max-disk", help="Bytes that downloads may take.")]
+TflopOption = Annotated[str | None, typer.Option("--min-per-tflop", help="Least pay for 10^12 operations.")]
+HourOption = Annotated[str | None, typer.Option("--min-per-hour", help="Least pay for an hour at your own speed.")]
+PriceOption = Annotated[str | None, typer.Option("--min-price", help="Least pay, in the token's smallest unit.")]
+JobOption = Annotated[list[str] | None, typer.Option("--job", help="Work for this job only; may be repeated.")]
+
+
+@app.command("run")
+def run_command(
+    market: MarketOption = None,
+    discover: DiscoverOption = False,
+    since: SinceOption = None,
+    rpc: RpcOption = None,
+    payout: PayoutOption = None,
+    consent: ConsentOption = None,
+    data: DataOption = None,
+    device: DeviceOption = None,
+    max_memory: MemoryOption = None,
+    max_disk: DiskOption = None,
+    min_price: PriceOption = None,
+    min_per_tflop: TflopOption = None,
+    min_per_hour: HourOption = None,
+    job: JobOption = None,
+    passphrase_file: PassphraseOption = None,
+    plain_key: PlainOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Work for markets, the best paying first, until the first SIGTERM or SIGINT, which finishes what is in flight.
+
+    A second signal leaves now.
+    """
+    markets = list(market or ())
+    places = {"market": markets[0] if markets else None, "markets": markets[1:] or None}
+    options: dict[str, Any] = {**places, "discover": discover or None, "since": since}
+    options |= {"rpc": rpc, "payout": payout, "consents": consent or None, "data": data}
+    options |= {"device": device, "min_price": min_price}
+    options |= {"min_per_tflop": min_per_tflop, "min_per_hour": min_per_hour}
+    keys = {"passphrase_file": passphrase_file, "plain_key": plain_key or None}
+    settings = settings_of(**options, **keys, max_memory=max_memory, max_disk=max_disk, jobs=job or None)
+    with told():
+        done = run(unlocked(settings), journal=Journal(as_json))
+    raise typer.Exit(0 if done.finished else 1)

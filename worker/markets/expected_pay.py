@@ -1,0 +1,60 @@
+"""Estimates a worker's pay before it joins a market, from the prices of running jobs and their steps, measured here."""
+
+from typing import Final
+
+from gradmarket.market.errors import MarketError
+from gradmarket.market.job import Publication
+from gradmarket.market.rules.pricing import PricedWork
+from gradmarket.market.terms import Amount
+from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.protocol.answers import ListedJob
+from gradmarket.worker.protocol.worth import Prospect, best, hourly, least
+
+LOOKED_AT: Final = 8
+"""Jobs that are measured at most."""
+
+
+def prospect(context: WorkerContext) -> Prospect | None:
+    """Logs and returns the expected pay of the best job for this machine; logs why and returns None if no job fits."""
+    prospects = []
+    for job, publication in _offered(context):
+        try:
+            prospects.append(_measured(context, job, publication))
+        except MarketError as error:
+            context.journal.say("unfit", f"{job.name}: not for this machine: {error}", job=job.id)
+    chosen = best(prospects, context.limits.minimum)
+    if chosen is not None:
+        _say(context, chosen)
+        return chosen
+    for one in prospects:
+        lowest = context.money.text(least(context.limits.minimum, one.effort))
+        text = f"{one.name} pays {context.money.text(one.price)} a gradient, under the {lowest} that the minimums ask."
+        context.journal.say("too_cheap", text)
+    context.journal.say("no_estimate", "No job runs that this worker would take; it waits for one.")
+    return None
+
+
+def _measured(context: WorkerContext, job: ListedJob, publication: Publication) -> Prospect:
+    """Measures a job. Uses the price of its first round: later prices are in their offers."""
+    effort = context.effort(job.id, publication)
+    price = publication.spec.price.of(PricedWork(effort.flops, Amount(int(context.facts.unit))), None)
+    return Prospect(job.id, job.name, price, effort)
+
+
+def _offered(context: WorkerContext) -> list[tuple[ListedJob, Publication]]:
+    """Returns the jobs, with their publications, that this worker's settings allow."""
+    allowed = [job for job in context.market.jobs() if not context.settings.jobs or job.id in context.settings.jobs]
+    offered = [(job, context.view(job.id).publication) for job in allowed[:LOOKED_AT]]
+    least_set = context.limits.min_price
+    return [(job, public) for job, public in offered if public is not None and public.spec.price.most >= least_set]
+
+
+def _say(context: WorkerContext, chosen: Prospect) -> None:
+    pay = hourly(chosen.price, chosen.effort)
+    text = (
+        f"{chosen.name}: {context.money.text(chosen.price)} a gradient of {chosen.effort.flops / 1e12:.3g} TFLOP, "
+        f"{chosen.effort.seconds * 1000:.1f} ms a step here: at most {context.money.text(pay)} an hour, "
+        "were there always a task for this worker and every gradient accepted."
+    )
+    facts = {"price": str(chosen.price), "flops": chosen.effort.flops, "step_seconds": chosen.effort.seconds}
+    context.journal.say("estimate", text, job=chosen.job, hourly=str(pay), **facts)

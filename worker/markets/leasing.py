@@ -1,0 +1,130 @@
+"""Leases: accepted if policy allows, computed, sealed and put on disk; or given back with a reason."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from gradmarket.market.errors import MarketError
+from gradmarket.market.rules.faults import StepFault, printed
+from gradmarket.market.terms import ReplicaId
+from gradmarket.market.wire import Lease, LeaseReturn
+from gradmarket.worker.markets.step_faults import fault_of
+from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.money.account_store import JobAccount
+from gradmarket.worker.protocol.in_flight import InFlight, InFlightFolder, prepare
+from gradmarket.worker.protocol.policy import Guard
+
+FIRST_REST_S: Final = 1.0
+LONGEST_REST_S: Final = 60.0
+"""Seconds without asking for work after a lease was declined or failed: the next would probably fail too."""
+UNFIT: Final = (MarketError, ValueError, TypeError, LookupError, ArithmeticError)
+"""What a stranger's offer, document or data may raise; none of it may end the worker."""
+
+
+class Leasing:
+    """`given_up` holds the leases that the next poll gives back."""
+
+    def __init__(
+        self, context: WorkerContext, replica_files: InFlightFolder, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._context = context
+        self._replica_files = replica_files
+        self._clock = clock
+        self.given_up: dict[ReplicaId, LeaseReturn] = {}
+        self._rest_until = 0.0
+        self._declined = 0
+
+    @property
+    def resting(self) -> bool:
+        return self._clock() < self._rest_until
+
+    def capacity(self) -> int:
+        """Returns how many further leases to ask for; 0 while the requester owes as much as this worker risks."""
+        if self.resting or self.blocked():
+            return 0
+        return max(0, self._context.limits.leases - len(self._replica_files.open()))
+
+    def blocked(self) -> bool:
+        """Returns whether the requester owes as much as this worker risks; sent but unpaid payloads count too."""
+        context = self._context
+        owed = context.account_store.unpaid(context.signer) + self._replica_files.handed_over()
+        if owed < context.limits.unpaid:
+            return False
+        grievances = "; ".join(context.account_store.dealings(context.signer).grievances)
+        text = f"Stopped: {owed} gradients are not paid by {context.signer}. {grievances}".rstrip()
+        context.journal.once("stopped", text, reason=Guard.UNPAID.name.lower(), unpaid=owed)
+        return True
+
+    def take(self, lease: Lease, leaving: bool) -> bool:
+        """Adds the lease to the replicas in flight, or gives it back; returns False if it was in flight already."""
+        if lease.replica in self._replica_files.held:
+            return False
+        why_not = "leaving" if leaving else self._consider(lease)
+        if why_not is not None:
+            self.give_up(lease, why_not, failed=False)
+            return True
+        self._declined = 0
+        context, offer = self._context, lease.offer
+        self._replica_files.put(InFlight(lease=lease, instance=context.domain.instance, taken_at=self._clock()))
+        context.account_store.offered(self._account(lease))
+        context.expect(lease)
+        text = f"Working on round {offer.round}, task {offer.task} of {context.name(lease.job)}."
+        context.journal.say("leased", text, replica=lease.replica, job=lease.job, round=offer.round, task=offer.task)
+        return True
+
+    def _consider(self, lease: Lease) -> str | None:
+        try:
+            guard = self._context.why_not(lease, self._replica_files.open())
+            reason = guard.value if guard is not None else None
+        except UNFIT as error:
+            reason = str(error)
+        if reason is not None:
+            self._declined += 1
+            self._rest(min(LONGEST_REST_S, FIRST_REST_S * 2**self._declined))
+            self._context.journal.say(
+                "declined", f"Declined {lease.task}: {reason}.", replica=lease.replica, why=reason
+            )
+        return reason
+
+    def _account(self, lease: Lease) -> JobAccount:
+        domain = self._context.domain
+        return JobAccount(
+            chain_id=domain.chain_id,
+            contract=domain.contract,
+            instance=domain.instance,
+            chain_job=lease.offer.job,
+            job=lease.job,
+            signer=self._context.signer,
+            unit=self._context.unit(lease.offer.job),
+            price=lease.offer.price,
+        )
+
+    def compute(self, held: InFlight) -> None:
+        """Computes and seals the answer; it is on disk before the commitment can be sent."""
+        context = self._context
+        try:
+            payload, seconds = context.compute(held.lease)
+        except UNFIT as error:
+            context.journal.say("failed", f"Could not compute {held.lease.task}: {error}", replica=held.replica)
+            self.give_up(held.lease, str(error), failed=True, fault=fault_of(context, held.lease, error))
+            self._replica_files.forget(held.replica)
+            self._rest(FIRST_REST_S)
+            return
+        prepared = prepare(context.domain, held, payload, context.address, context.own_signer, seconds)
+        self._replica_files.save_payload(held.replica, payload)
+        self._replica_files.save(prepared)
+
+    def give_back(self) -> None:
+        """Gives back the leases that are not computed yet."""
+        for held in self._replica_files.open():
+            if held.prepared is None:
+                self.give_up(held.lease, "leaving", failed=False)
+                self._replica_files.forget(held.replica)
+
+    def give_up(self, lease: Lease, reason: str, failed: bool, fault: StepFault | None = None) -> None:
+        why = printed(reason, 500)
+        returned = LeaseReturn(replica=lease.replica, fence=lease.fence, failed=failed, reason=why, fault=fault)
+        self.given_up[lease.replica] = returned
+
+    def _rest(self, seconds: float) -> None:
+        self._rest_until = self._clock() + seconds

@@ -1,0 +1,209 @@
+"""The worker's state machine. One poll sends what is in flight and returns what changed.
+
+Either side may repeat a message: `known` lists the states that this worker has heard of, the in-flight folder keeps
+what a reveal and an upload need, and the accounts keep the money. The loop computes nothing that `policy` refuses,
+reveals and trusts nothing that `protocol_checks` finds wrong, and writes a payload to disk before its commitment.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Final
+
+from gradmarket.market.rules import sketch_packing
+from gradmarket.market.terms import ReplicaId, ReplicaState
+from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, Reveal, UploadRequest
+from gradmarket.worker.markets.leasing import FIRST_REST_S, Leasing
+from gradmarket.worker.markets.verdict_log import VerdictLog
+from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.problems import MarketProblem
+from gradmarket.worker.protocol.in_flight import InFlightFolder
+from gradmarket.worker.protocol.outgoing import Payload
+
+AT_ONCE: Final = 128
+"""Items of each kind that are taken from one response; the market sends the others again."""
+BUSY_WAIT_S: Final = 20.0
+"""Seconds. Longest wait of a poll with work in flight, and of the first idle poll: its end says why no work comes."""
+FIRST_BREATH_S: Final = 0.05
+LONGEST_BREATH_S: Final = 5.0
+"""Seconds between polls that returned at once and brought nothing new."""
+
+
+class Loop:
+    """Polls one market and acts on its responses. `replica_files` holds the replicas in flight."""
+
+    def __init__(
+        self, context: WorkerContext, replica_files: InFlightFolder, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._context = context
+        self._replica_files = replica_files
+        self._verdict_log = VerdictLog(context, replica_files, clock)
+        self._clock = clock
+        self._leasing = Leasing(context, replica_files, clock)
+        self._heard: dict[ReplicaId, ReplicaState] = {}
+        self._remarked: set[ReplicaId] = set()
+        self._breath = FIRST_BREATH_S
+        self._patience = BUSY_WAIT_S
+
+    @property
+    def busy(self) -> bool:
+        """Returns whether a replica has no final verdict yet."""
+        return bool(self._replica_files.open())
+
+    @property
+    def owes_word(self) -> bool:
+        """Returns whether a further poll must report something, though nothing is in flight."""
+        return bool(self._leasing.given_up or self._heard or self._replica_files.held)
+
+    def turn(self, leaving: bool = False, wait_s: float | None = None, room: int | None = None) -> bool:
+        """Does one poll and everything that follows from it; returns False if it brought nothing new.
+
+        `room` limits how many further leases it may ask for; without it, only this worker's limits apply.
+        """
+        self._context.account_store.keep()
+        self._replica_files.clear()
+        started = time.monotonic()
+        room = 0 if leaving else room
+        request = self._request(leaving, self._context.settings.wait_s if wait_s is None else wait_s, room)
+        answer = self._poll(request, leaving)
+        changed = self._said(request, answer)
+        changed |= self._hear(answer, leaving)
+        for held in self._replica_files.open():
+            if held.prepared is None:
+                self._leasing.compute(held)
+                changed = True
+        self._breathe(changed, time.monotonic() - started)
+        return changed
+
+    def _breathe(self, changed: bool, seconds: float) -> None:
+        """Pauses if the market answers at once without news, so that it does not keep this machine busy."""
+        if changed:
+            self._breath, self._patience = FIRST_BREATH_S, BUSY_WAIT_S
+            return
+        self._patience = min(2 * self._patience, MAX_WAIT_S)
+        self._remark_on_silence()
+        if seconds < self._breath:
+            self._context.signals.pause(self._breath)
+            self._breath = min(LONGEST_BREATH_S, 2 * self._breath)
+
+    def _remark_on_silence(self) -> None:
+        """Logs once that a replica's verdict is long overdue, so that the owner knows why no other work comes."""
+        for held in self._replica_files.open():
+            overdue = self._clock() > held.due_at
+            if held.state is not ReplicaState.LEASED and overdue and held.replica not in self._remarked:
+                self._remarked.add(held.replica)
+                text = f"Still no verdict on {held.replica} ({held.state}); it holds a place until there is one."
+                self._context.journal.say("overdue", text, replica=held.replica, state=held.state)
+
+    def leave_now(self) -> None:
+        """Gives back the leases that are not computed yet, in one last poll without waiting."""
+        self._leasing.give_back()
+        given_up = tuple(self._leasing.given_up.values())
+        self._context.market.poll(PollRequest(given_up=given_up, leaving=True, wait_s=0.0))
+
+    def _request(self, leaving: bool, wait_s: float, room: int | None) -> PollRequest:
+        held, capacity = self._replica_files.open(), self._leasing.capacity()
+        return PollRequest(
+            determinism_class=self._context.determinism_class,
+            capacity=capacity if room is None else min(room, capacity),
+            commitments=tuple(commitment for one in held if (commitment := one.commitment())),
+            reveals=_at_once([reveal for one in held if (reveal := one.reveal())]),
+            given_up=tuple(self._leasing.given_up.values()),
+            known={**{one.replica: one.state for one in self._replica_files.held.values()}, **self._heard},
+            vouchers_for=self._context.jobs_to_ask_about(leaving),
+            jobs=tuple(sorted(self._context.limits.jobs)),
+            min_price=self._context.least_units,
+            min_prices=self._context.least_by_job,
+            leaving=leaving,
+            wait_s=self._at_most(wait_s, leaving),
+        )
+
+    def _at_most(self, wait_s: float, leaving: bool) -> float:
+        """Limits the wait while something is in flight or owed: claims end, and the owner may want to leave.
+
+        An idle worker waits longer only after it has waited that long in vain, so that its view is never older than
+        that.
+        """
+        if self._leasing.resting:
+            return min(wait_s, FIRST_REST_S)
+        owed = any(account.redeemable or account.unpaid for account in self._context.accounts())
+        return min(wait_s, BUSY_WAIT_S if leaving or owed or self._replica_files.open() else self._patience)
+
+    def _poll(self, request: PollRequest, leaving: bool) -> PollAnswer:
+        idle = not request.commitments and not request.reveals and not self._replica_files.open()
+        if leaving or not idle:
+            return self._context.market.poll(request)
+        with self._context.signals.interruptible():
+            return self._context.market.poll(request)
+
+    def _said(self, request: PollRequest, answer: PollAnswer) -> bool:
+        """Applies what the market has received: updates committed and revealed replicas, and forgets finished ones."""
+        refused = {refusal.replica for refusal in answer.refusals}
+        for held in list(self._replica_files.held.values()):
+            if not held.open and request.known.get(held.replica) == held.state:
+                self._replica_files.forget(held.replica)
+        self._heard = {}
+        self._leasing.given_up = {}
+        confirmed = [(commitment.replica, ReplicaState.COMMITTED) for commitment in request.commitments]
+        confirmed += [(reveal.replica, ReplicaState.REVEALED) for reveal in request.reveals]
+        for replica, state in confirmed:
+            if replica not in refused and replica in self._replica_files.held:
+                self._replica_files.put(self._replica_files.held[replica], state=state)
+        for refusal in answer.refusals[:AT_ONCE]:
+            if refusal.replica in self._replica_files.held:
+                self._refused(refusal.replica, refusal.code, refusal.detail)
+        return bool(request.commitments or request.reveals or request.given_up) and not refused
+
+    def _refused(self, replica: ReplicaId, code: str, detail: str) -> None:
+        """Forgets a replica whose commitment was refused; after a refused reveal, waits for the verdict.
+
+        A replica that the market does not have is forgotten too, unless the market promised pay for it: that is
+        evidence.
+        """
+        self._context.journal.once("refused", f"The market refused {replica}: {detail}", replica=replica, code=code)
+        held = self._replica_files.held[replica]
+        if not held.promised and (held.state is ReplicaState.LEASED or code == "not_found"):
+            self._replica_files.forget(replica)
+        else:
+            self._replica_files.put(held, opened=False)
+
+    def _hear(self, answer: PollAnswer, leaving: bool) -> bool:
+        """Applies a response. Leases come last: verdicts and payments in the same response make room for them."""
+        changed = [self._verdict_log.wave(opened) for opened in answer.waves[:AT_ONCE]]
+        for message in answer.verdicts[:AT_ONCE]:
+            changed.append(self._verdict_log.verdict(message))
+            if message.replica not in self._replica_files.held:
+                self._heard[message.replica] = message.state
+        changed += [self._verdict_log.voucher(message) for message in answer.vouchers[:AT_ONCE]]
+        changed += [self._upload(request) for request in answer.uploads[:AT_ONCE]]
+        changed += [self._leasing.take(lease, leaving) for lease in answer.leases[:AT_ONCE]]
+        if answer.waiting:
+            self._context.journal.once("waiting", f"Waiting: {answer.waiting}.")
+        return any(changed)
+
+    def _upload(self, wanted: UploadRequest) -> bool:
+        held = self._replica_files.held.get(wanted.replica)
+        if held is None or held.prepared is None or not held.promised or held.uploaded or not held.open:
+            return False
+        if not held.asked:
+            held = self._replica_files.save(held, asked=True)
+        if not held.sent and self._leasing.blocked():
+            return False
+        payload = Payload(self._replica_files.payload(held.replica), lambda: self._replica_files.sent(wanted.replica))
+        try:
+            answer = self._context.hand_over(held, payload, wanted.door)
+        except (MarketProblem, OSError) as problem:
+            text = f"Could not upload {held.replica}: {problem}"
+            self._context.journal.once("upload_refused", text, replica=held.replica)
+            return False
+        self._replica_files.put(self._replica_files.held[held.replica], uploaded=True)
+        self._verdict_log.verdict(answer.verdict)
+        if answer.voucher is not None:
+            self._verdict_log.voucher(answer.voucher)
+        return True
+
+
+def _at_once(reveals: Sequence[Reveal]) -> tuple[Reveal, ...]:
+    """Returns the first reveals whose sketches fit into one request; the others go into the next."""
+    sizes = list(accumulate(len(reveal.sketch.numbers) if reveal.sketch else 0 for reveal in reveals))
+    return tuple(reveal for reveal, tensors in zip(reveals, sizes, strict=True) if tensors <= sketch_packing.TENSORS)

@@ -1,0 +1,201 @@
+"""One market that this worker works for: joining it, its loop, its upkeep, and leaving it."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.executor import Compute, Executor
+from gradmarket.compute.fetch import Fetcher
+from gradmarket.contracts.errors import ChainError
+from gradmarket.market.errors import MarketError
+from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.runner import Runner
+from gradmarket.worker.journal import Journal
+from gradmarket.worker.markets.expected_pay import prospect
+from gradmarket.worker.markets.loop import Loop
+from gradmarket.worker.markets.upkeep import Upkeep
+from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.money import consents, known_chains
+from gradmarket.worker.money.account_store import AccountStore
+from gradmarket.worker.money.chain_view import ChainView, choose_rpc, join
+from gradmarket.worker.money.redeemer import Redeemer
+from gradmarket.worker.problems import MarketUnreachable, Untrusted
+from gradmarket.worker.protocol.client import MarketClient
+from gradmarket.worker.protocol.in_flight import InFlightFolder
+from gradmarket.worker.protocol.object_stores import ObjectStores
+from gradmarket.worker.protocol.own_limits import limits_of
+from gradmarket.worker.protocol.signin import Credentials
+from gradmarket.worker.settings import WorkerSettings
+from gradmarket.worker.signals import Signals
+from gradmarket.worker.wallet import Wallet
+
+Wrap = Callable[[Compute], Compute]
+LAST_WORDS: Final = 3
+"""The most polls made when leaving to report what is still to be reported."""
+PROBLEM_PAUSE_S: Final = 3.0
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all markets share: one wallet, one account store, one runner. `wrapper` wraps the compute function."""
+
+    settings: WorkerSettings
+    wallet: Wallet
+    account_store: AccountStore
+    runner: Runner
+    journal: Journal
+    signals: Signals
+    stack: ExitStack
+    wrapper: Wrap | None = None
+
+    @property
+    def payout(self) -> Address:
+        return self.settings.payout or self.wallet.address
+
+
+def opened(shared: Shared, market: MarketClient, facts: ChainFacts, named: bool = True) -> "MarketSession":
+    """Returns the session; signs nothing yet. Raises Untrusted if the market's chain is not what it says."""
+    settings, key = shared.settings, shared.wallet
+    consent = consents.fitting(settings.consents, facts, key.address, shared.payout)
+    market.identify(Credentials(key, shared.payout, facts.chain_id, consent))
+    chain_view = _chain_view(settings, facts, key.address, shared.journal)
+    cache = Cache(settings.data / "cache", settings.max_disk)
+    fetcher = Fetcher(
+        cache, market.origin, settings.max_download, bearer=market.bearer, stores=settings.stores, named=named
+    )
+    shared.stack.callback(fetcher.close)
+    limits = limits_of(settings)
+    _say_unconfined(shared)
+    bench = Executor(shared.runner, fetcher, limits, shared.wrapper(shared.runner.compute) if shared.wrapper else None)
+    context = WorkerContext(
+        settings,
+        limits,
+        facts,
+        key,
+        market,
+        chain_view,
+        shared.account_store,
+        bench,
+        shared.journal,
+        shared.signals,
+        shared.runner.determinism_class(),
+        ObjectStores(settings.stores),
+    )
+    return MarketSession(
+        context,
+        Redeemer(chain_view, key.key, shared.account_store, shared.journal, context.money, shared.payout),
+        shared.payout,
+    )
+
+
+def _say_unconfined(shared: Shared) -> None:
+    missing = shared.runner.missing()
+    if missing:
+        text = f"Warning: this machine does not confine what computes strangers' models in: {', '.join(missing)}."
+        shared.journal.once("unconfined", text, missing=list(missing))
+
+
+def _chain_view(settings: WorkerSettings, facts: ChainFacts, me: Address, journal: Journal) -> ChainView:
+    url = choose_rpc(settings.node, facts)
+    if settings.node is None:
+        text = f"Warning: the chain is read through the market's own node {url}: fit for a local chain only."
+        journal.say("market_rpc", text, rpc=url)
+    chain_view = ChainView(join(url, facts), me)
+    known_chains.keep(settings.data, facts)
+    return chain_view
+
+
+class MarketSession:
+    """A joined market. `worth`: pay per second at its best job, in the token's smallest unit; zero if unknown."""
+
+    def __init__(self, context: WorkerContext, redeemer: Redeemer, payout: Address) -> None:
+        self.context = context
+        self._redeemer = redeemer
+        self._payout = payout
+        self._replica_files = InFlightFolder(
+            context.settings.data / "held" / f"{context.domain.instance.hex()[:16]}-{context.signer[2:]}"
+        )
+        self._loop = Loop(context, self._replica_files)
+        self._upkeep = Upkeep(context, redeemer, self._replica_files)
+        self.worth = Fraction(0)
+        self._gone = False
+
+    @property
+    def token(self) -> tuple[Hash, Address]:
+        """Returns what it pays in: the genesis block hash and the token's contract, both read from the chain."""
+        deployment = self.context.chain_view.ledger.deployment
+        return deployment.genesis, deployment.token
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._replica_files.open())
+
+    def start(self) -> None:
+        context = self.context
+        try:
+            self._redeemer.get_gas()
+        except ChainError as error:
+            context.journal.say("gas", f"Could not get gas money: {error}")
+        with_name = f"Worker {context.address}, paid out to {self._payout}, class {context.determinism_class}"
+        facts = {"address": context.address, "payout": self._payout, "market": context.market.origin}
+        context.journal.say("joining", f"{with_name}.", **facts)
+        self.look()
+
+    def look(self) -> None:
+        """Estimates, logs and stores what its best job is worth."""
+        best = prospect(self.context)
+        self.worth = best.worth if best else Fraction(0)
+
+    @property
+    def busy(self) -> bool:
+        """Returns whether a replica has no final verdict yet and the market can still be reached."""
+        return self._loop.busy and not self._gone
+
+    def turn(self, leaving: bool = False, wait_s: float | None = None, room: int | None = None) -> None:
+        """Does one poll and everything that follows from it. Raises MarketError."""
+        self._loop.turn(leaving, wait_s, room)
+
+    def turn_patiently(self, leaving: bool = False, wait_s: float | None = None) -> None:
+        """Does one turn; logs a problem of market or chain and pauses. Raises MarketUnreachable and Untrusted."""
+        try:
+            self.turn(leaving, wait_s)
+        except (MarketUnreachable, Untrusted):
+            raise
+        except MarketError as error:
+            self.say_problem(error)
+            self.context.signals.pause(PROBLEM_PAUSE_S)
+
+    def upkeep(self) -> None:
+        self._upkeep.turn()
+
+    def say_problem(self, error: MarketError) -> None:
+        self.context.journal.once("problem", str(error))
+
+    def finish(self, wait_s: float) -> None:
+        """Does a turn that takes no new work; gives up on a market that is unreachable or untrusted."""
+        if self._gone:
+            return
+        try:
+            self.turn_patiently(leaving=True, wait_s=wait_s)
+        except (MarketUnreachable, Untrusted) as error:
+            self._gone = True
+            self.context.journal.say("unreachable", f"{error}. What was vouchered is redeemed without it.")
+
+    def leave(self) -> None:
+        """Reports what is still to be reported, then redeems the vouchers and closes the accounts."""
+        for _ in range(LAST_WORDS):
+            self.finish(wait_s=0.0)
+            if not self._loop.owes_word:
+                break
+        self.context.account_store.keep()
+        self._upkeep.close_all()
+
+    def leave_now(self) -> None:
+        try:
+            self._loop.leave_now()
+        except MarketError as error:
+            self.context.journal.say("unreachable", f"The leases lapse by themselves: {error}")

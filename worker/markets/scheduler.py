@@ -1,0 +1,200 @@
+"""Works for several markets: asks the best paying one for work first, and computes one step at a time.
+
+A single market is a special case: there is nothing to choose, so polls wait as long as they may.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cached_property
+from typing import Final
+
+from gradmarket.contracts.errors import ChainError
+from gradmarket.contracts.rpc import connect
+from gradmarket.market.errors import MarketError
+from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.worker.markets.discovery import Announcement, Discovery, checked, origin_of
+from gradmarket.worker.markets.loop import BUSY_WAIT_S
+from gradmarket.worker.markets.market_session import PROBLEM_PAUSE_S, MarketSession, Shared, opened
+from gradmarket.worker.problems import MarketUnreachable, Untrusted
+from gradmarket.worker.protocol.client import MarketClient
+from gradmarket.worker.protocol.worth import ranked
+
+IDLE_WAIT_S: Final = 1.0
+"""Seconds that a poll waits at each of several markets while nothing is in flight anywhere."""
+GIVEN_UP_S: Final = 1.0
+"""Seconds for which an unreachable market is retried before the other markets get their turn."""
+UPKEEP_S: Final = 30.0
+"""Seconds for which a single unreachable market is retried before its vouchers are checked: claims end regardless."""
+REST_S: Final = 15.0
+"""Seconds for which an unreachable or refused market is skipped."""
+RANKED_S: Final = 300.0
+LOOK_S: Final = 15.0
+"""Seconds between searches of the chain for new markets."""
+MOST: Final = 16
+"""The most markets at once; beyond them none is discovered."""
+
+
+class Scheduler:
+    """Takes turns among the joined markets, `sessions`."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self.sessions: list[MarketSession] = []
+        self._resting: dict[str, float] = {}
+        self._waiting: list[Announcement] = []
+        self._ranked_at = self._looked = time.monotonic()
+        self._alone = len(shared.settings.origins) == 1 and not shared.settings.discover
+
+    @cached_property
+    def _discovery(self) -> Discovery | None:
+        settings = self._shared.settings
+        return Discovery(connect(settings.node), settings.since) if settings.discover and settings.node else None
+
+    def start(self) -> None:
+        """Joins the named markets and those announced on the chain.
+
+        If there is only one market, joining it must succeed.
+        """
+        for origin in self._shared.settings.origins:
+            if self._alone:
+                self._join(origin, MarketClient.facts)
+            else:
+                self._try_to_join(origin)
+        self._discover()
+
+    def turn(self) -> None:
+        """Polls for what is in flight; if there is room for more, asks the best paying market first."""
+        if self._alone:
+            self._turn_alone(self.sessions[0])
+            return
+        if time.monotonic() - self._looked > LOOK_S:
+            self._look_around()
+        awake = [session for session in self._ranked() if self._awake(session.context.market.origin)]
+        room = self._shared.settings.leases - sum(session.in_flight for session in self.sessions)
+        polled = [session for session in awake if room > 0 or session.in_flight]
+        self._ask_all(polled, room)
+        if not polled:
+            self._shared.signals.pause(IDLE_WAIT_S)
+
+    def leave(self, until: float) -> None:
+        """Finishes what is in flight until `until` (monotonic), one market after the other, and redeems all money."""
+        while (busy := [session for session in self.sessions if session.busy]) and time.monotonic() < until:
+            for session in busy:
+                left = max(0.0, until - time.monotonic())
+                session.finish(min(self._shared.settings.wait_s, BUSY_WAIT_S, left) / len(busy))
+        for session in self.sessions:
+            session.leave()
+
+    def _ranked(self) -> list[MarketSession]:
+        """Returns the sessions grouped by token, tokens in the order of the markets, best paying first in each."""
+        place = {origin: number for number, origin in enumerate(self._shared.settings.origins)}
+        sessions = sorted(self.sessions, key=lambda session: place.get(session.context.market.origin, len(place)))
+        return [sessions[index] for index in ranked([(session.token, session.worth) for session in sessions])]
+
+    def _ask_all(self, sessions: list[MarketSession], room: int) -> None:
+        """Asks for work until one market gives some; polls the others only for what is in flight, without delay."""
+        for session in sessions:
+            before = session.in_flight
+            if room > 0 or before:
+                self._ask(session, room, len(sessions))
+            if session.in_flight > before:
+                room = 0
+
+    def _turn_alone(self, session: MarketSession) -> None:
+        try:
+            session.turn_patiently()
+        except MarketUnreachable:
+            if self._shared.signals.leaving:
+                raise
+        session.upkeep()
+
+    def _ask(self, session: MarketSession, room: int, asked: int) -> None:
+        wait_s = IDLE_WAIT_S if room > 0 else min(self._shared.settings.wait_s, BUSY_WAIT_S) / max(1, asked)
+        try:
+            session.turn(wait_s=min(wait_s, self._shared.settings.wait_s), room=max(0, room))
+        except (MarketUnreachable, Untrusted) as error:
+            self._rest(session.context.market.origin, error)
+        except MarketError as error:
+            session.say_problem(error)
+            self._resting[session.context.market.origin] = time.monotonic() + PROBLEM_PAUSE_S
+        session.upkeep()
+
+    def _look_around(self) -> None:
+        """Retries unreachable markets, joins new ones, and ranks all of them again every RANKED_S seconds."""
+        self._looked = time.monotonic()
+        joined = {session.context.market.origin for session in self.sessions}
+        for origin in self._shared.settings.origins:
+            if origin not in joined and self._awake(origin):
+                self._try_to_join(origin)
+        self._discover()
+        if time.monotonic() - self._ranked_at > RANKED_S:
+            self._ranked_at = time.monotonic()
+            for session in self.sessions:
+                self._rank(session)
+
+    def _rank(self, session: MarketSession) -> None:
+        try:
+            session.look()
+        except MarketError as error:
+            self._rest(session.context.market.origin, error)
+
+    def _discover(self) -> None:
+        if self._discovery is None:
+            return
+        try:
+            announcements = self._discovery.look()
+        except ChainError as error:
+            self._shared.journal.once("discovery", f"The chain does not tell of markets now: {error}")
+            return
+        room, candidates = max(0, MOST - len(self.sessions)), self._waiting + announcements
+        self._waiting = candidates[room:]
+        for announcement in candidates[:room]:
+            self._follow(announcement, self._discovery.local)
+
+    def _follow(self, announcement: Announcement, local: bool) -> None:
+        """Joins a market that the chain announces if it is what is announced; logs the reason otherwise."""
+        event, facts = announcement.event, {"endpoint": announcement.endpoint, "chain_job": announcement.event.job}
+        try:
+            origin = origin_of(announcement.endpoint)
+            if origin not in {session.context.market.origin for session in self.sessions}:
+                self._join(origin, lambda market: checked(market, event), named=local)
+                self._shared.journal.say("discovered", f"Found {origin} by its job {event.job} on-chain.", **facts)
+        except MarketError as error:
+            self._shared.journal.say("refused_market", f"Not joined: {error}", **facts)
+            self._waiting += [announcement] if isinstance(error, MarketUnreachable) else []
+
+    def _try_to_join(self, origin: str) -> None:
+        try:
+            self._join(origin, MarketClient.facts)
+        except MarketError as error:
+            self._rest(origin, error)
+
+    def _join(self, origin: str, facts: Callable[[MarketClient], ChainFacts], named: bool = True) -> None:
+        """Joins a market; releases everything if that fails."""
+        with ExitStack() as stack:
+            market = MarketClient(
+                origin, self._keep_trying, self._shared.signals.pause, self._shared.journal, not named
+            )
+            stack.callback(market.close)
+            session = opened(replace(self._shared, stack=stack), market, facts(market), named)
+            session.start()
+            self.sessions.append(session)
+            self._shared.stack.callback(stack.pop_all().close)
+
+    def _keep_trying(self, seconds: float) -> bool:
+        if self._shared.signals.at_once:
+            return False
+        if self._shared.signals.leaving:
+            return seconds < self._shared.settings.leave_market_s
+        if self._alone:
+            return not self.sessions or seconds < UPKEEP_S
+        return seconds < GIVEN_UP_S
+
+    def _rest(self, origin: str, error: MarketError) -> None:
+        self._resting[origin] = time.monotonic() + REST_S
+        self._shared.journal.say("resting", f"{origin} is left alone for a while: {error}", market=origin)
+
+    def _awake(self, origin: str) -> bool:
+        return self._resting.get(origin, 0.0) <= time.monotonic()

@@ -1,0 +1,152 @@
+"""Checks and records the waves, verdicts and vouchers of replicas. A breach is recorded as a lasting grievance."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID, over
+from gradmarket.market.terms import ReplicaId, ReplicaState, Units
+from gradmarket.market.wire import SignedVerdict, SignedVoucher, WaveOpened, hash_of
+from gradmarket.worker.markets.leasing import UNFIT
+from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.money.account_store import JobAccount, value
+from gradmarket.worker.protocol import protocol_checks, records
+from gradmarket.worker.protocol.in_flight import InFlight, InFlightFolder
+from gradmarket.worker.protocol.protocol_checks import Breach
+from gradmarket.worker.protocol.records import ReplicaRecord
+
+_AGREE: Final = ReplicaState.AGREE
+
+
+class VerdictLog:
+    """Each method returns whether it recorded something new."""
+
+    def __init__(
+        self, context: WorkerContext, replica_files: InFlightFolder, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._context = context
+        self._replica_files = replica_files
+        self._clock = clock
+
+    def wave(self, opened: WaveOpened) -> bool:
+        held = self._replica_files.held.get(opened.replica)
+        if held is None or held.prepared is None or held.opened or held.state not in protocol_checks.BEFORE_REVEAL:
+            return False
+        me = (self._context.address, held.prepared.sealed)
+        breach = protocol_checks.wave(self._context.domain, held.offer, opened, me, self._context.signer)
+        if breach is not None:
+            return self._aggrieved(breach, held.replica)
+        try:
+            sketch = self._context.sketch(held, self._replica_files.payload(held.replica), opened)
+        except (*UNFIT, OSError) as error:
+            text = f"Could not sketch {held.replica}, so it cannot be revealed: {error}"
+            self._context.journal.once("unsketched", text, replica=held.replica)
+            return False
+        self._replica_files.put(held, opened=True, wave=opened, sketch=sketch, state=ReplicaState.COMMITTED)
+        return True
+
+    def verdict(self, told: SignedVerdict) -> bool:
+        held = self._replica_files.held.get(told.replica)
+        if held is None:
+            return told.state in PAID and self._vindicated(told)
+        if not held.open or (told.state is held.state and held.promised) or told.state in IN_FLIGHT - {_AGREE}:
+            return False
+        context = self._context
+        breach = protocol_checks.verdict(context.domain, held.offer, told, context.address, context.signer)
+        if breach is not None:
+            return self._aggrieved(breach, held.replica)
+        if held.promised and protocol_checks.breaks_promise(told.state, held.asked, held.sent):
+            breach = Breach.BROKEN_PROMISE
+        elif held.prepared is not None:
+            breach = protocol_checks.fairness(held.offer, told, hash_of(held.prepared.root), held.opened)
+        if breach is not None:
+            self._aggrieved(breach, held.replica)
+        if over(told.state):
+            self._record(held, told)
+            self._final(held, told)
+            self._replica_files.put(held, state=told.state)
+        elif breach is None:
+            self._replica_files.save(held, state=_AGREE, promised=True, promise=told)
+        else:
+            self._replica_files.put(held, state=_AGREE)
+        return True
+
+    def _vindicated(self, told: SignedVerdict) -> bool:
+        """Records that a rejected answer is paid after all: an audit found it right. The new verdict is evidence."""
+        context = self._context
+        before = records.rejection(context.settings.data, context.domain, told.replica)
+        if before is None or before.root is None:
+            return False
+        breach = protocol_checks.verdict(context.domain, before.offer, told, context.address, context.signer)
+        breach = breach or protocol_checks.fairness(before.offer, told, before.root, revealed=True)
+        if breach is not None:
+            return self._aggrieved(breach, told.replica)
+        record = before.model_copy(update={"at": self._clock(), "verdict": told})
+        records.add(context.settings.data, context.domain, record)
+        account = context.account_store.account(context.domain, before.lease.offer.job)
+        context.account_store.vindicated(account, before.lease.offer.price)
+        pay = context.money.text(value(before.lease.offer.price, account))
+        context.journal.say("vindicated", f"Paid after all, {pay}: {told.reason}.", replica=told.replica)
+        return True
+
+    def _record(self, held: InFlight, told: SignedVerdict) -> None:
+        record = ReplicaRecord(
+            at=self._clock(),
+            market=self._context.market.origin,
+            lease=held.lease,
+            prepared=held.prepared,
+            wave=held.wave,
+            promised=held.promised,
+            promise=held.promise,
+            asked=held.asked,
+            sent=held.sent,
+            uploaded=held.uploaded,
+            verdict=told,
+        )
+        records.add(self._context.settings.data, self._context.domain, record)
+
+    def _final(self, held: InFlight, told: SignedVerdict) -> None:
+        account = self._account(held)
+        if told.state in PAID:
+            self._context.account_store.judged(account, held.replica, held.lease.offer.price, accepted=True)
+            pay = self._context.money.text(value(held.lease.offer.price, account))
+            self._context.journal.say(
+                "accepted", f"Accepted: {pay}.", replica=held.replica, price=held.lease.offer.price
+            )
+        elif told.state is ReplicaState.REJECTED:
+            self._context.account_store.judged(account, held.replica, Units(0), accepted=False)
+            evidence = self._context.market.evidence(held.lease.job, held.lease.task)
+            text = f"Rejected: {told.reason or 'no reason was given'}. The evidence: {evidence}"
+            self._context.journal.say("rejected", text, replica=held.replica, reason=told.reason, evidence=evidence)
+        else:
+            text = f"No pay for {held.replica}: {told.state}. {told.reason}".strip()
+            self._context.journal.say("over", text, replica=held.replica, state=told.state, reason=told.reason)
+
+    def voucher(self, told: SignedVoucher) -> bool:
+        """Keeps a voucher that is signed by the job's signer and not worth less than the one before."""
+        context = self._context
+        account = context.account_store.find(context.domain, told.chain_job)
+        if account is None or (told.cumulative, told.signature) == (account.vouchered, account.signature):
+            return False
+        struct = told.struct(context.address)
+        breach = protocol_checks.voucher(context.domain, struct, told.signature, account.signer, account.vouchered)
+        if breach is not None:
+            return self._aggrieved(breach, ReplicaId(f"voucher of job {told.chain_job} for {told.cumulative}"))
+        in_flight = [held for held in self._replica_files.open() if held.lease.offer.job == told.chain_job]
+        context.account_store.take(account, struct, told.signature, Units(sum(held.units for held in in_flight)))
+        return True
+
+    def _account(self, held: InFlight) -> JobAccount:
+        return self._context.account_store.account(self._context.domain, held.lease.offer.job)
+
+    def _aggrieved(self, breach: Breach, what: ReplicaId) -> bool:
+        """Records a breach permanently, once: each counts as a gradient that this requester took unpaid."""
+        line = f"{breach.name.lower()} ({what})"
+        signer = self._context.signer
+        if line in self._context.account_store.dealings(signer).grievances:
+            return False
+        self._context.account_store.aggrieved(signer, line)
+        self._context.journal.say(
+            "breach", f"The requester broke a rule: {breach} ({what}).", breach=breach.name.lower()
+        )
+        return True

@@ -1,0 +1,223 @@
+"""Everything that the worker's parts share for one market: its identity, limits, clients, accounts and caches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
+from gradmarket.compute.executor import Executor
+from gradmarket.compute.machine import Effort
+from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.job import Publication
+from gradmarket.market.rules.pricing import PLAIN
+from gradmarket.market.signing import Domain, Signer, signer_of
+from gradmarket.market.terms import Address, Amount, JobId, JobState, Units
+from gradmarket.market.wire import Lease, SketchRequest, UploadAnswer, WaveOpened
+from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.worker.journal import Journal, Money
+from gradmarket.worker.money.account_store import AccountStore, JobAccount
+from gradmarket.worker.money.chain_view import ChainView
+from gradmarket.worker.problems import MarketProblem
+from gradmarket.worker.protocol.answers import ListedJob
+from gradmarket.worker.protocol.client import MarketClient
+from gradmarket.worker.protocol.in_flight import InFlight, seed_of, sign_sketch
+from gradmarket.worker.protocol.object_stores import ObjectStores
+from gradmarket.worker.protocol.outgoing import Payload
+from gradmarket.worker.protocol.policy import (
+    Guard,
+    Proposal,
+    RequesterStanding,
+    WorkLimits,
+    too_cheap,
+    too_slow,
+    why_not,
+)
+from gradmarket.worker.protocol.worth import least
+from gradmarket.worker.settings import WorkerSettings
+from gradmarket.worker.signals import Signals
+from gradmarket.worker.wallet import Wallet
+
+UNPAYABLE = Units(2**63 - 1)
+"""A price higher than any offer's."""
+ENDED = frozenset({JobState.FINISHED, JobState.CANCELLED, JobState.FAILED})
+
+
+@dataclass
+class WorkerContext:
+    settings: WorkerSettings
+    limits: WorkLimits
+    facts: ChainFacts
+    wallet: Wallet
+    market: MarketClient
+    chain_view: ChainView
+    account_store: AccountStore
+    bench: Executor
+    journal: Journal
+    signals: Signals
+    determinism_class: str
+    stores: ObjectStores = field(default_factory=lambda: ObjectStores(frozenset()))
+    _views: dict[JobId, ListedJob] = field(default_factory=dict)
+    _efforts: dict[JobId, Effort] = field(default_factory=dict)
+    _unfit: dict[JobId, None] = field(default_factory=dict)
+    _step_seconds: dict[JobId, float] = field(default_factory=dict)
+
+    @property
+    def domain(self) -> Domain:
+        return Domain(self.facts.chain_id, self.facts.contract, self.facts.instance)
+
+    @property
+    def signer(self) -> Address:
+        """Returns the address that the market says it signs with; offers count only if the chain's job names it too."""
+        return self.facts.signer
+
+    @property
+    def least_units(self) -> Units:
+        """Returns the least price in the market's unit, rounded up."""
+        return Units(-(-self.limits.min_price // int(self.facts.unit)))
+
+    @property
+    def least_by_job(self) -> dict[JobId, Units]:
+        """Returns the least price of the newest 64 jobs of known cost, so that nothing is leased only to be declined.
+
+        For a job that this machine cannot do, it is higher than any price.
+        """
+        known = self._efforts.items() if self.limits.minimum.minds_effort else ()
+        unit = int(self.facts.unit)
+        prices = {job: Units(-(-least(self.limits.minimum, effort) // unit)) for job, effort in known}
+        return dict([*prices.items(), *((job, UNPAYABLE) for job in self._unfit)][-64:])
+
+    def bears(self, job: JobId, publication: Publication) -> None:
+        """Raises Refused if a task of the job is too heavy for this machine; then asks for no task of it again."""
+        try:
+            self.bench.bear(publication)
+        except Refused:
+            self._unfit[job] = None
+            raise
+
+    def effort(self, job: JobId, publication: Publication) -> Effort:
+        """Returns what one task of the job costs here, measured once.
+
+        Raises MarketError if this machine cannot do it.
+        """
+        self.bears(job, publication)
+        if job not in self._efforts:
+            self._efforts[job] = self.bench.effort(publication)
+        return self._efforts[job]
+
+    @property
+    def address(self) -> Address:
+        return self.wallet.address
+
+    @property
+    def own_signer(self) -> Signer:
+        return signer_of(self.wallet.key)
+
+    @property
+    def money(self) -> Money:
+        return Money(self.facts.symbol, self.facts.decimals)
+
+    def view(self, job: JobId) -> ListedJob:
+        """Returns the job as published, cached; raises NotFound if it has no publication."""
+        if job not in self._views:
+            listed = self.market.job(job)
+            if listed.publication is None:
+                raise NotFound(f"job {job} has no publication")
+            self._views[job] = listed
+        return self._views[job]
+
+    def name(self, job: JobId) -> str:
+        return self._views[job].name or job if job in self._views else job
+
+    def unit(self, chain_job: int) -> Amount:
+        return self.chain_view.unit(chain_job)
+
+    def why_not(self, lease: Lease, in_flight: Sequence[InFlight]) -> Guard | None:
+        """Returns the reason to decline a lease by policy, or None.
+
+        Raises MarketError if something cannot be found out, Refused if this machine cannot do the task.
+        """
+        offer, publication = lease.offer.struct(), self.view(lease.job).publication
+        if not 0 <= offer.job < 2**256:
+            return Guard.NO_SUCH_TASK
+        if publication is None:
+            raise NotFound(f"job {lease.job} has no publication")
+        proposal = Proposal(self.domain, lease.job, offer, lease.signature, publication)
+        outstanding = self._outstanding(offer.job, in_flight)
+        chain = self.chain_view.covering(offer.job, Units(outstanding + offer.price))
+        unpaid = self.account_store.unpaid(self.signer) + sum(held.sent for held in in_flight)
+        standing = RequesterStanding(len(in_flight), outstanding, unpaid)
+        if self.signer not in chain.signers:
+            return Guard.FOREIGN_SIGNER
+        known = self._step_seconds.get(lease.job, 0.0)
+        reason = why_not(proposal, chain, standing, self.limits) or too_slow(known, lease.seconds)
+        reason = reason or self._too_cheap(lease.job, proposal, chain.unit)
+        if reason is None:
+            self.bears(lease.job, publication)
+        return reason
+
+    def _too_cheap(self, job: JobId, proposal: Proposal, unit: Amount) -> Guard | None:
+        """Measures the work's cost only if a price or a minimum depends on it."""
+        price = proposal.publication.spec.price
+        if price.name == PLAIN and not self.limits.minimum.minds_effort:
+            return None
+        effort = self.effort(job, proposal.publication)
+        return too_cheap(Amount(proposal.offer.price * unit), price, effort, unit, self.limits)
+
+    def _outstanding(self, chain_job: int, in_flight: Sequence[InFlight]) -> Units:
+        account = self.account_store.find(self.domain, chain_job)
+        earned = max(account.earned, account.vouchered) if account else 0
+        return Units(earned + sum(held.units for held in in_flight if held.lease.offer.job == chain_job))
+
+    def compute(self, lease: Lease) -> tuple[bytes, float]:
+        """Returns the payload and the step's seconds."""
+        publication = self.view(lease.job).publication
+        if publication is None:
+            raise NotFound(f"job {lease.job} has no publication")
+        payload, seconds = self.bench.work(publication, lease.offer.struct())
+        self._step_seconds[lease.job] = seconds
+        return payload, seconds
+
+    def sketch(self, held: InFlight, payload: Path, opened: WaveOpened) -> SketchRequest | None:
+        """Returns the signed sketch of the payload under the wave's seed; None if the job compares roots.
+
+        Raises MarketError as `compute` does, OSError if the payload is gone.
+        """
+        publication = self.view(held.lease.job).publication
+        if publication is None or not publication.spec.verifier.sketched:
+            return None
+        sketch = self.bench.sketch(publication, held.offer, payload.read_bytes(), seed_of(opened))
+        mine = (self.determinism_class, self.address, self.own_signer)
+        return sign_sketch(self.domain, held, opened, sketch, *mine)
+
+    def expect(self, lease: Lease) -> None:
+        """Prefetches what the lease needs."""
+        publication = self.view(lease.job).publication
+        if publication is not None:
+            self.bench.expect(publication, lease.offer.struct())
+
+    def hand_over(self, held: InFlight, payload: Payload, door: str | None) -> UploadAnswer:
+        """Uploads to the object store if the market asks for that and it works, else to the market.
+
+        Raises MarketProblem.
+        """
+        if door is not None:
+            try:
+                self.stores.put(door, payload)
+                return self.market.said_put(held.replica, held.lease.fence)
+            except (DownloadRefused, DownloadFailed, MarketProblem) as problem:
+                text = f"Could not put a payload past the market: {problem}"
+                self.journal.once("store", text, why=str(problem))
+        return self.market.upload(held.replica, held.lease.fence, payload)
+
+    def accounts(self) -> list[JobAccount]:
+        """Returns this market's accounts that are not closed."""
+        return [
+            account for account in self.account_store.accounts if account.domain == self.domain and not account.closed
+        ]
+
+    def jobs_to_ask_about(self, leaving: bool) -> tuple[JobId, ...]:
+        """Returns the jobs whose newest voucher to request again: unpaid ones, or all of them when leaving."""
+        return tuple(account.job for account in self.accounts() if leaving or account.unpaid)[:64]
+
+    def has_ended(self, account: JobAccount) -> bool:
+        return self.market.job(account.job).state in ENDED

@@ -1,0 +1,204 @@
+"""The worker's accounts on disk: earnings, the newest voucher of every job, and how each requester behaved.
+
+Verdicts raise `earned` and vouchers raise `vouchered`; the difference is unpaid. The loop calls `keep` to sync the
+changes of one response of the market to disk before it sends the next poll and before it takes the next task.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from gradmarket.market.errors import NotFound
+from gradmarket.market.fields import AddressField, AmountField, HashField, SignatureField
+from gradmarket.market.messages import Voucher
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import Address, Amount, JobId, ReplicaId, Units
+from gradmarket.market.wire import UnitsField
+from gradmarket.worker import durable
+from gradmarket.worker.protocol.policy import unpaid_gradients
+
+REMEMBERED: Final = 256
+"""Replicas remembered per job, so that a repeated verdict counts once. Far more than are ever in flight."""
+
+
+class Stored(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class JobAccount(Stored):
+    """One job's money, in units. `price` is the price of the newest offer."""
+
+    chain_id: int
+    contract: AddressField
+    instance: HashField
+    chain_job: int
+    job: JobId
+    signer: AddressField
+    unit: AmountField
+    price: UnitsField = Units(0)
+    earned: UnitsField = Units(0)
+    vouchered: UnitsField = Units(0)
+    signature: SignatureField | None = None
+    redeemed: UnitsField = Units(0)
+    """The cumulative sum that the chain has paid out."""
+    closed: bool = False
+    """Everything is redeemed and the reservation is released."""
+    accepted: int = 0
+    rejected: int = 0
+    counted: tuple[ReplicaId, ...] = ()
+
+    @property
+    def domain(self) -> Domain:
+        return Domain(self.chain_id, self.contract, self.instance)
+
+    @property
+    def redeemable(self) -> Units:
+        """Returns what the newest voucher adds to what is already paid out."""
+        return Units(max(0, self.vouchered - self.redeemed))
+
+    @property
+    def unpaid(self) -> int:
+        """Returns the number of accepted gradients that no voucher covers."""
+        return unpaid_gradients(self.earned, self.vouchered, self.price)
+
+    def voucher(self, worker: Address) -> Voucher:
+        return Voucher(self.chain_job, worker, self.vouchered)
+
+
+class Dealings(Stored):
+    """How one requester's signer behaved, over all its jobs. Each grievance counts as one unpaid gradient."""
+
+    offers: int = 0
+    accepted: int = 0
+    rejected: int = 0
+    grievances: tuple[str, ...] = ()
+
+
+class AccountsFile(Stored):
+    accounts: tuple[JobAccount, ...] = ()
+    dealings: dict[AddressField, Dealings] = {}
+
+
+class AccountStore:
+    """Holds all accounts in memory; `keep` writes the changes to disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        text = path.read_bytes() if path.is_file() else None
+        self._pages = AccountsFile.model_validate_json(text) if text else AccountsFile()
+        self._kept = self._pages
+
+    @property
+    def accounts(self) -> tuple[JobAccount, ...]:
+        return self._pages.accounts
+
+    def find(self, domain: Domain, chain_job: int) -> JobAccount | None:
+        of_job = (a for a in self.accounts if a.instance == domain.instance and a.chain_job == chain_job)
+        return next((account for account in of_job if account.domain == domain), None)
+
+    def account(self, domain: Domain, chain_job: int) -> JobAccount:
+        """Returns the job's account; raises NotFound if this worker never took an offer of the job."""
+        if account := self.find(domain, chain_job):
+            return account
+        raise NotFound(f"no account for job {chain_job} of contract {domain.contract}")
+
+    def dealings(self, signer: Address) -> Dealings:
+        return self._pages.dealings.get(signer, Dealings())
+
+    def unpaid(self, signer: Address) -> int:
+        """Returns how many gradients this requester owes: accepted without a voucher, plus its grievances."""
+        owed = sum(account.unpaid for account in self.accounts if account.signer == signer)
+        return owed + len(self.dealings(signer).grievances)
+
+    def offered(self, account: JobAccount) -> None:
+        """Counts a taken offer and opens or updates its account.
+
+        A new account is written to disk at once, before anything is computed for it. A change of the offer count alone
+        is not written.
+        """
+        unchanged = self._pages is self._kept
+        existing = self.find(account.domain, account.chain_job) or account
+        renewed = existing.model_copy(update={"price": account.price, "signer": account.signer, "closed": False})
+        known = self.dealings(account.signer)
+        self._write(renewed, account.signer, known.model_copy(update={"offers": known.offers + 1}))
+        if existing is account:
+            self.keep()
+        elif unchanged and renewed == existing:
+            self._kept = self._pages
+
+    def judged(self, account: JobAccount, replica: ReplicaId, units: Units, accepted: bool) -> None:
+        """Counts a final verdict once, however often it arrives; `units` is the pay that it promises."""
+        if replica in account.counted:
+            return
+        changed = account.model_copy(
+            update={
+                "earned": account.earned + units,
+                "accepted": account.accepted + accepted,
+                "rejected": account.rejected + (not accepted),
+                "counted": (*account.counted, replica)[-REMEMBERED:],
+            }
+        )
+        known = self.dealings(account.signer)
+        update = {"accepted": known.accepted + accepted, "rejected": known.rejected + (not accepted)}
+        self._write(changed, account.signer, known.model_copy(update=update))
+
+    def vindicated(self, account: JobAccount, units: Units) -> None:
+        """Corrects a counted rejection that an audit proved wrong: `units` are now promised."""
+        update = {"earned": account.earned + units, "accepted": account.accepted + 1, "rejected": account.rejected - 1}
+        known = self.dealings(account.signer)
+        counts = {"accepted": known.accepted + 1, "rejected": known.rejected - 1}
+        self._write(account.model_copy(update=update), account.signer, known.model_copy(update=counts))
+
+    def take(self, account: JobAccount, voucher: Voucher, signature: bytes, open_units: Units) -> None:
+        """Keeps a checked voucher.
+
+        What neither verdicts nor `open_units` in flight explain was earned before this file existed.
+        """
+        if voucher.cumulative <= account.vouchered:
+            return
+        before = max(0, voucher.cumulative - account.earned - open_units)
+        update = {"vouchered": voucher.cumulative, "signature": signature, "earned": account.earned + before}
+        self._write(account.model_copy(update=update))
+
+    def paid_out(self, account: JobAccount, cumulative: Units, closed: bool) -> None:
+        """Records that the chain has paid out up to `cumulative`."""
+        redeemed = max(account.redeemed, cumulative)
+        self._write(account.model_copy(update={"redeemed": redeemed, "closed": closed}))
+        self.keep()
+
+    def aggrieved(self, signer: Address, what: str) -> None:
+        """Records that the requester broke a rule at this worker's expense."""
+        known = self.dealings(signer)
+        self._write(None, signer, known.model_copy(update={"grievances": (*known.grievances, what[:500])}))
+        self.keep()
+
+    def grievances(self) -> list[tuple[Address, str]]:
+        """Returns (signer, breach) pairs over all requesters."""
+        return [(signer, line) for signer, known in self._pages.dealings.items() for line in known.grievances]
+
+    def keep(self) -> None:
+        """Writes the changes to disk, synced."""
+        if self._pages is not self._kept:
+            durable.write(self._path, self._pages.model_dump_json(indent=1).encode())
+            self._kept = self._pages
+
+    def _write(
+        self, account: JobAccount | None, signer: Address | None = None, dealings: Dealings | None = None
+    ) -> None:
+        accounts = self.accounts
+        if account is not None:
+            accounts = (*(a for a in accounts if not _same(a, account)), account)
+        known = self._pages.dealings
+        if signer is not None and dealings is not None:
+            known = {**known, signer: dealings}
+        self._pages = AccountsFile(accounts=accounts, dealings=known)
+
+
+def _same(one: JobAccount, other: JobAccount) -> bool:
+    return one.domain == other.domain and one.chain_job == other.chain_job
+
+
+def value(units: Units, account: JobAccount) -> Amount:
+    """Converts units of the account's job to the token's smallest unit."""
+    return Amount(units * account.unit)

@@ -1,0 +1,191 @@
+"""Watches the chain for accusations against this wallet in a thread of its own, while the worker runs.
+
+A worker that does not contest is slashed, and contesting costs only gas. So every accusation is contested at once and
+reported to the owner. One check costs a single call for a chain without a stake; with a stake it costs a few more calls
+and reads at most SPANS spans of events.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gradmarket.contracts import events, stakes
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.stakes import CaseStage
+from gradmarket.market.errors import MarketError
+from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.worker import durable
+from gradmarket.worker.journal import Journal, Money
+from gradmarket.worker.money import cases, known_chains, proofs
+from gradmarket.worker.money.account_store import AccountStore
+from gradmarket.worker.money.cases import WalletCase
+from gradmarket.worker.money.chain_view import ledger_of
+from gradmarket.worker.protocol import records
+from gradmarket.worker.settings import WorkerSettings
+from gradmarket.worker.wallet import Wallet
+
+SPANS: Final = 20
+"""Spans of events.SPAN blocks read in one check. A worker that is further behind checks again at once."""
+AGAIN: Final = 64
+"""Blocks that are read again, because a reorganization may have replaced them."""
+AT_ONCE: Final = 32
+"""Contested cases read again in one check. All others are seen to; opening a case costs the requester its bond."""
+OPEN, CONTESTED, CLOSED = (stage.name.lower() for stage in (CaseStage.OPEN, CaseStage.CONTESTED, CaseStage.CLOSED))
+
+
+class WatchProgress(BaseModel):
+    """How far one chain was read: the next block, and each known case with its last known stage, the last read last."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    block: int
+    cases: dict[str, str] = {}
+
+    @property
+    def standing(self) -> list[str]:
+        """Returns the cases that are not closed."""
+        return [name for name, stage in self.cases.items() if stage != CLOSED]
+
+
+class AccusationWatch:
+    """Contests accusations; `standing` counts those against this wallet that were not closed at the last check."""
+
+    def __init__(self, settings: WorkerSettings, wallet: Wallet, journal: Journal) -> None:
+        self._settings, self._wallet, self._journal = settings, wallet, journal
+        self._ledgers: dict[Hash, Ledger] = {}
+        self._over = threading.Event()
+
+    @contextmanager
+    def running(self) -> Iterator["AccusationWatch"]:
+        """Runs the checks in a thread until the `with` block ends."""
+        thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._over.set()
+            thread.join(timeout=5.0)
+
+    @property
+    def standing(self) -> int:
+        return sum(len(self._seen(facts).standing) for facts in known_chains.kept(self._settings.data))
+
+    def look(self) -> bool:
+        """Checks every chain that this worker was paid or staked on; returns whether all were read to the end."""
+        return min([self._looked(facts) for facts in known_chains.kept(self._settings.data)], default=True)
+
+    def _run(self) -> None:
+        behind = True
+        while not self._over.wait(0.5 if behind else self._settings.watch_s):
+            behind = not self.look()
+
+    def _looked(self, facts: ChainFacts) -> bool:
+        try:
+            return self._on(facts)
+        except MarketError as error:
+            text = f"Cannot look for accusations on chain {facts.chain_id}: {error}"
+            self._journal.once("watch", text, chain_id=facts.chain_id)
+            return True
+
+    def _on(self, facts: ChainFacts) -> bool:
+        ledger = self._ledger(facts)
+        seen = self._seen(facts)
+        if stakes.staker(ledger, self._wallet.address).exposed == 0 and not seen.standing:
+            return True
+        height = ledger.height()
+        first = max(facts.block, seen.block - AGAIN)
+        last = min(height, first + SPANS * events.SPAN - 1)
+        accusations = events.accused(ledger, self._wallet.address, first, last)
+        new = {name: "" for one in accusations if (name := "0x" + one.case.hex()) not in seen.cases}
+        known = seen.model_copy(update={"cases": seen.cases | new})
+        stages = {case.case: self._see_to(ledger, facts, case, known.cases[case.case]) for case in _due(ledger, known)}
+        unread = {name: stage for name, stage in known.cases.items() if name not in stages}
+        self._keep(facts, WatchProgress(block=last + 1, cases={**unread, **stages}))
+        return last >= height
+
+    def _see_to(self, ledger: Ledger, facts: ChainFacts, case: WalletCase, before: str) -> str:
+        """Returns the case's stage. Logs it if it differs from `before`, and contests the case if it is open."""
+        if case.stage != before:
+            self._tell(facts, case)
+        if case.stage != OPEN or not self._settings.contest:
+            return case.stage
+        try:
+            cases.contest_one(ledger, self._wallet.key, case.case)
+        except MarketError as error:
+            text = f"NOT contested yet: {case.case}: {error}. It is tried again; see to gas money and the node."
+            self._journal.say("contest_failed", text, case=case.case)
+            return case.stage
+        text = f"Contested {case.case}: now the validators of job {case.chain_job} decide, not its requester alone."
+        self._journal.say("contested", text, case=case.case)
+        return CONTESTED
+
+    def _tell(self, facts: ChainFacts, case: WalletCase) -> None:
+        sum_ = Money(facts.symbol, facts.decimals).text(int(case.amount))
+        what = f"{sum_} of its stake in job {case.chain_job} of chain {case.chain_id} (case {case.case}, {case.stage})"
+        word = "An accusation is over" if case.stage == CLOSED else "ACCUSED"
+        self._journal.say("accused", f"{word}: {what}. {self._evidence(facts, case)}", **asdict(case))
+
+    def _evidence(self, facts: ChainFacts, case: WalletCase) -> str:
+        """Returns what this worker's own records say about its answers in that job, for those who decide the case."""
+        account_store = AccountStore(self._settings.data / "book.json")
+        account = next(
+            (
+                one
+                for one in account_store.accounts
+                if one.instance == facts.instance and one.chain_job == case.chain_job
+            ),
+            None,
+        )
+        kept = list(records.read(self._settings.data, account.domain, case.chain_job)) if account else []
+        answers = [record for record in kept if record.prepared is not None]
+        if account is None or not answers:
+            return "This worker's records have no answer of its in that job: it cannot have given a wrong one."
+        opened = sum(proofs.opens(account.domain, self._wallet.address, record) for record in answers)
+        path = records.file_of(self._settings.data, Hash(facts.instance), case.chain_job)
+        return f"Its records have {len(answers)} answers there, {opened} of which open what it committed to: {path}."
+
+    def _ledger(self, facts: ChainFacts) -> Ledger:
+        if facts.instance not in self._ledgers:
+            self._ledgers[facts.instance] = ledger_of(self._settings.node, facts)
+        return self._ledgers[facts.instance]
+
+    def _seen(self, facts: ChainFacts) -> WatchProgress:
+        path = _path(self._settings.data, facts)
+        try:
+            return (
+                WatchProgress.model_validate_json(path.read_bytes())
+                if path.is_file()
+                else WatchProgress(block=facts.block)
+            )
+        except ValidationError:
+            return WatchProgress(block=facts.block)
+
+    def _keep(self, facts: ChainFacts, seen: WatchProgress) -> None:
+        durable.write(_path(self._settings.data, facts), seen.model_dump_json().encode(), synced=False)
+
+
+def _due(ledger: Ledger, known: WatchProgress) -> Iterator[WalletCase]:
+    """Reads each case that is not known to be contested, and yields those first, the largest amount first.
+
+    Then reads and yields AT_ONCE of the contested ones, those that were not read for longest.
+    """
+    contested = [name for name in known.standing if known.cases[name] == CONTESTED]
+    others = [cases.told(ledger, cases.named(name)) for name in known.standing if known.cases[name] != CONTESTED]
+    yield from sorted(others, key=lambda case: int(case.amount), reverse=True)
+    for name in contested[:AT_ONCE]:
+        yield cases.told(ledger, cases.named(name))
+
+
+def begin(folder: Path, facts: ChainFacts, ledger: Ledger, me: Address) -> None:
+    """Skips the blocks before a wallet's first stake: no accusation against it can be in them."""
+    if stakes.staker(ledger, me).exposed == 0:
+        durable.write(_path(folder, facts), WatchProgress(block=ledger.height()).model_dump_json().encode())
+
+
+def _path(folder: Path, facts: ChainFacts) -> Path:
+    return folder / "watch" / f"{facts.instance.hex()}.json"

@@ -1,0 +1,121 @@
+"""Accusations against this wallet, and those that it decides as a validator, as the chain states them."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from eth_keys.datatypes import PrivateKey
+
+from gradmarket.contracts import calls, events, stakes
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.stakes import CaseStage
+from gradmarket.contracts.transactions import execute, mined
+from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.messages import Ruling
+from gradmarket.market.signing import address_of, digest, recover, sign
+from gradmarket.market.terms import Address, Hash
+from gradmarket.worker.money.redeemer import get_gas
+from gradmarket.worker.money.stake import Offered
+
+
+@dataclass(frozen=True)
+class WalletCase:
+    """A case against this wallet.
+
+    `amount` in the token's smallest unit; `until`, the stage's deadline, in Unix seconds.
+    """
+
+    chain_id: int
+    chain_job: int
+    case: str
+    amount: str
+    stage: str
+    until: int
+
+    def text(self) -> str:
+        until = f"{datetime.fromtimestamp(self.until, UTC):%Y-%m-%d %H:%M} UTC"
+        head = f"ACCUSED: {self.amount} of the smallest unit in job {self.chain_job}, case {self.case}"
+        fix = "; contest with `gradmarket wallet case contest`, or it is slashed" if self.stage == "open" else ""
+        return f"{head}, {self.stage} until {until}{fix}"
+
+
+def against(ledger: Ledger, worker: Address) -> Iterator[WalletCase]:
+    """Yields every accusation against the worker, the oldest first."""
+    for accusation in events.accused(ledger, worker):
+        yield told(ledger, accusation.case)
+
+
+def told(ledger: Ledger, case: Hash) -> WalletCase:
+    """Returns the case as the chain has it now."""
+    now = stakes.case(ledger, case)
+    stage = now.stage.name.lower()
+    return WalletCase(ledger.deployment.chain_id, now.job, "0x" + case.hex(), str(now.amount), stage, now.until)
+
+
+def contest(ledger: Ledger, key: PrivateKey, case: str | None) -> list[str]:
+    """Contests one case, or all open ones if `case` is None; returns their names.
+
+    Raises NotFound if the case is not open.
+    """
+    open_ones = [one.case for one in against(ledger, address_of(key)) if one.stage == CaseStage.OPEN.name.lower()]
+    if case is not None and case not in open_ones:
+        raise NotFound(f"no case {case} against {address_of(key)} is open")
+    chosen = open_ones if case is None else [case]
+    for name in chosen:
+        contest_one(ledger, key, name)
+    return chosen
+
+
+def contest_one(ledger: Ledger, key: PrivateKey, name: str) -> None:
+    """Raises ChainError if the case is not open, or if the transaction is not mined in time."""
+    get_gas(ledger, address_of(key))
+    mined(execute(ledger.web3, key, calls.contest(ledger.deployment.contract, named(name))))
+
+
+@dataclass(frozen=True)
+class RuledCase:
+    """The wallet's own ruling, to be passed to the other validators; `decided` if it closed the case."""
+
+    ruling: str
+    decided: bool
+
+
+def rule(ledger: Ledger, key: PrivateKey, job: Offered, name: str, guilty: bool, others: Iterable[str]) -> RuledCase:
+    """Signs a ruling as one of the job's validators, and sends it once it reaches the threshold with `others`.
+
+    Raises Refused if the wallet is no validator, if the case is not contested, or if another validator's ruling
+    differs.
+    """
+    me, terms, case = address_of(key), job.terms, stakes.case(ledger, named(name))
+    if me not in terms.validators:
+        raise Refused(f"{me} is none of the job's validators, {', '.join(terms.validators)}")
+    if case.stage != CaseStage.CONTESTED or case.job != job.chain_job:
+        raise Refused(f"case {name} of job {case.job} is {case.stage.name.lower()}: only contested ones are decided")
+    ruling = Ruling(named(name), case.amount, guilty)
+    own = sign(key, digest(ledger.domain(), ruling))
+    by = {recover(digest(ledger.domain(), ruling), _bytes(other)): _bytes(other) for other in others} | {me: own}
+    if strangers := by.keys() - set(terms.validators):
+        raise Refused(f"signed by {', '.join(strangers)}, or about something else: not a validator's ruling")
+    if len(by) < terms.threshold:
+        return RuledCase("0x" + own.hex(), decided=False)
+    signed = [by[validator] for validator in terms.validators if validator in by]
+    market = ledger.deployment.contract
+    get_gas(ledger, me)
+    decision = calls.decide(market, named(name), guilty, terms.validators, terms.threshold, signed)
+    mined(execute(ledger.web3, key, decision))
+    return RuledCase("0x" + own.hex(), decided=True)
+
+
+def named(text: str) -> Hash:
+    """Parses a case's name. Raises Refused if the text is not 32 bytes in hexadecimal."""
+    case = _bytes(text)
+    if len(case) != 32:
+        raise Refused(f"{text[:80]} names no case: 0x and 64 hex digits do")
+    return Hash(case)
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text.removeprefix("0x"))
+    except ValueError as error:
+        raise Refused(f"{text[:80]} is not hexadecimal") from error

@@ -1,0 +1,143 @@
+"""The chain as this worker's own RPC node reports it: whether it is the expected chain, and what is reserved.
+
+Only the worker's own release or the end of claims lowers a reservation. So one that was large enough is not read again
+for FRESH_S seconds.
+"""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from gradmarket.contracts.deployment import Deployment, market_at
+from gradmarket.contracts.errors import ChainError, ForeignChain
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect, node_errors
+from gradmarket.market.terms import Address, Amount, Hash, Units
+from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.worker.problems import Untrusted
+from gradmarket.worker.protocol.policy import OnChain
+
+LONGEST_SYMBOL: Final = 16
+MOST_DECIMALS: Final = 36
+LONGEST_WINDOW_S: Final = 90 * 86_400
+"""Upper limit of a contract's minimum window. A stake may stay locked for three windows."""
+FRESH_S: Final = 60.0
+PATIENCE_S: Final = 3.0
+"""Seconds to wait for a node that lags behind the market to show a reservation."""
+
+
+@dataclass(frozen=True)
+class OpenedJob:
+    """The unchangeable facts of the job's `JobOpened` event."""
+
+    signer: Address
+    spec: Hash
+
+
+def choose_rpc(own: str | None, facts: ChainFacts) -> str:
+    """Returns the node to trust. Raises Untrusted if only the market names one and the chain is not a local one."""
+    if own is not None:
+        return own
+    if facts.rpc is not None and facts.chain_id in LOCAL_CHAIN_IDS:
+        return facts.rpc
+    raise Untrusted(f"the market pays on chain {facts.chain_id}: name a node of your own for it (--rpc)")
+
+
+def ledger_of(own: str | None, facts: ChainFacts) -> Ledger:
+    """Returns the market's deployment as seen by the trusted node; raises Untrusted as `choose_rpc` and `join` do."""
+    return join(choose_rpc(own, facts), facts)
+
+
+def join(url: str, facts: ChainFacts) -> Ledger:
+    """Returns the market's deployment on the node at `url`; raises Untrusted with the difference if it is another."""
+    check_facts(facts)
+    deployment = Deployment(facts.chain_id, facts.genesis, facts.contract, facts.token, facts.instance, facts.block)
+    ledger = Ledger(connect(url), deployment)
+    try:
+        ledger.verify()
+    except ForeignChain as error:
+        raise Untrusted(f"{url}: {error}") from error
+    if (decimals := ledger.decimals()) != facts.decimals:
+        raise Untrusted(f"the market says that its token has {facts.decimals} decimals, and the chain {decimals}")
+    if not 1 <= (window := ledger.min_window()) <= LONGEST_WINDOW_S:
+        raise Untrusted(f"the contract's shortest window is {window} s: no honest deployment has such a one")
+    return ledger
+
+
+def check_facts(facts: ChainFacts) -> None:
+    """Raises Untrusted for a symbol that could control a terminal, or decimals or a unit that break the arithmetic."""
+    if not 1 <= len(facts.symbol) <= LONGEST_SYMBOL or not facts.symbol.isprintable():
+        raise Untrusted(f"the market's token has no name that can be shown: {facts.symbol[:LONGEST_SYMBOL]!a}")
+    if not 0 <= facts.decimals <= MOST_DECIMALS:
+        raise Untrusted(f"the market's token has {facts.decimals:.3g} decimals: at most {MOST_DECIMALS} make sense")
+    if not re.fullmatch(r"[1-9][0-9]{0,38}", facts.unit):
+        raise Untrusted(f"the market counts in units of {facts.unit[:40]!a}: that is no positive amount")
+
+
+class ChainView:
+    """What the worker reads from the contract, cached for FRESH_S seconds."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        worker: Address,
+        clock: Callable[[], float] = time.time,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.ledger = ledger
+        self._worker = worker
+        self._clock = clock
+        self._pause = pause
+        self._opened: dict[int, OpenedJob] = {}
+        self._seen: dict[int, tuple[float, OnChain]] = {}
+
+    def covering(self, chain_job: int, units: Units) -> OnChain:
+        """Returns the job and this worker's account; waits up to PATIENCE_S until `units` are reserved.
+
+        Raises ChainError if the node does not answer.
+        """
+        since = self._clock()
+        at, seen = self._seen.get(chain_job, (0.0, None))
+        if seen is None or since - at > FRESH_S or seen.reserved < units:
+            seen = self.look(chain_job)
+        while seen.reserved < units and self._clock() - since < PATIENCE_S:
+            self._pause(0.2)
+            seen = self.look(chain_job)
+        return seen
+
+    def look(self, chain_job: int) -> OnChain:
+        """Reads job and account from the chain and caches them."""
+        opened, job = self.opened(chain_job), self.ledger.job(chain_job)
+        account = self.ledger.account(chain_job, self._worker)
+        now = max(self._clock(), float(self.ledger.block().time))
+        signers = frozenset({opened.signer})
+        seen = OnChain(signers, opened.spec, job.unit, account.reserved, float(job.claim_until), now)
+        self._seen[chain_job] = (self._clock(), seen)
+        return seen
+
+    def forget(self, chain_job: int) -> None:
+        """Drops the cached account after a release, which changes the reservation."""
+        self._seen.pop(chain_job, None)
+
+    def unit(self, chain_job: int) -> Amount:
+        _, seen = self._seen.get(chain_job, (0.0, None))
+        return seen.unit if seen is not None else self.look(chain_job).unit
+
+    def claim_until(self, chain_job: int) -> float:
+        """Returns when the job's claims end, in Unix seconds; this never changes."""
+        _, seen = self._seen.get(chain_job, (0.0, None))
+        return seen.claim_until if seen is not None else self.look(chain_job).claim_until
+
+    def opened(self, chain_job: int) -> OpenedJob:
+        """Returns the signer and the specification from the job's JobOpened event; nobody can change them."""
+        if chain_job not in self._opened:
+            event = market_at(self.ledger.web3, self.ledger.deployment.contract).events.JobOpened()
+            with node_errors():
+                logs = list(event.get_logs({"jobId": chain_job}, from_block=0, to_block="latest"))
+            if len(logs) != 1:
+                raise ChainError(f"the contract opened job {chain_job} {len(logs)} times")
+            terms = logs[0]["args"]["params"]
+            self._opened[chain_job] = OpenedJob(terms["voucherSigner"], Hash(bytes(terms["specDigest"])))
+        return self._opened[chain_job]

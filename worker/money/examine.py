@@ -1,0 +1,167 @@
+"""Examines a contested case for its validator: is the accusation about a signed answer, and is that answer wrong?
+
+The burden of proof is the accuser's. What is published must make up the event that the contract holds: the offer signed
+by the job's signer, the commitment signed by the accused worker, and the answer that opens it. Then the task is
+computed again, as an auditor does: in the confined child and in the determinism class of the answer. If the result
+agrees with the accuser, it is computed once more in a new child.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.executor import Executor
+from gradmarket.compute.fetch import Fetcher
+from gradmarket.contracts import events, stakes
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.stakes import CaseStage, OnChainCase
+from gradmarket.market.errors import Refused
+from gradmarket.market.gradient.merkle import root as payload_root
+from gradmarket.market.job import Publication
+from gradmarket.market.messages import Offer
+from gradmarket.market.rules import accusing
+from gradmarket.market.signing import digest
+from gradmarket.market.terms import Address, Digest, Hash, JobId
+from gradmarket.market.wire import hash_of
+from gradmarket.runner import Runner
+from gradmarket.worker.money import cases
+from gradmarket.worker.money.chain_view import ChainView
+from gradmarket.worker.money.stake import MARKET_S, Offered
+from gradmarket.worker.protocol import published_evidence
+from gradmarket.worker.protocol.client import MarketClient
+from gradmarket.worker.protocol.own_limits import limits_of, runner_settings
+from gradmarket.worker.protocol.protocol_checks import signed
+from gradmarket.worker.protocol.published_evidence import PublishedAudit, PublishedBallot, PublishedEvidence
+from gradmarket.worker.protocol.signin import Credentials
+from gradmarket.worker.settings import WorkerSettings
+from gradmarket.worker.wallet import Wallet
+
+Recompute = Callable[[Publication, Offer], Digest]
+"""Returns the payload root that this machine computes, in a new child for each run."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """The result of an examination: `why` in words, and the roots where they are known."""
+
+    guilty: bool
+    why: str
+    task: str = ""
+    answered: str = ""
+    found: str = ""
+    computed: str = ""
+
+
+@dataclass(frozen=True)
+class ExaminedCase:
+    """What the market publishes about a case: the task, the accused worker's ballot, and the root the auditor found."""
+
+    publication: Publication
+    evidence: PublishedEvidence
+    ballot: PublishedBallot
+    task: str
+    found: Digest
+
+
+def examine(
+    settings: WorkerSettings, wallet: Wallet, ledger: Ledger, job: JobId, about: Offered, name: str
+) -> Examined:
+    """Examines a case.
+
+    Raises Refused if it is not of this job or cannot be decided here, MarketError if a request fails.
+    """
+    case = stakes.case(ledger, cases.named(name))
+    if case.stage is CaseStage.NONE or case.job != about.chain_job:
+        raise Refused(f"{name} is no case of job {job}")
+    with ExitStack() as stack:
+        market = MarketClient(str(settings.market).rstrip("/"), lambda seconds: seconds < MARKET_S)
+        stack.callback(market.close)
+        market.identify(Credentials(wallet, wallet.address, about.facts.chain_id))
+        shown = _shown(market, job, case.worker, cases.named(name))
+        if shown is None:
+            return Examined(False, "its requester publishes no audit and no answer that it is about")
+        why = unproven(ledger, case, cases.named(name), about.spec, shown)
+        if why:
+            return Examined(False, f"what is published does not show it: {why}", shown.task)
+        fetcher = Fetcher(
+            Cache(settings.data / "cache", settings.max_disk),
+            market.origin,
+            settings.max_download,
+            bearer=market.bearer,
+        )
+        stack.callback(fetcher.close)
+        return judged(shown, _recomputing(settings, fetcher, shown.ballot))
+
+
+def _shown(market: MarketClient, job: JobId, worker: Address, case: Hash) -> ExaminedCase | None:
+    """Returns None if no audit is about the case.
+
+    Raises Refused until the answers are published: the task may be redone.
+    """
+    audit = next((audit for audit in market.audits(job) if _of(audit, case)), None)
+    publication = market.job(job).publication
+    if audit is None or publication is None:
+        return None
+    evidence = market.task(job, audit.task)
+    ballot = next((replica for replica in evidence.replicas if replica.worker == worker), None)
+    if ballot is None:
+        return None
+    if audit.root is None or ballot.sealed is None:
+        raise Refused(f"the answers of {audit.task} are not published yet, for it may be done again: examine it later")
+    return ExaminedCase(publication, evidence, ballot, audit.task, Digest(audit.root))
+
+
+def _of(audit: PublishedAudit, case: Hash) -> bool:
+    return any(accusation.case == case for accusation in audit.accusations)
+
+
+def unproven(ledger: Ledger, case: OnChainCase, name: Hash, spec: Hash, shown: ExaminedCase) -> str:
+    """Returns how the published evidence fails to prove the accusation; empty if it proves it."""
+    evidence, ballot, domain = shown.evidence, shown.ballot, ledger.domain()
+    if evidence.offer is None or evidence.offer_signature is None:
+        return "the offer is not told"
+    offer = evidence.offer.struct()
+    names = [accusation.event for accusation in events.accused(ledger, case.worker) if accusation.case == name]
+    signer = ChainView(ledger, case.worker).opened(case.job).signer
+    if offer.job != case.job or not signed(domain, offer, evidence.offer_signature, signer):
+        return "the offer is not one of this job under its signer's signature"
+    if {offer.spec, hash_of(shown.publication.digest)} != {spec}:
+        return "the job is published otherwise than it was opened"
+    if not published_evidence.commits(domain, digest(domain, offer), ballot):
+        return "the commitment is not signed by the accused worker"
+    if not published_evidence.opens(digest(domain, offer), ballot):
+        return "the answer does not open the commitment"
+    args = (digest(domain, offer), Hash(ballot.sealed or b""), hash_of(Digest(ballot.root or "")), hash_of(shown.found))
+    return "" if names == [accusing.event(*args)] else "it makes up another event than the one accused of"
+
+
+def judged(shown: ExaminedCase, recompute: Recompute) -> Examined:
+    """Compares this machine's results with both roots. Raises Refused if they match neither."""
+    if shown.evidence.offer is None:
+        raise Refused("the offer is not told")
+    offer, answered = shown.evidence.offer.struct(), shown.ballot.root or ""
+    runs = [recompute(shown.publication, offer)]
+    if runs[0] == shown.found != answered:
+        runs.append(recompute(shown.publication, offer))
+    roots = (shown.task, answered, shown.found, runs[-1])
+    if answered in runs:
+        return Examined(False, "the task comes out here as the accused worker answered", *roots)
+    if set(runs) == {shown.found}:
+        return Examined(True, "the task comes out here, twice, as the auditor found and not as was answered", *roots)
+    raise Refused(f"here {shown.task} comes out as {runs[-1]}, as neither says: this machine cannot decide the case")
+
+
+def _recomputing(settings: WorkerSettings, fetcher: Fetcher, ballot: PublishedBallot) -> Recompute:
+    """Returns a function that raises Refused if this machine is of another determinism class than the answer."""
+
+    def run(publication: Publication, offer: Offer) -> Digest:
+        with Runner(runner_settings(settings)) as runner:
+            if runner.determinism_class() != ballot.determinism_class:
+                mine, other = runner.determinism_class(), ballot.determinism_class
+                raise Refused(
+                    f"it was answered in class {other}, and this machine is {mine}: examine it on one of those"
+                )
+            return payload_root(Executor(runner, fetcher, limits_of(settings)).work(publication, offer)[0])
+
+    return run

@@ -1,0 +1,151 @@
+"""A worker's standing in every job of its accounts: from its own records, and from the chain if a node answers."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from gradmarket.contracts import stakes
+from gradmarket.market.errors import MarketError
+from gradmarket.market.terms import Address, Hash
+from gradmarket.worker.journal import Money
+from gradmarket.worker.money import cases, known_chains
+from gradmarket.worker.money.account_store import AccountStore, JobAccount, value
+from gradmarket.worker.money.chain_view import ledger_of
+from gradmarket.worker.money.stake import Pledge
+from gradmarket.worker.protocol import records
+from gradmarket.worker.protocol.records import ReplicaRecord
+from gradmarket.worker.settings import WorkerSettings
+from gradmarket.worker.wallet import Wallet
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """A rejection, and the URL at which its evidence is published."""
+
+    replica: str
+    task: str
+    reason: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class JobStanding:
+    """Amounts are decimal strings in the smallest unit; what only the chain knows is None if it does not answer."""
+
+    job: str
+    market: str | None
+    chain_id: int
+    chain_job: int
+    accepted: int
+    rejected: int
+    earned: str
+    vouchered: str
+    redeemed: str
+    settled: str | None
+    reserved: str | None
+    at_stake: str | None
+    trouble: str
+    rejections: tuple[Rejection, ...]
+
+    def text(self, money: Money) -> str:
+        names = ("earned", "vouchered", "settled", "redeemed", "reserved", "at_stake")
+        amounts = {name: asdict(self)[name] for name in names}
+        sums = ", ".join(f"{name.replace('_', ' ')} {_text(money, units)}" for name, units in amounts.items())
+        head = f"{self.job} at {self.market or 'an unknown market'}, job {self.chain_job} of chain {self.chain_id}"
+        lines = [f"{head}: {self.accepted} accepted, {self.rejected} rejected", f"  {sums}"]
+        lines += [f"  the chain does not tell: {self.trouble}"] if self.trouble else []
+        lines += [f"  rejected {one.replica}: {one.reason} ({one.evidence})" for one in self.rejections]
+        return "\n".join(lines)
+
+
+def _text(money: Money, amount: str | None) -> str:
+    return "unknown" if amount is None else money.text(int(amount))
+
+
+def standings(settings: WorkerSettings, me: Address) -> Iterator[tuple[JobStanding, Money]]:
+    for account in AccountStore(settings.data / "book.json").accounts:
+        kept = list(records.read(settings.data, account.domain, account.chain_job))
+        yield _standing(settings, me, account, kept)
+
+
+def _standing(
+    settings: WorkerSettings, me: Address, account: JobAccount, kept: list[ReplicaRecord]
+) -> tuple[JobStanding, Money]:
+    onchain: dict[str, Any] = {"settled": None, "reserved": None, "at_stake": None}
+    money, trouble = Money("of the smallest unit", 0), ""
+    try:
+        facts = known_chains.find(settings.data, Hash(account.instance))
+        money = Money(facts.symbol, facts.decimals)
+        ledger = ledger_of(settings.node, facts)
+        onchain_account = ledger.account(account.chain_job, me)
+        onchain["settled"], onchain["reserved"] = (
+            str(value(onchain_account.settled, account)),
+            str(value(onchain_account.reserved, account)),
+        )
+        onchain["at_stake"] = str(stakes.exposure(ledger, account.chain_job, me).at_risk)
+    except MarketError as error:
+        trouble = str(error)
+    standing = JobStanding(
+        job=account.job,
+        market=kept[-1].market if kept else None,
+        chain_id=account.chain_id,
+        chain_job=account.chain_job,
+        accepted=account.accepted,
+        rejected=account.rejected,
+        earned=str(value(account.earned, account)),
+        vouchered=str(value(account.vouchered, account)),
+        redeemed=str(value(account.redeemed, account)),
+        trouble=trouble,
+        rejections=tuple(_refusal(record) for record in kept if record.rejected),
+        **onchain,
+    )
+    return standing, money
+
+
+@dataclass(frozen=True)
+class Risk:
+    """What one job can slash, in the smallest unit; `locked_until` in Unix seconds, 0 until the worker leaves."""
+
+    chain_id: int
+    chain_job: int
+    at_risk: str
+    accused: str
+    locked_until: int
+    money: str
+
+    def text(self) -> str:
+        until = f", locked until {datetime.fromtimestamp(self.locked_until, UTC):%Y-%m-%d %H:%M} UTC"
+        accused = f", {self.accused} of the smallest unit of it accused" if int(self.accused) else ""
+        return f"stake: {self.money} at risk in job {self.chain_job} of chain {self.chain_id}{accused}" + (
+            until if self.locked_until else ""
+        )
+
+
+def staked(settings: WorkerSettings, wallet: Wallet, say: Callable[[str], None]) -> Iterator[Risk]:
+    """Yields the stakes on all chains where the worker staked or earned; `say` gets the chains that do not answer."""
+    for facts in known_chains.kept(settings.data):
+        try:
+            parts = list(Pledge(ledger_of(settings.node, facts), wallet.key).parts())
+        except MarketError as error:
+            say(f"stakes on chain {facts.chain_id} are not known: {error}")
+            continue
+        money = Money(facts.symbol, facts.decimals)
+        for part in parts:
+            sums = (str(part.at_risk), str(part.accused))
+            yield Risk(facts.chain_id, part.chain_job, *sums, part.locked_until, money.text(part.at_risk))
+
+
+def accusations(settings: WorkerSettings, me: Address, say: Callable[[str], None]) -> Iterator[cases.WalletCase]:
+    """Yields the accusations of this wallet that are not closed; `say` gets the chains that do not answer."""
+    for facts in known_chains.kept(settings.data):
+        try:
+            yield from [case for case in cases.against(ledger_of(settings.node, facts), me) if case.stage != "closed"]
+        except MarketError as error:
+            say(f"accusations on chain {facts.chain_id} are not known: {error}")
+
+
+def _refusal(record: ReplicaRecord) -> Rejection:
+    lease = record.lease
+    evidence = f"{record.market}/v1/jobs/{lease.job}/tasks/{lease.task}"
+    return Rejection(lease.replica, lease.task, record.verdict.reason, evidence)

@@ -1,0 +1,41 @@
+"""Redeems without a market: the accounts' vouchers, the key, and a node of the chain are enough."""
+
+from gradmarket.contracts.errors import ChainError
+from gradmarket.market.errors import MarketError
+from gradmarket.market.terms import Hash
+from gradmarket.worker import durable, wallet
+from gradmarket.worker.journal import Journal, Money
+from gradmarket.worker.money import known_chains
+from gradmarket.worker.money.account_store import AccountStore
+from gradmarket.worker.money.chain_view import ChainView, ledger_of
+from gradmarket.worker.money.redeemer import Redeemer
+from gradmarket.worker.settings import WorkerSettings
+from gradmarket.worker.wallet import Wallet
+
+
+def redeem_all(settings: WorkerSettings, journal: Journal) -> bool:
+    """Redeems every voucher in the folder's accounts; returns False if one failed. No worker may run in the folder."""
+    with durable.lock(settings.data):
+        key = wallet.load(settings.data, settings.secret)
+        account_store = AccountStore(settings.data / "book.json")
+        instances = {account.instance for account in account_store.accounts if account.redeemable}
+        if not instances:
+            journal.say("redeemed", "There is nothing to redeem.")
+        done = [_redeem_on(settings, instance, key, account_store, journal) for instance in sorted(instances)]
+        return all(done)
+
+
+def _redeem_on(
+    settings: WorkerSettings, instance: Hash, key: Wallet, account_store: AccountStore, journal: Journal
+) -> bool:
+    try:
+        facts = known_chains.find(settings.data, instance)
+        chain_view = ChainView(ledger_of(settings.node, facts), key.address)
+    except (MarketError, ChainError) as error:
+        journal.say("redeem_failed", f"Chain {instance.hex()[:10]}: {error}")
+        return False
+    redeemer = Redeemer(
+        chain_view, key.key, account_store, journal, Money(facts.symbol, facts.decimals), settings.payout
+    )
+    done = [redeemer.redeem(account) for account in redeemer.accounts() if account.redeemable]
+    return all(done)

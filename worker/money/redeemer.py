@@ -1,0 +1,137 @@
+"""Turns vouchers into tokens: when that is worth the gas, in trouble, and before claims end.
+
+Also redeems when a job ends and when the worker leaves. A job's account is closed when everything vouchered is paid out
+and the rest of the reservation is released.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from eth_keys.datatypes import PrivateKey
+
+from gradmarket.contracts import claims
+from gradmarket.contracts.errors import ChainError
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.local import fund_gas
+from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS
+from gradmarket.contracts.transactions import mined
+from gradmarket.market.signing import address_of
+from gradmarket.market.terms import Address, Amount, Units
+from gradmarket.worker.journal import Journal, Money
+from gradmarket.worker.money.account_store import AccountStore, JobAccount, value
+from gradmarket.worker.money.chain_view import ChainView
+
+LOCAL_GAS_WEI: Final = 10**18
+LOW_GAS_WEI: Final = 10**16
+
+
+def get_gas(ledger: Ledger, address: Address) -> None:
+    """Funds a worker that is short of gas money, on a local chain only."""
+    if ledger.deployment.chain_id in LOCAL_CHAIN_IDS and ledger.gas_money(address) < LOW_GAS_WEI:
+        fund_gas(ledger.web3, address, LOCAL_GAS_WEI)
+
+
+class Redeemer:
+    """Sends the worker's transactions to the contract; a failure is logged and retried later, nothing is lost.
+
+    `payout` is where redeemed money goes, whoever sends the redeem; None leaves the address that the contract has.
+    """
+
+    def __init__(
+        self,
+        chain_view: ChainView,
+        key: PrivateKey,
+        account_store: AccountStore,
+        journal: Journal,
+        money: Money,
+        payout: Address | None,
+    ) -> None:
+        self._chain_view = chain_view
+        self._key = key
+        self._account_store = account_store
+        self._journal = journal
+        self._money = money
+        self._payout = payout
+        self._domain = chain_view.ledger.domain()
+
+    @property
+    def address(self) -> Address:
+        return address_of(self._key)
+
+    def accounts(self) -> list[JobAccount]:
+        """Returns the open accounts of this chain and contract."""
+        return [
+            account for account in self._account_store.accounts if account.domain == self._domain and not account.closed
+        ]
+
+    def get_gas(self) -> None:
+        """Funds the worker if it is short of gas money, on a local chain only."""
+        get_gas(self._chain_view.ledger, self.address)
+
+    def name_payout(self) -> None:
+        """Registers the payout address with the contract, once; this costs gas. Raises ChainError."""
+        ledger, payout = self._chain_view.ledger, self._payout
+        if payout is not None and ledger.payout_of(self.address) != payout:
+            self.get_gas()
+            mined(claims.set_payout(ledger, self._key, payout))
+        self._payout = None
+
+    def due(self, account: JobAccount, at: Amount | None, before_s: float, now: float) -> bool:
+        """Returns whether to redeem now: it is worth at least `at`, or claims end in less than `before_s` seconds."""
+        if account.redeemable == 0:
+            return False
+        if at is not None and value(account.redeemable, account) >= at:
+            return True
+        return self._chain_view.claim_until(account.chain_job) - now < before_s
+
+    def redeem(self, account: JobAccount) -> bool:
+        """Redeems the newest voucher and collects what batches credited beyond it; returns False if that failed."""
+        return self._try(account, lambda: self._redeem(account))
+
+    def close(self, account: JobAccount) -> bool:
+        """Redeems, releases the rest of the reservation, and closes the account; returns False if that failed."""
+        return self._try(account, lambda: self._close(account))
+
+    def _redeem(self, account: JobAccount) -> None:
+        ledger, job = self._chain_view.ledger, account.chain_job
+        onchain = ledger.account(job, self.address)
+        if account.vouchered or onchain.due:
+            self.name_payout()
+        if account.signature is not None and account.vouchered > max(onchain.vouchered, onchain.withdrawn):
+            self.get_gas()
+            mined(claims.redeem(ledger, self._key, account.voucher(self.address), account.signature))
+            onchain = ledger.account(job, self.address)
+        if onchain.due:
+            self.get_gas()
+            mined(claims.collect(ledger, self._key, job, self.address))
+            onchain = ledger.account(job, self.address)
+        self._paid_out(account, onchain.withdrawn)
+
+    def _paid_out(self, account: JobAccount, withdrawn: Units) -> None:
+        paid = withdrawn - account.redeemed
+        if paid > 0:
+            text = f"Redeemed {self._money.text(value(Units(paid), account))} of {account.job}."
+            self._journal.say("redeemed", text, job=account.job, units=paid)
+        self._account_store.paid_out(self._current(account), withdrawn, closed=False)
+
+    def _close(self, account: JobAccount) -> None:
+        self._redeem(account)
+        ledger, job = self._chain_view.ledger, account.chain_job
+        onchain = ledger.account(job, self.address)
+        if onchain.reserved > onchain.credited and ledger.block().time <= ledger.job(job).claim_until:
+            self.get_gas()
+            mined(claims.release(ledger, self._key, job, Units(0)))
+            self._chain_view.forget(job)
+        self._account_store.paid_out(self._current(account), onchain.withdrawn, closed=True)
+
+    def _current(self, account: JobAccount) -> JobAccount:
+        return self._account_store.account(account.domain, account.chain_job)
+
+    def _try(self, account: JobAccount, action: Callable[[], None]) -> bool:
+        try:
+            action()
+        except ChainError as error:
+            text = f"Could not redeem {account.job} now: {error}. The voucher is kept and tried again."
+            self._journal.once("redeem_failed", text, job=account.job)
+            return False
+        return True

@@ -1,0 +1,188 @@
+"""Verifies again everything that this worker received, against its own records and the chain as its own node has it."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gradmarket.contracts import events
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.market.errors import MarketError
+from gradmarket.market.terms import Address, Hash
+from gradmarket.market.wire import hash_of
+from gradmarket.worker import wallet
+from gradmarket.worker.journal import Journal, Money
+from gradmarket.worker.money import known_chains, proofs
+from gradmarket.worker.money.account_store import AccountStore, JobAccount, value
+from gradmarket.worker.money.chain_view import ChainView, ledger_of
+from gradmarket.worker.money.proofs import ChainHistory, EvidenceFault, EvidenceFinding
+from gradmarket.worker.protocol import published_evidence, records
+from gradmarket.worker.protocol.client import MarketClient
+from gradmarket.worker.protocol.in_flight import handed_over
+from gradmarket.worker.protocol.records import ReplicaRecord
+from gradmarket.worker.settings import WorkerSettings
+
+OVERDUE_S: Final = 3600.0
+"""Seconds after its deadlines by which a sent payload should be paid; other uploaders may be asked or awaited first."""
+FRESH_S: Final = 30.0
+"""Seconds. The voucher of a verdict younger than this may still be missing."""
+MARKET_S: Final = 5.0
+"""Seconds for which an unreachable market is retried: its answers are compared with the records, and prove nothing."""
+
+
+@dataclass(frozen=True)
+class SelfCheck:
+    """`ask`: whether to compare what the markets publish with the records too."""
+
+    settings: WorkerSettings
+    journal: Journal
+    ask: bool = True
+    clock: Callable[[], float] = time.time
+
+    def run(self) -> bool:
+        """Verifies every job in the folder's accounts and logs each finding; returns whether all is read and right.
+
+        Raises NotFound if there is no wallet.
+        """
+        me = wallet.load(self.settings.data, self.settings.secret).address
+        account_store = AccountStore(self.settings.data / "book.json")
+        done = [self._job(account, me) for account in account_store.accounts]
+        for signer, known in account_store.grievances():
+            self.journal.say("grievance", f"Written down while working: {known} by {signer}.", signer=signer)
+        sound = all(done) and not account_store.grievances()
+        result = "all is proven" if sound else "NOT all is well"
+        self.journal.say("verified", f"{len(done)} jobs: {result}.", sound=sound)
+        return sound
+
+    def _job(self, account: JobAccount, me: Address) -> bool:
+        try:
+            facts = known_chains.find(self.settings.data, Hash(account.instance))
+            ledger = ledger_of(self.settings.node, facts)
+            seen = see(ledger, account, me)
+        except MarketError as error:
+            self.journal.say("unread", f"{account.job}: the chain does not tell: {error}", job=account.job)
+            return False
+        kept = list(records.read(self.settings.data, account.domain, account.chain_job))
+        findings = [*self._findings(account, me, seen, kept), *self._published(account, me, seen, kept)]
+        for finding in findings:
+            self._say(finding)
+        money = Money(facts.symbol, facts.decimals)
+        self._sum(account, seen, kept, findings, money)
+        return not findings
+
+    def _findings(
+        self, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
+    ) -> Iterator[EvidenceFinding]:
+        for record in kept:
+            for fault, detail in proofs.of_record(account.domain, seen, me, record):
+                yield EvidenceFinding(fault, account.job, record.lease.replica, detail)
+        yield from self._handed_over(account)
+        paid = [record for record in kept if record.paid]
+        settled = [record for record in paid if record.at + FRESH_S < self.clock()]
+        yield from proofs.of_money(account.domain, seen, me, account, settled)
+        yield from proofs.of_batches(seen, me, account.job, paid)
+
+    def _handed_over(self, account: JobAccount) -> Iterator[EvidenceFinding]:
+        """Finds payloads that were sent and not judged: logged at first, and a broken promise once overdue."""
+        for held in handed_over(self.settings.data):
+            if held.instance != account.instance or held.offer.job != account.chain_job:
+                continue
+            shown = f"its bytes may have left, and no verdict has come; {proofs.promised(held.promise)}"
+            if held.due_at + OVERDUE_S < self.clock():
+                yield EvidenceFinding(EvidenceFault.BROKEN_PROMISE, account.job, held.replica, shown)
+            else:
+                self.journal.say("handed_over", f"{account.job}, {held.replica}: {shown}.", replica=held.replica)
+
+    def _published(
+        self, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
+    ) -> Iterator[EvidenceFinding]:
+        """Compares the records with what the job's market publishes now, if it answers."""
+        if not self.ask or not kept:
+            return
+        market = MarketClient(kept[-1].market, lambda seconds: seconds < MARKET_S)
+        try:
+            yield from held_against(market, account, me, seen, kept)
+        except MarketError as error:
+            text = f"{account.job}: its market was not asked: {error}"
+            self.journal.say("market_silent", text, job=account.job)
+        finally:
+            market.close()
+
+    def _say(self, finding: EvidenceFinding) -> None:
+        subject = f"{finding.job}{f', {finding.replica}' if finding.replica else ''}"
+        detail = f" ({finding.detail})" if finding.detail else ""
+        facts = {"fault": finding.fault.name.lower(), "job": finding.job, "replica": finding.replica}
+        self.journal.say("fault", f"{subject}: {finding.fault}{detail}.", **facts)
+
+    def _sum(
+        self,
+        account: JobAccount,
+        seen: ChainHistory,
+        kept: Sequence[ReplicaRecord],
+        found: Sequence[EvidenceFinding],
+        money: Money,
+    ) -> None:
+        paid = [record for record in kept if record.paid]
+        on = seen.account
+        sums = {"vouchered": account.vouchered, "settled": on.settled, "redeemed": on.withdrawn}
+        amounts = ", ".join(f"{name} {money.text(value(units, account))}" for name, units in sums.items())
+        text = f"{account.job}: {len(paid)} accepted, {sum(record.rejected for record in kept)} rejected; {amounts}; "
+        text += f"{len(found)} faults." if found else "every signature, secret, commitment and batch proven."
+        facts = {name: str(value(units, account)) for name, units in sums.items()}
+        self.journal.say("job", text, job=account.job, accepted=len(paid), faults=len(found), **facts)
+
+
+def see(ledger: Ledger, account: JobAccount, me: Address) -> ChainHistory:
+    """Reads the job's history from this ledger's node. Raises ChainError."""
+    opened = ChainView(ledger, me).opened(account.chain_job)
+    numbers = sorted(events.batches_crediting(ledger, account.chain_job, me))
+    batches = {
+        number: (
+            ledger.batch_root(account.chain_job, number),
+            tuple(events.settled_groups(ledger, account.chain_job, number)),
+        )
+        for number in numbers
+    }
+    return ChainHistory(opened.signer, opened.spec, ledger.account(account.chain_job, me), batches)
+
+
+def held_against(
+    market: MarketClient, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
+) -> Iterator[EvidenceFinding]:
+    """Compares the published payments, verdicts and evidence. Raises MarketError if the market does not answer."""
+    payments = {item.replica for item in market.payments(account.job) if item.worker == me}
+    verdicts = {item.replica: item for item in market.verdicts(account.job) if item.worker == me}
+    for record in kept:
+        replica = record.lease.replica
+        if record.paid and replica not in payments:
+            yield EvidenceFinding(EvidenceFault.MISSING_GRADIENT, account.job, replica, f"task {record.lease.task}")
+        judged, recorded = verdicts.get(replica), record.verdict
+        if (
+            judged is not None
+            and judged.signature is not None
+            and (judged.outcome, judged.signature)
+            != (
+                recorded.outcome,
+                recorded.signature,
+            )
+        ):
+            yield EvidenceFinding(
+                EvidenceFault.OTHER_VERDICT, account.job, replica, f"outcome {judged.outcome}, told {recorded.outcome}"
+            )
+        if record.rejected:
+            yield from _rejection(market, account, seen, record)
+
+
+def _rejection(
+    market: MarketClient, account: JobAccount, seen: ChainHistory, record: ReplicaRecord
+) -> Iterator[EvidenceFinding]:
+    publication = market.job(account.job).publication
+    evidence = market.task(account.job, record.lease.task)
+    if publication is None or hash_of(publication.digest) != seen.spec:
+        why = "the job that it publishes is not the one on-chain"
+    elif not evidence.shown:
+        return
+    else:
+        why = published_evidence.unproven(account.domain, record, evidence, publication.spec)
+    if why:
+        yield EvidenceFinding(EvidenceFault.UNPROVEN, account.job, record.lease.replica, why)

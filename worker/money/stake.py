@@ -1,0 +1,180 @@
+"""Stakes: what the worker puts at risk in a job, and how it gets it back, each by a transaction of its own key."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from eth_keys.datatypes import PrivateKey
+
+from gradmarket.contracts import calls, events, stakes
+from gradmarket.contracts.ledger import Ledger
+from gradmarket.contracts.local import DEVELOPMENT_KEYS
+from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS
+from gradmarket.contracts.stakes import Exposure
+from gradmarket.contracts.transactions import execute, mined
+from gradmarket.market.errors import Conflict, Refused
+from gradmarket.market.job import Publication
+from gradmarket.market.signing import address_of
+from gradmarket.market.stakes import Stakes
+from gradmarket.market.terms import Address, Amount, Hash, JobId
+from gradmarket.market.wire import hash_of
+from gradmarket.market.wire_sign_in import ChainFacts
+from gradmarket.worker.money.chain_view import ChainView
+from gradmarket.worker.money.redeemer import get_gas
+from gradmarket.worker.problems import Untrusted
+from gradmarket.worker.protocol.client import MarketClient
+
+MARKET_S: Final = 10.0
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A job that takes stakes, as its market describes it."""
+
+    facts: ChainFacts
+    chain_job: int
+    terms: Stakes
+    spec: Hash
+
+
+@dataclass(frozen=True)
+class StakePart:
+    """The part of a stake that one job can slash. `locked_until` is zero until the worker leaves the job."""
+
+    chain_job: int
+    at_risk: Amount
+    accused: Amount
+    locked_until: int
+
+
+def offered(origin: str, job: JobId) -> Offered:
+    """Returns the job as its market describes it.
+
+    Raises Refused if it takes no stakes, Untrusted if it is another job.
+    """
+    market = MarketClient(origin.rstrip("/"), lambda seconds: seconds < MARKET_S)
+    try:
+        facts, view = market.facts(), market.job(job)
+    finally:
+        market.close()
+    return Offered(facts, *_terms(job, view.publication, view.chain_job))
+
+
+def _terms(job: JobId, publication: Publication | None, chain_job: int | None) -> tuple[int, Stakes, Hash]:
+    if publication is None or chain_job is None:
+        raise Refused(f"job {job} is not on the chain yet")
+    if publication.job != job:
+        raise Untrusted(f"the market tells of job {publication.job} where job {job} was asked for")
+    if publication.spec.stake is None:
+        raise Refused(f"job {job} takes no stakes")
+    return chain_job, publication.spec.stake, hash_of(publication.digest)
+
+
+def confirmed(ledger: Ledger, me: Address, job: Offered) -> None:
+    """Raises Untrusted unless the chain has the job under the specification that its market publishes."""
+    if ChainView(ledger, me).opened(job.chain_job).spec != job.spec:
+        raise Untrusted(f"job {job.chain_job} on the chain has other terms than the market tells")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The owner's limits for a stake, in seconds: at least `contest_s` to contest, at most `lock_s` locked."""
+
+    contest_s: float
+    lock_s: float
+
+
+def agreed(ledger: Ledger, job: Offered, bounds: Bounds) -> None:
+    """Raises Untrusted unless windows and bond on the chain are the published ones, Refused beyond `bounds`.
+
+    They are fixed when the job opens. The contract has a minimum for the windows to contest and to decide.
+    """
+    on, least, published_terms = ledger.job(job.chain_job), ledger.min_window(), job.terms
+    terms = {
+        "window to accuse whoever left": (published_terms.slash_s, on.slash_window),
+        "window to contest": (max(published_terms.contest_s, least), on.contest_window),
+        "window to decide": (max(published_terms.decide_s, least), on.decision_window),
+        "bond": (published_terms.bond // on.unit, on.bond),
+    }
+    for name, (published, onchain) in terms.items():
+        if published != onchain:
+            raise Untrusted(
+                f"the market tells of a {name} of {published}, and the chain has {onchain}: do not stake here"
+            )
+    if on.contest_window < bounds.contest_s:
+        why = f"an accusation could be contested for {on.contest_window} s only"
+        raise Refused(f"{why}: if that is enough, lower GRADMARKET_WORKER_STAKE_CONTEST_S ({bounds.contest_s:g})")
+    locked = on.slash_window + on.contest_window + on.decision_window
+    if locked > bounds.lock_s:
+        why = f"the stake could stay locked for {locked} s after leaving"
+        raise Refused(f"{why}: if that is all right, raise GRADMARKET_WORKER_STAKE_LOCK_S ({bounds.lock_s:g})")
+
+
+class Pledge:
+    """A worker's stake in one contract, changed by its own key. Every method raises ChainError."""
+
+    def __init__(self, ledger: Ledger, key: PrivateKey) -> None:
+        self._ledger = ledger
+        self._key = key
+        self._me = address_of(key)
+
+    def put(self, job: Offered, amount: Amount, bounds: Bounds) -> None:
+        """Puts `amount` at risk in the job: first what is staked and free, then the wallet's tokens.
+
+        Raises Untrusted if the chain has the job under other terms, Conflict if the worker already has a stake in it,
+        Refused if the terms are beyond `bounds` or the wallet has too little.
+        """
+        self._check(job)
+        agreed(self._ledger, job, bounds)
+        now = stakes.staker(self._ledger, self._me)
+        get_gas(self._ledger, self._me)
+        if (short := Amount(amount - (now.amount - now.exposed))) > 0:
+            self._deposit(short)
+        quorum = calls.quorum_of(job.terms.validators, job.terms.threshold)
+        self._send(calls.join_job(self._market, job.chain_job, amount, quorum))
+
+    def _check(self, job: Offered) -> None:
+        confirmed(self._ledger, self._me, job)
+        if self._exposure(job.chain_job).at_risk:
+            raise Conflict(f"a stake is at risk in job {job.chain_job} already: leave it first (wallet unstake)")
+
+    def _deposit(self, amount: Amount) -> None:
+        ledger, token = self._ledger, self._ledger.deployment.token
+        if ledger.deployment.chain_id in LOCAL_CHAIN_IDS and ledger.balance(self._me) < amount:
+            mined(execute(ledger.web3, DEVELOPMENT_KEYS[0], calls.mint(token, self._me, amount)))
+        if (have := ledger.balance(self._me)) < amount:
+            raise Refused(f"{self._me} has {have} of the {amount} to stake: send it tokens, or redeem what it earned")
+        if ledger.allowance(self._me) < amount:
+            self._send(calls.approve(token, self._market, amount))
+        self._send(calls.stake(self._market, amount))
+
+    def take_out(self, say: Callable[[str], None]) -> Amount:
+        """Leaves every job, frees what is no longer locked, withdraws what no job exposes, and returns that amount."""
+        get_gas(self._ledger, self._me)
+        now = self._ledger.block().time
+        for part in self.parts():
+            if not part.locked_until:
+                self._send(calls.leave_job(self._market, part.chain_job))
+                say(f"left job {part.chain_job}")
+            elif now > part.locked_until and not part.accused:
+                self._send(calls.free_exposure(self._market, part.chain_job, self._me))
+        staker = stakes.staker(self._ledger, self._me)
+        if (free := Amount(staker.amount - staker.exposed)) > 0:
+            self._send(calls.unstake(self._market, free))
+        return free
+
+    def parts(self) -> Iterator[StakePart]:
+        for job in events.joined(self._ledger, self._me):
+            exposure = self._exposure(job)
+            if exposure.at_risk:
+                yield StakePart(job, exposure.at_risk, exposure.accused, exposure.locked_until)
+
+    def _exposure(self, job: int) -> Exposure:
+        return stakes.exposure(self._ledger, job, self._me)
+
+    @property
+    def _market(self) -> Address:
+        return self._ledger.deployment.contract
+
+    def _send(self, call: calls.Call) -> None:
+        mined(execute(self._ledger.web3, self._key, call))

@@ -1,0 +1,190 @@
+"""Decides whether to work on an offer, before anything is computed. Pure; each reason names the attack that it stops.
+
+Enforced: no work unless money is reserved for this worker alone and can still be redeemed when the work is judged; at
+most k unpaid gradients per requester; nothing computed but what was published and what this machine can handle.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from math import ceil
+
+from gradmarket.compute.machine import Effort, MachineLimits
+from gradmarket.market.errors import SignatureRefused
+from gradmarket.market.job import Publication
+from gradmarket.market.messages import Offer
+from gradmarket.market.rules.payment import unpaid
+from gradmarket.market.rules.pricing import Price, PricedWork
+from gradmarket.market.rules.secrets import task_seed
+from gradmarket.market.signing import Domain, check
+from gradmarket.market.terms import GENESIS_ROUND, Address, Amount, Hash, JobId, Units
+from gradmarket.market.wire import hash_of
+from gradmarket.worker.protocol.worth import NOTHING, Minimum, least
+
+
+class Guard(StrEnum):
+    """Reasons to decline, each with the attack that it stops."""
+
+    NOT_CHOSEN = "the job is none of those that were chosen"
+    """Work for someone whom the worker's owner did not agree to work for."""
+    SEVERAL_CLAIMS = "it has as many replicas in flight as it risks"
+    """Many leases at once that never get a verdict."""
+    FOREIGN_SIGNER = "the offer is not signed by the voucher signer of the chain's job"
+    """Offers in the name of a funded job, from someone who cannot pay out of it."""
+    OTHER_SPEC = "the published job is not the one that the offer names"
+    """Show one job, have another one computed, and reject the answers as different."""
+    OTHER_SPEC_ON_CHAIN = "the job was opened on-chain with another specification"
+    """A reservation that was made for other work."""
+    NO_SUCH_TASK = "the job has no such round or task"
+    """Tasks beyond the published ones, or numbers that break the arithmetic."""
+    OTHER_SEED = "the offer's seed is not the one that the job's seed and the indices give"
+    """Chosen randomness, or replicas that were given different work."""
+    OTHER_PARAMETERS = "the first round does not start from the published parameters"
+    """Work on parameters that nobody else has."""
+    CHEAP = "it pays less than the least that was set"
+    CHEAP_FOR_ITS_WORK = "it pays less than the least that was set for so many operations, or so much time here"
+    UNDERPRICED = "it pays less than the job promises"
+    """Advertise one price, offer another."""
+    UNPAID = "earlier gradients for this requester are not paid yet"
+    """Take gradient after gradient and pay for none."""
+    NOT_RESERVED = "its own reservation on-chain does not cover this gradient"
+    """One deposit shown to a thousand workers; an escrow drained by the first."""
+    CLAIMS_END = "redeeming may end before the work is judged"
+    """Delay the verdict until the deposit may be taken back."""
+    TOO_SLOW = "the step takes longer than is left of the lease"
+    """Leases so short that honest work is always late."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkLimits(MachineLimits):
+    """What this worker's owner agreed to. Minimums in the token's smallest unit; `margin_s` in seconds."""
+
+    jobs: frozenset[JobId]
+    min_price: Amount
+    leases: int
+    unpaid: int
+    margin_s: float
+    min_per_tflop: Amount = NOTHING
+    min_per_hour: Amount = NOTHING
+
+    @property
+    def minimum(self) -> Minimum:
+        return Minimum(self.min_price, self.min_per_tflop, self.min_per_hour)
+
+
+@dataclass(frozen=True, slots=True)
+class OnChain:
+    """The job and this worker's account, read from its own RPC node. `now` is the chain's clock or later."""
+
+    signers: frozenset[Address]
+    spec: Hash
+    unit: Amount
+    reserved: Units
+    claim_until: float
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequesterStanding:
+    """This worker's own accounts: `outstanding` is what it has earned in the job or may earn in flight there."""
+
+    in_flight: int
+    outstanding: Units
+    unpaid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """An offer as received, and what was published for its job."""
+
+    domain: Domain
+    job: JobId
+    offer: Offer
+    signature: bytes
+    publication: Publication
+
+
+def why_not(proposal: Proposal, chain: OnChain, standing: RequesterStanding, limits: WorkLimits) -> Guard | None:
+    """Returns the first reason against taking the offer, before anything is downloaded; None if there is none."""
+    return (
+        _chosen(proposal, standing, limits)
+        or _published(proposal, chain)
+        or _priced(proposal, chain, limits)
+        or _covered(proposal, chain, standing, limits)
+    )
+
+
+def _chosen(proposal: Proposal, standing: RequesterStanding, limits: WorkLimits) -> Guard | None:
+    if limits.jobs and proposal.job not in limits.jobs:
+        return Guard.NOT_CHOSEN
+    if standing.unpaid >= limits.unpaid:
+        return Guard.UNPAID
+    if standing.in_flight >= limits.leases:
+        return Guard.SEVERAL_CLAIMS
+    return None
+
+
+def _published(proposal: Proposal, chain: OnChain) -> Guard | None:
+    offer, spec = proposal.offer, proposal.publication.spec
+    if not _signed(proposal, chain.signers):
+        return Guard.FOREIGN_SIGNER
+    if offer.spec != hash_of(proposal.publication.digest) or proposal.publication.job != proposal.job:
+        return Guard.OTHER_SPEC
+    if chain.spec != offer.spec:
+        return Guard.OTHER_SPEC_ON_CHAIN
+    if not (0 <= offer.round < spec.rounds and 0 <= offer.task < spec.tasks_per_round):
+        return Guard.NO_SUCH_TASK
+    if offer.seed != task_seed(spec.seed, offer.round, offer.task):
+        return Guard.OTHER_SEED
+    if offer.round == GENESIS_ROUND and offer.parameters != hash_of(proposal.publication.parameters):
+        return Guard.OTHER_PARAMETERS
+    return None
+
+
+def _priced(proposal: Proposal, chain: OnChain, limits: WorkLimits) -> Guard | None:
+    pay = proposal.offer.price * chain.unit
+    if pay < limits.min_price:
+        return Guard.CHEAP
+    return Guard.UNDERPRICED if pay < proposal.publication.spec.price.least() else None
+
+
+def _covered(proposal: Proposal, chain: OnChain, standing: RequesterStanding, limits: WorkLimits) -> Guard | None:
+    if chain.reserved < standing.outstanding + proposal.offer.price:
+        return Guard.NOT_RESERVED
+    if chain.claim_until - chain.now < judged_within(proposal) + limits.margin_s:
+        return Guard.CLAIMS_END
+    return None
+
+
+def _signed(proposal: Proposal, signers: Iterable[Address]) -> bool:
+    for signer in signers:
+        try:
+            check(proposal.domain, proposal.offer, proposal.signature, signer)
+        except (SignatureRefused, OverflowError):
+            continue
+        return True
+    return False
+
+
+def judged_within(proposal: Proposal) -> int:
+    """Returns the seconds from lease to verdict and upload if every wave that the job allows uses all its deadlines."""
+    offer, replication = proposal.offer, proposal.publication.spec.replication
+    waves = replication.max_replicas - replication.replicas + 1
+    return waves * (offer.lease_seconds + offer.wave_seconds + offer.upload_seconds)
+
+
+def too_cheap(pay: Amount, price: Price, effort: Effort, unit: Amount, limits: WorkLimits) -> Guard | None:
+    """Checks the pay of a task whose cost is known: `pay` is for one gradient, under the job's `price` rule."""
+    if pay < price.least(PricedWork(effort.flops, unit)):
+        return Guard.UNDERPRICED
+    return Guard.CHEAP_FOR_ITS_WORK if pay < least(limits.minimum, effort) else None
+
+
+def too_slow(step_seconds: float, lease_seconds: float) -> Guard | None:
+    """Compares the measured duration of a step with the lease."""
+    return Guard.TOO_SLOW if step_seconds > lease_seconds else None
+
+
+def unpaid_gradients(earned: Units, vouchered: Units, price: Units) -> int:
+    """Returns how many gradients at `price` are promised beyond what the vouchers cover, rounded up."""
+    return ceil(unpaid(earned, vouchered) / max(1, price))

@@ -1,0 +1,105 @@
+"""The worker's own evidence: for each finished replica, what was offered, committed, opened and judged.
+
+One file for each job of each chain, one JSON object per line. With a node of the chain, it suffices to prove what the
+requester signed; nothing in it must be fetched from the market again.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gradmarket.market.messages import Offer
+from gradmarket.market.rules.lifecycle import PAID
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState
+from gradmarket.market.wire import Lease, SignedVerdict, WaveOpened, hash_of
+from gradmarket.worker import durable
+from gradmarket.worker.protocol.in_flight import SealedAnswer
+from gradmarket.worker.protocol.protocol_checks import breaks_promise
+
+
+class ReplicaRecord(BaseModel):
+    """`at`: when this worker received the final verdict, in Unix seconds; `market`: the address that sent it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    at: float
+    market: str
+    lease: Lease
+    prepared: SealedAnswer | None
+    wave: WaveOpened | None
+    """None if the wave was not opened, or if the worker was killed after it."""
+    promised: bool
+    """Whether a signed verdict had promised pay; it is in `promise` if it was kept."""
+    uploaded: bool
+    promise: SignedVerdict | None = None
+    asked: bool = True
+    """The market asked for the payload; the default is for records of earlier versions, which do not say."""
+    sent: bool = False
+    """A byte of the payload may have been sent."""
+    verdict: SignedVerdict
+
+    @property
+    def offer(self) -> Offer:
+        return self.lease.offer.struct()
+
+    @property
+    def paid(self) -> bool:
+        """Whether the requester said that this gradient is paid."""
+        return self.verdict.state in PAID
+
+    @property
+    def unkept(self) -> bool:
+        """Whether pay was promised under signature and nothing was paid, except by this worker's own silence."""
+        return self.promised and breaks_promise(self.verdict.state, self.asked, self.sent or self.uploaded)
+
+    @property
+    def rejected(self) -> bool:
+        return self.verdict.state is ReplicaState.REJECTED
+
+    @property
+    def root(self) -> Hash | None:
+        """Returns the root of the payload that this worker computed."""
+        return hash_of(Digest(self.prepared.root)) if self.prepared else None
+
+
+def add(folder: Path, domain: Domain, record: ReplicaRecord) -> None:
+    """Appends a record. It survives a crash of the process; a power cut may lose the last ones."""
+    durable.append(file_of(folder, domain.instance, record.lease.offer.job), record.model_dump_json().encode() + b"\n")
+
+
+def read(folder: Path, domain: Domain, chain_job: int) -> Iterator[ReplicaRecord]:
+    """Yields the records in the order of their verdicts, one per replica; skips lines that a crash cut short.
+
+    If an audit proves a rejection wrong, a later record of the same replica replaces it.
+    """
+    newest: dict[ReplicaId, ReplicaRecord] = {}
+    for record in _lines(file_of(folder, domain.instance, chain_job)):
+        before = newest.get(record.lease.replica)
+        if before is None or before.rejected:
+            newest[record.lease.replica] = record
+    yield from newest.values()
+
+
+def rejection(folder: Path, domain: Domain, replica: ReplicaId) -> ReplicaRecord | None:
+    """Returns the newest record of this replica, in any job of the contract, if it is a rejection."""
+    for path in sorted((folder / "records").glob(f"{domain.instance.hex()}-*.jsonl")):
+        ends = [record for record in _lines(path, replica) if record.lease.replica == replica]
+        if ends:
+            return ends[-1] if ends[-1].rejected else None
+    return None
+
+
+def _lines(path: Path, naming: str = "") -> Iterator[ReplicaRecord]:
+    """Yields the complete records of a file, only from lines that contain `naming`."""
+    for line in path.read_bytes().splitlines() if path.is_file() else ():
+        if naming.encode() not in line:
+            continue
+        try:
+            yield ReplicaRecord.model_validate_json(line)
+        except ValidationError:
+            continue
+
+
+def file_of(folder: Path, instance: Hash, chain_job: int) -> Path:
+    return folder / "records" / f"{instance.hex()}-{chain_job}.jsonl"
