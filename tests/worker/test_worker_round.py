@@ -30,10 +30,10 @@ from gradmarket.market.wire import CommitmentRequest, PollRequest, hash_of
 from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.runner import Runner
 from gradmarket.worker import durable, wallet
+from gradmarket.worker import run as session
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.markets import discovery as discovery_of
 from gradmarket.worker.markets import market_session
-from gradmarket.worker.markets import run as session
 from gradmarket.worker.markets import scheduler as rounds
 from gradmarket.worker.markets.discovery import Discovery, agree
 from gradmarket.worker.problems import MarketUnreachable, Untrusted
