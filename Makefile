@@ -116,7 +116,7 @@ fuzz: develop
 	@$(BIN)/python -m fuzz $(if $(SEED),--seed $(SEED),--cases $(CASES) $(if $(KIND),--kind $(KIND)))
 
 attacks: develop
-	@PYTHONPATH=tests:tests/ops:tests/worker:tests/requester $(BIN)/python tests/attacks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
+	@$(BIN)/python -m tests.attacks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
 
 mutants: develop
 	@$(BIN)/python -m mutation.score --mutants $(MUTANTS)
@@ -125,7 +125,7 @@ test-containers: $(DEVELOP)
 	@$(BIN)/pytest --disable-warnings -rs tests/containers
 
 bench: develop
-	@PYTHONPATH=tests $(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
+	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
 
 figures: develop
 	@$(BIN)/python -m benchmarks.pages

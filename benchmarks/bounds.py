@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from models.zoo import ZOO
 
 from benchmarks.figure import Figure
 from gradmarket.market.model.document.graph import Document
 from gradmarket.market.model.task_cost import Cost, cost
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner, RunnerSettings
+from tests.models.zoo import ZOO
 
 PREFIX = "bounds."
 SEED: Final = bytes(range(32))

@@ -8,15 +8,15 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from databases import NewDatabase, Postgres, new_sqlite, postgres_server
 from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
 from hypothesis import HealthCheck, settings
-from onchain import DEPLOYER, NewKey, OpenJob, open_on
 
 from gradmarket.contracts.deployment import Deployment, deploy
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
+from tests.databases import NewDatabase, Postgres, new_sqlite, postgres_server
+from tests.onchain import DEPLOYER, NewKey, OpenJob, open_on
 
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 settings.register_profile("deep", settings.get_profile("tests"), max_examples=1_000, stateful_step_count=100)

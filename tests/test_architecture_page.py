@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-import test_plugins
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.requester.queue import STAGES
+from tests import test_plugins
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
-import source_tree
-from source_tree import Module, cycles, ours, parse, reachable, within
+
+from tests import source_tree
+from tests.source_tree import Module, cycles, ours, parse, reachable, within
 
 MAY_IMPORT: Final = {
     "market": {"market"},

@@ -5,7 +5,8 @@ import tomllib
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from source_tree import ROOT
+
+from tests.source_tree import ROOT
 
 RUNTIME, DEVELOP = "requirements.lock", "requirements-dev.lock"
 

@@ -6,7 +6,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from source_tree import ROOMS, ROOT
+
+from tests.source_tree import ROOMS, ROOT
 
 NOT_IN_IT = ("contracts/src/", "contracts/test/", "contracts/snapshots/", "contracts/solcjs/", "build/")
 DATA = (".py", ".json", ".mako", ".html", ".css", ".js")

@@ -7,7 +7,6 @@ from contextlib import contextmanager, nullcontext
 
 import httpx
 import uvicorn
-from declared import Declared
 from eth_account import Account
 from eth_account.messages import encode_defunct
 from fastapi import FastAPI
@@ -19,6 +18,7 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.edge.serving import config, listener
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.wiring import wired
+from tests.api.declared import Declared
 
 
 class Service:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from api_service import Service, serving
 
 from gradmarket.contracts import deployment as deployments
 from gradmarket.requester.settings import RequesterSettings
+from tests.api.api_service import Service, serving
 
 JOB = {
     "name": "digits",

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_service import Service, serving
 from sqlalchemy import event
 from structlog.contextvars import get_contextvars
-from test_authorisation import BESIDES, BODIES, DATA, DIGEST, EXPECTED, JOB, with_a_replica
 
 from gradmarket.contracts import deployment as deployments
 from gradmarket.requester.edge.body import STREAMED
 from gradmarket.requester.edge.token_first import OPEN, WRITING
 from gradmarket.requester.settings import RequesterSettings
+from tests.api.api_service import Service, serving
+from tests.api.test_authorisation import BESIDES, BODIES, DATA, DIGEST, EXPECTED, JOB, with_a_replica
 
 PAGES = Path(__file__).parents[2] / "docs"
 PAGE = (PAGES / "security.md").read_text()

@@ -6,7 +6,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from api_service import Service, serving
 from fastapi import HTTPException
 from sqlalchemy import event
 
@@ -15,6 +14,7 @@ from gradmarket.requester.api.event_tail import AT_ONCE, KEPT, EventTails
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.tables import Job
+from tests.api.api_service import Service, serving
 
 Posted = Callable[..., dict[str, Any]]
 

@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from api_service import Service, serving
-from onchain import NewKey
 
 from gradmarket.contracts import calls
 from gradmarket.contracts import deployment as deployments
@@ -18,6 +16,8 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, JobState
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store.tables import Job
+from tests.api.api_service import Service, serving
+from tests.onchain import NewKey
 
 UNIT = 10**9
 JOB = {

@@ -3,7 +3,6 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from api_service import serving
 from eth_account import Account
 from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
@@ -18,6 +17,7 @@ from gradmarket.requester.api.nonces import GOOD_S, Nonces, named_in
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.tables import ApiToken, Nonce
+from tests.api.api_service import serving
 
 OURS = Nonces(signer_of(PrivateKey(keccak(text="ours"))))
 TIMES = st.floats(0, 2**38)

@@ -6,13 +6,13 @@ from itertools import product
 from typing import Any
 
 import pytest
-from api_service import Service, serving
-from databases import new_sqlite
-from test_authorisation import BODIES, EXPECTED, JOB
 
 from gradmarket.contracts import deployment as deployments
 from gradmarket.requester.api.pages import encoded
 from gradmarket.requester.settings import RequesterSettings
+from tests.api.api_service import Service, serving
+from tests.api.test_authorisation import BODIES, EXPECTED, JOB
+from tests.databases import new_sqlite
 
 HALF = "\ud800"
 WORDS = {"determinism_class": HALF, "jobs": [HALF], "vouchers_for": [HALF], "known": {HALF: "leased"}}

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
-from api_service import Service
 
 from gradmarket.requester.api import long_poll
 from gradmarket.requester.notifier import ended_topic, worker_topic
 from gradmarket.requester.store.tables import Worker
 from gradmarket.requester.store.workers import LIVE_S
+from tests.api.api_service import Service
 
 ASK = {"determinism_class": "cpu", "capacity": 1, "wait_s": 600}
 

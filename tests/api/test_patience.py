@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
-from api_service import Service, serving
 
 from gradmarket.contracts import deployment as deployments
 from gradmarket.requester.settings import RequesterSettings
+from tests.api.api_service import Service, serving
 
 QUICK = {"header_s": 1.0, "silence_s": 1.0, "body_s": 1.0}
 LET_GO_S = 8.0

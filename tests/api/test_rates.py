@@ -6,7 +6,6 @@ from typing import Any
 
 import httpx
 import pytest
-from api_service import serving
 from eth_account import Account
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +14,7 @@ from gradmarket.contracts import deployment as deployments
 from gradmarket.requester.api.callers import caller, network_of
 from gradmarket.requester.api.token_buckets import FIRST_SWEEP, Buckets, Rate, refusal_delay
 from gradmarket.requester.settings import RequesterSettings
+from tests.api.api_service import serving
 
 POLL = {"determinism_class": "cpu", "capacity": 0, "wait_s": 0}
 LIMITS: dict[str, Any] = {

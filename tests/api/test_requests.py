@@ -6,12 +6,12 @@ import random
 
 import httpx
 import pytest
-from api_service import Service
 from blake3 import blake3
 
 from gradmarket.requester.api.pages import encoded
 from gradmarket.requester.api.streams import BLOCK
 from gradmarket.requester.store.tables import Job
+from tests.api.api_service import Service
 
 JOB = {
     "name": "digits",

@@ -5,10 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from api_service import serving
-from onchain import OpenJob
-from test_authorisation import JOB
-
 from gradmarket.contracts import deployment as deployments
 from gradmarket.contracts.rpc import BATCH
 from gradmarket.market.terms import Address
@@ -17,6 +13,9 @@ from gradmarket.requester.chain import statement
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store import earned_rows, identities
 from gradmarket.requester.store.tables import Job
+from tests.api.api_service import serving
+from tests.api.test_authorisation import JOB
+from tests.onchain import OpenJob
 
 ACCOUNTS = 230
 

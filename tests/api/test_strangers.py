@@ -7,9 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from api_service import Service, serving
 from sqlalchemy import select
-from test_authorisation import BODIES, EXPECTED, JOB, POLL, with_a_replica
 
 from gradmarket.contracts import deployment as deployments
 from gradmarket.market.terms import ReplicaState
@@ -19,6 +17,8 @@ from gradmarket.requester.edge.token_first import OPEN, WRITING
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store import identities, tokens
 from gradmarket.requester.store.tables import ApiToken, Replica
+from tests.api.api_service import Service, serving
+from tests.api.test_authorisation import BODIES, EXPECTED, JOB, POLL, with_a_replica
 
 FEW: dict[str, Any] = {"stranger_rate": 0.01, "stranger_burst": 20, "refused_s": 0.0}
 

@@ -12,17 +12,17 @@ from urllib.parse import quote, quote_from_bytes, urlsplit
 
 import pytest
 import schemathesis
-from api_service import Service, serving
-from databases import new_sqlite
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import Case
 from schemathesis.config import GenerationConfig, ProjectConfig, ProjectsConfig, SchemathesisConfig
 from schemathesis.schemas import BaseSchema
-from test_authorisation import DATA, DIGEST, EXPECTED, JOB, with_a_replica
 
 from gradmarket.contracts import deployment as deployments
 from gradmarket.requester.settings import RequesterSettings
+from tests.api.api_service import Service, serving
+from tests.api.test_authorisation import DATA, DIGEST, EXPECTED, JOB, with_a_replica
+from tests.databases import new_sqlite
 
 pytestmark = pytest.mark.hypothesis
 

@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_service import Service, serving
 from blake3 import blake3
 from sqlalchemy import select
-from test_authorisation import DIGEST, JOB
 from typer.testing import CliRunner
 
 from gradmarket.cli import app as command
 from gradmarket.contracts import deployment as deployments
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store.tables import ApiToken
+from tests.api.api_service import Service, serving
+from tests.api.test_authorisation import DIGEST, JOB
 
 CLAIM = {"auditor": "me", "determinism_class": "cpu"}
 

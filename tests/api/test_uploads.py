@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
-from api_service import Service
 from blake3 import blake3
 
 from gradmarket.requester.api.streams import BLOCK
 from gradmarket.requester.edge.downloads import PIECE
 from gradmarket.requester.edge.uploads import AHEAD, LONG
+from tests.api.api_service import Service
 
 HEALTH = b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n"
 SIZES = [LONG - 1, LONG, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, (AHEAD + 3) * BLOCK + 17]

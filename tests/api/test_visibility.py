@@ -4,13 +4,13 @@ from typing import Any
 
 import httpx
 import pytest
-from api_service import Service
 from blake3 import blake3
-from test_authorisation import JOB, with_a_replica
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import ReplicaState, RoundState
 from gradmarket.requester.store.tables import Job, Replica, Round
+from tests.api.api_service import Service
+from tests.api.test_authorisation import JOB, with_a_replica
 
 MADE = b"what the round made"
 NEXT = b"what the next round made"

@@ -15,7 +15,8 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from test_authorisation import DATA, DIGEST, EXPECTED, JOB, with_a_replica
+
+from tests.api.test_authorisation import DATA, DIGEST, EXPECTED, JOB, with_a_replica
 
 CHECKS = [
     not_a_server_error,

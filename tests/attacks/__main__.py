@@ -12,9 +12,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from families import all_played
-from registry import ATTACKS, Attack, Result
-from scene import staged
+from tests.attacks.families import all_played
+from tests.attacks.registry import ATTACKS, Attack, Result
+from tests.attacks.scene import staged
 
 
 def main() -> int:

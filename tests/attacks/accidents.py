@@ -6,16 +6,15 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from payloads import uploader
-from registry import attack
-from scene import QUICK, Posted, Scene, funded, until
-from scripted_worker import HONEST, ScriptedWorker
-from served import Served, served
-
 from gradmarket.contracts import deployment as deployments
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 from gradmarket.contracts.rpc import request
+from tests.attacks.payloads import uploader
+from tests.attacks.registry import attack
+from tests.attacks.scene import QUICK, Posted, Scene, funded, until
+from tests.attacks.scripted_worker import HONEST, ScriptedWorker
+from tests.ops.served import Served, served
 
 DEEPEST = 4
 """Blocks: the batch is in one of the last."""

@@ -1,9 +1,9 @@
 """Requests said again: a sign-in, a post, a token of nobody."""
 
-from commitments import refusal
-from registry import attack
-from scene import Scene
-from scripted_worker import HONEST
+from tests.attacks.commitments import refusal
+from tests.attacks.registry import attack
+from tests.attacks.scene import Scene
+from tests.attacks.scripted_worker import HONEST
 
 
 @attack("replayed API request", "sign-in again 422; worker payable 10; finished; books balanced", share=True)

@@ -12,14 +12,14 @@ from functools import cache
 
 import httpx
 from eth_utils.address import to_checksum_address
-from registry import Seen, attack
-from scene import PRICE, UNIT, Posted, Scene
-from scripted_worker import HONEST, Behaviour, ScriptedWorker
 
 from gradmarket.market import wire
 from gradmarket.market.terms import Address
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.session import begin, connect, sessions_of
+from tests.attacks.registry import Seen, attack
+from tests.attacks.scene import PRICE, UNIT, Posted, Scene
+from tests.attacks.scripted_worker import HONEST, Behaviour, ScriptedWorker
 
 THOUSAND = 1000
 ROUNDS = 24

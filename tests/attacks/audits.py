@@ -3,16 +3,15 @@
 import secrets as chance
 from collections.abc import Callable, Sequence
 
-from gradients import TRIPLED
-from registry import attack
-from scene import OVER, Posted, Scene, until
-from scripted_worker import HONEST, ScriptedWorker, Spoil
-
 from gradmarket.market.audit_wire import AuditWork
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merkle import root as root_of
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Address, Digest, Hash
+from tests.attacks.gradients import TRIPLED
+from tests.attacks.registry import attack
+from tests.attacks.scene import OVER, Posted, Scene, until
+from tests.attacks.scripted_worker import HONEST, ScriptedWorker, Spoil
 
 ALWAYS = {"probability": 1.0}
 NOBODY = Address("0x" + "0" * 40)

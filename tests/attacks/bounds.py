@@ -1,15 +1,15 @@
 """Documents that cost more than they seem to: at other sizes, in being looked at, or for small workers."""
 
 import numpy as np
-from documents import document, packed, posted, taken
-from handmade import encoded, node, tensor, value
-from hired import hired
-from registry import attack
-from scene import Scene, until
 
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner
+from tests.attacks.documents import document, packed, posted, taken
+from tests.attacks.hired import hired
+from tests.attacks.registry import attack
+from tests.attacks.scene import Scene, until
+from tests.handmade import encoded, node, tensor, value
 
 GIB = 2**30
 ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}

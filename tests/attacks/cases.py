@@ -7,14 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from audits import ALWAYS, WRONG, Auditor
 from eth_keys.datatypes import PrivateKey
-from gradients import TRIPLED
-from onchain import HOUR, with_money
-from patience import ALONE, AT_RISK, BOND, STAKE, joined
-from registry import attack
-from scene import UNIT, Posted, Scene, until
-from scripted_worker import HONEST, Behaviour
 
 from gradmarket.contracts import calls, stakes
 from gradmarket.contracts.transactions import execute, mined
@@ -22,6 +15,13 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.runner import Runner, RunnerSettings
 from gradmarket.worker import durable, wallet
+from tests.attacks.audits import ALWAYS, WRONG, Auditor
+from tests.attacks.gradients import TRIPLED
+from tests.attacks.patience import ALONE, AT_RISK, BOND, STAKE, joined
+from tests.attacks.registry import attack
+from tests.attacks.scene import UNIT, Posted, Scene, until
+from tests.attacks.scripted_worker import HONEST, Behaviour
+from tests.onchain import HOUR, with_money
 
 
 def contested(scene: Scene, behaviour: Behaviour, found: Digest | None) -> str:

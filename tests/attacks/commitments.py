@@ -3,12 +3,11 @@
 import secrets as chance
 from dataclasses import replace
 
-from gradients import NOISE
-from registry import attack
-from scene import Posted, Scene, until
-from scripted_worker import HONEST, ScriptedWorker
-
 from gradmarket.market.terms import Hash
+from tests.attacks.gradients import NOISE
+from tests.attacks.registry import attack
+from tests.attacks.scene import Posted, Scene, until
+from tests.attacks.scripted_worker import HONEST, ScriptedWorker
 
 
 def evidence(job: Posted, scripted: ScriptedWorker) -> dict:  # type: ignore[type-arg]

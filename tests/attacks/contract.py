@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 
 from eth_keys.datatypes import PrivateKey
-from onchain import OpenedJob, open_on
-from scene import Scene
 
 from gradmarket.contracts import calls
 from gradmarket.contracts.errors import ContractRefused
@@ -12,6 +10,8 @@ from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.packing import PackedGroup
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Hash, Units
+from tests.attacks.scene import Scene
+from tests.onchain import OpenedJob, open_on
 
 DEPOSIT, RESERVED, EARNED = 100, 60, 45
 

@@ -14,9 +14,10 @@ from contextlib import ExitStack
 
 import httpx
 import psutil
-from registry import attack
-from scene import Posted, Scene
-from scripted_worker import HONEST, ScriptedWorker
+
+from tests.attacks.registry import attack
+from tests.attacks.scene import Posted, Scene
+from tests.attacks.scripted_worker import HONEST, ScriptedWorker
 
 BUSY = (429, 503)
 MOST = 2_000

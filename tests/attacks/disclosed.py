@@ -2,11 +2,11 @@
 
 import time
 
-from audits import ALWAYS, Auditor, finish, won_by_liars
-from gradients import TRIPLED
-from registry import attack
-from scene import Posted, Scene
-from scripted_worker import HONEST, Held
+from tests.attacks.audits import ALWAYS, Auditor, finish, won_by_liars
+from tests.attacks.gradients import TRIPLED
+from tests.attacks.registry import attack
+from tests.attacks.scene import Posted, Scene
+from tests.attacks.scripted_worker import HONEST, Held
 
 DOORS = (
     "",

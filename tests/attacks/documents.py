@@ -3,15 +3,15 @@
 from typing import Any
 
 import numpy as np
-from handmade import encoded, node, tensor, value
-from registry import attack
-from scene import OVER, Scene, until
-from victim import market, worked
 
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model import tensors
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner
+from tests.attacks.registry import attack
+from tests.attacks.scene import OVER, Scene, until
+from tests.attacks.victim import market, worked
+from tests.handmade import encoded, node, tensor, value
 
 ROWS = 8
 LEAST = np.iinfo(np.int32).min

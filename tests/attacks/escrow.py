@@ -4,18 +4,18 @@ import json
 import subprocess
 from dataclasses import dataclass
 
-from contract import DEPOSIT, EARNED, RESERVED, Till, chain_fixture, tried
 from eth_keys.datatypes import PrivateKey
-from onchain import HOUR, OpenedJob, with_money
-from registry import attack
-from scene import Scene
-from vouchers import redeemed
 
 from gradmarket.contracts import calls, events, stakes, toolchain
 from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.messages import Release
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Amount, Hash, Units
+from tests.attacks.contract import DEPOSIT, EARNED, RESERVED, Till, chain_fixture, tried
+from tests.attacks.registry import attack
+from tests.attacks.scene import Scene
+from tests.attacks.vouchers import redeemed
+from tests.onchain import HOUR, OpenedJob, with_money
 
 STAKE, AT_RISK, BOND = 1_000, 300, 5
 EVENT, OTHER_EVENT = Hash(b"\x0e" * 32), Hash(b"\x0f" * 32)

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Final
 
-from registry import ATTACKS, Attack, Result, played
-from scene import Scene, staged
+from tests.attacks.registry import ATTACKS, Attack, Result, played
+from tests.attacks.scene import Scene, staged
 
 FAMILIES: Final = (
     "commitments",
@@ -36,7 +36,7 @@ FAMILIES: Final = (
 ABREAST: Final = 3
 
 for family in FAMILIES:
-    import_module(family)
+    import_module(f"tests.attacks.{family}")
 
 
 def all_played(scene: Scene, attacks: Sequence[Attack] = ATTACKS) -> Iterator[tuple[Attack, Result]]:

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 import numpy as np
-from registry import attack
-from scene import Scene
-from scripted_worker import HONEST, Answer, Behaviour
 
 from gradmarket.market.terms import Address
+from tests.attacks.registry import attack
+from tests.attacks.scene import Scene
+from tests.attacks.scripted_worker import HONEST, Answer, Behaviour
 
 Change = Callable[[np.ndarray], np.ndarray]
 OUTVOTED = "cheat rejected 0; honest payable 10; finished; books balanced; same model"

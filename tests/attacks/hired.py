@@ -8,14 +8,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from scene import UNIT, Posted, Scene
-
 from gradmarket.market.terms import Address
 from gradmarket.worker import wallet
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.run import run
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import Signals
+from tests.attacks.scene import UNIT, Posted, Scene
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from audits import ALWAYS, Auditor, finish
-from gradients import TRIPLED
-from registry import attack
-from scene import Posted, Scene, until
-from scripted_worker import HONEST, ScriptedWorker
-
 from gradmarket.market.signing import address_of
+from tests.attacks.audits import ALWAYS, Auditor, finish
+from tests.attacks.gradients import TRIPLED
+from tests.attacks.registry import attack
+from tests.attacks.scene import Posted, Scene, until
+from tests.attacks.scripted_worker import HONEST, ScriptedWorker
 
 ALONE = {"name": "audited", "audit": 1.0}
 SYBILS = 66

@@ -3,18 +3,18 @@
 from typing import Any
 
 import numpy as np
-from handmade import encoded, node, tensor, value
-from hired import hired
-from registry import attack
-from scene import Posted, Scene, until
-from scripted_worker import HONEST, Behaviour, Held, ScriptedWorker
-from tiny import ROWS, named
 
 from gradmarket.market.data.manifest import Column, Manifest, Partition
 from gradmarket.market.job import canonical
 from gradmarket.market.model import tensors
 from gradmarket.market.rules.faults import FaultKind, StepFault
 from gradmarket.market.wire import LeaseReturn
+from tests.attacks.hired import hired
+from tests.attacks.registry import attack
+from tests.attacks.scene import Posted, Scene, until
+from tests.attacks.scripted_worker import HONEST, Behaviour, Held, ScriptedWorker
+from tests.attacks.tiny import ROWS, named
+from tests.handmade import encoded, node, tensor, value
 
 BAD_ROW = StepFault(kind=FaultKind.STEP_FAILED, node="node 1 (nll_loss.default)", partition="train", input="y", row=17)
 

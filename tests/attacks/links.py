@@ -7,14 +7,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from registry import attack
-from scene import Scene
-from tiny import named
-
 from gradmarket.compute.addresses import place
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.errors import MarketError
+from tests.attacks.registry import attack
+from tests.attacks.scene import Scene
+from tests.attacks.tiny import named
 
 SECRET = b"what only the worker's own network may read"
 PUBLIC = "93.184.216.34"

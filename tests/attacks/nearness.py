@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 
 import numpy as np
-from audits import ALWAYS, Auditor, finish
-from registry import attack
-from scene import UNIT, Posted, Scene
-from scripted_worker import HONEST, Answer, Behaviour, Held, ScriptedWorker
-from seats import SHORT
 
 from gradmarket.market.rules.calibration import RUNS
 from gradmarket.market.terms import Address
+from tests.attacks.audits import ALWAYS, Auditor, finish
+from tests.attacks.registry import attack
+from tests.attacks.scene import UNIT, Posted, Scene
+from tests.attacks.scripted_worker import HONEST, Answer, Behaviour, Held, ScriptedWorker
+from tests.attacks.seats import SHORT
 
 OTHER = "cpu, other kernels"
 ROUNDING = np.float32(1 + 2**-21)

@@ -1,13 +1,6 @@
 """Cheats that wait: for a quorum of their own, for trust, for a way to push unseen, for an answer to use again."""
 
 import numpy as np
-from audits import ALWAYS, Auditor, finish
-from gradients import TRIPLED, changed
-from onchain import HOUR, with_money
-from registry import attack
-from scene import QUICK, UNIT, Posted, Scene, funded, until
-from scripted_worker import HONEST, Behaviour, Held, ScriptedWorker
-from served import served
 
 from gradmarket.contracts import calls, stakes
 from gradmarket.contracts.rpc import request
@@ -15,6 +8,13 @@ from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, TaskState
 from gradmarket.requester.chain import escrow
+from tests.attacks.audits import ALWAYS, Auditor, finish
+from tests.attacks.gradients import TRIPLED, changed
+from tests.attacks.registry import attack
+from tests.attacks.scene import QUICK, UNIT, Posted, Scene, funded, until
+from tests.attacks.scripted_worker import HONEST, Behaviour, Held, ScriptedWorker
+from tests.onchain import HOUR, with_money
+from tests.ops.served import served
 
 ALONE = {"name": "audited", "audit": 1e-9}
 """One replica decides a task; once its class is proven hardly any is audited."""

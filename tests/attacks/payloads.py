@@ -4,10 +4,10 @@ import pickle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from commitments import refusal, reveal
-from registry import attack
-from scene import Posted, Scene, until
-from scripted_worker import HONEST, Behaviour, ScriptedWorker
+from tests.attacks.commitments import refusal, reveal
+from tests.attacks.registry import attack
+from tests.attacks.scene import Posted, Scene, until
+from tests.attacks.scripted_worker import HONEST, Behaviour, ScriptedWorker
 
 
 def uploader(job: Posted, workers: list[ScriptedWorker]) -> ScriptedWorker:

@@ -1,12 +1,11 @@
 """Requesters that promise pay under signature, take the payload, and then say anything but "paid": each once."""
 
-from breakers import ENDINGS, REPLIES, Breaker
-from registry import Play, attack
-from scene import Scene
-from victim import market, worked
-
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import ReplicaState
+from tests.attacks.registry import Play, attack
+from tests.attacks.scene import Scene
+from tests.attacks.victim import market, worked
+from tests.worker.breakers import ENDINGS, REPLIES, Breaker
 
 ROBBED = "payloads taken 1 of 3; paid 0; unpaid 1; the worker stopped"
 

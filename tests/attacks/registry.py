@@ -54,7 +54,7 @@ def attack(line: str, expected: str, alone: bool = False, share: bool = False) -
     """Registers a function as an attack of this line; its name and module are the attack's name and family."""
 
     def register(play: Play) -> Play:
-        name, family = play.__name__.replace("_", " "), play.__module__
+        name, family = play.__name__.replace("_", " "), play.__module__.rpartition(".")[2]
         ATTACKS.append(Attack(name, family, line, expected, play, alone, share))
         return play
 

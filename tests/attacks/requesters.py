@@ -1,13 +1,12 @@
 """Requesters that cheat their workers: each gets at most one gradient out of a worker, and the worker knows it."""
 
-from fake_market import FakeMarket, Row
-from gradients import TRIPLED
-from registry import attack
-from scene import Scene
-from victim import grievance, market, worked
-
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire import SignedVoucher, WaveOpened
+from tests.attacks.gradients import TRIPLED
+from tests.attacks.registry import attack
+from tests.attacks.scene import Scene
+from tests.attacks.victim import grievance, market, worked
+from tests.worker.fake_market import FakeMarket, Row
 
 
 def taken(stranger: FakeMarket) -> str:

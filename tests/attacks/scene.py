@@ -15,10 +15,6 @@ import httpx
 import numpy as np
 import torch
 from eth_keys.datatypes import PrivateKey
-from onchain import DEPLOYER, ETHER
-from scripted_worker import HONEST, Behaviour, ScriptedWorker, Spoil
-from served import Served, served
-from tiny import ROWS, document, named, table
 
 from gradmarket.contracts import claims
 from gradmarket.contracts import deployment as deployments
@@ -39,6 +35,10 @@ from gradmarket.market.model.sampling import task_rows
 from gradmarket.market.signing import Domain, address_of
 from gradmarket.market.terms import Address, Digest, JobId
 from gradmarket.market.wire import OfferFields, digest_of
+from tests.attacks.scripted_worker import HONEST, Behaviour, ScriptedWorker, Spoil
+from tests.attacks.tiny import ROWS, document, named, table
+from tests.onchain import DEPLOYER, ETHER
+from tests.ops.served import Served, served
 
 UNIT: Final = 10**9
 PRICE: Final = 10

@@ -12,7 +12,6 @@ import numpy as np
 from eth_account import Account
 from eth_account.messages import encode_defunct
 from eth_keys.datatypes import PrivateKey
-from market_sketches import sketched
 from siwe import SiweMessage
 
 from gradmarket.market import signing, wire, wire_sign_in
@@ -31,9 +30,10 @@ from gradmarket.market.wire import (
     SketchRequest,
     WaveOpened,
 )
+from tests.requester.market_sketches import sketched
 
 if TYPE_CHECKING:
-    from scene import Posted
+    from tests.attacks.scene import Posted
 
 Answer = dict[str, np.ndarray]
 Spoil = Callable[[Answer, Address], Answer]

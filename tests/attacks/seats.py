@@ -2,11 +2,11 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from commitments import reveal
-from gradients import NOISE, TRIPLED
-from registry import attack
-from scene import Posted, Scene, until
-from scripted_worker import HONEST, Behaviour, ScriptedWorker
+from tests.attacks.commitments import reveal
+from tests.attacks.gradients import NOISE, TRIPLED
+from tests.attacks.registry import attack
+from tests.attacks.scene import Posted, Scene, until
+from tests.attacks.scripted_worker import HONEST, Behaviour, ScriptedWorker
 
 SHORT = {"lease_s": 30, "wave_s": 4, "upload_s": 10}
 STALLER = Behaviour(reveals=False)

@@ -3,12 +3,6 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fake_market import FakeMarket, Server, app_of
-from onchain import HOUR, OpenedJob, with_money
-from registry import attack
-from scene import Scene
-from victim import market
-
 from gradmarket.contracts import calls, events, stakes
 from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.errors import MarketError
@@ -22,6 +16,11 @@ from gradmarket.worker.money.accusation_watch import AccusationWatch
 from gradmarket.worker.money.stake import Bounds, Pledge, offered
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.wallet import Wallet
+from tests.attacks.registry import attack
+from tests.attacks.scene import Scene
+from tests.attacks.victim import market
+from tests.onchain import HOUR, OpenedJob, with_money
+from tests.worker.fake_market import FakeMarket, Server, app_of
 
 AT_RISK, BOND, WEEK = Amount(300), 5, 7 * 24 * HOUR
 BOUNDS = Bounds(contest_s=HOUR, lock_s=30 * 24 * HOUR)

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
-from families import ATTACKS
-from lines import LINES
-from registry import Attack, played
-from scene import Scene, staged
+
+from tests.attacks.families import ATTACKS
+from tests.attacks.lines import LINES
+from tests.attacks.registry import Attack, played
+from tests.attacks.scene import Scene, staged
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,9 @@ from typing import Final
 
 import numpy as np
 from blake3 import blake3
-from handmade import encoded, node, tensor, value
 
 from gradmarket.market.terms import Digest
+from tests.handmade import encoded, node, tensor, value
 
 ROWS: Final = 32
 

@@ -6,11 +6,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fake_market import PRICE, FakeMarket, Server, app_of
-from onchain import HOUR, OpenedJob, with_money
-from scene import Scene
-from tiny import named
-
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.fetch import Fetcher
@@ -33,6 +28,10 @@ from gradmarket.worker.protocol.signin import Credentials
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import Signals
 from gradmarket.worker.wallet import Wallet
+from tests.attacks.scene import Scene
+from tests.attacks.tiny import named
+from tests.onchain import HOUR, OpenedJob, with_money
+from tests.worker.fake_market import PRICE, FakeMarket, Server, app_of
 
 TURNS = 7
 

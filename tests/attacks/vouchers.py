@@ -3,13 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from commitments import refusal
-from contract import DEPOSIT, EARNED, RESERVED, Till, chain_fixture, group, tried
 from eth_keys.datatypes import PrivateKey
-from onchain import DEPLOYER, open_on
-from registry import attack
-from scene import Scene
-from scripted_worker import HONEST
 
 from gradmarket.contracts import calls
 from gradmarket.contracts.deployment import deploy
@@ -18,6 +12,12 @@ from gradmarket.contracts.local import LocalChain
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Units
+from tests.attacks.commitments import refusal
+from tests.attacks.contract import DEPOSIT, EARNED, RESERVED, Till, chain_fixture, group, tried
+from tests.attacks.registry import attack
+from tests.attacks.scene import Scene
+from tests.attacks.scripted_worker import HONEST
+from tests.onchain import DEPLOYER, open_on
 
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 

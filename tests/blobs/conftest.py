@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
-from bucket import KEYS, s3_server
+
+from tests.bucket import KEYS, s3_server
 
 
 @pytest.fixture(scope="session")

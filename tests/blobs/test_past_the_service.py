@@ -6,12 +6,12 @@ from typing import Any
 import boto3
 import httpx
 import pytest
-from test_blob_stores import DATA, named
 
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.requester import blobs as stores
 from gradmarket.requester.blobs.s3 import MOST_AT_ONCE, S3Blobs, StoreDown
 from gradmarket.requester.settings import RequesterSettings
+from tests.blobs.test_blob_stores import DATA, named
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from typing import Any
 
 import httpx
 import pytest
-from bucket import KEYS
 
 from gradmarket.commands.progress import follow
 from gradmarket.demo import service
@@ -15,6 +14,7 @@ from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
 from gradmarket.demo.workers import DemoWorker
 from gradmarket.market.signing import checksum
+from tests.bucket import KEYS
 
 JOB: dict[str, Any] = {
     "name": "digits",

@@ -9,10 +9,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from databases import NewDatabase, new_sqlite
 from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
-from onchain import NewKey
 from sqlalchemy import Engine, select
 from web3 import HTTPProvider, Web3
 from web3.types import RPCEndpoint, RPCResponse
@@ -28,6 +26,8 @@ from gradmarket.requester.chain.chain_worker import ChainWorker, local_grant
 from gradmarket.requester.store import earned_rows
 from gradmarket.requester.store.session import begin, connect, reading, sessions_of
 from gradmarket.requester.store.tables import Account, Audit, Batch, Earned, Job, Replica, Task, Transaction, Worker
+from tests.databases import NewDatabase, new_sqlite
+from tests.onchain import NewKey
 
 PRICE = 10
 BUDGET = 10_000

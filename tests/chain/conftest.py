@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from chain_fixture import ChainFixture
-from onchain import NewKey
 
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.requester.chain.chain_context import ChainPolicy
+from tests.chain.chain_fixture import ChainFixture
+from tests.onchain import NewKey
 
 NewTill = Callable[..., ChainFixture]
 

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from chain_fixture import ChainFixture
 from eth_keys.datatypes import PrivateKey
-from onchain import HOUR, NewKey, with_money
 from sqlalchemy import select
 
 from gradmarket.contracts import calls, stakes
@@ -21,6 +19,8 @@ from gradmarket.requester.chain import escrow
 from gradmarket.requester.chain.accusing import step as accusing_step
 from gradmarket.requester.store import accusations, jobs
 from gradmarket.requester.store.tables import Accusation, Job, JobEvent, Replica, Task, Transaction
+from tests.chain.chain_fixture import ChainFixture
+from tests.onchain import HOUR, NewKey, with_money
 
 BOND, STAKE, AT_RISK, WINDOW = 5, 1_000, 300, 3 * HOUR
 WRONG, RIGHT = "blake3:" + "aa" * 32, "blake3:" + "bb" * 32

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from chain_fixture import PRICE, ChainFixture
-from onchain import DEPLOYER, NewKey
 
 from gradmarket.contracts.deployment import deploy
 from gradmarket.contracts.ledger import Ledger
@@ -18,6 +16,8 @@ from gradmarket.requester.chain import reconcile
 from gradmarket.requester.chain.chain_worker import ChainWorker
 from gradmarket.requester.store import progress
 from gradmarket.requester.store.tables import Job
+from tests.chain.chain_fixture import PRICE, ChainFixture
+from tests.onchain import DEPLOYER, NewKey
 
 
 @pytest.fixture

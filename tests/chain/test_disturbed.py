@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chain_fixture import BUDGET, PRICE, ChainFixture, busy, check
-from onchain import DEPLOYER, NewKey
 from requests.exceptions import ReadTimeout
 from web3 import HTTPProvider, Web3
 from web3.types import RPCEndpoint, RPCResponse
@@ -26,6 +24,8 @@ from gradmarket.contracts.transactions import mined
 from gradmarket.market.terms import Address
 from gradmarket.requester.chain import reconcile
 from gradmarket.requester.store.tables import Transaction
+from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy, check
+from tests.onchain import DEPLOYER, NewKey
 
 TillOn = Callable[[Ledger], ChainFixture]
 

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from chain_fixture import BUDGET, PRICE, ChainFixture, busy, check
-from onchain import ETHER, NewKey
 
 from gradmarket.contracts import claims
 from gradmarket.contracts.ledger import Ledger
@@ -17,6 +15,8 @@ from gradmarket.market.wire import hash_of
 from gradmarket.requester.chain import escrow, funding, reconcile
 from gradmarket.requester.chain.chain_worker import ChainWorker
 from gradmarket.requester.store.tables import JobEvent, Transaction
+from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy, check
+from tests.onchain import ETHER, NewKey
 
 
 def test_a_published_job_is_funded_and_runs(chain_fixture: ChainFixture) -> None:

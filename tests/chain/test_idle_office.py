@@ -2,12 +2,12 @@
 
 import threading
 
-from chain_fixture import ChainFixture
-from onchain import NewKey
 from sqlalchemy import update
 
 from gradmarket.requester.chain.chain_worker import LOOK_S, ChainWorker
 from gradmarket.requester.store.tables import Batch, Earned
+from tests.chain.chain_fixture import ChainFixture
+from tests.onchain import NewKey
 
 
 def at_rest(chain_fixture: ChainFixture) -> threading.Event:

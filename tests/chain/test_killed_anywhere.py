@@ -7,8 +7,6 @@ of transactions are under way at some of these moments.
 from typing import Any
 
 import pytest
-from chain_fixture import BUDGET, PRICE, ChainFixture, check
-from onchain import NewKey
 from web3 import HTTPProvider, Web3
 from web3.types import RPCEndpoint, RPCResponse
 
@@ -17,6 +15,8 @@ from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.transactions import mined
 from gradmarket.market.terms import JobState
 from gradmarket.requester.store.tables import Transaction
+from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, check
+from tests.onchain import NewKey
 
 
 class Killed(BaseException):

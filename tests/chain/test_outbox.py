@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from chain_fixture import BUDGET, ChainFixture, busy, check, lossy
-from onchain import ETHER, NewKey
 from sqlalchemy import update
 
 from gradmarket.contracts import calls, claims
@@ -18,6 +16,8 @@ from gradmarket.requester.chain import escrow, reconcile, sender, settlement_bat
 from gradmarket.requester.chain.chain_context import ChainPolicy
 from gradmarket.requester.chain.escrow import that_fit
 from gradmarket.requester.store.tables import Batch, Earned, JobEvent, Transaction
+from tests.chain.chain_fixture import BUDGET, ChainFixture, busy, check, lossy
+from tests.onchain import ETHER, NewKey
 
 
 def test_what_was_earned_is_settled(chain_fixture: ChainFixture, new_key: NewKey) -> None:

@@ -6,9 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from chain_fixture import BUDGET, PRICE, ChainFixture
 from eth_keys.datatypes import PrivateKey
-from onchain import DEPLOYER, ETHER, NewKey
 
 from gradmarket.contracts import calls
 from gradmarket.contracts.deployment import deploy
@@ -22,6 +20,8 @@ from gradmarket.market.terms import Address, Amount, AuditState, JobState, Units
 from gradmarket.requester.chain import funding, reconcile
 from gradmarket.requester.chain.chain_worker import ChainWorker
 from gradmarket.requester.store.tables import Transaction
+from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture
+from tests.onchain import DEPLOYER, ETHER, NewKey
 
 CHAIN_ID = 4242
 NOBODY = "0x000000000000000000000000000000000000dEaD"

@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from chain_fixture import ChainFixture, busy, check
-from onchain import DEPLOYER, NewKey
 
 from gradmarket.contracts.deployment import deploy
 from gradmarket.contracts.ledger import Ledger
@@ -15,6 +13,8 @@ from gradmarket.market.terms import Amount, BatchState
 from gradmarket.requester.chain import reconcile
 from gradmarket.requester.chain.chain_context import TransactionState
 from gradmarket.requester.store.tables import Batch, Earned, JobEvent, Transaction
+from tests.chain.chain_fixture import ChainFixture, busy, check
+from tests.onchain import DEPLOYER, NewKey
 
 
 @pytest.fixture

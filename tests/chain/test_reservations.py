@@ -1,9 +1,7 @@
 """Who gets how much set aside: the rule, and the rule on a real contract."""
 
-from chain_fixture import CLASS, PRICE, ChainFixture
 from hypothesis import given
 from hypothesis import strategies as st
-from onchain import NewKey
 from sqlalchemy import select
 from web3 import Web3
 
@@ -16,6 +14,8 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, AuditState, JobState, Units
 from gradmarket.requester.chain.reservations import Need, headroom, plan
 from gradmarket.requester.store.tables import Account, Job, JobEvent, Transaction, Worker
+from tests.chain.chain_fixture import CLASS, PRICE, ChainFixture
+from tests.onchain import NewKey
 
 AHEAD = 20
 

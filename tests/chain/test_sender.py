@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from chain_fixture import ChainFixture, busy, check
-from onchain import NewKey
 
 from gradmarket.contracts import calls
 from gradmarket.contracts.errors import ContractRefused
@@ -21,6 +19,8 @@ from gradmarket.requester.chain import leader_lease, sender, settlement_batches
 from gradmarket.requester.chain.chain_context import TransactionKind, TransactionState
 from gradmarket.requester.chain.chain_worker import ChainWorker
 from gradmarket.requester.store.tables import Transaction
+from tests.chain.chain_fixture import ChainFixture, busy, check
+from tests.onchain import NewKey
 
 SOMEONE = Address("0x" + "5e" * 20)
 

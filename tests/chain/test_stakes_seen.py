@@ -1,8 +1,6 @@
 """Stakes as the service knows them: by the chain alone, and only as far as the job's own validators may slash them."""
 
-from chain_fixture import ChainFixture
 from eth_keys.datatypes import PrivateKey
-from onchain import HOUR, NewKey, with_money
 
 from gradmarket.contracts import calls, stakes
 from gradmarket.contracts.transactions import execute, mined
@@ -10,6 +8,8 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.stakes import Stakes
 from gradmarket.market.terms import Address, Amount, Hash
 from gradmarket.requester.chain import escrow
+from tests.chain.chain_fixture import ChainFixture
+from tests.onchain import HOUR, NewKey, with_money
 
 TERMS = {"validators": ["0x" + "11" * 20, "0x" + "22" * 20], "threshold": 2, "bond": "5", "slash_s": HOUR}
 STAKE, AT_RISK = 1_000, 300

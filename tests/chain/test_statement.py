@@ -3,8 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from chain_fixture import BUDGET, PRICE, ChainFixture, busy
-from onchain import ETHER, NewKey
 
 from gradmarket.contracts import claims
 from gradmarket.contracts.ledger import Ledger
@@ -15,6 +13,8 @@ from gradmarket.market.rules.bookkeeping import EntryKind, LedgerEntry, balances
 from gradmarket.market.terms import JobState, Units
 from gradmarket.requester.chain import statement
 from gradmarket.requester.store.tables import Earned
+from tests.chain.chain_fixture import BUDGET, PRICE, ChainFixture, busy
+from tests.onchain import ETHER, NewKey
 
 
 def told(chain_fixture: ChainFixture, job_id: str) -> tuple[list[LedgerEntry], list[str]]:

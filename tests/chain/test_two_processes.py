@@ -6,14 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from chain_fixture import ChainFixture, busy, check
-from databases import Postgres
-from onchain import NewKey
 
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.requester.chain import leader_lease, reconcile
 from gradmarket.requester.chain.chain_worker import ChainWorker
 from gradmarket.requester.store.tables import Batch, Transaction
+from tests.chain.chain_fixture import ChainFixture, busy, check
+from tests.databases import Postgres
+from tests.onchain import NewKey
 
 
 @pytest.fixture

@@ -6,9 +6,6 @@ from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from reference import Refusal
-from reference_stakes import Books
-from replay import Replay
 
 from gradmarket.contracts import calls
 from gradmarket.contracts.calls import Call
@@ -18,6 +15,9 @@ from gradmarket.contracts.proofs import batch_root
 from gradmarket.market.messages import Payout, Release, Voucher
 from gradmarket.market.signing import Domain, Struct, address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Hash, Units
+from tests.contracts.reference import Refusal
+from tests.contracts.reference_stakes import Books
+from tests.contracts.replay import Replay
 
 WEALTH = 500
 KEYS = {name: PrivateKey(keccak(text=name)) for name in ("ana", "rob", "wim", "zoe", "sly", "judge", "juror", "signer")}

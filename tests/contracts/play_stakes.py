@@ -3,12 +3,12 @@
 from eth_utils.crypto import keccak
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
-from play import JURY, WHO, Play, amounts, jobs, mostly, requesters, workers
-from reference_stakes import Key
 
 from gradmarket.contracts import calls
 from gradmarket.market.messages import Ruling
 from gradmarket.market.terms import Address, Amount, Hash
+from tests.contracts.play import JURY, WHO, Play, amounts, jobs, mostly, requesters, workers
+from tests.contracts.reference_stakes import Key
 
 
 class PlayWithStakes(Play):

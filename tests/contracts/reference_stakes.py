@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from reference import Escrow, need
+from tests.contracts.reference import Escrow, need
 
 
 @dataclass

@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onchain import OpenJob
 
 from gradmarket.contracts import calls, events
 from gradmarket.contracts.deployment import market_at, token_at
@@ -16,6 +15,7 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.messages import Release, Voucher
 from gradmarket.market.signing import address_of, checksum
 from gradmarket.market.terms import Address, Amount, Hash, Units
+from tests.onchain import OpenJob
 
 ALICE, BOB = Address("0x" + "1a" * 20), Address("0x" + "2b" * 20)
 DIGEST = Hash(b"\x07" * 32)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from eth_utils.address import to_checksum_address
-from onchain import DEPLOYER
 
 from gradmarket.contracts.deployment import Deployment, deploy, market_at, read, verify, write
 from gradmarket.contracts.errors import ChainUnreachable, ForeignChain
@@ -15,6 +14,7 @@ from gradmarket.contracts.rpc import connect, request
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of, digest
 from gradmarket.market.terms import Address, Hash, Units
+from tests.onchain import DEPLOYER
 
 
 def test_the_address_book_is_read_back(deployment: Deployment, ledger: Ledger, tmp_path: Path) -> None:

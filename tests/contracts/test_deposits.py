@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 from eth_keys.datatypes import PrivateKey
-from onchain import ETHER, HOUR, NewKey, OpenJob, with_money
 
 from gradmarket.contracts import calls, claims, events
 from gradmarket.contracts.errors import ContractRefused
@@ -16,6 +15,7 @@ from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.messages import Release
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Amount, Hash, Units
+from tests.onchain import ETHER, HOUR, NewKey, OpenJob, with_money
 
 DEPOSIT = 500
 

@@ -2,7 +2,6 @@
 
 import pytest
 from eth_keys.datatypes import PrivateKey
-from onchain import ETHER, NewKey, OpenedJob, OpenJob
 
 from gradmarket.contracts import calls, claims, events
 from gradmarket.contracts.errors import ContractRefused
@@ -13,6 +12,7 @@ from gradmarket.contracts.transactions import mined
 from gradmarket.market.messages import Release, Voucher
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Hash, Units
+from tests.onchain import ETHER, NewKey, OpenedJob, OpenJob
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onchain import OpenJob
 
 from gradmarket.contracts import calls
 from gradmarket.contracts.errors import ContractRefused
@@ -12,6 +11,7 @@ from gradmarket.contracts.proofs import batch_root, prove, proves
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.signing import checksum
 from gradmarket.market.terms import Address, Hash, Units
+from tests.onchain import OpenJob
 
 ALICE, BOB = checksum("0x" + "1a" * 20), checksum("0x" + "2b" * 20)
 

@@ -1,7 +1,6 @@
 """What a worker signs and anybody sends: vouchers in bulk, and where its earnings go."""
 
 import pytest
-from onchain import DEPLOYER, NewKey, OpenJob
 
 from gradmarket.contracts import claims, events
 from gradmarket.contracts.errors import ContractRefused
@@ -10,6 +9,7 @@ from gradmarket.contracts.transactions import mined
 from gradmarket.market.messages import Payout
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Units
+from tests.onchain import DEPLOYER, NewKey, OpenJob
 
 
 def test_a_relay_redeems_for_many_workers_of_many_jobs(open_job: OpenJob, new_key: NewKey) -> None:

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
-from onchain import DEPLOYER
-from play import KEYS, WEALTH, WHO, Play
-from play_stakes import PlayWithStakes
-from reference import Account
-from replay import Replay
 
 from gradmarket.contracts.deployment import MIN_WINDOW_S, deploy
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
+from tests.contracts.play import KEYS, WEALTH, WHO, Play
+from tests.contracts.play_stakes import PlayWithStakes
+from tests.contracts.reference import Account
+from tests.contracts.replay import Replay
+from tests.onchain import DEPLOYER
 
 
 @pytest.fixture(scope="module")

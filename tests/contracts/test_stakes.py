@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import pytest
 from eth_keys.datatypes import PrivateKey
-from onchain import DEPLOYER, HOUR, NewKey, with_money
 
 from gradmarket.contracts import calls, events, stakes
 from gradmarket.contracts.errors import ContractRefused
@@ -16,6 +15,7 @@ from gradmarket.contracts.transactions import execute, mined
 from gradmarket.market.messages import Ruling
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Address, Amount, Hash, Units
+from tests.onchain import DEPLOYER, HOUR, NewKey, with_money
 
 STAKE, AT_RISK, BOND, UNIT = 1_000, 300, 5, 2
 EVENT = Hash(b"\x0e" * 32)

@@ -4,7 +4,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from onchain import DEPLOYER, NewKey, OpenJob, with_money
 
 from gradmarket.contracts import calls
 from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, LocalChainFailed, NodeRefused
@@ -26,6 +25,7 @@ from gradmarket.contracts.transactions import (
 )
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount, Units
+from tests.onchain import DEPLOYER, NewKey, OpenJob, with_money
 
 SOMEONE = Address("0x" + "4d" * 20)
 

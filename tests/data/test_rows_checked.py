@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade import encoded, node, tensor, value
 
 from gradmarket.data.pack import Cut, Packed, pack
 from gradmarket.market.data import formats
@@ -20,6 +19,7 @@ from gradmarket.market.model.figures import Range
 from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.dataset import check_rows
 from gradmarket.requester.model_runner import ModelRunner
+from tests.handmade import encoded, node, tensor, value
 
 DIGEST = "blake3:" + "3" * 64
 SPEC = JobSpec.model_validate(

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes_left import left_in
 from rich.console import Console
 
 from gradmarket.demo.demo_run import play
 from gradmarket.demo.spec import PRICE
+from tests.e2e.processes_left import left_in
 
 LIMIT_S = 240
 

@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
-from cluster import Cluster, Process, children, free_port, told, wait_for
-from databases import Postgres
 
 from gradmarket.contracts.deployment import Deployment
 from gradmarket.contracts.local import LocalChain
+from tests.databases import Postgres
+from tests.e2e.cluster import Cluster, Process, children, free_port, told, wait_for
 
 ROUNDS, TASKS, REPLICAS = 8, 2, 3
 JOB: dict[str, Any] = {

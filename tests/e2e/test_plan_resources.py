@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from handmade import encoded, linear, node, value, with_nodes
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
@@ -17,6 +16,7 @@ from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
 from gradmarket.market.data.manifest import Column, Manifest, Partition
 from gradmarket.market.job import canonical
+from tests.handmade import encoded, linear, node, value, with_nodes
 
 READY: dict[str, Any] = {
     "name": "planned",

@@ -12,11 +12,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pytest
-import source_tree
-from handmade import encoded, linear, node, value, with_nodes
 from pyarrow import parquet as pq
 from pydantic import ValidationError
-from test_layers import against_safety
 
 from fuzz import thrift
 from fuzz.zips import STORED, Member, joined
@@ -30,6 +27,9 @@ from gradmarket.market.model import tensors
 from gradmarket.market.model.document import schema
 from gradmarket.market.model.tensors import Expected
 from gradmarket.runner import Reader, Runner, RunnerSettings
+from tests import source_tree
+from tests.handmade import encoded, linear, node, value, with_nodes
+from tests.test_layers import against_safety
 
 ONE: Final[Expected] = {"x": ((3,), "int64")}
 THREE: Final = np.arange(3)

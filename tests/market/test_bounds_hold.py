@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from handmade import Raw, encoded, linear, node, tensor, value, with_nodes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.meter import Limits
 from gradmarket.market.model.document.plans import Call, called
 from gradmarket.market.model.document.schema import load
+from tests.handmade import Raw, encoded, linear, node, tensor, value, with_nodes
 
 LONGEST = 64
 

@@ -4,11 +4,11 @@ import struct
 
 import numpy as np
 import torch
-from gradient_cases import EVERY_FLOAT
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.gradient.codecs import bf16, fp32
+from tests.market.gradient_cases import EVERY_FLOAT
 
 
 def nearest_bf16(value: float) -> int:

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from handmade import Raw, encoded, linear, node, tensor, value
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -15,6 +14,7 @@ from gradmarket.market.model.document.operators import ALLOWED
 from gradmarket.market.model.document.operators.cuda import MISSING
 from gradmarket.market.model.document.publish import next_token, publish
 from gradmarket.market.model.document.schema import load
+from tests.handmade import Raw, encoded, linear, node, tensor, value
 
 NOT_IN_THE_LANGUAGE = {
     "torch.nn.FractionalMaxPool2d",

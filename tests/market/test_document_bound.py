@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from handmade import Raw, encoded, linear, node, tensor, value, with_nodes
 from torch.utils.flop_counter import FlopCounterMode
 
 from gradmarket.market.errors import DocumentRefused
@@ -10,6 +9,7 @@ from gradmarket.market.model.document.bound import bound
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.meter import BACKWARD, Limits
 from gradmarket.market.model.document.schema import load
+from tests.handmade import Raw, encoded, linear, node, tensor, value, with_nodes
 
 
 def program(document: Raw) -> Program:

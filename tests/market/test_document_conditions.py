@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from handmade import encoded, node, tensor, value
 
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.bound import bound
@@ -14,6 +13,7 @@ from gradmarket.market.model.document.interpret import Program, gradients
 from gradmarket.market.model.document.operators import ALLOWED
 from gradmarket.market.model.document.plans import form, hold_to
 from gradmarket.market.model.document.schema import load
+from tests.handmade import encoded, node, tensor, value
 
 ROWS = 2
 SEED = bytes(32)

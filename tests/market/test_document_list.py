@@ -1,6 +1,6 @@
 """docs/document.md lists the operators that the code has, family by family.
 
-`python tests/market/test_document_list.py` writes the list anew.
+`python -m tests.market.test_document_list` writes the list anew.
 """
 
 from pathlib import Path

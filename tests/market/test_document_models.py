@@ -5,13 +5,13 @@ from functools import cache
 
 import pytest
 import torch
-from models.zoo import ZOO
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from gradmarket.market.model.document.bound import bound
 from gradmarket.market.model.document.interpret import Program, gradients
 from gradmarket.market.model.document.schema import load
+from tests.models.zoo import ZOO
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 

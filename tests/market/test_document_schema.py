@@ -5,13 +5,13 @@ import json
 from typing import Any
 
 import pytest
-from handmade import Raw, encoded, linear, node, tensor, value, with_nodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document import schema
 from gradmarket.market.model.document.arguments import INTEGER_LIMIT, Reference
+from tests.handmade import Raw, encoded, linear, node, tensor, value, with_nodes
 
 
 def test_an_honest_document_is_read() -> None:

@@ -1,6 +1,6 @@
 """Documents of a released format are read and computed for ever; the JSON Schema is the one that the code says.
 
-`python tests/market/test_document_vectors.py` writes both anew: for a new format, never to make a test pass.
+`python -m tests.market.test_document_vectors` writes both anew: for a new format, never to make a test pass.
 """
 
 import json

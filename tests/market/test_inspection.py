@@ -6,7 +6,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from gradient_cases import LOSS, layouts, tensors_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND, Diverged, Divergence, Usable, inspect, sections
 from gradmarket.market.gradient.norm import norm, square_sums
 from gradmarket.market.gradient.payload import Layout, LayoutEntry, decode, encode
+from tests.market.gradient_cases import LOSS, layouts, tensors_of
 
 FP32 = codec("fp32")
 SIGNALLING = np.uint32(0x7F800001).view(np.float32)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gradient_cases import LOSS, bits, layouts, tensors_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from gradmarket.market.gradient.inspection import VALUE_BOUND
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload import Layout, LayoutEntry, encode
 from gradmarket.market.gradient.round_merge import MergedAnswer, ModelState, OptimizerStep, Recipe, apply, begin, merge
+from tests.market.gradient_cases import LOSS, bits, layouts, tensors_of
 
 MEAN, FP32, SGD, ADAMW = aggregator("mean"), codec("fp32"), optimizer("sgd"), optimizer("adamw")
 LAYOUT = Layout(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gradient_cases import LOSS, SEEDS, bits, layouts, tensors_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ from gradmarket.market.gradient.payload import (
     read_tensors,
     unflatten,
 )
+from tests.market.gradient_cases import LOSS, SEEDS, bits, layouts, tensors_of
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "payload.json").read_text())
 FP32, BF16 = codec("fp32"), codec("bf16")

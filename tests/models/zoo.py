@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from models import hub, text, vision
 from torch import Tensor, nn
 
 from gradmarket.market.model.document.publish import Loss, Objective, Size, classification, document_of
 from gradmarket.sdk.alone import as_when_alone
+from tests.models import hub, text, vision
 
 IMAGES, TOKENS = torch.randn(4, 3, 16, 16), torch.arange(24).reshape(4, 6) % 15 + 1
 CLASSES, MASK = torch.arange(4) % 2, torch.arange(6) < torch.tensor([[3], [6], [2], [5]])

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import Served, served, until
 
 from gradmarket.contracts import deployment
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 from gradmarket.requester.backup import BackupRefused, backup, kept, restore
+from tests.ops.served import Served, served, until
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 JOB: dict[str, Any] = {

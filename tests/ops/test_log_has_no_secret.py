@@ -7,11 +7,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from served import served, until
-from signed_in import sign_in
-
 from gradmarket.contracts import keystore
 from gradmarket.contracts.local import LocalChain
+from tests.ops.served import served, until
+from tests.ops.signed_in import sign_in
 
 JOB = {
     "name": "told",

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from test_security_page import functions
 
 from benchmarks.simulations import prices
+from tests.ops.test_security_page import functions
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "payment.md").read_text()

@@ -11,10 +11,10 @@ from typing import Any
 
 import httpx
 import pytest
-from served import Served, served, until
-from signed_in import signed_in
 
 from gradmarket.contracts.local import LocalChain
+from tests.ops.served import Served, served, until
+from tests.ops.signed_in import signed_in
 
 JOB: dict[str, Any] = {
     "name": "drained",

@@ -2,8 +2,6 @@
 
 from collections import Counter
 
-from market_fixture import MarketFixture
-
 from gradmarket.market import signing
 from gradmarket.market.messages import Voucher
 from gradmarket.market.rules import lifecycle
@@ -12,6 +10,7 @@ from gradmarket.market.terms import Address, AuditState, Digest, ReplicaState, T
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.tables import Account, Audit, Earned, Replica, Task, Wave
+from tests.requester.market_fixture import MarketFixture
 
 PAYS = (TaskState.ACCEPTED, TaskState.DIVERGED, TaskState.FINAL, TaskState.REVOKED)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import NewDatabase
-from market_fixture import MarketFixture, folder_for_floor
 
 from gradmarket.contracts.ledger import Ledger
+from tests.databases import NewDatabase
+from tests.requester.market_fixture import MarketFixture, folder_for_floor
 
 NewFloor = Callable[..., MarketFixture]
 

@@ -2,9 +2,6 @@
 
 from typing import Any
 
-from market_fixture import CLASS, LAYOUT, MarketFixture
-from market_workers import HONEST, Behaviour, SimWorker, key_of
-
 from gradmarket.market.audit_wire import AuditAnswer, SketchAnswer
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.merkle import root
@@ -15,6 +12,8 @@ from gradmarket.requester.exchange import auditor_claims
 from gradmarket.requester.exchange.auditor_claims import Claimed
 from gradmarket.requester.moves import calibrating
 from gradmarket.requester.store.tables import Audit
+from tests.requester.market_fixture import CLASS, LAYOUT, MarketFixture
+from tests.requester.market_workers import HONEST, Behaviour, SimWorker, key_of
 
 
 class SimAuditor:

@@ -13,10 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from databases import NewDatabase, in_memory
 from eth_utils.crypto import keccak
-from market_rest import Rest
-from market_workers import HONEST, Behaviour, SimWorker, key_of
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -44,6 +41,9 @@ from gradmarket.requester.store import calibrations, earned_rows, identities, pr
 from gradmarket.requester.store.facts import Facts, as_json, layout_facts
 from gradmarket.requester.store.session import Sessions, connect, reading, sessions_of
 from gradmarket.requester.store.tables import Account, Earned, Job, JobEvent, Replica, Round, Task, Worker
+from tests.databases import NewDatabase, in_memory
+from tests.requester.market_rest import Rest
+from tests.requester.market_workers import HONEST, Behaviour, SimWorker, key_of
 
 LAYOUT = Layout((LayoutEntry("loss", (), "loss"), LayoutEntry("w", (4,), "gradient"), LayoutEntry("m", (2,), "buffer")))
 COUNTER = "n"

@@ -1,8 +1,6 @@
 """An auditor on the market fixture whose answers are scores: the task's own gradients mostly pass."""
 
 import numpy as np
-from market_auditor import SimAuditor
-from market_fixture import CLASS, MarketFixture
 
 from gradmarket.market.audit_wire import AuditAnswer, LossFall, ScoreRequest
 from gradmarket.market.gradient.merkle import root
@@ -10,6 +8,8 @@ from gradmarket.market.rules.loss_change_test import BLIND, OTHERS
 from gradmarket.market.wire import OfferFields
 from gradmarket.requester.exchange import auditor_claims
 from gradmarket.requester.exchange.auditor_claims import Claimed
+from tests.requester.market_auditor import SimAuditor
+from tests.requester.market_fixture import CLASS, MarketFixture
 
 
 class Scorer(SimAuditor):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
-from market_sketches import sketched
 
 from gradmarket.market import signing
 from gradmarket.market.gradient import payload
@@ -38,9 +37,10 @@ from gradmarket.market.wire import (
     hash_of,
 )
 from gradmarket.requester.exchange import outbox, payload_upload, poll, upload_grant
+from tests.requester.market_sketches import sketched
 
 if TYPE_CHECKING:
-    from market_fixture import MarketFixture
+    from tests.requester.market_fixture import MarketFixture
 
 Answer = dict[str, Vector]
 

@@ -4,11 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from books import check_books
-from databases import SQLITE
-from market_auditor import SimAuditor
-from market_fixture import CLASS, PRICE, MarketFixture
-from market_workers import SimWorker, scaled
 from sqlalchemy import update
 
 from gradmarket.market.rules.replication import Plan
@@ -19,6 +14,11 @@ from gradmarket.requester.api.round_routes import evidence_of
 from gradmarket.requester.api.views.task_views import TaskEvidence
 from gradmarket.requester.store import jobs, reputations
 from gradmarket.requester.store.tables import Account, Job, JobEvent, Reputation
+from tests.databases import SQLITE
+from tests.requester.books import check_books
+from tests.requester.market_auditor import SimAuditor
+from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
+from tests.requester.market_workers import SimWorker, scaled
 
 NewFloor = Callable[..., MarketFixture]
 JUDGES = {"validators": ["0x" + "11" * 20], "bond": "1"}

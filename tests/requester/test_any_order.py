@@ -5,13 +5,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from books import check_books
-from databases import NewDatabase
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from market_fixture import MarketFixture, folder_for_floor
-from market_workers import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, Behaviour, SimWorker
 
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.market.errors import MarketError
@@ -19,6 +15,10 @@ from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import JobState, ReplicaState, RoundState
 from gradmarket.market.wire import PollRequest
 from gradmarket.requester.exchange import outbox, poll
+from tests.databases import NewDatabase
+from tests.requester.books import check_books
+from tests.requester.market_fixture import MarketFixture, folder_for_floor
+from tests.requester.market_workers import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, Behaviour, SimWorker
 
 SPEC: dict[str, Any] = {"rounds": 2, "tasks_per_round": 2}
 PATIENT = {"max_strikes": 10**6, "max_attempts": 10**6}

@@ -3,11 +3,8 @@
 from typing import Any
 
 import pytest
-from books import check_books
 from eth_utils.address import to_checksum_address
 from eth_utils.crypto import keccak
-from market_fixture import CLASS, PRICE, MarketFixture
-from market_workers import HONEST, NOISE, SIGN_FLIP, SimWorker
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
@@ -18,6 +15,9 @@ from gradmarket.requester.stages import assign
 from gradmarket.requester.store import newcomers, workers
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import Account, Job, Worker
+from tests.requester.books import check_books
+from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
+from tests.requester.market_workers import HONEST, NOISE, SIGN_FLIP, SimWorker
 
 
 def leased(market: MarketFixture) -> set[str]:

@@ -1,11 +1,11 @@
 """What anybody is told of a task while workers are at it."""
 
-from market_fixture import MarketFixture
 from sqlalchemy import select
 
 from gradmarket.market.terms import Hash
 from gradmarket.requester.api.views.task_views import TaskEvidence, evidence
 from gradmarket.requester.store.tables import Wave
+from tests.requester.market_fixture import MarketFixture
 
 
 def told(market: MarketFixture) -> TaskEvidence:

@@ -5,11 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from books import check_books
-from databases import SQLITE
-from market_auditor import SimAuditor, audits_of
-from market_fixture import CLASS, PRICE, MarketFixture
-from market_workers import NOISE, SimWorker, scaled
 from sqlalchemy import update
 
 from gradmarket.market.errors import Conflict, NotFound
@@ -22,6 +17,11 @@ from gradmarket.requester.moves import audit_draws
 from gradmarket.requester.stages import aggregate, audit
 from gradmarket.requester.store import progress, reputations
 from gradmarket.requester.store.tables import Earned, Job, JobEvent, Reputation, Round, Task
+from tests.databases import SQLITE
+from tests.requester.books import check_books
+from tests.requester.market_auditor import SimAuditor, audits_of
+from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
+from tests.requester.market_workers import NOISE, SimWorker, scaled
 
 LIE = scaled(3.0)
 ANOTHER = "00000000000000bb"

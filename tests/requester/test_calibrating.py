@@ -4,9 +4,19 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from databases import SQLITE
-from market_auditor import SimAuditor, audits_of
-from market_calibrating import (
+
+from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.rules.calibration import LEAST, MARGIN, RUNS
+from gradmarket.market.rules.verifiers.tolerance import pair
+from gradmarket.market.terms import AuditState, CalibrationState, Hash, JobState
+from gradmarket.requester.api.calibration_routes import calibration as told
+from gradmarket.requester.exchange import auditor_claims
+from gradmarket.requester.exchange.auditor_claims import Claimed
+from gradmarket.requester.moves import calibrating
+from gradmarket.requester.store.tables import TrustedRun
+from tests.databases import SQLITE
+from tests.requester.market_auditor import SimAuditor, audits_of
+from tests.requester.market_calibrating import (
     GPU,
     NAMES,
     TOLERANT,
@@ -20,18 +30,8 @@ from market_calibrating import (
     to_calibrate,
     tolerant,
 )
-from market_fixture import CLASS, MarketFixture
-from market_workers import HONEST, scaled
-
-from gradmarket.market.errors import Conflict, NotFound, Refused
-from gradmarket.market.rules.calibration import LEAST, MARGIN, RUNS
-from gradmarket.market.rules.verifiers.tolerance import pair
-from gradmarket.market.terms import AuditState, CalibrationState, Hash, JobState
-from gradmarket.requester.api.calibration_routes import calibration as told
-from gradmarket.requester.exchange import auditor_claims
-from gradmarket.requester.exchange.auditor_claims import Claimed
-from gradmarket.requester.moves import calibrating
-from gradmarket.requester.store.tables import TrustedRun
+from tests.requester.market_fixture import CLASS, MarketFixture
+from tests.requester.market_workers import HONEST, scaled
 
 
 def test_what_two_classes_find_of_one_task_becomes_a_threshold_that_anybody_sees(new_floor: NewFloor) -> None:

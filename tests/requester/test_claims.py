@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from market_fixture import MarketFixture
-from market_workers import answered
 from sqlalchemy import event, insert, text
 
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.stages import assign, close, expire, judge
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import Replica, Task, Worker
+from tests.requester.market_fixture import MarketFixture
+from tests.requester.market_workers import answered
 
 pytestmark = pytest.mark.parametrize("new_database", ["postgresql"], indirect=True)
 

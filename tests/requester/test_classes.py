@@ -6,17 +6,16 @@ Three operators' own tasks prove it; until then all that one replica decides is 
 from collections.abc import Callable
 from dataclasses import replace
 
-from databases import SQLITE
-from market_auditor import SimAuditor, audits_of
-from market_fixture import CLASS, PRICE, MarketFixture
-from market_workers import IDLE, SimWorker, scaled
-
 from gradmarket.market.rules import classes
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import Address, AuditState, JobState, Units
 from gradmarket.requester.moves.audit_draws import UNPROVEN
 from gradmarket.requester.store.tables import Job, Worker
+from tests.databases import SQLITE
+from tests.requester.market_auditor import SimAuditor, audits_of
+from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
+from tests.requester.market_workers import IDLE, SimWorker, scaled
 
 NewFloor = Callable[..., MarketFixture]
 ALONE = {"replication": {"name": "audited", "audit": 1e-9}, "norm_bound": 1e6}

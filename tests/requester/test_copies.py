@@ -2,17 +2,16 @@
 
 from collections.abc import Callable
 
-from books import check_books
-from databases import SQLITE
-from market_auditor import SimAuditor, audits_of
-from market_fixture import PRICE, MarketFixture
-from market_workers import SimWorker
-
 from gradmarket.market.terms import AuditState, JobState, TaskState
 from gradmarket.market.wire import CommitmentRequest, OfferFields
 from gradmarket.requester.moves.copies import ALIKE
 from gradmarket.requester.store.answers import history
 from gradmarket.requester.store.tables import Earned, Reputation, Task
+from tests.databases import SQLITE
+from tests.requester.books import check_books
+from tests.requester.market_auditor import SimAuditor, audits_of
+from tests.requester.market_fixture import PRICE, MarketFixture
+from tests.requester.market_workers import SimWorker
 
 NewFloor = Callable[..., MarketFixture]
 ALONE = {"replication": {"name": "audited", "audit": 1e-9}, "norm_bound": 1e6}

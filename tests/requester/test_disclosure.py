@@ -7,10 +7,6 @@ from typing import Any
 
 import httpx
 import pytest
-from databases import SQLITE
-from market_auditor import SimAuditor
-from market_fixture import CLASS, PRICE, MarketFixture
-from market_workers import HONEST, SimWorker, key_of, scaled
 
 from gradmarket.market.gradient.merkle import root
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
@@ -20,6 +16,10 @@ from gradmarket.requester.chain import settlement_batches
 from gradmarket.requester.chain.chain_context import ChainPolicy
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.tables import Task
+from tests.databases import SQLITE
+from tests.requester.market_auditor import SimAuditor
+from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
+from tests.requester.market_workers import HONEST, SimWorker, key_of, scaled
 
 NewFloor = Callable[..., MarketFixture]
 pytestmark = SQLITE

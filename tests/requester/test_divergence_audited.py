@@ -4,16 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from books import check_books
-from market_auditor import SimAuditor, audits_of
-from market_fixture import PRICE, MarketFixture
-from market_workers import scaled
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
 from gradmarket.requester.moves.audit_draws import SUSPECT
 from gradmarket.requester.store import reputations
 from gradmarket.requester.store.tables import Job, Reputation
+from tests.requester.books import check_books
+from tests.requester.market_auditor import SimAuditor, audits_of
+from tests.requester.market_fixture import PRICE, MarketFixture
+from tests.requester.market_workers import scaled
 
 NewFloor = Callable[..., MarketFixture]
 HUGE = scaled(1e9)

@@ -4,10 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
-from databases import SQLITE
-from market_fixture import LAYOUT, MarketFixture
-from market_workers import HONEST, Answer, Behaviour, honest_answer
-from test_tallies import measured
 
 from gradmarket.market.gradient.payload import flatten
 from gradmarket.market.model import tensors
@@ -18,6 +14,10 @@ from gradmarket.requester.api.views.job_views import DriftView, round_view
 from gradmarket.requester.moves import drift
 from gradmarket.requester.store import drift_sums
 from gradmarket.requester.store.tables import Job, Lean, Round, Task
+from tests.databases import SQLITE
+from tests.requester.market_fixture import LAYOUT, MarketFixture
+from tests.requester.market_workers import HONEST, Answer, Behaviour, honest_answer
+from tests.requester.test_tallies import measured
 
 NewFloor = Callable[..., MarketFixture]
 OPERATORS = ("ann", "bea", "mallory")

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import encoded, linear
 
 from gradmarket.data.pack import Cut, digest_of, pack
 from gradmarket.market.model import tensors
@@ -15,6 +14,7 @@ from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.moves import blob_cleanup
 from gradmarket.requester.stages import publish
 from gradmarket.requester.store.tables import Job
+from tests.handmade import encoded, linear
 
 NEW = "00000000000000cc"
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import Raw, encoded, linear, node, value, with_nodes
 
 from gradmarket.data.pack import Cut, pack
 from gradmarket.market.model import tensors
@@ -13,6 +12,7 @@ from gradmarket.market.terms import JobState, RoundState
 from gradmarket.requester.engine import run_once
 from gradmarket.requester.stages import aggregate, publish
 from gradmarket.requester.store.tables import Job
+from tests.handmade import Raw, encoded, linear, node, value, with_nodes
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 NEW = "00000000000000cc"

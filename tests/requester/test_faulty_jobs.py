@@ -1,15 +1,14 @@
 """A failure that separate workers share pauses the job and strikes nobody; a lone claim strikes whoever makes it."""
 
-from books import check_books
-from market_fixture import PRICE, MarketFixture
-from market_workers import HONEST, IDLE, SimWorker, key_of
-
 from gradmarket.market.rules.faults import FaultKind, StepFault
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.api.views.job_views import job_view
 from gradmarket.requester.store import identities, jobs
 from gradmarket.requester.store.tables import Job
+from tests.requester.books import check_books
+from tests.requester.market_fixture import PRICE, MarketFixture
+from tests.requester.market_workers import HONEST, IDLE, SimWorker, key_of
 
 BAD_LABEL = StepFault(
     kind=FaultKind.STEP_FAILED,

@@ -6,10 +6,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from books import check_books
-from bucket import KEYS, s3_server
-from market_fixture import PRICE, MarketFixture
-from market_workers import SimWorker, answered, wants
 
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.terms import ReplicaState, TaskState
@@ -17,6 +13,10 @@ from gradmarket.market.wire import PollRequest
 from gradmarket.requester import blobs as stores
 from gradmarket.requester.exchange import direct_upload
 from gradmarket.requester.settings import RequesterSettings
+from tests.bucket import KEYS, s3_server
+from tests.requester.books import check_books
+from tests.requester.market_fixture import PRICE, MarketFixture
+from tests.requester.market_workers import SimWorker, answered, wants
 
 
 @pytest.fixture(scope="module")

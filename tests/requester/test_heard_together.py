@@ -4,9 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from books import check_books
-from market_fixture import PRICE, MarketFixture
-from market_workers import SimWorker, wants
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.gradient.merkle import root
@@ -14,6 +11,9 @@ from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.exchange import payload_upload, poll
 from gradmarket.requester.exchange.payload_upload import Delivery
 from gradmarket.requester.store.tables import Earned, Wave
+from tests.requester.books import check_books
+from tests.requester.market_fixture import PRICE, MarketFixture
+from tests.requester.market_workers import SimWorker, wants
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 

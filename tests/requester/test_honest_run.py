@@ -4,15 +4,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from books import check_books
-from market_fixture import PRICE, first_parameters
-from market_workers import honest_answer
 
 from gradmarket.market.gradient.round_merge import MergedAnswer, merge
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState, RoundState, TaskState
 from gradmarket.requester.stages.aggregate import recipe
 from gradmarket.requester.store import jobs
+from tests.requester.books import check_books
+from tests.requester.market_fixture import PRICE, first_parameters
+from tests.requester.market_workers import honest_answer
 
 
 def test_three_rounds(new_floor) -> None:  # type: ignore[no-untyped-def]

@@ -5,12 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from books import check_books
-from databases import SQLITE
-from market_auditor import SimAuditor, audits_of
-from market_fixture import PRICE, MarketFixture
-from market_scorer import Scorer
-from market_workers import HONEST, NOISE, SIGN_FLIP, Behaviour, SimWorker
 from pydantic import ValidationError
 
 from gradmarket.market.audit_wire import AuditAnswer, LossFall
@@ -26,6 +20,12 @@ from gradmarket.requester.exchange import auditor_claims
 from gradmarket.requester.model_runner import ModelRunner
 from gradmarket.requester.moves import audit_draws
 from gradmarket.requester.store.tables import Reputation, Score
+from tests.databases import SQLITE
+from tests.requester.books import check_books
+from tests.requester.market_auditor import SimAuditor, audits_of
+from tests.requester.market_fixture import PRICE, MarketFixture
+from tests.requester.market_scorer import Scorer
+from tests.requester.market_workers import HONEST, NOISE, SIGN_FLIP, Behaviour, SimWorker
 
 NewFloor = Callable[..., MarketFixture]
 

@@ -4,13 +4,13 @@ from functools import partial
 from typing import Any
 
 import pytest
-from market_fixture import MarketFixture
 from sqlalchemy.exc import OperationalError
 
 from gradmarket.market.terms import Digest, JobState, RoundState
 from gradmarket.requester.engine import run_once
 from gradmarket.requester.moves import blob_cleanup
 from gradmarket.requester.stages import aggregate
+from tests.requester.market_fixture import MarketFixture
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 

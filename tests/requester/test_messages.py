@@ -3,10 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from books import check_books
 from eth_utils.crypto import keccak
-from market_fixture import PRICE, MarketFixture
-from market_workers import NOISE, WITHHOLDER, SimWorker, scaled, wants
 
 from gradmarket.market import signing
 from gradmarket.market.errors import Conflict, MarketError, NotFound
@@ -16,6 +13,9 @@ from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.exchange import payload_upload
 from gradmarket.requester.exchange.commitments import TooLate
 from gradmarket.requester.store.tables import Wave
+from tests.requester.books import check_books
+from tests.requester.market_fixture import PRICE, MarketFixture
+from tests.requester.market_workers import NOISE, WITHHOLDER, SimWorker, scaled, wants
 
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 

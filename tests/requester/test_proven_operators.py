@@ -3,15 +3,15 @@
 from collections.abc import Callable
 
 import pytest
-from databases import SQLITE
-from market_auditor import SimAuditor
-from market_fixture import MarketFixture
-from market_workers import SimWorker, scaled
 
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.terms import Address, TaskState
 from gradmarket.requester.store import identities, operators, reputations, scores
 from gradmarket.requester.store.tables import Reputation, Score, Worker
+from tests.databases import SQLITE
+from tests.requester.market_auditor import SimAuditor
+from tests.requester.market_fixture import MarketFixture
+from tests.requester.market_workers import SimWorker, scaled
 
 NewFloor = Callable[..., MarketFixture]
 AUDITED = {"audit": {"probability": 1.0}}

@@ -9,9 +9,6 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 import pytest
-from books import check_books
-from market_fixture import PRICE, MarketFixture
-from market_workers import SimWorker, answered
 from sqlalchemy import delete, select
 from sqlalchemy.exc import OperationalError
 
@@ -27,6 +24,9 @@ from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import alone, locked
 from gradmarket.requester.store.retries import patiently
 from gradmarket.requester.store.tables import Account, ApiToken, Earned, Job, JobEvent, Replica, Wave, Worker
+from tests.requester.books import check_books
+from tests.requester.market_fixture import PRICE, MarketFixture
+from tests.requester.market_workers import SimWorker, answered
 
 pytestmark = pytest.mark.parametrize("new_database", ["postgresql"], indirect=True)
 

@@ -1,12 +1,12 @@
 """A job whose price follows its rounds' times: in the offers, the books and after a crash."""
 
 import pytest
-from books import check_books
-from databases import SQLITE
 
 from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import JobState
 from gradmarket.requester.store.tables import Job
+from tests.databases import SQLITE
+from tests.requester.books import check_books
 
 FIRST = 80
 CONTROLLED = {"name": "controller", "floor": "60", "ceiling": "100", "start": str(FIRST), "target_ms": 1000}

@@ -1,13 +1,12 @@
 """Who answers nobody: every state has an exit, a strike where an answer was owed, and pay for nothing."""
 
-from books import check_books
-from databases import SQLITE
-from market_fixture import PRICE
-from market_workers import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, SimWorker, scaled
-
 from gradmarket.market.rules import newcomers
 from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
 from gradmarket.requester.api.views.task_views import evidence
+from tests.databases import SQLITE
+from tests.requester.books import check_books
+from tests.requester.market_fixture import PRICE
+from tests.requester.market_workers import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, SimWorker, scaled
 
 LAST_LINK = Hash(bytes(32))
 """The link that draws audits, of an offer that was taken in vain."""

@@ -5,7 +5,6 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from databases import NewDatabase, Postgres
 from sqlalchemy import inspect, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm.exc import StaleDataError
@@ -20,6 +19,7 @@ from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import begin, connect, notify, reading, sessions_of
 from gradmarket.requester.store.tables import Earned, Job, Task
 from gradmarket.requester.store.transitions import move, move_now
+from tests.databases import NewDatabase, Postgres
 
 
 def test_migrations_make_what_the_tables_say_and_take_it_back(new_database: NewDatabase, tmp_path: Path) -> None:

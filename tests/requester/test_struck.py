@@ -1,7 +1,5 @@
 """Strikes are a job's own and an operator's: what they cost, whom, and until when."""
 
-from market_fixture import MarketFixture
-from market_workers import COMMIT_AND_STALL, IDLE, SimWorker
 from sqlalchemy import select
 
 from gradmarket.market.rules.newcomers import FIRST_REST_S
@@ -9,6 +7,8 @@ from gradmarket.market.rules.strikes import HALF_LIFE_S
 from gradmarket.market.terms import JobState, ReplicaState
 from gradmarket.requester.store import identities, strikes
 from gradmarket.requester.store.tables import Job, Replica, Worker
+from tests.requester.market_fixture import MarketFixture
+from tests.requester.market_workers import COMMIT_AND_STALL, IDLE, SimWorker
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 

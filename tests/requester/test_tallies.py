@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
-from market_fixture import PRICE, MarketFixture
-from market_workers import IDLE, NOISE
 from sqlalchemy import event, text
 
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
@@ -21,6 +19,8 @@ from gradmarket.requester.stages.stage import Stage
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.tables import Wave
 from gradmarket.requester.tallies import tallies
+from tests.requester.market_fixture import PRICE, MarketFixture
+from tests.requester.market_workers import IDLE, NOISE
 
 Measured = dict[tuple[str, str], float]
 

@@ -6,13 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from books import check_books
-from databases import SQLITE
-from market_auditor import SimAuditor, audits_of
-from market_fixture import LAYOUT, PRICE, MarketFixture
-from market_workers import NOISE, WITHHOLDER, Answer, Behaviour, SimWorker, filled, scaled
 from pydantic import ValidationError
-from test_verdicts_replayed import changed, found, shown
 
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import decode_tensors, encode
@@ -21,6 +15,12 @@ from gradmarket.market.rules.sketch_packing import BYTES
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
 from gradmarket.market.wire import Reveal
 from gradmarket.requester.store.tables import Earned, Reputation
+from tests.databases import SQLITE
+from tests.requester.books import check_books
+from tests.requester.market_auditor import SimAuditor, audits_of
+from tests.requester.market_fixture import LAYOUT, PRICE, MarketFixture
+from tests.requester.market_workers import NOISE, WITHHOLDER, Answer, Behaviour, SimWorker, filled, scaled
+from tests.requester.test_verdicts_replayed import changed, found, shown
 
 NewFloor = Callable[..., MarketFixture]
 CPU, GPU, TPU = "cpu", "gpu", "tpu"

@@ -6,10 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from market_auditor import SimAuditor, audits_of
-from market_fixture import DEADLINES, MarketFixture, first_parameters
-from market_workers import Answer as Answered
-from market_workers import Behaviour, scaled
 
 from benchmarks.trust.defences import Crew
 from benchmarks.trust.replay import Replayed, Task
@@ -22,6 +18,10 @@ from gradmarket.requester.moves.audit_draws import DRAWN, SUSPECT
 from gradmarket.requester.stages.rollback import IN_FLIGHT
 from gradmarket.requester.store.tables import Reputation
 from gradmarket.requester.store.tables import Task as TaskRow
+from tests.requester.market_auditor import SimAuditor, audits_of
+from tests.requester.market_fixture import DEADLINES, MarketFixture, first_parameters
+from tests.requester.market_workers import Answer as Answered
+from tests.requester.market_workers import Behaviour, scaled
 
 ROUNDS, TASKS = 5, 3
 HUGE = 1e6

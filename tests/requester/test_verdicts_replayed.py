@@ -4,10 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from databases import SQLITE
-from market_auditor import SimAuditor
-from market_fixture import MarketFixture
-from market_workers import NOISE, SIGN_FLIP
 
 from gradmarket.market.job import Publication
 from gradmarket.market.signing import address_of
@@ -15,6 +11,10 @@ from gradmarket.market.terms import TaskState
 from gradmarket.requester.api.round_routes import evidence_of
 from gradmarket.requester.store.tables import Job, Task
 from gradmarket.verdicts import ReplayedEvidence, VerdictCase, faults
+from tests.databases import SQLITE
+from tests.requester.market_auditor import SimAuditor
+from tests.requester.market_fixture import MarketFixture
+from tests.requester.market_workers import NOISE, SIGN_FLIP
 
 NewFloor = Callable[..., MarketFixture]
 Shown = dict[str, Any]

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from handmade import IMAGES, VECTORS
 
 from gradmarket.market.model.figures import Published
 from gradmarket.runner import Runner, RunnerSettings
+from tests.handmade import IMAGES, VECTORS
 
 Arrays = dict[str, np.ndarray]
 

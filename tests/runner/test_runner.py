@@ -5,7 +5,6 @@ import sys
 
 import numpy as np
 import pytest
-from handmade import IMAGES, VECTORS, Raw, encoded, linear, node, tensor, value, with_nodes
 
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
 from gradmarket.market.model.document.schema import load
@@ -13,6 +12,7 @@ from gradmarket.market.model.figures import Published
 from gradmarket.market.model.layout import layout
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner, RunnerSettings
+from tests.handmade import IMAGES, VECTORS, Raw, encoded, linear, node, tensor, value, with_nodes
 
 Arrays = dict[str, np.ndarray]
 SEED = bytes(range(32))

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade import VECTORS, Raw, encoded, linear, node, tensor, value
 
 from gradmarket.market.errors import MarketError, OutOfMemory, Refused, RunnerCrashed, RunnerTimeout
 from gradmarket.market.model.figures import Published
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner, RunnerSettings, process
+from tests.handmade import VECTORS, Raw, encoded, linear, node, tensor, value
 
 Arrays = dict[str, np.ndarray]
 SEED = bytes(32)
@@ -159,11 +159,10 @@ def test_a_child_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 PARENT = """
-    import sys, threading
-    sys.path[:0] = {path!r}
+    import threading
     from gradmarket.runner import Runner, RunnerSettings
-    from handmade import encoded
-    from test_runner_failures import ENDLESS_STATE, ONE, ONE_ROW, SEED, endless
+    from tests.handmade import encoded
+    from tests.runner.test_runner_failures import ENDLESS_STATE, ONE, ONE_ROW, SEED, endless
 
     def ask():
         runner = Runner(RunnerSettings(memory_bytes=2**36, seconds=600.0))
@@ -178,8 +177,7 @@ CALLS = {"from the main thread": "ask()", "from another thread": "threading.Thre
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
 def test_a_killed_parent_leaves_nothing(call: str) -> None:
-    here = Path(__file__).parent
-    code = textwrap.dedent(PARENT).format(path=[str(here), str(here.parent)], call=call)
+    code = textwrap.dedent(PARENT).format(call=call)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())

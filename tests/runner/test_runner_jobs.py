@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from handmade import encoded, linear, tensor
 
 from gradmarket.market.errors import RunnerCrashed
 from gradmarket.market.step import GradientStep
 from gradmarket.runner import Runner
+from tests.handmade import encoded, linear, tensor
 
 SEED = bytes(32)
 WIDTH, ROWS, JOBS = 100_000, 40, 50

@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-from conftest import ALONE
 
 from gradmarket import Market
 from gradmarket.demo.service import Service
+from tests.sdk.conftest import ALONE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

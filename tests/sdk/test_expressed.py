@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from models import hub
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations, rnn
@@ -15,6 +14,7 @@ from torch.nn.utils import parametrizations, rnn
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.schema import load
 from gradmarket.sdk.model import published
+from tests.models import hub
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 X = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from conftest import ALONE
 from rich.console import Console
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
@@ -38,6 +37,7 @@ from gradmarket.sdk import market_handle as door
 from gradmarket.sdk.job_handle import JobEnded
 from gradmarket.sdk.model import load, published
 from gradmarket.sdk.rows import arrays_of
+from tests.sdk.conftest import ALONE
 
 ROOT = Path(__file__).parents[2]
 QUIET = Console(file=io.StringIO())

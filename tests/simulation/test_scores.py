@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
-from test_lies import CLASSES, HIDDEN, WIDTH, Matrix, drawn, gradient, one, other
-from test_lies import ROWS as DIVISOR
 
 from benchmarks.simulations.lies import Question
 from benchmarks.simulations.scores import AUDITS, HONEST, LIES, TRUSTED, Trial, lines, scores
 from gradmarket.market.rules.loss_change_test import BLIND, OTHERS
+from tests.simulation.test_lies import CLASSES, HIDDEN, WIDTH, Matrix, drawn, gradient, one, other
+from tests.simulation.test_lies import ROWS as DIVISOR
 
 ROWS, TASKS = 16, 110
 BLIND_LIES = ("noise", "zero", "sign flipped", "another task's rows")

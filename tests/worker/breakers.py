@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from fake_market import FakeMarket, Row
 from fastapi import HTTPException
 
 from gradmarket.market.gradient.merkle import root as payload_root
 from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import Digest, ReplicaState
 from gradmarket.market.wire import PollAnswer, PollRequest, SignedVerdict, UploadAnswer
+from tests.worker.fake_market import FakeMarket, Row
 
 INVENTED: Final = Digest("blake3:" + "11" * 32)
 """A root that nobody has."""

@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 from eth_keys.datatypes import PrivateKey
-from fake_market import FakeMarket, Server, app_of, some_rows
-from onchain import HOUR, NewKey, OpenedJob, with_money
 
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Executor
@@ -34,6 +32,8 @@ from gradmarket.worker.protocol.signin import Credentials
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import Signals
 from gradmarket.worker.wallet import Wallet
+from tests.onchain import HOUR, NewKey, OpenedJob, with_money
+from tests.worker.fake_market import FakeMarket, Server, app_of, some_rows
 
 ROWS = 32
 SPEC = {

@@ -11,7 +11,6 @@ import uvicorn
 from eth_keys.datatypes import PrivateKey
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
-from onchain import OpenedJob
 
 from gradmarket.market.gradient.merkle import root as payload_root
 from gradmarket.market.job import Publication
@@ -36,6 +35,7 @@ from gradmarket.market.wire import (
     hash_of,
 )
 from gradmarket.market.wire_sign_in import ChainFacts, Session, SignInNonce
+from tests.onchain import OpenedJob
 
 PRICE = Units(7)
 OTHER = Address("0x000000000000000000000000000000000000dEaD")

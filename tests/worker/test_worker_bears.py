@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from blake3 import blake3
-from handmade import encoded, node, value, with_nodes
 
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.download_errors import DownloadRefused
@@ -24,6 +23,7 @@ from gradmarket.market.terms import Amount, Digest, Hash, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.runner import Runner
 from gradmarket.worker.protocol.policy import WorkLimits
+from tests.handmade import encoded, node, value, with_nodes
 
 LIMITS = WorkLimits(frozenset(), Amount(1), 1, 1, 60.0, max_flops=1e7, max_memory=2**30)
 NOTHING = Hash(bytes(32))

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from eth_keys.datatypes import PrivateKey
-from fake_market import Server
 from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
 from siwe import SiweMessage
@@ -24,6 +23,7 @@ from gradmarket.worker.protocol import client
 from gradmarket.worker.protocol.client import MarketClient
 from gradmarket.worker.protocol.signin import Credentials, sign_in
 from gradmarket.worker.wallet import Wallet
+from tests.worker.fake_market import Server
 
 KEY = PrivateKey(b"\x01" * 32)
 PAYOUT = Address("0x000000000000000000000000000000000000dEaD")

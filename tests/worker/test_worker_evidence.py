@@ -5,8 +5,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from eth_keys.datatypes import PrivateKey
-from fake_market import other
-from onchain import NewKey
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Commitment, Offer
@@ -24,6 +22,8 @@ from gradmarket.worker.protocol.published_evidence import (
     unproven,
 )
 from gradmarket.worker.protocol.records import ReplicaRecord
+from tests.onchain import NewKey
+from tests.worker.fake_market import other
 
 DOMAIN = Domain(1, Address("0x000000000000000000000000000000000000dEaD"), Hash(bytes(32)))
 TRUE = Digest("blake3:" + "22" * 32)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 import pytest
-from fake_market import OTHER, FakeMarket
 
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import Publication
@@ -13,6 +12,7 @@ from gradmarket.market.terms import Digest, Hash, ReplicaId
 from gradmarket.market.wire import OfferFields
 from gradmarket.worker.money.examine import ExaminedCase, judged
 from gradmarket.worker.protocol.published_evidence import PublishedBallot, PublishedEvidence
+from tests.worker.fake_market import OTHER, FakeMarket
 
 ANSWERED, FOUND, THIRD = (Digest("blake3:" + digit * 64) for digit in "123")
 

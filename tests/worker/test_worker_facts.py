@@ -3,8 +3,6 @@
 from typing import Any
 
 import pytest
-from fake_market import FakeMarket, other
-from onchain import DEPLOYER
 
 from gradmarket.contracts import calls
 from gradmarket.contracts.deployment import TOKEN_SUPPLY, Deployment, genesis_of, market_at
@@ -15,6 +13,8 @@ from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.worker.money.chain_view import LONGEST_WINDOW_S, check_facts, join
 from gradmarket.worker.problems import Untrusted
+from tests.onchain import DEPLOYER
+from tests.worker.fake_market import FakeMarket, other
 
 
 @pytest.mark.parametrize(

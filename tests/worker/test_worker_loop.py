@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 from eth_keys.datatypes import PrivateKey
-from fake_market import OTHER, FakeMarket, Row, other
 from fastapi import HTTPException
-from onchain import NewKey
 
 from gradmarket.compute.machine import Unfit
 from gradmarket.market.messages import Offer, Outcome
@@ -25,6 +23,8 @@ from gradmarket.worker.protocol import records
 from gradmarket.worker.protocol.in_flight import InFlightFolder
 from gradmarket.worker.protocol.policy import Guard
 from gradmarket.worker.protocol.protocol_checks import Breach
+from tests.onchain import NewKey
+from tests.worker.fake_market import OTHER, FakeMarket, Row, other
 
 MakeDesk = Callable[..., WorkerContext]
 FALSE_ROOT = Digest("blake3:" + "11" * 32)

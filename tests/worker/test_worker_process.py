@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 from eth_keys.datatypes import PrivateKey
-from fake_market import FakeMarket, Row, Server, app_of
-from onchain import NewKey
 
 from gradmarket.contracts.local import LocalChain
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, ReplicaState
 from gradmarket.market.wire import WaveOpened
 from gradmarket.worker import durable, wallet
+from tests.onchain import NewKey
+from tests.worker.fake_market import FakeMarket, Row, Server, app_of
 
 COMMAND = "from gradmarket.worker.cli.worker_commands import app; app()"
 

@@ -10,9 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from breakers import ENDINGS, REPLIES, Breaker
 from eth_keys.datatypes import PrivateKey
-from fake_market import OTHER, FakeMarket, Row, other
 from fastapi import HTTPException
 from typer.testing import CliRunner
 
@@ -33,6 +31,8 @@ from gradmarket.worker.protocol.in_flight import InFlightFolder
 from gradmarket.worker.protocol.outgoing import Payload
 from gradmarket.worker.protocol.signin import Credentials
 from gradmarket.worker.wallet import Wallet
+from tests.worker.breakers import ENDINGS, REPLIES, Breaker
+from tests.worker.fake_market import OTHER, FakeMarket, Row, other
 
 MakeDesk = Callable[..., WorkerContext]
 

@@ -13,9 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from eth_keys.datatypes import PrivateKey
-from fake_market import FakeMarket, Row, Server, app_of, other
 from fastapi import FastAPI
-from onchain import HOUR, NewKey, OpenedJob, with_money
 
 from gradmarket.compute.addresses import PublicOnly
 from gradmarket.contracts import calls, events
@@ -40,6 +38,8 @@ from gradmarket.worker.problems import MarketUnreachable, Untrusted
 from gradmarket.worker.protocol.client import MarketClient
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import Signals
+from tests.onchain import HOUR, NewKey, OpenedJob, with_money
+from tests.worker.fake_market import FakeMarket, Row, Server, app_of, other
 
 
 @dataclass

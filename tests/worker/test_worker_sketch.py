@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from fake_market import FakeMarket
 
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import Layout
@@ -16,6 +15,7 @@ from gradmarket.runner import Runner
 from gradmarket.worker.markets.loop import Loop, _at_once
 from gradmarket.worker.markets.worker_context import WorkerContext
 from gradmarket.worker.protocol.in_flight import InFlightFolder
+from tests.worker.fake_market import FakeMarket
 
 MakeDesk = Callable[..., WorkerContext]
 TOLERANCE = {

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 from eth_keys.datatypes import PrivateKey
-from fake_market import FakeMarket, Server, app_of
-from onchain import HOUR, NewKey, OpenedJob, with_money
 from typer.testing import CliRunner
 
 from gradmarket.contracts import calls, events, stakes
@@ -22,6 +20,8 @@ from gradmarket.market.terms import Amount, Digest, Hash, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.worker import durable, wallet
 from gradmarket.worker.cli.worker_commands import app
+from tests.onchain import HOUR, NewKey, OpenedJob, with_money
+from tests.worker.fake_market import FakeMarket, Server, app_of
 
 JOB, AMOUNT = "0123456789abcdef", 300
 SPEC = {

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 from eth_keys.datatypes import PrivateKey
-from fake_market import FakeMarket, other
-from onchain import NewKey
 from typer.testing import CliRunner
 
 from gradmarket.contracts import calls
@@ -26,6 +24,8 @@ from gradmarket.worker.money.proofs import EvidenceFault, of_record
 from gradmarket.worker.protocol import records
 from gradmarket.worker.protocol.in_flight import InFlightFolder
 from gradmarket.worker.protocol.records import ReplicaRecord
+from tests.onchain import NewKey
+from tests.worker.fake_market import FakeMarket, other
 
 Verified = Callable[[], tuple[int, set[str]]]
 

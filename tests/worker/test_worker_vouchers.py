@@ -147,8 +147,7 @@ def test_every_step_is_on_disk_and_sums_never_fall(
 WRITER = """
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[2])
-from test_worker_vouchers import opened, earn, take
+from tests.worker.test_worker_vouchers import opened, earn, take
 book = opened(Path(sys.argv[1]))
 for number in range(1, 10**6):
     earn(book, str(number))
@@ -158,7 +157,7 @@ for number in range(1, 10**6):
 
 
 def test_what_was_said_to_be_kept_survives_kill_9(tmp_path: Path) -> None:
-    arguments = [sys.executable, "-c", WRITER, str(tmp_path), str(Path(__file__).parent)]
+    arguments = [sys.executable, "-c", WRITER, str(tmp_path)]
     for _ in range(2):
         writer = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
         if writer.stdout is None:

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 from eth_keys.datatypes import PrivateKey
-from fake_market import FakeMarket
-from onchain import HOUR, NewKey, OpenedJob, with_money
 
 from gradmarket.contracts import calls, events, stakes
 from gradmarket.contracts.ledger import Ledger
@@ -24,6 +22,8 @@ from gradmarket.worker.money.accusation_watch import AT_ONCE, AccusationWatch
 from gradmarket.worker.money.cases import WalletCase
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.wallet import Wallet
+from tests.onchain import HOUR, NewKey, OpenedJob, with_money
+from tests.worker.fake_market import FakeMarket
 
 AT_RISK, ACCUSED, SPEC = Amount(300), Amount(100), Hash(b"\x05" * 32)
 
