@@ -6,7 +6,7 @@ hold a place.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,17 +61,35 @@ def at_once(tried: Tried) -> int:
     return int(tried.since_stall_s >= pause)
 
 
-def suffice(known: Iterable[Party], opening: Opening, places: int) -> bool:
-    """Returns whether workers that delivered before, all separate parties, could fill the places once they are free."""
+def filling(parties: Iterable[Party], opening: Opening, places: int) -> list[Party]:
+    """Returns the first of the parties that could fill the places together: separate ones, and none that tried."""
     chosen: list[Party] = []
-    for party in known:
+    for party in parties:
+        if len(chosen) >= places:
+            break
         others = (*opening.parties, *chosen)
         if party.worker in opening.tried or any(together(party, other, opening.separation) for other in others):
             continue
         chosen.append(party)
-        if len(chosen) >= places:
-            return True
-    return places <= 0
+    return chosen
+
+
+def suffice(known: Iterable[Party], opening: Opening, places: int) -> bool:
+    """Returns whether workers that delivered before, all separate parties, could fill the places once they are free."""
+    return len(filling(known, opening, places)) >= places
+
+
+def lacking(known: Sequence[Party], idle: Iterable[Party], openings: Iterable[tuple[Opening, int]]) -> int:
+    """Counts the places of all openings that nobody there could fill.
+
+    `known` workers fill the places of each opening, since they are free again; an `idle` newcomer those of one.
+    """
+    left, count = list(idle), 0
+    for opening, places in openings:
+        chosen = filling((*known, *left), opening, places)
+        count += max(0, places - len(chosen))
+        left = [party for party in left if party not in chosen]
+    return count
 
 
 def in_turn(parties: Iterable[Party]) -> list[Party]:

@@ -7,7 +7,7 @@ from sqlalchemy import Integer, and_, bindparam, exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.terms import Hash, RoundState, TaskState
+from gradmarket.market.terms import Hash, RoundState, TaskState, Units
 from gradmarket.market.wire import digest_of
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.remembered import Remembered
@@ -58,6 +58,12 @@ def places(job: Job) -> int:
     """Returns the number of replicas that a round begins with."""
     parsed = spec(job)
     return parsed.tasks_per_round * parsed.plan().first_wave
+
+
+def round_cost(job: Job) -> Units:
+    """Returns the price of all replicas of a round of which one task is split to the end."""
+    plan = spec(job).plan()
+    return Units((places(job) + plan.maximum - plan.first_wave) * job.price)
 
 
 def spec_of(session: Session, task: Task) -> JobSpec:

@@ -1,6 +1,5 @@
 """Queries for market.rules.newcomers: who gets money reserved next, and how many newcomers a job tries at a time."""
 
-from collections.abc import Sequence
 from secrets import randbelow
 from typing import Any, Final
 
@@ -78,63 +77,61 @@ def next_covered(session: Session, job: Job, now: float) -> list[Address]:
 
 def _most(session: Session, job: Job, mixable: Mixable, known: bool, now: float) -> int:
     """Returns how many the money allows; of newcomers at most those that the job wants and has not covered yet."""
-    held, usable = session.execute(
-        _UNTRIED, {"job": job.id, "known": known, "now": now, "since": now - workers.HERE_S}
-    ).one()
-    needed = jobs.places(job)
-    allowed = newcomers.allowance(Units(job.deposited), Units(needed * job.price))
-    by_money = (allowed - int(held or 0)) // job.price
-    if known or by_money <= 0:
-        return by_money
-    return min(by_money, _wanted(session, job, mixable, now) - int(usable or 0))
+    held = session.scalar(_HELD, {"job": job.id, "known": known}) or 0
+    by_money = (newcomers.allowance(Units(job.deposited), jobs.round_cost(job)) - int(held)) // job.price
+    return by_money if known or by_money <= 0 else min(by_money, _wanted(session, job, mixable, now))
 
 
-_HERE: Final = or_(Worker.seen_at > bindparam("since"), Worker.asking_until > bindparam("now"))
-_BUSY: Final = exists().where(
-    Replica.worker == Account.worker, Replica.job_id == Account.job_id, Replica.state.in_(IN_FLIGHT)
-)
-_SPENT: Final = exists().where(
-    Replica.worker == Account.worker,
-    Replica.job_id == Account.job_id,
-    Replica.task_id == Task.id,
-    Replica.state.not_in(IN_FLIGHT),
-    Task.state == TaskState.OPEN,
-)
-"""It gave back its place in an attempt that still wants workers: it is drawn for that one no more."""
-_UNTRIED: Final = (
-    select(
-        func.sum(Account.reserved),
-        _count(or_(_BUSY, and_(_HERE, ~_SPENT, Worker.rests_until <= bindparam("now")))),
-    )
+_HELD: Final = (
+    select(func.sum(Account.reserved))
     .join(Worker, Worker.address == Account.worker)
     .where(Account.job_id == bindparam("job"), Account.earned == 0, Account.reserved > 0)
     .where(Worker.accepted_at.is_not(None) == bindparam("known"))
 )
-"""Sums what workers without earnings in the job have reserved, and counts those present or busy, and not resting."""
+_SPENT: Final = exists().where(
+    Replica.worker == Worker.address,
+    Replica.state.not_in(IN_FLIGHT),
+    Task.id == Replica.task_id,
+    Task.job_id == bindparam("job"),
+    Task.state == TaskState.OPEN,
+)
+"""It gave back its place in an attempt that still wants workers: it is drawn for that one no more."""
 
 
 def _wanted(session: Session, job: Job, mixable: Mixable, now: float) -> int:
-    """Returns how many newcomers the job can use: those it tries at once, or as many as its open tasks lack."""
-    known = present(session, job, mixable, now)
+    """Returns how many further newcomers the job can use.
+
+    That is what is missing to those that it tries at once, or as many as its open tasks lack besides those at work: a
+    split task needs more workers than a round begins with.
+    """
+    known, idle = present(session, job, mixable, now), _idle(session, job, mixable, now)
     first_wave = jobs.spec(job).plan().first_wave
     nothing = assignment.Opening(JobId(job.id), frozenset(), (), "", Units(0), jobs.spec(job).separation)
-    if not newcomers.suffice(known, nothing, first_wave):
-        return jobs.places(job)
-    trials = newcomers.at_once(tried(session, job, now))
-    return min(jobs.places(job), max(trials, _lacking(session, job, mixable, known)))
+    trials = jobs.places(job)
+    if newcomers.suffice(known, nothing, first_wave):
+        trials = newcomers.at_once(tried(session, job, now))
+    missing = trials - in_flight(session, job) - len(idle)
+    return max(missing, newcomers.lacking(known, idle, _openings(session, job, mixable)))
 
 
-def _lacking(session: Session, job: Job, mixable: Mixable, known: Sequence[Party]) -> int:
-    """Counts the places of open tasks that workers who delivered before cannot fill, since they tried already."""
-    open_ = select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(TASKS)
-    rows = session.scalars(open_).all()
+def _idle(session: Session, job: Job, mixable: Mixable, now: float) -> list[Party]:
+    """Returns the newcomers with money reserved that can be drawn now: they are there, have room and hold no place."""
+    here = or_(Worker.seen_at > now - workers.HERE_S, Worker.asking_until > now)
+    busy = exists().where(Replica.worker == Worker.address, Replica.job_id == job.id, Replica.state.in_(IN_FLIGHT))
+    beside = assignment.comparable(job.determinism_class or "", mixable)
+    idle = workers.present(job, now, beside).where(NEW, here, Worker.capacity > 0, workers.covered(job), ~busy, ~_SPENT)
+    return [workers.party(row) for row in session.execute(idle.limit(SAMPLE), {"job": job.id})]
+
+
+def _openings(session: Session, job: Job, mixable: Mixable) -> list[tuple[assignment.Opening, int]]:
+    """Returns open tasks with the number of places that nobody holds."""
+    open_ = select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN)
+    rows = session.scalars(open_.order_by(Task.wave.desc()).limit(TASKS)).all()
     replicas = tasks.replicas_of(session, rows)
-    lacking = 0
-    for task in rows:
-        opening = progress.opening_for(job, task, replicas[task.id], mixable)
-        missing = progress.missing(task, replicas[task.id])
-        lacking += 0 if newcomers.suffice(known, opening, missing) else missing
-    return lacking
+    return [
+        (progress.opening_for(job, task, replicas[task.id], mixable), progress.missing(task, replicas[task.id]))
+        for task in rows
+    ]
 
 
 def _drawn(session: Session, job: Job, mixable: Mixable, known: bool, now: float) -> list[Address]:

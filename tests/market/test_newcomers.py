@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gradmarket.market.rules import newcomers
 from gradmarket.market.rules.assignment import Opening, Party
-from gradmarket.market.rules.newcomers import Tried, at_once, in_turn, rest_s, suffice
+from gradmarket.market.rules.newcomers import Tried, at_once, in_turn, lacking, rest_s, suffice
 from gradmarket.market.terms import Address, JobId, Units
 
 TRIED = Tried(places=12, stalled=0, delivered=3, since_stall_s=0.0, stall_s=60.0)
@@ -67,6 +67,24 @@ def test_known_workers_suffice_where_so_many_separate_ones_may_take_it(
     known: list[Party], opening: Opening, places: int, enough: bool
 ) -> None:
     assert suffice(known, opening, places) is enough
+
+
+def test_known_workers_fill_every_opening_and_an_idle_newcomer_one() -> None:
+    two = [(OPENING, 2), (OPENING, 2)]
+    assert lacking([party(1)], [], two) == 2
+    assert lacking([party(1)], [party(2)], two) == 1
+    assert lacking([], [party(1), party(2, payout=1)], two) == 2, "of one payout they are one party, in each task"
+    assert lacking([], [party(1)], [(replace(OPENING, tried=frozenset({party(1).worker})), 2)]) == 2
+    assert lacking([], [], [(OPENING, 0)]) == 0
+
+
+@given(
+    st.lists(st.integers(1, 9), unique=True), st.lists(st.integers(10, 19), unique=True), st.lists(st.integers(0, 4))
+)
+def test_more_that_are_there_never_lack_more(known: list[int], idle: list[int], places: list[int]) -> None:
+    parties, wanted = [party(n) for n in idle], [(OPENING, count) for count in places]
+    few, many = lacking([], parties, wanted), lacking([party(n) for n in known], parties, wanted)
+    assert 0 <= many <= few == max(0, sum(places) - len(idle))
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.sampled_from(["a", "b", None])), max_size=40))

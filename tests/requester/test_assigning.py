@@ -12,12 +12,12 @@ from gradmarket.market.rules.assignment import window_s
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester import engine
 from gradmarket.requester.stages import assign
-from gradmarket.requester.store import newcomers, workers
+from gradmarket.requester.store import earned_rows, newcomers, workers
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import Account, Job, Worker
 from tests.requester.books import check_books
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
-from tests.requester.market_workers import HONEST, NOISE, SIGN_FLIP, SimWorker
+from tests.requester.market_workers import COMMIT_AND_STALL, HONEST, NOISE, SIGN_FLIP, SimWorker
 
 
 def leased(market: MarketFixture) -> set[str]:
@@ -273,6 +273,48 @@ def test_newcomers_that_gave_their_places_back_keep_no_money_from_who_could_take
     assert next_covered(market) == [], "a round needs three"
     for worker in claimants:
         worker.say(given_up=[worker.give_up(worker.newest(), failed=True)])
+        worker.ask()
+    assert sorted(next_covered(market)) == sorted(worker.address for worker in others)
+
+
+def test_a_split_reserves_for_more_newcomers_than_a_round_begins_with(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """Otherwise a cheat at work, and who joined after it, keep the money from those that would outvote it."""
+    market = new_floor(replication={"name": "fixed", "replicas": 3, "max_replicas": 7})
+    for behaviour in (NOISE, COMMIT_AND_STALL, COMMIT_AND_STALL):
+        market.worker(behaviour, reserved=PRICE)
+    market.gather()
+    honest = [market.worker(reserved=0) for _ in range(4)]
+    for _ in range(40):
+        market.lapse(1)
+        for worker in market.workers:
+            worker.turn()
+        with market.context.begin() as session:
+            for address in newcomers.next_covered(session, session.get_one(Job, market.job), market.clock()):
+                earned_rows.account(session, market.job, address).reserved = PRICE
+    assert [row["more"] for row in market.events("split")] == [2, 2]
+    assert market.earned() == {worker.address: PRICE for worker in honest}
+    assert market.events("task_failed") == []
+
+
+@pytest.mark.parametrize("said", [{"capacity": 0}, {"jobs": ["00000000000000bb"]}], ids=["no room", "another job"])
+def test_covered_newcomers_that_cannot_be_drawn_keep_no_money_from_others(new_floor, said: dict[str, Any]) -> None:  # type: ignore[no-untyped-def]
+    """They would hold up a job that only newcomers serve, and never risk a stall."""
+    market = new_floor()
+    for _ in range(3):
+        market.worker().say(**said)
+    others = [market.worker(reserved=0) for _ in range(3)]
+    for worker in others:
+        worker.ask()
+    assert sorted(next_covered(market)) == sorted(worker.address for worker in others)
+
+
+def test_covered_newcomers_of_one_payout_leave_the_other_places_to_others(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor()
+    first = market.worker()
+    for worker in (first, *[market.worker(payout=first.address) for _ in range(2)]):
+        worker.ask()
+    others = [market.worker(reserved=0) for _ in range(2)]
+    for worker in others:
         worker.ask()
     assert sorted(next_covered(market)) == sorted(worker.address for worker in others)
 
