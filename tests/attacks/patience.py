@@ -217,6 +217,10 @@ def joined(job: Posted, worker: ScriptedWorker) -> None:
     with_money(ledger, worker.key)
     for call in (calls.stake(market, Amount(STAKE * UNIT)), joins):
         mined(execute(ledger.web3, worker.key, call))
-    worker.poll(wait_s=0.1)
     known = f"/v1/workers/{worker.address}"
-    until(lambda: job.scene.requester.get(known).json()["stakes"], 30, "the market sees the stake")
+
+    def seen() -> bool:
+        worker.poll(wait_s=1.0)
+        return bool(job.scene.requester.get(known).json()["stakes"])
+
+    until(seen, 60, "the market sees the stake")
