@@ -44,20 +44,11 @@ from gradmarket.requester.store.answers import History
 from gradmarket.requester.store.progress import Standing
 
 DOORS: Final = (
-    *(
-        auth_routes,
-        token_routes,
-        consent_routes,
-        job_routes,
-        round_routes,
-        fund_routes,
-        payment_routes,
-        ledger_routes,
-        event_routes,
-        worker_routes,
-    ),
-    *(audit_routes, calibration_routes, blob_routes, chain_routes, health_routes, metric_routes),
+    *(worker_routes, blob_routes, health_routes, audit_routes, auth_routes),
+    *(job_routes, round_routes, event_routes, payment_routes, ledger_routes, fund_routes),
+    *(token_routes, consent_routes, calibration_routes, chain_routes, metric_routes),
 )
+"""What is asked for most comes first: FastAPI tries one router after the other."""
 
 
 def create_app(context: Context, drive: Callable[[], AbstractContextManager[object]]) -> FastAPI:

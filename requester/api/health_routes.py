@@ -61,7 +61,7 @@ async def _probe(request: Request) -> Probe:
 
 
 @router.get("/v1/health", summary="The process answers")
-def health() -> Health:
+async def health() -> Health:
     return Health(status="ok")
 
 

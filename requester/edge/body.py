@@ -1,9 +1,7 @@
 """Limits the size of bodies and the time they take, before a request is authenticated."""
 
 import asyncio
-from contextlib import suppress
 
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gradmarket.requester.api import problems
@@ -34,12 +32,11 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         limit = min(self._limit, SHORT.get(scope["path"], self._limit))
-        body = _Body(scope, receive, send, limit, self._seconds)
+        body = _Body(receive, send, _declared(scope), limit, self._seconds)
         if not body.too_large:
             await self._app(scope, body.receive, body.send)
-        if body.too_large:
-            detail = f"a body has at most {limit} bytes here"
-            await body.refuse(problems.response(413, detail, {"Connection": "close"}))
+        if body.too_large:  # the rest of it is dropped, so that a client that sends on can read the answer
+            await problems.response(413, f"a body has at most {limit} bytes here")(scope, receive, send)
         elif body.too_slow:
             detail = f"the body did not come within {self._seconds:.0f} s"
             await problems.response(408, detail, {"Connection": "close"})(scope, receive, send)
@@ -48,9 +45,7 @@ class BodyLimit:
 class _Body:
     """Counts a body's bytes; past a limit the application sees a disconnect, and its answer is replaced by ours."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limit: int, seconds: float) -> None:
-        declared = dict(scope["headers"]).get(b"content-length", b"0")
-        self._scope = scope
+    def __init__(self, receive: Receive, send: Send, declared: int, limit: int, seconds: float) -> None:
         self._receive = receive
         self._send = send
         self._limit = limit
@@ -58,7 +53,7 @@ class _Body:
         self._length = 0
         self._complete = False
         self.too_slow = False
-        self.too_large = declared.isdigit() and int(declared) > limit
+        self.too_large = declared > limit
 
     async def receive(self) -> Message:
         if self._complete:
@@ -78,17 +73,7 @@ class _Body:
         if not (self.too_large or self.too_slow):
             await self._send(message)
 
-    async def refuse(self, answer: Response) -> None:
-        """Answers, and reads the rest of the body, until the deadline, before the connection is closed.
 
-        Bytes that reach a closed connection reset it, so that the client would lose the answer (RFC 9112, 9.6).
-        """
-        await answer(self._scope, self._receive, self._send_open)
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(self._until):
-                while not self._complete:
-                    self._complete = not (await self._receive()).get("more_body", False)
-        await self._send({"type": "http.response.body"})
-
-    async def _send_open(self, message: Message) -> None:
-        await self._send({**message, "more_body": True} if message["type"] == "http.response.body" else message)
+def _declared(scope: Scope) -> int:
+    """Returns the length that the client declares, which the HTTP parser has validated; 0 without one."""
+    return int(next((value for name, value in scope["headers"] if name == b"content-length"), 0))

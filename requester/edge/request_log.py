@@ -2,15 +2,19 @@
 
 import secrets
 import time
+from collections.abc import Iterable
 from typing import Final
 
 import structlog
+from prometheus_client import Counter, Histogram
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
 from gradmarket.requester.api import problems
 from gradmarket.requester.meters import Meters
 
+_Children = tuple[Histogram, Counter, Counter]
 log = structlog.get_logger("gradmarket.requests")
 
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "OPTIONS", "DELETE", "PATCH"})
@@ -21,6 +25,7 @@ class RequestLog:
     def __init__(self, app: ASGIApp, meters: Meters) -> None:
         self._app = app
         self._meters = meters
+        self._counted: dict[tuple[str, str, int], _Children] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -30,6 +35,8 @@ class RequestLog:
         with bound_contextvars(request=seen.id):
             try:
                 await self._app(scope, receive, seen.send)
+            except ClientDisconnect:
+                log.info("client hung up", method=scope["method"], path=scope["path"])
             except Exception:  # answer that it was not the client's fault; the log has the rest
                 log.exception("request failed", method=scope["method"], path=scope["path"])
                 if not seen.status:
@@ -44,11 +51,21 @@ class RequestLog:
         method = scope["method"] if scope["method"] in METHODS else "other"
         route = getattr(scope.get("route"), "path", NO_ROUTE)
         seconds = time.perf_counter() - seen.began
-        self._meters.requests.labels(method, route, str(seen.status)).observe(seconds)
-        up = dict(scope["headers"]).get(b"content-length", b"0")
-        self._meters.bytes.labels("up", route).inc(int(up) if up.isdigit() else 0)
-        self._meters.bytes.labels("down", route).inc(seen.length)
+        duration, up, down = self._children(method, route, seen.status)
+        duration.observe(seconds)
+        up.inc(_declared(scope["headers"]))
+        down.inc(seen.length)
         log.info("request", method=method, path=scope["path"], status=seen.status, seconds=round(seconds, 4))
+
+    def _children(self, method: str, route: str, status: int) -> "_Children":
+        """Returns what counts such requests; prometheus_client looks each one up anew under a lock."""
+        found = self._counted.get((method, route, status))
+        if found is None:
+            meters = self._meters
+            duration = meters.requests.labels(method, route, str(status))
+            found = duration, meters.bytes.labels("up", route), meters.bytes.labels("down", route)
+            self._counted[method, route, status] = found
+        return found
 
 
 class _Seen:
@@ -64,7 +81,13 @@ class _Seen:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = list(message.get("headers", []))
-            self.length = next((int(value) for name, value in headers if name.lower() == b"content-length"), 0)
+            headers = message.get("headers", [])
+            self.length = _declared(headers)
             message = {**message, "headers": [*headers, (b"x-request-id", self.id.encode())]}
         await self._send(message)
+
+
+def _declared(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """Returns the content length; 0 without one. Names are in small letters (ASGI)."""
+    value = next((value for name, value in headers if name == b"content-length"), b"0")
+    return int(value) if value.isdigit() else 0

@@ -6,10 +6,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from gradmarket.market.wire import KEPT_ALIVE
-from gradmarket.requester.edge.slow_clients import OpenConnections, patient
+from gradmarket.requester.edge.slow_clients import ConnectionLimits, Connections, SlowClients, protocol
 from gradmarket.requester.settings import RequesterSettings
 
-MAX_HEADER_BYTES = 16 * 1024
 KEEP_ALIVE_S = 8
 """Longer than clients keep idle connections (httpx: 5 s), or the server could close one that a client just uses."""
 
@@ -37,16 +36,17 @@ def listener(host: str, port: int) -> socket.socket:
 
 def config(app: FastAPI, settings: RequesterSettings) -> uvicorn.Config:
     """Returns the server's configuration; api.callers reads forwarded headers, since uvicorn would trust loopback."""
-    crowd = OpenConnections(settings.address_connections, settings.exempt | settings.trusted_proxies)
+    exempt = settings.exempt | settings.trusted_proxies
+    limits = ConnectionLimits(settings.header_s, settings.silence_s, settings.address_connections, exempt)
+    connections = Connections(limits)
     return uvicorn.Config(
-        app,
-        http=patient(settings.header_s, settings.silence_s, crowd),
+        SlowClients(app, connections, settings.silence_s),
+        http=protocol(connections),
         ws="none",
         log_config=None,
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=settings.drain_s,
     )

@@ -1,149 +1,242 @@
-"""HTTP/1.1 with timeouts: closes connections of clients that send nothing, send too slowly, or do not read the answer.
+"""Ends connections of clients that are silent, too slow or too many; only asyncio's and ASGI's own methods are used.
 
 uvicorn limits only the pause between two requests. A "slow loris" attack holds connections by sending a header or a
-body byte by byte, or by never reading the answer, all without a token.
+body byte by byte, or by never reading the answer, all without a token. A protocol hears bytes and knows no requests,
+an application is called for a request and hears no bytes: both tell the `Connection` that they share, which is found
+by the client's address and port.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from gradmarket.requester.api import problems
 from gradmarket.requester.api.callers import Network, among, subnet
-from gradmarket.requester.edge.downloads import Downloads
-from gradmarket.requester.edge.uploads import Uploads
 
 HEADER_LINES: Final = 100
 """Header lines of a request, at most: each costs its reader more than its bytes."""
+MAX_HEADER_BYTES: Final = 16 * 1024
+AHEAD: Final = 1 << 19
+"""Bytes that may come beyond a request's declared body while it is answered: of the next request, or of chunks."""
+FRAMING: Final = 8
+"""Bytes on the wire for each byte of a chunked body, at most: a chunk of one byte takes six."""
 
 
-class OpenConnections:
-    """Counts the connections of each address: at most `most`, except for addresses in `exempt`."""
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """Seconds for headers, seconds of silence in a body or an answer, and connections of one address.
 
-    def __init__(self, most: int, exempt: frozenset[Network]) -> None:
-        self._most, self._exempt = most, exempt
+    Addresses in `exempt` may have any number of connections.
+    """
+
+    header_s: float
+    silence_s: float
+    most: int
+    exempt: frozenset[Network]
+
+
+class Connection:
+    """What one connection may send, and until when, before it is aborted."""
+
+    def __init__(self, transport: asyncio.Transport, limits: ConnectionLimits, name: str) -> None:
+        self._transport, self._limits = transport, limits
+        self._loop = asyncio.get_running_loop()
+        self._requests = 0
+        self._allowed = MAX_HEADER_BYTES
+        self._headers_due: asyncio.TimerHandle | None = None
+        self._reading_due: asyncio.TimerHandle | None = None
+        self.name = name
+        self.peer = _peer(transport)
+        self.aborted = False
+        self._await_headers()
+
+    def heard(self, length: int) -> bool:
+        """Counts bytes that have come; returns False, and aborts, if there were too many already for one request."""
+        if self._allowed < 0:
+            self.abort()
+            return False
+        self._allowed -= length
+        return True
+
+    def begin(self, length: int | None) -> None:
+        """A request's headers are complete; `length` bytes of body follow, or a chunked one if None."""
+        self._requests += 1
+        self._allowed = AHEAD + (length or 0)
+        _cancel(self._headers_due)
+
+    def read(self, length: int) -> None:
+        """The application took so many bytes of a chunked body; as many may come again."""
+        self._allowed += FRAMING * length
+
+    def end(self) -> None:
+        self._requests -= 1
+        if not self._requests:
+            self._await_headers()
+
+    def unread(self) -> None:
+        """The client does not read its answer as fast as it is written."""
+        self._reading_due = self._loop.call_later(self._limits.silence_s, self.abort)
+
+    def taken(self) -> None:
+        """The client has read what was waiting."""
+        _cancel(self._reading_due)
+
+    def close(self) -> None:
+        _cancel(self._headers_due)
+        _cancel(self._reading_due)
+
+    def abort(self) -> None:
+        self.aborted = True
+        self._transport.abort()
+
+    def _await_headers(self) -> None:
+        self._headers_due = self._loop.call_later(self._limits.header_s, self.abort)
+
+
+class Connections:
+    """Finds a request's connection, and counts those of each address."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self._limits = limits
         self._open = Counter[str]()
+        self._by_peer: dict[tuple[str, int] | None, Connection] = {}
 
-    def enter(self, transport: asyncio.Transport) -> str | None:
-        """Counts a connection; returns the name it is counted under, or None if the address has too many."""
-        peer = transport.get_extra_info("peername")
-        host = str(peer[0]) if peer else ""
-        name = "" if among(host, self._exempt) else subnet(host)
-        if name and self._open[name] >= self._most:
+    def enter(self, transport: asyncio.Transport) -> Connection | None:
+        """Returns the new connection, or None if its address has too many."""
+        peer = _peer(transport)
+        host = peer[0] if peer else ""
+        name = "" if among(host, self._limits.exempt) else subnet(host)
+        if name and self._open[name] >= self._limits.most:
             return None
         self._open[name] += 1
-        return name
+        connection = Connection(transport, self._limits, name)
+        self._by_peer[peer] = connection
+        return connection
 
-    def leave(self, name: str) -> None:
-        self._open[name] -= 1
-        if not self._open[name]:
-            del self._open[name]
+    def leave(self, connection: Connection) -> None:
+        connection.close()
+        self._open[connection.name] -= 1
+        if not self._open[connection.name]:
+            del self._open[connection.name]
+        if self._by_peer.get(connection.peer) is connection:
+            del self._by_peer[connection.peer]
 
-
-def patient(header_s: float, silence_s: float, crowd: OpenConnections) -> type[H11Protocol]:
-    """Returns a protocol class for uvicorn that closes the connections of slow clients.
-
-    A client must send a request's headers within `header_s` of connecting or of the answer before, in at most
-    HEADER_LINES. Then no `silence_s` may pass without a byte of the body, or with 64 KiB of the answer unread. A
-    connection over the limit of `crowd` is closed at once.
-    """
-    return type("Patient", (PatientProtocol,), {"header_s": header_s, "silence_s": silence_s, "crowd": crowd})
+    def of(self, scope: Scope) -> Connection | None:
+        return self._by_peer.get(scope["client"]) if scope["type"] == "http" else None
 
 
-class PatientProtocol(Uploads, Downloads):
-    header_s = 10.0
-    silence_s = 30.0
-    crowd = OpenConnections(1, frozenset())
+class GuardedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol; `protocol` makes a class of it that has `guard`."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self._timer: asyncio.TimerHandle | None = None
-        self._since = 0.0
-        self._counted: str | None = None
+    guard: ClassVar[Connections]
+    guarded: Connection | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._counted = self.crowd.enter(transport)
-        if self._counted is None:
+        self.guarded = self.guard.enter(transport)
+        if self.guarded is None:
             transport.abort()
-            return
-        self._since = self.loop.time()
-        self._arm(self.header_s, self._look)
 
     def data_received(self, data: bytes) -> None:
-        if self._comes_body():
-            self._since = self.loop.time()
-        super().data_received(data)
-        if not self._waits():
-            self._disarm()
-        elif self._timer is None:
-            self._since = self.loop.time()
-            self._arm(self.silence_s, self._look)
-
-    def handle_events(self) -> None:
-        if self.conn.their_state is h11.IDLE:
-            head = self.conn.trailing_data[0].partition(b"\r\n\r\n")[0]
-            if head.count(b"\n") > HEADER_LINES:
-                self._close()
-                return
-        super().handle_events()
-
-    def moved(self) -> None:
-        if self._comes_body():
-            self._since = self.loop.time()
-        super().moved()
-
-    def on_response_complete(self) -> None:
-        self._since = self.loop.time()
-        super().on_response_complete()
-        if self._waits():
-            self._arm(self.header_s, self._look)
+        if self.guarded is not None and self.guarded.heard(len(data)):
+            super().data_received(data)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._arm(self.silence_s, self._close)
+        if self.guarded is not None:
+            self.guarded.unread()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._disarm()
-        if self._waits():
-            self._arm(self.silence_s, self._look)
+        if self.guarded is not None:
+            self.guarded.taken()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm()
-        if self._counted is not None:
-            self.crowd.leave(self._counted)
+        if self.guarded is not None:
+            self.guard.leave(self.guarded)
         super().connection_lost(exc)
 
-    def _comes_body(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete and self.cycle.more_body
 
-    def _waits(self) -> bool:
-        """Returns whether the server waits for the client to send."""
-        return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
+def protocol(connections: Connections) -> type[asyncio.Protocol]:
+    """Returns a protocol class for uvicorn's `http` that tells these connections what it hears."""
+    return type("Guarded", (GuardedProtocol,), {"guard": connections})
 
-    def _look(self) -> None:
-        """Closes the connection if the client's deadline is over; sets a new one if it sent something meanwhile."""
-        patience = self.silence_s if self._comes_body() else self.header_s
-        left = self._since + patience - self.loop.time()
-        if self.flow.read_paused and self._comes_body():
-            left = patience  # it is the server that does not read
-        if left > 0:
-            self._arm(left, self._look)
-        else:
-            self._close()
 
-    def _close(self) -> None:
-        self.transport.abort()
+class SlowClients:
+    """Tells a request's connection when it begins and ends; aborts it if a body stands still for `silence_s`."""
 
-    def _arm(self, seconds: float, then: Callable[[], None]) -> None:
-        self._disarm()
-        self._timer = self.loop.call_later(seconds, then)
+    def __init__(self, app: ASGIApp, connections: Connections, silence_s: float) -> None:
+        self._app, self._connections, self._silence_s = app, connections, silence_s
 
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        connection = self._connections.of(scope)
+        if connection is None:
+            await self._app(scope, receive, send)
+            return
+        fits, length = _headers(scope)
+        if not fits:
+            detail = f"headers have at most {MAX_HEADER_BYTES} bytes in {HEADER_LINES} lines"
+            await problems.response(431, detail, {"Connection": "close"})(scope, receive, send)
+            return
+        connection.begin(length)
+        try:
+            heard = receive if length == 0 else self._body(connection, receive, length is None)
+            await self._app(scope, heard, _answer(connection, send))
+        finally:
+            connection.end()
+
+    def _body(self, connection: Connection, own: Receive, chunked: bool) -> Receive:
+        complete = False
+
+        async def receive() -> Message:
+            nonlocal complete
+            if complete:
+                return await own()
+            try:
+                async with asyncio.timeout(self._silence_s):
+                    message = await own()
+            except TimeoutError:
+                connection.abort()
+                return await own()  # a disconnect, once uvicorn has heard of it
+            complete = not message.get("more_body", False)
+            if chunked:
+                connection.read(len(message.get("body", b"")))
+            return message
+
+        return receive
+
+
+def _answer(connection: Connection, own: Send) -> Send:
+    async def send(message: Message) -> None:
+        if not connection.aborted:  # uvloop raises where something is written to a transport that was aborted
+            await own(message)
+
+    return send
+
+
+def _headers(scope: Scope) -> tuple[bool, int | None]:
+    """Returns whether the headers are within the limits, and the length of the body, None for a chunked one."""
+    size, length = len(scope["raw_path"]), 0
+    chunked = False
+    for name, value in scope["headers"]:
+        size += len(name) + len(value)
+        if name == b"content-length":
+            length = int(value)
+        elif name == b"transfer-encoding":
+            chunked = True
+    return size <= MAX_HEADER_BYTES and len(scope["headers"]) <= HEADER_LINES, None if chunked else length
+
+
+def _peer(transport: asyncio.Transport) -> tuple[str, int] | None:
+    """Returns the client's address and port, as uvicorn writes them into a request's scope."""
+    peer = transport.get_extra_info("peername")
+    return (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else None
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()

@@ -32,11 +32,13 @@ def test_requests_are_counted_by_route_and_status(service) -> None:  # type: ign
 
 
 def test_made_up_paths_and_methods_have_one_line_for_all(service) -> None:  # type: ignore[no-untyped-def]
-    for index in range(3):
-        service.anyone.request(f"MADE{index}", f"/v1/made/up/{index}")
+    odd = ("PROPFIND", "REPORT", "MKCOL")
+    for index, method in enumerate(odd):
+        service.anyone.request(method, f"/v1/made/up/{index}")
+        assert service.anyone.request(f"MADE{index}", f"/v1/made/up/{index}").status_code == 400
     text = service.anyone.get("/metrics").text
     assert 'method="other",route="none",status="404"' in text
-    assert "MADE" not in text
+    assert not any(name in text for name in (*odd, "MADE"))
     assert "made/up" not in text
 
 

@@ -140,6 +140,21 @@ def test_headers_of_any_size_are_not_taken(hasty: Service) -> None:
         assert heard == b"" or b" 400 " in heard.splitlines()[0]
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+def test_headers_behind_a_request_that_waits_have_a_bound(hasty: Service, chunked: bool) -> None:
+    """No time limit ends them while the first request is answered, and no body limit counts them."""
+    _, worker = hasty.worker()
+    token, poll = worker.headers["authorization"], b'{"determinism_class": "cpu", "capacity": 1, "wait_s": 60}'
+    length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {len(poll)}"
+    head = f"POST /v1/work/poll HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: {token}\r\n"
+    with connected(hasty) as made:
+        made.sendall(f"{head}{length}\r\n\r\n".encode())
+        made.sendall(b"%x\r\n%s\r\n0\r\n\r\n" % (len(poll), poll) if chunked else poll)
+        made.sendall(b"GET /v1/health HTTP/1.1\r\nX-Large: ")
+        with pytest.raises(ConnectionError):
+            made.sendall(b"a" * (64 << 20))
+
+
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/session", "/v1/work/poll", "/v1/jobs/x/fund"])
 def test_a_body_over_the_limit_is_refused_before_anybody_is_asked_for_a_token(hasty: Service, path: str) -> None:
     assert hasty.anyone.post(path, content=b" " * (2 << 20)).status_code == 413
@@ -155,10 +170,11 @@ def test_who_is_refused_for_its_length_can_send_all_of_it_and_then_read_why(serv
         for piece in pieces:
             made.sendall(piece if declared else b"%x\r\n%s\r\n" % (len(piece), piece))
             time.sleep(0.03)
-        made.sendall(b"" if declared else b"0\r\n\r\n")
-        heard = to_the_end(made)
-    assert b" 413 " in heard.splitlines()[0]
-    assert b"a body has at most" in heard
+        made.sendall((b"" if declared else b"0\r\n\r\n") + b"GET /v1/health HTTP/1.1\r\nConnection: close\r\n\r\n")
+        refused, _, healthy = to_the_end(made).partition(b"}")
+    assert b" 413 " in refused.splitlines()[0]
+    assert b"a body has at most" in refused
+    assert b" 200 " in healthy.splitlines()[0], "the connection goes on behind the body"
 
 
 def test_who_is_refused_for_its_length_and_sends_on_is_let_go(hasty: Service) -> None:

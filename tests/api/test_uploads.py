@@ -10,13 +10,13 @@ import httpx
 import pytest
 from blake3 import blake3
 
-from gradmarket.requester.api.streams import BLOCK
-from gradmarket.requester.edge.downloads import PIECE
-from gradmarket.requester.edge.uploads import AHEAD, LONG
+from gradmarket.requester.api.blob_routes import Served
+from gradmarket.requester.api.streams import AT_ONCE, BLOCK
 from tests.api.api_service import Service
 
+PIECE = Served.chunk_size
 HEALTH = b"GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n"
-SIZES = [LONG - 1, LONG, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, (AHEAD + 3) * BLOCK + 17]
+SIZES = [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, (AT_ONCE + 3) * BLOCK + 17]
 
 
 def made(length: int) -> tuple[bytes, str]:
@@ -111,15 +111,25 @@ def test_who_asks_to_close_is_closed_after_the_answer(service: Service) -> None:
         assert connection.recv(1) == b""
 
 
-def test_chunks_count_whatever_length_is_declared_beside_them(service: Service) -> None:
-    """Two readings of where a request ends would let one client put words into another's mouth behind a proxy."""
+def test_chunks_of_no_declared_length_are_a_body_too(service: Service) -> None:
     data, digest = made(2 * BLOCK)
-    chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(data), data)
-    for declared in ("", f"Content-Length: {LONG}\r\n"):
-        with connected(service) as connection:
-            plain = head(service, digest, 0).replace(b"Content-Length: 0\r\n", declared.encode())
-            connection.sendall(plain[:-2] + b"Transfer-Encoding: chunked\r\n\r\n" + chunked + HEALTH)
-            assert statuses(connection, 2) == ["201", "200"]
+    with connected(service) as connection:
+        connection.sendall(by_chunks(service, digest, data) + HEALTH)
+        assert statuses(connection, 2) == ["201", "200"]
+
+
+def test_a_declared_length_beside_chunks_is_no_request(service: Service) -> None:
+    """Two readings of where a request ends would let one client put words into another's mouth behind a proxy."""
+    data, digest = made(1000)
+    with connected(service) as connection, connection.makefile("rb") as heard:
+        connection.sendall(by_chunks(service, digest, data, "Content-Length: 1000"))
+        assert heard.read().startswith(b"HTTP/1.1 400 ")
+    assert not service.context.blobs.has(digest)
+
+
+def by_chunks(service: Service, digest: str, data: bytes, *more: str) -> bytes:
+    plain = head(service, digest, 0, *more, "Transfer-Encoding: chunked").replace(b"Content-Length: 0\r\n", b"")
+    return plain + b"%x\r\n%s\r\n0\r\n\r\n" % (len(data), data)
 
 
 @pytest.mark.parametrize("length", [0, 1, PIECE - 1, PIECE, 3 * PIECE + 17, 24 * PIECE])
