@@ -61,7 +61,7 @@ def measure() -> Iterator[Figure]:
 
 def _counted() -> Iterator[Figure]:
     """What a task asks of the database; the sweeps of the seconds that it takes are in it."""
-    with service(crowded=True, counted=True) as here:
+    with service(shared=True, counted=True) as here:
         for leases, limits in ((1, ("<= 30", "<= 6")), (10, ("<= 10", "<= 1"))):
             tasks = 3 * (TASKS + CROWD * leases)
             here.post(replication={"name": "fixed", "replicas": 1, "max_replicas": 1}, tasks_per_round=tasks)
