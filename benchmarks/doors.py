@@ -15,7 +15,8 @@ from benchmarks.rig.service import Service, service
 from benchmarks.rig.workers import Worker, work
 from gradmarket.market.terms import Address
 from gradmarket.requester.store import earned_rows, identities
-from gradmarket.requester.store.session import begin, connect, sessions_of
+from gradmarket.requester.store.session import connect, sessions_of
+from gradmarket.requester.store.work import begin
 
 PREFIX = "doors."
 ASKED: Final = 10
@@ -76,12 +77,12 @@ def _furnished(here: Service) -> dict[str, str]:
     job, *_ = [here.post(rounds=2, tasks_per_round=REPLICAS // 3) for _ in range(JOBS)]
     work([Worker(here) for _ in range(3)], REPLICAS)
     database, now = connect(here.address), time.time()
-    with begin(sessions_of(database)) as session:
+    with begin(sessions_of(database)) as writing:
         for number in range(1, ACCOUNTS + 1):
             address = Address(f"0x{number:040x}")
-            identities.sign_in(session, address, address, "", now)
-            session.flush()
-            earned_rows.account(session, job, address)
+            identities.sign_in(writing, address, address, "", now)
+            writing.flush()
+            earned_rows.account(writing, job, address)
     database.dispose()
     task = httpx.get(f"{here.url}/v1/jobs/{job}/tasks").json()["items"][0]["id"]
     replica, digest = f"{task}-1", "blake3:" + "0" * 64

@@ -16,7 +16,8 @@ from gradmarket.market.terms import Address
 from gradmarket.market.wire import MAX_WAIT_S
 from gradmarket.requester.api.auth_routes import WORKER
 from gradmarket.requester.store import identities
-from gradmarket.requester.store.session import begin, connect, sessions_of
+from gradmarket.requester.store.session import connect, sessions_of
+from gradmarket.requester.store.work import begin
 
 PREFIX = "poll"
 MOST = 10_000
@@ -43,11 +44,11 @@ def measure() -> Iterator[Figure]:
 def _tokens(here: Service, count: int) -> list[str]:
     """Of as many workers, signed in past the door: 10,000 signatures would take minutes."""
     database, now = connect(here.address), time.time()
-    with begin(sessions_of(database)) as session:
+    with begin(sessions_of(database)) as work:
         addresses = [Address(f"0x{number:040x}") for number in range(1, count + 1)]
         for address in addresses:
-            identities.sign_in(session, address, address, "", now)
-        tokens = [identities.issue(session, WORKER, address, now + 86_400, now) for address in addresses]
+            identities.sign_in(work, address, address, "", now)
+        tokens = [identities.issue(work, WORKER, address, now + 86_400, now) for address in addresses]
     database.dispose()
     return tokens
 

@@ -19,7 +19,8 @@ from benchmarks.rig.workers import Worker, work
 from gradmarket.market.terms import Address
 from gradmarket.requester.api.auth_routes import WORKER
 from gradmarket.requester.store import earned_rows, identities
-from gradmarket.requester.store.session import begin, connect, sessions_of
+from gradmarket.requester.store.session import connect, sessions_of
+from gradmarket.requester.store.work import begin
 
 PREFIX = "strangers."
 LIMITED: Final = {"GRADMARKET_UNLIMITED": '["127.0.0.1/32"]'}
@@ -62,13 +63,13 @@ def _crowd(here: Service) -> tuple[str, list[str]]:
     job, database, now = here.post(rounds=1, tasks_per_round=1), connect(here.address), time.time()
     headers = {"Authorization": f"Bearer {here.token}"}
     httpx.post(f"{here.url}/v1/jobs/{job}/pause", headers=headers).raise_for_status()
-    with begin(sessions_of(database)) as session:
+    with begin(sessions_of(database)) as work:
         addresses = [Address(f"0x{number:040x}") for number in range(1, ACCOUNTS + 1)]
         for address in addresses:
-            identities.sign_in(session, address, address, None, now)
-            session.flush()
-            earned_rows.account(session, job, address)
-        tokens = [identities.issue(session, WORKER, address, now + 86_400, now) for address in addresses[:WALLETS]]
+            identities.sign_in(work, address, address, None, now)
+            work.flush()
+            earned_rows.account(work, job, address)
+        tokens = [identities.issue(work, WORKER, address, now + 86_400, now) for address in addresses[:WALLETS]]
     database.dispose()
     return job, tokens
 

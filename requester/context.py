@@ -1,10 +1,8 @@
 """What a stage works with. The composition root (wiring) creates it; nothing is looked up elsewhere."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-
-from sqlalchemy.orm import Session
 
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.market.messages import Voucher
@@ -13,24 +11,26 @@ from gradmarket.market.terms import Address
 from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.requester.blobs import Blobs
 from gradmarket.requester.chain.chain_worker import ChainWorker
+from gradmarket.requester.event_logging import narrate
 from gradmarket.requester.meters import Meters
 from gradmarket.requester.model_runner import ModelRunner
 from gradmarket.requester.notifier import Notifier
 from gradmarket.requester.settings import RequesterSettings
-from gradmarket.requester.store.session import Sessions, begin, reading, rings
+from gradmarket.requester.store.session import Sessions
 from gradmarket.requester.store.tables import Account, Job
+from gradmarket.requester.store.work import RowReader, Work, begin, reading
 
 Clock = Callable[[], float]
 
 
 @contextmanager
-def begun(sessions: Sessions, notifier: Notifier) -> Iterator[Session]:
-    """Opens one writing transaction; sends the notifications that it requested after the commit."""
-    with begin(sessions) as session:
-        yield session
-        topics = rings(session)
-        notifier.promise(session, topics)
-    notifier.notify(topics)
+def begun(sessions: Sessions, notifier: Notifier) -> Iterator[Work]:
+    """Opens one unit of work; after its commit logs the events and sends the notifications that it asked for."""
+    with begin(sessions) as work:
+        yield work
+        notifier.promise(work.connection, work.topics)
+    narrate(work.recorded)
+    notifier.notify(work.topics)
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,11 @@ class Context:
     """Returns why the chain cannot be used; empty where it can."""
     meters: Meters = field(default_factory=Meters)
 
-    @contextmanager
-    def begin(self) -> Iterator[Session]:
-        with begun(self.sessions, self.notifier) as session:
-            yield session
+    def begin(self) -> AbstractContextManager[Work]:
+        return begun(self.sessions, self.notifier)
 
-    @contextmanager
-    def reading(self) -> Iterator[Session]:
-        with reading(self.sessions) as session:
-            yield session
+    def reading(self) -> AbstractContextManager[RowReader]:
+        return reading(self.sessions)
 
     def sign(self, struct: Struct) -> bytes:
         return self.signer(digest(self.domain, struct))

@@ -57,9 +57,9 @@ class StageEngine:
 def waiting(context: Context, stages: Sequence[Stage]) -> list[str]:
     """Returns topics of stages with something ready; all of them where the query fails, so that each reports it."""
     try:
-        with context.reading() as session:
+        with context.reading() as reader:
             now = context.clock()
-            return [stage.TOPIC for stage in stages if stage.ready(session, now)]
+            return [stage.TOPIC for stage in stages if stage.ready(reader, now)]
     except Exception:
         log.exception("the look-out cannot look")
         return [stage.TOPIC for stage in stages]
@@ -94,8 +94,8 @@ def run_once(context: Context, stage: Stage, row_id: str) -> float | None:
 def ready_rows(context: Context, stage: Stage) -> Sequence[str]:
     """Returns the ids of the rows that `stage.run` can move; none where the database cannot be queried."""
     try:
-        with context.reading() as session:
-            return stage.ready(session, context.clock())
+        with context.reading() as reader:
+            return stage.ready(reader, context.clock())
     except Exception:
         log.exception("stage cannot look", stage=stage.TOPIC)
         return ()

@@ -9,7 +9,7 @@ from typing import Any, Final
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from sqlalchemy import func, select
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm import InstrumentedAttribute
 
 from gradmarket.market.terms import JobState, ReplicaState, RoundState, TaskState
 from gradmarket.requester.store import workers
@@ -25,6 +25,7 @@ from gradmarket.requester.store.tables import (
     Wave,
     Worker,
 )
+from gradmarket.requester.store.work import RowReader
 
 VERDICTS: Final = {
     ReplicaState.PAYABLE: "accepted",
@@ -47,27 +48,27 @@ STATES: Final = {
 MONEY: Final = ("deposited", "refunded", "earned", "settled", "withdrawn")
 
 
-def tallies(session: Session, now: float) -> Iterator[Metric]:
+def tallies(reader: RowReader, now: float) -> Iterator[Metric]:
     """Yields all metrics, from one snapshot. Money is in the token's smallest unit."""
-    counted = {name: _grouped(session, column) for name, (column, _) in STATES.items()}
+    counted = {name: _grouped(reader, column) for name, (column, _) in STATES.items()}
     for name, (_, text) in STATES.items():
         yield _gauges(f"gradmarket_{name}", text, "state", counted[name])
     replicas = counted["replicas"]
     yield _counter("gradmarket_leases", "Leases given", sum(replicas.values()))
-    yield _counter("gradmarket_waves", "Waves closed", _count(session, Wave.task_id))
+    yield _counter("gradmarket_waves", "Waves closed", _count(reader, Wave.task_id))
     yield _verdicts(replicas)
-    yield from _workers(session, now)
-    yield from _money(session)
-    yield _leaning(session)
-    yield _gauges("gradmarket_stage_lag_seconds", "How long the oldest row has waited", "stage", lags(session, now))
+    yield from _workers(reader, now)
+    yield from _money(reader)
+    yield _leaning(reader)
+    yield _gauges("gradmarket_stage_lag_seconds", "How long the oldest row has waited", "stage", lags(reader, now))
 
 
-def _grouped(session: Session, column: InstrumentedAttribute[str]) -> dict[str, int]:
-    return dict(session.execute(select(column, func.count()).group_by(column)).all())
+def _grouped(reader: RowReader, column: InstrumentedAttribute[str]) -> dict[str, int]:
+    return dict(reader.session.execute(select(column, func.count()).group_by(column)).all())
 
 
-def _count(session: Session, column: InstrumentedAttribute[Any], *where: Any) -> int:
-    return session.scalar(select(func.count(column)).where(*where)) or 0
+def _count(reader: RowReader, column: InstrumentedAttribute[Any], *where: Any) -> int:
+    return reader.session.scalar(select(func.count(column)).where(*where)) or 0
 
 
 def _gauges(name: str, told: str, label: str, values: Mapping[str, float]) -> Metric:
@@ -88,17 +89,17 @@ def _verdicts(replicas: Mapping[str, int]) -> Metric:
     return family
 
 
-def _workers(session: Session, now: float) -> Iterator[Metric]:
-    yield GaugeMetricFamily("gradmarket_workers", "Workers that ever signed in", _count(session, Worker.address))
-    asking = _count(session, Worker.address, workers.asks(now))
+def _workers(reader: RowReader, now: float) -> Iterator[Metric]:
+    yield GaugeMetricFamily("gradmarket_workers", "Workers that ever signed in", _count(reader, Worker.address))
+    asking = _count(reader, Worker.address, workers.asks(now))
     yield GaugeMetricFamily("gradmarket_workers_asking", "Workers that ask for a lease now", asking)
 
 
-def _money(session: Session) -> Iterator[Metric]:
+def _money(reader: RowReader) -> Iterator[Metric]:
     """Yields sums over all jobs, and what is left in each job that has not ended: neither refunded nor earned."""
     sums = dict.fromkeys(MONEY, 0)
     left = GaugeMetricFamily("gradmarket_escrow_left", "Deposited and not yet earned, smallest units", labels=["job"])
-    for job_id, state, unit, *amounts in session.execute(_books()):
+    for job_id, state, unit, *amounts in reader.session.execute(_books()):
         money = dict(zip(MONEY, (int(amount) * int(unit) for amount in amounts), strict=True))
         for name, amount in money.items():
             sums[name] += amount
@@ -109,13 +110,13 @@ def _money(session: Session) -> Iterator[Metric]:
     yield left
 
 
-def _leaning(session: Session) -> Metric:
+def _leaning(reader: RowReader) -> Metric:
     """Counts leaning operators of each job that has not ended, by its newest merge."""
     text = "Operators whose accepted answers push the model one way"
     merged = select(Round.drift).where(Round.job_id == Job.id, Round.state == RoundState.CLOSED)
     newest = merged.order_by(Round.number.desc()).limit(1).scalar_subquery()
     rows = select(Job.id, newest).where(Job.state.not_in(ENDED))
-    counts = {job_id: len(drift["leaning"]) for job_id, drift in session.execute(rows) if drift}
+    counts = {job_id: len(drift["leaning"]) for job_id, drift in reader.session.execute(rows) if drift}
     return _gauges("gradmarket_leaning_operators", text, "job", counts)
 
 
@@ -129,7 +130,7 @@ def _books() -> Any:
     )
 
 
-def lags(session: Session, now: float) -> dict[str, float]:
+def lags(reader: RowReader, now: float) -> dict[str, float]:
     """Returns the seconds since the oldest row of each stage could have been moved on, or was due; 0 where none waits.
 
     `assign` counts from a task's opening, so it also shows a market without workers; `aggregate` from the oldest
@@ -144,7 +145,7 @@ def lags(session: Session, now: float) -> dict[str, float]:
         "aggregate": select(func.min(Task.ended_at)).where(Task.state == TaskState.ACCEPTED, _works(Task.job_id)),
         "settle": select(func.min(Earned.at)).where(Earned.job_id.in_(select(Job.id)), Earned.batch_id.is_(None)),
     }
-    oldest = {stage: session.scalar(statement) for stage, statement in since.items()}
+    oldest = {stage: reader.session.scalar(statement) for stage, statement in since.items()}
     return {stage: max(0.0, now - at) if at is not None else 0.0 for stage, at in oldest.items()}
 
 

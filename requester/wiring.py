@@ -24,14 +24,14 @@ from gradmarket.requester import blobs, keys
 from gradmarket.requester.chain.chain_context import ChainContext, ChainPolicy
 from gradmarket.requester.chain.chain_worker import ChainWorker, local_grant
 from gradmarket.requester.context import Context, begun
-from gradmarket.requester.event_logging import narrate
 from gradmarket.requester.model_runner import ModelRunner
 from gradmarket.requester.notifier import Notifier, Relay, notifier_of
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store import schema, tokens
 from gradmarket.requester.store.retries import patiently
-from gradmarket.requester.store.session import Sessions, begin, reading, sessions_of
+from gradmarket.requester.store.session import Sessions, sessions_of
 from gradmarket.requester.store.session import connect as connect_database
+from gradmarket.requester.store.work import begin, reading
 
 OFFICE = "settle"
 """The topic that is notified when there may be chain work."""
@@ -79,7 +79,6 @@ def wired(settings: RequesterSettings, public_url: str, relay: Relay | None = No
             _remember_token(settings, sessions)
         modelling = ModelRunner()
         stack.callback(modelling.close)
-        narrate(sessions)
         notifier = notifier_of(settings.database_url, relay)
         stack.callback(notifier.stop)
         notified = stack.enter_context(notifier.listen([OFFICE])) if settings.stages == "embedded" else None
@@ -152,8 +151,8 @@ def _is_local(chain: Chain) -> bool:
 @patiently
 def _remember_token(settings: RequesterSettings, sessions: Sessions) -> None:
     token = keys.secret(settings.token, settings.data / "keys" / "token")
-    with begin(sessions) as session:
-        tokens.keep_own(session, token, time.time())
+    with begin(sessions) as work:
+        tokens.keep_own(work, token, time.time())
 
 
 def _facts(chain: Chain, signer: Address) -> ChainFacts:

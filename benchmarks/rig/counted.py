@@ -15,10 +15,10 @@ from sqlalchemy import Engine, event
 
 from gradmarket.cli import app
 from gradmarket.requester import context
-from gradmarket.requester.store import session
+from gradmarket.requester.store import session, work
 
 ROOM = Path(context.__file__).parent
-PASSED_OVER = {session.__file__, context.__file__, str(Path(context.__file__).with_name("meters.py"))}
+PASSED_OVER = {session.__file__, work.__file__, context.__file__, str(Path(context.__file__).with_name("meters.py"))}
 """Files through which everybody comes to the database."""
 
 

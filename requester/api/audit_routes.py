@@ -77,14 +77,14 @@ def sketch(context: Here, _identity: Auditor, task_id: TaskPath, said: SketchAns
 
 @router.get("/jobs/{job_id}/audits", responses=NO_JOB, summary="The job's audits that are over")
 def audits(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor = None) -> Page[AuditView]:
-    with context.reading() as session:
-        job = found(session, job_id)
-        disclosed = disclosure.of_job(session, job)
+    with context.reading() as reader:
+        job = found(reader, job_id)
+        disclosed = disclosure.of_job(reader, job)
         rows = select(Audit).where(Audit.job_id == job.id, Audit.state.in_(OVER))
 
         def line(row: Audit) -> AuditView:
-            score = session.get(Score, row.task_id) if row.scored else None
+            score = reader.get(Score, row.task_id) if row.scored else None
             published = disclosed.stands(row.round)
-            return audit_view(row, published, accusations.of_task(session, row.task_id), score=score)
+            return audit_view(row, published, accusations.of_task(reader, row.task_id), score=score)
 
-        return page(session, rows, [Audit.task_id], line, cursor, limit)
+        return page(reader, rows, [Audit.task_id], line, cursor, limit)

@@ -32,7 +32,6 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.remembered import Remembered
 from gradmarket.requester.store.retries import patiently
-from gradmarket.requester.store.session import one_at_a_time
 from gradmarket.requester.store.tokens import Role
 
 router = APIRouter(prefix="/v1", tags=["session"])
@@ -100,12 +99,12 @@ class Callers:
 
     def find(self, context: Context, token: str) -> Identity | None:
         now = context.clock()
-        with context.reading() as session:
-            row = identities.find(session, token, now)
+        with context.reading() as reader:
+            row = identities.find(reader, token, now)
             if row is None:
                 self._proven.drop(_name(token))
                 return None
-            proven = row.role != WORKER or identities.was_paid(session, Address(row.subject))
+            proven = row.role != WORKER or identities.was_paid(reader, Address(row.subject))
         identity = Identity(row.role, row.subject, proven)
         if proven:
             self._proven.keep(_name(token), (identity, (row.until or math.inf) if row.role == WORKER else 0.0))
@@ -188,13 +187,13 @@ def sign_in(context: Here, request: Request, said: SignIn) -> Session:
     payout = payout_of(message)
     address = signing.checksum(str(message.address))
     consent = _consent(context, said, address, payout)
-    with context.begin() as session:
-        one_at_a_time(session, f"nonce {value}", f"worker {address}")
-        if not identities.use_nonce(session, value, until, now):
+    with context.begin() as work:
+        work.one_at_a_time(f"nonce {value}", f"worker {address}")
+        if not identities.use_nonce(work, value, until, now):
             raise SignatureRefused(UNUSABLE)
-        identities.sign_in(session, address, payout, network_of(_from(request, context)), now, consent)
+        identities.sign_in(work, address, payout, network_of(_from(request, context)), now, consent)
         ends = now + context.settings.session_s
-        token = identities.issue(session, WORKER, address, ends, now)
+        token = identities.issue(work, WORKER, address, ends, now)
     context.on_sign_in(address)
     return Session(token=token, address=address, payout=payout, expires_at=_time(ends))
 

@@ -57,10 +57,10 @@ def _check(context: Context, who: Identity | None, digest: Digest) -> None:
     """Raises 401 or 403 unless the caller may read the blob; API tokens may read every blob."""
     if who is not None and who.role != WORKER:
         return
-    with context.reading() as session:
-        if who is None and not visibility.to_anybody(session, digest):
+    with context.reading() as reader:
+        if who is None and not visibility.to_anybody(reader, digest):
             raise token_needed()
-        if who is not None and not visibility.to_worker(session, digest, Address(who.subject)):
+        if who is not None and not visibility.to_worker(reader, digest, Address(who.subject)):
             raise HTTPException(403, KEPT)
 
 

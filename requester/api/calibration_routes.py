@@ -19,12 +19,12 @@ TASKS_TOLD = 100
     summary="How far honest answers of two determinism classes may deviate in this job, and why so far",
 )
 def calibration(context: Here, job_id: JobPath) -> CalibrationView:
-    with context.reading() as session:
-        job = found(session, job_id)
+    with context.reading() as reader:
+        job = found(reader, job_id)
         verifier, pairs = jobs.spec(job).verifier, list[PairView]()
         if job.publication is None or not verifier.sketched:
             return CalibrationView(verifier=verifier.name, family=None, pairs=pairs)
         family = calibrations.family_of(job)
-        for row in calibrations.of_family(session, family):
-            pairs.append(pair_view(row, trusted_runs.compared(session, family, (row.one, row.other), TASKS_TOLD)))
+        for row in calibrations.of_family(reader, family):
+            pairs.append(pair_view(row, trusted_runs.compared(reader, family, (row.one, row.other), TASKS_TOLD)))
         return CalibrationView(verifier=verifier.name, family=family, pairs=pairs)

@@ -6,7 +6,6 @@ A consent itself comes only with its worker's sign-in, so that nobody becomes an
 from typing import Annotated
 
 from fastapi import APIRouter, Path
-from sqlalchemy.orm import Session
 
 from gradmarket.market import signing
 from gradmarket.market.errors import NotFound
@@ -18,6 +17,7 @@ from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.store import operators
 from gradmarket.requester.store.retries import patiently
+from gradmarket.requester.store.work import RowReader
 
 router = APIRouter(prefix="/v1", tags=["workers"])
 
@@ -33,15 +33,15 @@ WorkerPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
 def withdraw(context: Here, _identity: Anyone, address: WorkerPath, said: WithdrawalRequest) -> OperatorStatus:
     """No signature is looked at for a worker and a payout address that never worked together here."""
     worker, payout = signing.checksum(address), said.payout
-    with context.reading() as session:
-        _usable(session, worker, payout, said.nonce)
+    with context.reading() as reader:
+        _usable(reader, worker, payout, said.nonce)
     signing.check(context.domain, Withdrawal(worker, payout, said.nonce), said.signature, payout)
-    with context.begin() as session:
-        _usable(session, worker, payout, said.nonce)
-        after = operators.withdraw(session, worker, payout, said.nonce, context.clock())
+    with context.begin() as work:
+        _usable(work, worker, payout, said.nonce)
+        after = operators.withdraw(work, worker, payout, said.nonce, context.clock())
         return OperatorStatus(worker=worker, operator=Address(after.operator))
 
 
-def _usable(session: Session, worker: Address, payout: Address, nonce: int) -> None:
-    if not operators.usable(session, worker, payout, nonce):
+def _usable(reader: RowReader, worker: Address, payout: Address, nonce: int) -> None:
+    if not operators.usable(reader, worker, payout, nonce):
         raise NotFound(f"{worker} brought no consent of {payout} here that this would take back")

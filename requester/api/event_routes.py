@@ -48,8 +48,8 @@ async def events(
     follow: Annotated[bool, Query(description="false: end after what there is")] = True,
 ) -> EventSourceResponse:
     def check() -> None:
-        with context.reading() as session:
-            unit_of(session, job_id)
+        with context.reading() as reader:
+            unit_of(reader, job_id)
 
     await run_in_threadpool(check)
     following: EventTails = request.app.state.following

@@ -137,14 +137,14 @@ class EventTails:
             return await run_in_threadpool(self._read, job_id, last)
 
     def _newest(self, job_id: str) -> tuple[int, bool]:
-        with self._context.reading() as session:
-            newest = session.scalar(_NEWEST, {"job": job_id}) or 0
-            return newest, session.scalar(_ENDED, {"job": job_id}) is not None
+        with self._context.reading() as reader:
+            newest = reader.session.scalar(_NEWEST, {"job": job_id}) or 0
+            return newest, reader.session.scalar(_ENDED, {"job": job_id}) is not None
 
     def _read(self, job_id: str, last: int) -> tuple[list[TailItem], bool]:
-        with self._context.reading() as session:
-            found = [_told(*row) for row in session.execute(_AFTER, {"job": job_id, "last": last})]
-            over = session.scalar(_ENDED, {"job": job_id}) is not None and len(found) < AT_ONCE
+        with self._context.reading() as reader:
+            found = [_told(*row) for row in reader.session.execute(_AFTER, {"job": job_id, "last": last})]
+            over = reader.session.scalar(_ENDED, {"job": job_id}) is not None and len(found) < AT_ONCE
         return found, over
 
 

@@ -2,7 +2,6 @@
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.fields import AmountField
@@ -16,8 +15,8 @@ from gradmarket.requester.api.views.job_views import JobView
 from gradmarket.requester.api.views.payment_views import ToSignView, to_sign_view
 from gradmarket.requester.context import Context
 from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Job
+from gradmarket.requester.store.work import Work
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -39,21 +38,21 @@ class Funded(JobView):
 @router.post("/{job_id}/fund", responses=STEER, summary="Raise the budget; the difference is deposited")
 def fund(context: Here, identity: Submitter, job_id: JobPath, deposit: Deposit, key: Key = None) -> Funded:
     """A repeated request is told what is to be signed now: what was signed since is not asked for again."""
-    with context.reading() as session:
-        row = found(session, job_id)
+    with context.reading() as reader:
+        row = found(reader, job_id)
         added = _units(row, deposit)
     to_sign = context.chain_worker.to_sign(row, added)  # before anything is changed: the chain may not answer
 
-    def act(session: Session) -> tuple[int, JobView, None]:
-        job = held(session, job_id, identity)
+    def act(work: Work) -> tuple[int, JobView, None]:
+        job = held(work, job_id, identity)
         if deposit.amount:
-            _raise(context, session, job, deposit)
-        return 200, view(context, session, job), None
+            _raise(context, work, job, deposit)
+        return 200, view(context, work, job), None
 
     answer = done(context, identity.subject, key, {"fund": job_id, "amount": str(deposit.amount)}, act)
     if answer.again:
-        with context.reading() as session:
-            row = found(session, job_id)
+        with context.reading() as reader:
+            row = found(reader, job_id)
         to_sign = context.chain_worker.to_sign(row)
     return Funded(**answer.body, to_sign=[to_sign_view(transaction) for transaction in to_sign])
 
@@ -63,9 +62,9 @@ def _units(job: Job, deposit: Deposit) -> Units:
     return payment.in_units("amount", deposit.amount or Amount(0), Amount(int(job.unit)), most)
 
 
-def _raise(context: Context, session: Session, job: Job, deposit: Deposit) -> None:
+def _raise(context: Context, work: Work, job: Job, deposit: Deposit) -> None:
     if job.ended_at is not None:
         raise Conflict(f"the job is {job.state}")
     job.budget += _units(job, deposit)
-    tell(session, job.id, "budget_raised", context.clock(), amount=str(deposit.amount))
-    notify(session, "settle")
+    tell(work, job.id, "budget_raised", context.clock(), amount=str(deposit.amount))
+    work.notify("settle")

@@ -84,10 +84,10 @@ def _database(context: Context) -> str:
 
 @patiently
 def _write(context: Context) -> None:
-    with context.begin() as session:
-        row = session.get(LeaderLease, TRIED)
+    with context.begin() as work:
+        row = work.get(LeaderLease, TRIED)
         if row is None:
-            session.add(LeaderLease(name=TRIED, holder="", until=context.clock()))
+            work.add(LeaderLease(name=TRIED, holder="", until=context.clock()))
         else:
             row.until = context.clock()
 

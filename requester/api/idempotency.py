@@ -8,13 +8,13 @@ from blake3 import blake3
 from fastapi import Header
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
-from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.job import canonical
 from gradmarket.requester.context import Context
 from gradmarket.requester.store.retries import patiently
 from gradmarket.requester.store.tables import Idempotency
+from gradmarket.requester.store.work import Work
 
 Key = Annotated[
     str | None,
@@ -37,7 +37,7 @@ def once(
     subject: str,
     key: str | None,
     request: Any,
-    act: Callable[[Session], tuple[int, BaseModel, str | None]],
+    act: Callable[[Work], tuple[int, BaseModel, str | None]],
 ) -> JSONResponse:
     """Returns the answer of `done` as a response."""
     answer = done(context, subject, key, request, act)
@@ -50,24 +50,24 @@ def done(
     subject: str,
     key: str | None,
     request: Any,
-    act: Callable[[Session], tuple[int, BaseModel, str | None]],
+    act: Callable[[Work], tuple[int, BaseModel, str | None]],
 ) -> StoredAnswer:
     """Runs `act` and stores its answer (status, body, Location) in one transaction.
 
     Returns the stored answer instead if the key came before; raises Conflict if it came with another request.
     """
     digest = blake3(canonical(request)).digest()
-    with context.begin() as session:
-        known = session.get(Idempotency, (subject, key)) if key else None
+    with context.begin() as work:
+        known = work.get(Idempotency, (subject, key)) if key else None
         if known is not None:
             if known.request != digest:
                 raise Conflict("this Idempotency-Key came with another request")
             return StoredAnswer(known.status, known.body, known.location, again=True)
-        status, view, location = act(session)
+        status, view, location = act(work)
         body = view.model_dump(mode="json")
         if key:
             now = context.clock()
-            session.add(
+            work.add(
                 Idempotency(
                     subject=subject, key=key, request=digest, status=status, body=body, location=location, at=now
                 )

@@ -8,7 +8,6 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.job import JobSpec
@@ -29,10 +28,9 @@ from gradmarket.requester.moves.resume import resume_job
 from gradmarket.requester.store import jobs, progress
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Job, Round
 from gradmarket.requester.store.tokens import Role
-from gradmarket.requester.store.transitions import move_now
+from gradmarket.requester.store.work import RowReader, Work
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -41,32 +39,32 @@ NO_JOB = answers(404)
 STEER = {**ROLE, **answers(404, 409)}
 
 
-def found(session: Session, job_id: str) -> Job:
-    job = session.get(Job, job_id)
+def found(reader: RowReader, job_id: str) -> Job:
+    job = reader.get(Job, job_id)
     if job is None:
         raise NotFound(f"no job {job_id[:80]}")
     return job
 
 
-def unit_of(session: Session, job_id: str) -> str:
+def unit_of(reader: RowReader, job_id: str) -> str:
     """The job's unit, where nothing else of it is needed."""
-    unit = jobs.unit(session, job_id)
+    unit = jobs.unit(reader, job_id)
     if unit is None:
         raise NotFound(f"no job {job_id[:80]}")
     return unit
 
 
-def held(session: Session, job_id: str, who: Identity) -> Job:
+def held(work: Work, job_id: str, who: Identity) -> Job:
     """Locks and returns the job; raises 403 if another token posted it."""
-    job = locked(session, Job, found(session, job_id).id)
+    job = locked(work, Job, found(work, job_id).id)
     if who.role != Role.ADMIN and job.token != who.subject:
         raise HTTPException(403, "the job was posted with another token: steer it with that one, or an admin's")
     return job
 
 
-def view(context: Context, session: Session, job: Job) -> JobView:
-    standing = progress.standing(session, job, context.clock())
-    return _view(job, jobs.latest_closed(session, job.id), standing)
+def view(context: Context, reader: RowReader, job: Job) -> JobView:
+    standing = progress.standing(reader, job, context.clock())
+    return _view(job, jobs.latest_closed(reader, job.id), standing)
 
 
 def _view(job: Job, newest: Round | None, standing: progress.Standing) -> JobView:
@@ -74,16 +72,16 @@ def _view(job: Job, newest: Round | None, standing: progress.Standing) -> JobVie
 
 
 def views(
-    context: Context, session: Session, request: Request, source: str | None, found: Sequence[Job]
+    context: Context, reader: RowReader, request: Request, source: str | None, found: Sequence[Job]
 ) -> list[JobView]:
     """For anybody: what is counted over all rows of a job is told again for a while, until it is in another state."""
     standings: Recent[progress.Standing] = request.app.state.standings
-    newest = jobs.newest_closed(session, [job.id for job in found])
+    newest = jobs.newest_closed(reader, [job.id for job in found])
 
     def told(job: Job) -> JobView:
         last = newest.get(job.id)
         mark = f"{job.state} {last.number if last else -1}"
-        make = partial(progress.standing, session, job, context.clock())
+        make = partial(progress.standing, reader, job, context.clock())
         return _view(job, last, standings.get(job.id, mark, source, make))
 
     return [told(job) for job in found]
@@ -100,7 +98,7 @@ def submit(context: Here, identity: Submitter, spec: JobSpec, key: Key = None) -
     admitted = admit(context, spec)
     drawn = spec if "seed" in spec.model_fields_set else spec.model_copy(update={"seed": randbits(63)})
 
-    def act(session: Session) -> tuple[int, JobView, str]:
+    def act(work: Work) -> tuple[int, JobView, str]:
         job = Job(
             id=token_hex(8),
             state=JobState.DRAFT,
@@ -117,11 +115,11 @@ def submit(context: Here, identity: Submitter, spec: JobSpec, key: Key = None) -
             created_at=context.clock(),
             compute_seconds=0.0,
         )
-        session.add(job)
-        session.flush()
-        tell(session, job.id, "submitted", context.clock(), name=spec.name)
-        notify(session, "publish")
-        return 201, view(context, session, job), f"/v1/jobs/{job.id}"
+        work.add(job)
+        work.flush()
+        tell(work, job.id, "submitted", context.clock(), name=spec.name)
+        work.notify("publish")
+        return 201, view(context, work, job), f"/v1/jobs/{job.id}"
 
     return once(context, identity.subject, key, {"submit": spec.model_dump(mode="json")}, act)
 
@@ -137,48 +135,48 @@ def listed(
 ) -> Page[JobView]:
     rows = select(Job) if state is None else select(Job).where(Job.state == state)
     keys = [Job.created_at, Job.id]
-    with context.reading() as session:
-        shown, more = turned(session.scalars(from_there(rows, keys, cursor, limit)).all(), keys, limit)
-        return Page(items=views(context, session, request, source, shown), next=more)
+    with context.reading() as reader:
+        shown, more = turned(reader.session.scalars(from_there(rows, keys, cursor, limit)).all(), keys, limit)
+        return Page(items=views(context, reader, request, source, shown), next=more)
 
 
 @router.get("/{job_id}", responses=NO_JOB, summary="One job, and why it does not get on")
 def shown(context: Here, request: Request, source: Source, job_id: JobPath) -> JobView:
-    with context.reading() as session:
-        return views(context, session, request, source, [found(session, job_id)])[0]
+    with context.reading() as reader:
+        return views(context, reader, request, source, [found(reader, job_id)])[0]
 
 
 @router.post(
     "/{job_id}/cancel", response_model=JobView, responses=STEER, summary="End a job; what is not owed comes back"
 )
 def cancel(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) -> JSONResponse:
-    def act(session: Session) -> tuple[int, JobView, None]:
-        job = held(session, job_id, identity)
+    def act(work: Work) -> tuple[int, JobView, None]:
+        job = held(work, job_id, identity)
         if job.state != JobState.CANCELLED:
-            end(context, session, job, JobState.CANCELLED, "cancelled by its requester")
-        return 200, view(context, session, job), None
+            end(context, work, job, JobState.CANCELLED, "cancelled by its requester")
+        return 200, view(context, work, job), None
 
     return once(context, identity.subject, key, {"cancel": job_id}, act)
 
 
 @router.post("/{job_id}/pause", response_model=JobView, responses=STEER, summary="Give out no more leases")
 def pause(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) -> JSONResponse:
-    def act(session: Session) -> tuple[int, JobView, None]:
-        job = held(session, job_id, identity)
+    def act(work: Work) -> tuple[int, JobView, None]:
+        job = held(work, job_id, identity)
         if job.state != JobState.PAUSED:
-            move_now(session, job, JobState.PAUSED, reason="paused by its requester")
-            tell(session, job_id, "paused", context.clock(), reason=job.reason)
-        return 200, view(context, session, job), None
+            work.move_now(job, JobState.PAUSED, reason="paused by its requester")
+            tell(work, job_id, "paused", context.clock(), reason=job.reason)
+        return 200, view(context, work, job), None
 
     return once(context, identity.subject, key, {"pause": job_id}, act)
 
 
 @router.post("/{job_id}/resume", response_model=JobView, responses=STEER, summary="Go on after a pause")
 def resume(context: Here, identity: Submitter, job_id: JobPath, key: Key = None) -> JSONResponse:
-    def act(session: Session) -> tuple[int, JobView, None]:
-        job = held(session, job_id, identity)
-        resume_job(context, session, job)
-        return 200, view(context, session, job), None
+    def act(work: Work) -> tuple[int, JobView, None]:
+        job = held(work, job_id, identity)
+        resume_job(context, work, job)
+        return 200, view(context, work, job), None
 
     return once(context, identity.subject, key, {"resume": job_id}, act)
 
@@ -195,10 +193,10 @@ def parameters(
     job_id: JobPath,
     after: Annotated[int | None, Query(alias="round", ge=0, le=MOST)] = None,
 ) -> Response:
-    with context.reading() as session:
-        job = found(session, job_id)
+    with context.reading() as reader:
+        job = found(reader, job_id)
         _check_visible(job, who)
-        row = jobs.latest_closed(session, job_id) if after is None else session.get(Round, (job_id, after))
+        row = jobs.latest_closed(reader, job_id) if after is None else reader.get(Round, (job_id, after))
         digest = row.updated if row is not None else None
         if digest is None and after is None:
             digest = (job.publication or {}).get("parameters")

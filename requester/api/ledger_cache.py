@@ -106,9 +106,9 @@ def made_of(context: Context, job_id: str, place: QueuePlace | None, began: floa
     """
     if place is not None and place.block > context.ledger.height():  # the search for its events would not end
         raise HTTPException(422, NOT_OURS)
-    with context.reading() as session:
-        job = found(session, job_id)
-        promised, unit = statement.promises(session, job, place.through if place else None), job.unit
+    with context.reading() as reader:
+        job = found(reader, job_id)
+        promised, unit = statement.promises(reader, job, place.through if place else None), job.unit
     figures = statement.figures(context.ledger, promised)
     newest = figures.block.number if figures.block is not None else None
     block = newest if place is None else None if place.block < 0 else place.block

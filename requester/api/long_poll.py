@@ -72,13 +72,13 @@ class LongPolls:
         here = list(self._polls)
         if here:
             self._vouched.update(here)
-            with self._context.begin() as session:
-                presence.still_here(session, here, self._context.clock())
+            with self._context.begin() as work:
+                presence.still_here(work, here, self._context.clock())
 
     @patiently
     def _say_gone(self, workers: Sequence[Address]) -> Sequence[None]:
-        with self._context.begin() as session:
-            presence.gone(session, [worker for worker in workers if worker not in self._polls])
+        with self._context.begin() as work:
+            presence.gone(work, [worker for worker in workers if worker not in self._polls])
         return [None] * len(workers)
 
 

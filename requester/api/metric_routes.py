@@ -20,8 +20,8 @@ class _Rows(Collector):
         self._context = context
 
     def collect(self) -> Iterator[Metric]:
-        with self._context.reading() as session:
-            yield from tallies(session, self._context.clock())
+        with self._context.reading() as reader:
+            yield from tallies(reader, self._context.clock())
 
 
 @router.get("/metrics", response_class=PlainTextResponse, summary="Prometheus metrics")

@@ -7,10 +7,11 @@ from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Depends, HTTPException, Query, Request
 from sqlalchemy import Select, tuple_
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm import InstrumentedAttribute
 
 from gradmarket.market.fields import not_kept
 from gradmarket.requester.api.views.formats import Page
+from gradmarket.requester.store.work import RowReader
 
 Row = TypeVar("Row")
 View = TypeVar("View")
@@ -38,7 +39,7 @@ Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the 
 
 
 def page(
-    session: Session,
+    reader: RowReader,
     rows: Select[Row],
     keys: Sequence[InstrumentedAttribute[Any]],
     view: Callable[[Row], View],
@@ -46,7 +47,7 @@ def page(
     limit: int,
 ) -> Page[View]:
     """The next `limit` rows in the order of `keys`, which together are unique among them."""
-    shown, more = turned(session.scalars(from_there(rows, keys, cursor, limit)).all(), keys, limit)
+    shown, more = turned(reader.session.scalars(from_there(rows, keys, cursor, limit)).all(), keys, limit)
     return Page(items=[view(row) for row in shown], next=more)
 
 

@@ -2,7 +2,6 @@
 
 from fastapi import APIRouter
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.rules import secrets
@@ -25,64 +24,67 @@ from gradmarket.requester.api.views.task_views import (
 )
 from gradmarket.requester.store import ballots, disclosure, jobs, progress
 from gradmarket.requester.store.tables import Account, Audit, Job, Replica, Round, Task, Wave, Worker
+from gradmarket.requester.store.work import RowReader
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 
 @router.get("/{job_id}/rounds", responses=NO_JOB)
 def rounds(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[RoundView]:
-    with context.reading() as session:
-        unit, rows = unit_of(session, job_id), select(Round).where(Round.job_id == job_id)
-        return page(session, rows, [Round.number], lambda row: round_view(row, unit), cursor, limit)
+    with context.reading() as reader:
+        unit, rows = unit_of(reader, job_id), select(Round).where(Round.job_id == job_id)
+        return page(reader, rows, [Round.number], lambda row: round_view(row, unit), cursor, limit)
 
 
 @router.get("/{job_id}/tasks", responses=NO_JOB)
 def tasks(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[TaskView]:
-    with context.reading() as session:
-        job = found(session, job_id)
-        rows, disclosed = select(Task).options(*LISTED).where(Task.job_id == job.id), disclosure.of_job(session, job)
+    with context.reading() as reader:
+        job = found(reader, job_id)
+        rows, disclosed = select(Task).options(*LISTED).where(Task.job_id == job.id), disclosure.of_job(reader, job)
 
         def line(row: Task) -> TaskView:
             return task_view(row, disclosed.of(row))
 
-        return page(session, rows, [Task.round, Task.index, Task.attempt], line, cursor, limit)
+        return page(reader, rows, [Task.round, Task.index, Task.attempt], line, cursor, limit)
 
 
 @router.get("/{job_id}/tasks/{task_id}", responses=NO_JOB, summary="All that a verdict rests on")
 def task(context: Here, job_id: JobPath, task_id: JobPath) -> TaskEvidence:
-    with context.reading() as session:
-        row = session.get(Task, task_id)
+    with context.reading() as reader:
+        row = reader.get(Task, task_id)
         if row is None or row.job_id != job_id:
             raise NotFound(f"no task {task_id[:80]} in job {job_id[:80]}")
-        return evidence_of(session, row)
+        return evidence_of(reader, row)
 
 
-def evidence_of(session: Session, row: Task) -> TaskEvidence:
-    waves = session.scalars(select(Wave).where(Wave.task_id == row.id).order_by(Wave.number)).all()
-    replicas = session.scalars(select(Replica).where(Replica.task_id == row.id).order_by(Replica.id)).all()
-    job = session.get_one(Job, row.job_id)
+def evidence_of(reader: RowReader, row: Task) -> TaskEvidence:
+    waves = reader.session.scalars(select(Wave).where(Wave.task_id == row.id).order_by(Wave.number)).all()
+    replicas = reader.session.scalars(select(Replica).where(Replica.task_id == row.id).order_by(Replica.id)).all()
+    job = reader.get_one(Job, row.job_id)
     link = secrets.of_task(Hash(row.secret), jobs.spec(job).replication.max_replicas)[-1]
-    published = disclosure.of_job(session, job).of(row)
-    audit = session.get(Audit, row.id)
-    made = ballots.shown(session, row, audit)
+    published = disclosure.of_job(reader, job).of(row)
+    audit = reader.get(Audit, row.id)
+    made = ballots.shown(reader, row, audit)
     return evidence(row, list(waves), list(replicas), published, link, audit, made)
 
 
 @router.get("/{job_id}/verdicts", responses=NO_JOB)
 def verdicts(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[VerdictView]:
-    with context.reading() as session:
-        unit_of(session, job_id)
+    with context.reading() as reader:
+        unit_of(reader, job_id)
         rows = select(*VERDICT).where(Replica.job_id == job_id, Replica.outcome.is_not(None))
-        shown, more = turned(session.execute(from_there(rows, [Replica.id], cursor, limit)).all(), [Replica.id], limit)
+        shown, more = turned(
+            reader.session.execute(from_there(rows, [Replica.id], cursor, limit)).all(), [Replica.id], limit
+        )
         return Page(items=list(map(verdict_view, shown)), next=more)
 
 
 @router.get("/{job_id}/workers", responses=NO_JOB)
 def workers(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor = None) -> Page[JobWorkerView]:
-    with context.reading() as session:
-        unit = unit_of(session, job_id)
+    with context.reading() as reader:
+        unit = unit_of(reader, job_id)
         rows = select(*ACCOUNT).join(Worker, Worker.address == Account.worker).where(Account.job_id == job_id)
         keys = [Account.worker]
-        shown, more = turned(session.execute(from_there(rows, keys, cursor, limit)).all(), keys, limit)
-        states = progress.counts_of(session, job_id, [row.worker for row in shown])
+        shown, more = turned(reader.session.execute(from_there(rows, keys, cursor, limit)).all(), keys, limit)
+        states = progress.counts_of(reader, job_id, [row.worker for row in shown])
         return Page(items=[job_worker_view(row, unit, states[row.worker]) for row in shown], next=more)

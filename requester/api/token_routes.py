@@ -58,15 +58,15 @@ def _fields(row: ApiToken) -> dict[str, str | None]:
 def create(context: Here, _who: Admin, asked: NewToken) -> CreatedToken:
     now = context.clock()
     until = None if asked.expires_in_s is None else now + asked.expires_in_s
-    with context.begin() as session:
-        secret, row = tokens.create(session, asked.name, asked.role, until, now)
+    with context.begin() as work:
+        secret, row = tokens.create(work, asked.name, asked.role, until, now)
         return CreatedToken(**_fields(row), token=secret)
 
 
 @router.get("", responses=ROLE, summary="Every token by its name, without its secret")
 def listed(context: Here, _who: Admin, cursor: Cursor = None, limit: Limit = 100) -> Page[TokenView]:
-    with context.reading() as session:
-        return page(session, tokens.every(), [ApiToken.subject], _view, cursor, limit)
+    with context.reading() as reader:
+        return page(reader, tokens.every(), [ApiToken.subject], _view, cursor, limit)
 
 
 @router.delete(
@@ -78,7 +78,7 @@ def listed(context: Here, _who: Admin, cursor: Cursor = None, limit: Limit = 100
 )
 @patiently
 def revoke(context: Here, _who: Admin, name: NamePath) -> Response:
-    with context.begin() as session:
-        if not tokens.revoke(session, name):
+    with context.begin() as work:
+        if not tokens.revoke(work, name):
             raise NotFound(f"no token {name}")
     return Response(status_code=204)

@@ -23,7 +23,6 @@ from gradmarket.requester.chain.chain_jobs import tell_once
 from gradmarket.requester.store import accusations
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.tables import Accusation, Job
-from gradmarket.requester.store.transitions import move_now
 
 STAGES: Final = {CaseStage.OPEN: AccusationState.OPEN, CaseStage.CONTESTED: AccusationState.CONTESTED}
 ENDS: Final = {
@@ -35,8 +34,8 @@ ENDS: Final = {
 
 def step(chain: ChainContext) -> bool:
     """Advances every accusation that is not over by one step; returns whether any moved."""
-    with chain.reading() as session:
-        waiting = [(session.get_one(Job, row.job_id), row) for row in accusations.open_ones(session)]
+    with chain.reading() as reader:
+        waiting = [(reader.get_one(Job, row.job_id), row) for row in accusations.open_ones(reader)]
     return sum(_advance(chain, job, row) for job, row in waiting) > 0
 
 
@@ -87,10 +86,10 @@ def _book(chain: ChainContext, row: Accusation, state: AccusationState, case: On
     """Stores the accusation's new state and emits an event; returns False where nothing changed."""
     if row.state == state:
         return False
-    with chain.begin() as session:
-        held = session.get_one(Accusation, (row.task_id, row.worker))
+    with chain.begin() as work:
+        held = work.get_one(Accusation, (row.task_id, row.worker))
         values = {} if case is None else {"amount": str(case.amount), "until": case.until}
-        if not move_now(session, held, state, **values):
+        if not work.move_now(held, state, **values):
             return False
         about = {
             "task": row.task_id,
@@ -98,14 +97,14 @@ def _book(chain: ChainContext, row: Accusation, state: AccusationState, case: On
             "case": "0x" + row.case.hex(),
             "amount": held.amount,
         }
-        tell(session, row.job_id, f"accusation_{state}", chain.clock(), **about)
+        tell(work, row.job_id, f"accusation_{state}", chain.clock(), **about)
     return True
 
 
 def _post(chain: ChainContext, job: Job | None, kind: TransactionKind, call: Call) -> bool:
     name = None if job is None else job.id
-    with chain.reading() as session:
-        if sender.under_way(session, kind, name):
+    with chain.reading() as reader:
+        if sender.under_way(reader, kind, name):
             return False
     try:
         quoted = sender.quote(chain, call)

@@ -8,14 +8,15 @@ from functools import cached_property
 from typing import Final
 
 from eth_keys.datatypes import PrivateKey
-from sqlalchemy.orm import Session
 
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.processes import own_name
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount
+from gradmarket.requester.store.work import RowReader, Work
 
-Begin = Callable[[], AbstractContextManager[Session]]
+Begin = Callable[[], AbstractContextManager[Work]]
+Reading = Callable[[], AbstractContextManager[RowReader]]
 
 
 class TransactionState(StrEnum):
@@ -71,7 +72,7 @@ class ChainContext:
     """`begin` opens a writing transaction, `reading` a read-only one. Only this service sends with `key`."""
 
     begin: Begin
-    reading: Begin
+    reading: Reading
     ledger: Ledger
     key: PrivateKey
     signer: Address

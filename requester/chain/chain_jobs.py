@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import exists, func, or_, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import BatchState, JobState
 from gradmarket.requester.chain.chain_context import UNDER_WAY, ChainContext, TransactionKind, TransactionState
 from gradmarket.requester.store import audits
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.tables import Account, Batch, Earned, Job, JobEvent, Transaction
+from gradmarket.requester.store.work import RowReader
 
 OPENING: Final = exists().where(
     Transaction.job_id == Job.id, Transaction.kind == TransactionKind.OPEN, Transaction.state.in_(UNDER_WAY)
@@ -21,35 +21,35 @@ UNBATCHED: Final = (Earned.batch_id.is_(None), Earned.revoked.is_(False))
 """True for a gradient that a batch must still record; gradients revoked by an audit are in none."""
 
 
-def running(session: Session) -> Sequence[Job]:
+def running(reader: RowReader) -> Sequence[Job]:
     """Returns the running jobs that reserve money on-chain."""
     statement = select(Job).where(Job.state == JobState.RUNNING, Job.chain_job.is_not(None), ~OPENING)
-    return session.scalars(statement).all()
+    return reader.session.scalars(statement).all()
 
 
-def with_money(session: Session) -> Sequence[Job]:
+def with_money(reader: RowReader) -> Sequence[Job]:
     """Returns jobs with work left: the contract holds money of theirs, or a gradient is not settled."""
     withdrawn = select(func.coalesce(func.sum(Account.withdrawn), 0)).where(Account.job_id == Job.id).scalar_subquery()
     holds = Job.deposited - Job.refunded > withdrawn
     unbatched = exists().where(Earned.job_id == Job.id, *UNBATCHED)
     unsettled = exists().where(Batch.job_id == Job.id, Batch.state != BatchState.SETTLED)
     statement = select(Job).where(Job.chain_job.is_not(None), ~OPENING, or_(holds, unbatched, unsettled))
-    return session.scalars(statement.order_by(Job.created_at)).all()
+    return reader.session.scalars(statement.order_by(Job.created_at)).all()
 
 
-def opened_in(session: Session, job_id: str) -> int | None:
+def opened_in(reader: RowReader, job_id: str) -> int | None:
     """Returns the block of the job's opening, or None where the database does not know it."""
     mined = (Transaction.kind == TransactionKind.OPEN, Transaction.state == TransactionState.MINED)
-    return session.scalar(select(func.min(Transaction.block)).where(Transaction.job_id == job_id, *mined))
+    return reader.session.scalar(select(func.min(Transaction.block)).where(Transaction.job_id == job_id, *mined))
 
 
 def kept_back(chain: ChainContext, job: Job) -> bool:
     """Whether the job's free money stays in the escrow for now: an audit may award it, or already did."""
-    with chain.reading() as session:
-        if audits.earliest(session, job.id) is not None:
+    with chain.reading() as reader:
+        if audits.earliest(reader, job.id) is not None:
             return True
         uncovered = exists().where(Account.job_id == job.id, Account.earned > Account.reserved)
-        return not expired(job, chain.clock()) and bool(session.scalar(select(uncovered)))
+        return not expired(job, chain.clock()) and bool(reader.session.scalar(select(uncovered)))
 
 
 def expired(job: Job, now: float) -> bool:
@@ -59,8 +59,10 @@ def expired(job: Job, now: float) -> bool:
 
 def tell_once(chain: ChainContext, job_id: str, kind: str, **body: Any) -> None:
     """Records an event of this kind unless the job already has one."""
-    with chain.reading() as session:
-        event_id = session.scalar(select(JobEvent.id).where(JobEvent.job_id == job_id, JobEvent.kind == kind).limit(1))
+    with chain.reading() as reader:
+        event_id = reader.session.scalar(
+            select(JobEvent.id).where(JobEvent.job_id == job_id, JobEvent.kind == kind).limit(1)
+        )
     if event_id is None:
-        with chain.begin() as session:
-            tell(session, job_id, kind, chain.clock(), **body)
+        with chain.begin() as work:
+            tell(work, job_id, kind, chain.clock(), **body)

@@ -78,8 +78,8 @@ class ChainWorker:
                 exists().where(Job.state == JobState.AWAITING_FUNDS, Job.chain_job.is_(None)),
                 exists().where(Job.chain_job.is_not(None), Job.ended_at.is_(None), Job.budget > Job.deposited),
             ]
-        with self._chain.reading() as session:
-            return bool(session.scalar(select(or_(*cases))))
+        with self._chain.reading() as reader:
+            return bool(reader.session.scalar(select(or_(*cases))))
 
     def step(self) -> bool:
         """Does everything that can be done now; returns whether anything moved, so that another step may find more."""
@@ -122,8 +122,8 @@ class ChainWorker:
     def _tell(self) -> None:
         """Stores `trouble` where it changed, so that every process can report it; only the lease holder gets here."""
         if self._told != self.trouble:
-            with self._chain.begin() as session:
-                session.merge(Trouble(part=CHAIN, said=self.trouble))
+            with self._chain.begin() as work:
+                work.session.merge(Trouble(part=CHAIN, said=self.trouble))
             self._told = self.trouble
 
     def to_sign(self, job: Job, added: Units = NOTHING) -> list[owner.ToSign]:
@@ -179,9 +179,9 @@ class ChainWorker:
         if self.trouble == str(error):
             return
         self.trouble = str(error)
-        with self._chain.begin() as session:
-            for job in session.scalars(select(Job).where(Job.state == JobState.RUNNING)):
-                tell(session, job.id, "foreign_chain", self._chain.clock(), reason=self.trouble)
+        with self._chain.begin() as work:
+            for job in work.session.scalars(select(Job).where(Job.state == JobState.RUNNING)):
+                tell(work, job.id, "foreign_chain", self._chain.clock(), reason=self.trouble)
 
 
 def local_grant(ledger: Ledger, holder: Address) -> Callable[[Amount], None]:

@@ -1,7 +1,6 @@
 """Opens a job's escrow when its publication is ready, and takes back what nobody earned when the job is over."""
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from gradmarket.contracts import calls, events
 from gradmarket.contracts.calls import Call
@@ -13,6 +12,7 @@ from gradmarket.requester.chain.chain_context import ChainContext, TransactionKi
 from gradmarket.requester.chain.chain_jobs import kept_back, with_money
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import Job
+from gradmarket.requester.store.work import RowReader
 
 
 def open_jobs(chain: ChainContext) -> bool:
@@ -20,11 +20,11 @@ def open_jobs(chain: ChainContext) -> bool:
 
     One opening is pending at a time, since each is measured against the balance that the previous one leaves.
     """
-    with chain.reading() as session:
-        if sender.under_way(session, TransactionKind.OPEN):
+    with chain.reading() as reader:
+        if sender.under_way(reader, TransactionKind.OPEN):
             return False
         waiting = select(Job).where(Job.state == JobState.AWAITING_FUNDS, Job.chain_job.is_(None))
-        jobs = session.scalars(waiting.order_by(Job.created_at, Job.id)).all()
+        jobs = reader.session.scalars(waiting.order_by(Job.created_at, Job.id)).all()
     if chain.owner is not None:
         return sum(_await_owner(chain, job) for job in jobs) > 0
     return any(_open(chain, job) for job in jobs)
@@ -34,9 +34,13 @@ def top_up_jobs(chain: ChainContext) -> bool:
     """Deposits what was added to jobs' budgets; returns whether anything was posted. An owner does this itself."""
     if chain.owner is not None:
         return False
-    with chain.reading() as session:
+    with chain.reading() as reader:
         raised = select(Job).where(Job.chain_job.is_not(None), Job.ended_at.is_(None), Job.budget > Job.deposited)
-        jobs = [job for job in session.scalars(raised) if not sender.under_way(session, TransactionKind.TOP_UP, job.id)]
+        jobs = [
+            job
+            for job in reader.session.scalars(raised)
+            if not sender.under_way(reader, TransactionKind.TOP_UP, job.id)
+        ]
     return sum(_top_up(chain, job) for job in jobs) > 0
 
 
@@ -47,15 +51,15 @@ def close_jobs(chain: ChainContext) -> bool:
     """
     if chain.owner is not None:
         return False
-    with chain.reading() as session:
-        over = [job for job in with_money(session) if lifecycle.over(JobState(job.state))]
-        cases = [job for job in over if not _closing(session, job.id)]
+    with chain.reading() as reader:
+        over = [job for job in with_money(reader) if lifecycle.over(JobState(job.state))]
+        cases = [job for job in over if not _closing(reader, job.id)]
     return sum(_close(chain, job) for job in cases) > 0
 
 
-def _closing(session: Session, job_id: str) -> bool:
+def _closing(reader: RowReader, job_id: str) -> bool:
     return any(
-        sender.under_way(session, kind, job_id)
+        sender.under_way(reader, kind, job_id)
         for kind in (TransactionKind.WITHDRAW, TransactionKind.REFUND, TransactionKind.RESERVE)
     )
 
@@ -64,8 +68,8 @@ def _open(chain: ChainContext, job: Job) -> bool:
     """Opens the job's escrow, unless the chain already has a job with the digest of its publication."""
     event = events.find_opened(chain.ledger, chain.sender, escrow.spec_digest(job))
     if event is not None:
-        with chain.begin() as session:
-            outcomes.opened(session, locked(session, Job, job.id), event, chain.clock())
+        with chain.begin() as work:
+            outcomes.opened(work, locked(work, Job, job.id), event, chain.clock())
         return True
     deposit = Amount(job.budget * int(job.unit))
     if not has_money(chain, deposit):
@@ -80,8 +84,8 @@ def _await_owner(chain: ChainContext, job: Job) -> bool:
     opening = owner.opened(chain, job)
     if opening.job is None:
         return _say(chain, job.id, opening.missing)
-    with chain.begin() as session:
-        outcomes.opened(session, locked(session, Job, job.id), opening.job, chain.clock())
+    with chain.begin() as work:
+        outcomes.opened(work, locked(work, Job, job.id), opening.job, chain.clock())
     return True
 
 
@@ -113,8 +117,8 @@ def terms(chain: ChainContext, job: Job) -> calls.OpenJob:
 
 def approve(chain: ChainContext) -> bool:
     """Lets the contract pull the sender's tokens, unless an approval is pending; returns whether one was posted."""
-    with chain.reading() as session:
-        if sender.under_way(session, TransactionKind.APPROVE):
+    with chain.reading() as reader:
+        if sender.under_way(reader, TransactionKind.APPROVE):
             return False
     return _post(chain, None, TransactionKind.APPROVE, escrow.approve(chain.ledger.deployment.token, chain.market))
 
@@ -140,8 +144,8 @@ def _post(chain: ChainContext, job_id: str | None, kind: TransactionKind, call: 
 
 
 def _say(chain: ChainContext, job_id: str, reason: str) -> bool:
-    with chain.begin() as session:
-        job = locked(session, Job, job_id)
+    with chain.begin() as work:
+        job = locked(work, Job, job_id)
         if job.state == JobState.AWAITING_FUNDS:
             job.reason = reason
     return False

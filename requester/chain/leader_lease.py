@@ -19,19 +19,19 @@ def hold(chain: ChainContext) -> bool:
     """Takes or renews the lease for the chain's sender; returns False while another process has it."""
     name, now = f"chain:{chain.sender}", chain.clock()
     until = now + chain.policy.duty_s
-    with chain.reading() as session:
-        held = session.get(LeaderLease, name)
+    with chain.reading() as reader:
+        held = reader.get(LeaderLease, name)
     if held is not None and held.holder == chain.holder and held.until > now + chain.policy.duty_s / 2:
         return True
     dead = {held.holder} if held is not None and known_ended(held.holder) else set()
     free = or_(LeaderLease.holder.in_({chain.holder} | dead), LeaderLease.until < now)
-    with chain.begin() as session:
+    with chain.begin() as work:
         statement = update(LeaderLease).where(LeaderLease.name == name, free).values(holder=chain.holder, until=until)
-        if cast(CursorResult[Any], session.execute(statement)).rowcount == 1:
+        if cast(CursorResult[Any], work.session.execute(statement)).rowcount == 1:
             return True
     try:
-        with chain.begin() as session:
-            session.add(LeaderLease(name=name, holder=chain.holder, until=until))
+        with chain.begin() as work:
+            work.add(LeaderLease(name=name, holder=chain.holder, until=until))
     except IntegrityError:
         return False
     return True
@@ -39,8 +39,8 @@ def hold(chain: ChainContext) -> bool:
 
 def leave(chain: ChainContext) -> None:
     """Releases the lease, so that the next process need not wait."""
-    with chain.begin() as session:
+    with chain.begin() as work:
         mine = update(LeaderLease).where(
             LeaderLease.name == f"chain:{chain.sender}", LeaderLease.holder == chain.holder
         )
-        session.execute(mine.values(until=0.0))
+        work.session.execute(mine.values(until=0.0))

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Select, select
-from sqlalchemy.orm import Session
 
 from gradmarket.contracts import events, stakes
 from gradmarket.contracts.ledger import AccountOnChain, JobOnChain
@@ -16,8 +15,8 @@ from gradmarket.requester.chain import escrow
 from gradmarket.requester.chain.chain_context import ChainContext
 from gradmarket.requester.chain.chain_jobs import opened_in
 from gradmarket.requester.store import jobs
-from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Account, Job
+from gradmarket.requester.store.work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +32,25 @@ NOTHING: Final = Units(0)
 
 def job(chain: ChainContext, job_id: str) -> None:
     """Copies the job's deposits, refunds and all of its accounts."""
-    with chain.reading() as session:
-        row = session.get_one(Job, job_id)
+    with chain.reading() as reader:
+        row = reader.get_one(Job, job_id)
         chain_job = row.chain_job
-        workers = [Address(worker) for worker in session.scalars(_workers(job_id))]
-        first = opened_in(session, job_id)
+        workers = [Address(worker) for worker in reader.session.scalars(_workers(job_id))]
+        first = opened_in(reader, job_id)
     if chain_job is None:
         return
     now, refunded = chain.ledger.job(chain_job), events.all_refunded(chain.ledger, chain_job, first)
     accounts = {worker: _seen(chain, row, worker) for worker in workers}
-    with chain.begin() as session:
-        _copy_job(session.get_one(Job, job_id), now, refunded)
-        _copy_accounts(session, job_id, accounts)
+    with chain.begin() as work:
+        _copy_job(work.get_one(Job, job_id), now, refunded)
+        _copy_accounts(work, job_id, accounts)
 
 
 def workers(chain: ChainContext, of: Job, named: Iterable[Address]) -> None:
     """Copies these accounts only."""
     accounts = {worker: _seen(chain, of, worker) for worker in named}
-    with chain.begin() as session:
-        _copy_accounts(session, of.id, accounts)
+    with chain.begin() as work:
+        _copy_accounts(work, of.id, accounts)
 
 
 def counted(found: Exposure, quorum: Hash, unit: Amount) -> Units:
@@ -77,9 +76,11 @@ def changed(chain: ChainContext, first: int, last: int) -> bool:
     """
     funded = _funded(chain, first, last)
     touched = events.accounts_touched(chain.ledger, first, last)
-    with chain.reading() as session:
-        ours = session.scalars(select(Job).where(Job.chain_job.in_({chain_job for chain_job, _ in touched}))).all()
-        known = {row.id: set(session.scalars(_workers(row.id))) for row in ours}
+    with chain.reading() as reader:
+        ours = reader.session.scalars(
+            select(Job).where(Job.chain_job.in_({chain_job for chain_job, _ in touched}))
+        ).all()
+        known = {row.id: set(reader.session.scalars(_workers(row.id))) for row in ours}
     for row in ours:
         mine = [worker for chain_job, worker in touched if chain_job == row.chain_job and worker in known[row.id]]
         workers(chain, row, mine)
@@ -89,8 +90,8 @@ def changed(chain: ChainContext, first: int, last: int) -> bool:
 def _funded(chain: ChainContext, first: int, last: int) -> bool:
     """Copies the jobs that anybody deposited to, or that were refunded; returns whether there were any."""
     chain_jobs = events.jobs_touched(chain.ledger, first, last)
-    with chain.reading() as session:
-        ids = session.scalars(select(Job.id).where(Job.chain_job.in_(chain_jobs))).all()
+    with chain.reading() as reader:
+        ids = reader.session.scalars(select(Job.id).where(Job.chain_job.in_(chain_jobs))).all()
     for job_id in ids:
         job(chain, job_id)
     return bool(ids)
@@ -105,11 +106,11 @@ def _copy_job(row: Job, now: JobOnChain, refunded: int) -> None:
     row.deposited, row.refunded = now.deposited + refunded, refunded
 
 
-def _copy_accounts(session: Session, job_id: str, accounts: dict[Address, ChainFigures]) -> None:
+def _copy_accounts(work: Work, job_id: str, accounts: dict[Address, ChainFigures]) -> None:
     for worker, seen in accounts.items():
         now = seen.account
-        row = session.get_one(Account, (job_id, worker))
+        row = work.get_one(Account, (job_id, worker))
         if now.reserved > row.reserved or seen.at_risk > row.at_risk:
-            notify(session, "assign")
+            work.notify("assign")
         row.reserved, row.settled, row.withdrawn = now.reserved, now.settled, now.withdrawn
         row.at_risk = seen.at_risk

@@ -1,7 +1,6 @@
 """Records the outcome of a transaction, and what follows from it, in the caller's database transaction."""
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from gradmarket.contracts import events
 from gradmarket.contracts.event_types import JobOpened
@@ -11,96 +10,95 @@ from gradmarket.market.terms import BatchState, JobState
 from gradmarket.requester.chain.chain_context import TransactionKind, TransactionState
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Batch, Job, Transaction
-from gradmarket.requester.store.transitions import move_now
+from gradmarket.requester.store.work import RowReader, Work
 
 
-def rewrite(session: Session, row_id: int, raw: bytes, hash_: str) -> None:
+def rewrite(work: Work, row_id: int, raw: bytes, hash_: str) -> None:
     """Stores the bytes and hash of a replacement before it is sent."""
-    row = session.get_one(Transaction, row_id)
+    row = work.get_one(Transaction, row_id)
     row.raw, row.hash = raw, hash_
 
 
-def sent(session: Session, row_id: int, now: float, error: str) -> None:
+def sent(work: Work, row_id: int, now: float, error: str) -> None:
     """Records that a node took the transaction, or in `error` why it refused it; a refused one is sent again."""
-    row = session.get_one(Transaction, row_id)
+    row = work.get_one(Transaction, row_id)
     row.sent_at, row.error = now, error
     if error or row.state != TransactionState.PREPARED:
         return
     row.state = TransactionState.SENT
-    for batch in _batches(session, row_id):
+    for batch in _batches(work, row_id):
         if batch.state == BatchState.PREPARED:
-            move_now(session, batch, BatchState.SENT)
+            work.move_now(batch, BatchState.SENT)
 
 
-def finished(session: Session, ledger: Ledger, row_id: int, found: Outcome, hash_: str, now: float) -> None:
+def finished(work: Work, ledger: Ledger, row_id: int, found: Outcome, hash_: str, now: float) -> None:
     """Records an outcome: mined, reverted, or (unknown, and its nonce used by another) lost."""
-    row = session.get_one(Transaction, row_id)
+    row = work.get_one(Transaction, row_id)
     row.hash = hash_
     match found:
         case Mined(receipt):
             _known(row, TransactionState.MINED, receipt)
-            _succeeded(session, ledger, row, receipt, now)
+            _succeeded(work, ledger, row, receipt, now)
         case Reverted(name, receipt):
             _known(row, TransactionState.REVERTED, receipt)
             row.error = name
-            _failed(session, row, now)
+            _failed(work, row, now)
         case _:
             row.state, row.error = TransactionState.LOST, "its nonce was used by another transaction"
-            _failed(session, row, now)
+            _failed(work, row, now)
 
 
-def unfinished(session: Session, row: Transaction) -> None:
+def unfinished(work: Work, row: Transaction) -> None:
     """Undoes an outcome that the chain forgot: the bytes are sent again, and the batch is no longer settled."""
     row.state, row.block, row.gas, row.sent_at = TransactionState.PREPARED, None, None, None
-    for batch in _batches(session, row.id):
-        put_back(session, batch)
+    for batch in _batches(work, row.id):
+        put_back(work, batch)
 
 
-def settled(session: Session, batch: Batch, now: float) -> None:
-    if batch.state != BatchState.SETTLED and move_now(session, batch, BatchState.SETTLED, settled_at=now):
-        tell(session, batch.job_id, "settled", now, batch=batch.number, gradients=batch.gradients, units=batch.units)
+def settled(work: Work, batch: Batch, now: float) -> None:
+    if batch.state != BatchState.SETTLED and work.move_now(batch, BatchState.SETTLED, settled_at=now):
+        tell(work, batch.job_id, "settled", now, batch=batch.number, gradients=batch.gradients, units=batch.units)
 
 
-def put_back(session: Session, batch: Batch) -> None:
+def put_back(work: Work, batch: Batch) -> None:
     if batch.state != BatchState.PREPARED:
-        move_now(session, batch, BatchState.PREPARED, settled_at=None)
+        work.move_now(batch, BatchState.PREPARED, settled_at=None)
 
 
-def opened(session: Session, job: Job, event: JobOpened, now: float) -> None:
+def opened(work: Work, job: Job, event: JobOpened, now: float) -> None:
     """Records that the escrow of the job, locked by the caller, is on-chain; the job runs unless it was ended."""
     job.chain_job, job.expiry, job.claim_until = event.job, event.expiry, event.claim_until
     job.deposited = event.deposited
-    session.flush()
-    tell(session, job.id, "funded", now, chain_job=event.job, deposited=event.deposited)
+    work.flush()
+    tell(work, job.id, "funded", now, chain_job=event.job, deposited=event.deposited)
     if job.state == JobState.AWAITING_FUNDS:
-        move_now(session, job, JobState.RUNNING, reason="")
-        notify(session, "plan")
+        work.move_now(job, JobState.RUNNING, reason="")
+        work.notify("plan")
 
 
 def _known(row: Transaction, state: TransactionState, receipt: Receipt) -> None:
     row.state, row.block, row.gas, row.error = state, receipt.block, receipt.gas, ""
 
 
-def _succeeded(session: Session, ledger: Ledger, row: Transaction, receipt: Receipt, now: float) -> None:
+def _succeeded(work: Work, ledger: Ledger, row: Transaction, receipt: Receipt, now: float) -> None:
     if row.kind == TransactionKind.SETTLE:
-        for batch in _batches(session, row.id):
-            settled(session, batch, now)
+        for batch in _batches(work, row.id):
+            settled(work, batch, now)
     if row.kind == TransactionKind.OPEN and row.job_id is not None:
-        job = locked(session, Job, row.job_id)
+        job = locked(work, Job, row.job_id)
         for event in events.opened(ledger, receipt):
-            opened(session, job, event, now)
+            opened(work, job, event, now)
 
 
-def _failed(session: Session, row: Transaction, now: float) -> None:
+def _failed(work: Work, row: Transaction, now: float) -> None:
     """Keeps the batch without its transaction; settlement_batches checks the chain and posts it again if needed."""
-    for batch in _batches(session, row.id):
-        put_back(session, batch)
+    for batch in _batches(work, row.id):
+        put_back(work, batch)
         batch.transaction_id = None
     if row.job_id is not None:
-        tell(session, row.job_id, "transaction_failed", now, purpose=row.kind, hash=row.hash, reason=row.error)
+        tell(work, row.job_id, "transaction_failed", now, purpose=row.kind, hash=row.hash, reason=row.error)
 
 
-def _batches(session: Session, row_id: int) -> list[Batch]:
-    return list(session.scalars(select(Batch).where(Batch.transaction_id == row_id)))
+def _batches(reader: RowReader, row_id: int) -> list[Batch]:
+    return list(reader.session.scalars(select(Batch).where(Batch.transaction_id == row_id)))

@@ -8,7 +8,6 @@ settlement stops: to continue would pay for gradients that nobody knows.
 from collections import Counter
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from gradmarket.contracts import events
 from gradmarket.contracts.packing import PackedGroup
@@ -19,6 +18,7 @@ from gradmarket.requester.chain import escrow, mirror, outcomes
 from gradmarket.requester.chain.chain_context import ChainContext, TransactionState
 from gradmarket.requester.chain.chain_jobs import tell_once, with_money
 from gradmarket.requester.store.tables import Account, Batch, Earned, Job, Transaction
+from gradmarket.requester.store.work import RowReader, Work
 
 DONE = (TransactionState.MINED, TransactionState.REVERTED)
 
@@ -30,8 +30,8 @@ class BooksDiffer(Conflict):
 def everything(chain: ChainContext) -> None:
     """Corrects transactions, batches and accounts of every job with money on-chain, after a start or a disconnect."""
     rewound(chain)
-    with chain.reading() as session:
-        ids = [job.id for job in with_money(session)]
+    with chain.reading() as reader:
+        ids = [job.id for job in with_money(reader)]
     for job_id in ids:
         put_right(chain, job_id)
         mirror.job(chain, job_id)
@@ -44,12 +44,12 @@ def rewound(chain: ChainContext) -> bool:
     """
     consumed = chain.ledger.nonce(chain.sender)
     mine = (Transaction.sender == chain.sender, Transaction.nonce >= consumed, Transaction.state.in_(DONE))
-    with chain.reading() as session:
-        if session.scalar(select(Transaction.id).where(*mine).limit(1)) is None:
+    with chain.reading() as reader:
+        if reader.session.scalar(select(Transaction.id).where(*mine).limit(1)) is None:
             return False
-    with chain.begin() as session:
-        for row in session.scalars(select(Transaction).where(*mine)).all():
-            outcomes.unfinished(session, row)
+    with chain.begin() as work:
+        for row in work.session.scalars(select(Transaction).where(*mine)).all():
+            outcomes.unfinished(work, row)
     return True
 
 
@@ -67,8 +67,8 @@ def batches(chain: ChainContext, job_id: str) -> bool:
 
     Raises BooksDiffer where the chain has a batch of gradients that nobody earned here.
     """
-    with chain.reading() as session:
-        chain_job = session.get_one(Job, job_id).chain_job or 0
+    with chain.reading() as reader:
+        chain_job = reader.get_one(Job, job_id).chain_job or 0
     onchain = chain.ledger.job(chain_job).batches
     changed = [
         _batch_on_chain(chain, job_id, chain_job, number) for number in range(_first_open(chain, job_id), onchain)
@@ -78,12 +78,12 @@ def batches(chain: ChainContext, job_id: str) -> bool:
 
 def differences(chain: ChainContext, job_id: str) -> list[str]:
     """Returns what database and chain disagree about, in words; empty where they are equal."""
-    with chain.reading() as session:
-        job = session.get_one(Job, job_id)
-        accounts = session.scalars(select(Account).where(Account.job_id == job_id)).all()
-        settled = [batch for batch in _all(session, job_id) if batch.state == BatchState.SETTLED]
-        roots = {batch.number: batch_root(escrow.groups_of(_rows(session, batch))) for batch in settled}
-        credited = _credited(session, job_id)
+    with chain.reading() as reader:
+        job = reader.get_one(Job, job_id)
+        accounts = reader.session.scalars(select(Account).where(Account.job_id == job_id)).all()
+        settled = [batch for batch in _all(reader, job_id) if batch.state == BatchState.SETTLED]
+        roots = {batch.number: batch_root(escrow.groups_of(_rows(reader, batch))) for batch in settled}
+        credited = _credited(reader, job_id)
     chain_job = job.chain_job or 0
     now = chain.ledger.job(chain_job)
     lines = [_differs("batches", len(settled), now.batches)]
@@ -105,43 +105,43 @@ def _differs(what: str, books_say: object, chain_says: object) -> str:
 
 def _first_open(chain: ChainContext, job_id: str) -> int:
     """Returns the lowest batch number that the database does not know as settled."""
-    with chain.reading() as session:
-        settled = {batch.number for batch in _all(session, job_id) if batch.state == BatchState.SETTLED}
+    with chain.reading() as reader:
+        settled = {batch.number for batch in _all(reader, job_id) if batch.state == BatchState.SETTLED}
     return next(number for number in range(len(settled) + 1) if number not in settled)
 
 
 def _batch_on_chain(chain: ChainContext, job_id: str, chain_job: int, number: int) -> bool:
     """Records a batch that the chain has: ours if the roots are equal, else rebuilt from its events."""
-    with chain.reading() as session:
-        ours = _numbered(session, job_id, number)
-        root = batch_root(escrow.groups_of(_rows(session, ours))) if ours else None
+    with chain.reading() as reader:
+        ours = _numbered(reader, job_id, number)
+        root = batch_root(escrow.groups_of(_rows(reader, ours))) if ours else None
     if root == chain.ledger.batch_root(chain_job, number):
-        with chain.begin() as session:
-            batch = _numbered(session, job_id, number)
+        with chain.begin() as work:
+            batch = _numbered(work, job_id, number)
             if batch is not None:
-                outcomes.settled(session, batch, chain.clock())
+                outcomes.settled(work, batch, chain.clock())
         return True
     groups = events.settled_groups(chain.ledger, chain_job, number)
-    with chain.begin() as session:
-        _displace(session, job_id, number)
-        _adopt(session, job_id, number, groups, chain.clock())
+    with chain.begin() as work:
+        _displace(work, job_id, number)
+        _adopt(work, job_id, number, groups, chain.clock())
     return True
 
 
-def _displace(session: Session, job_id: str, number: int) -> None:
+def _displace(work: Work, job_id: str, number: int) -> None:
     """Deletes our batches from this number on, which never happened: their gradients wait for a batch again."""
-    for batch in _all(session, job_id):
+    for batch in _all(work, job_id):
         if batch.number >= number:
-            for row in _rows(session, batch):
+            for row in _rows(work, batch):
                 row.batch_id = None
-            session.flush()
-            session.delete(batch)
-    session.flush()
+            work.flush()
+            work.session.delete(batch)
+    work.flush()
 
 
-def _adopt(session: Session, job_id: str, number: int, groups: list[PackedGroup], now: float) -> None:
+def _adopt(work: Work, job_id: str, number: int, groups: list[PackedGroup], now: float) -> None:
     """Records a batch that only the chain knows, with the EARNED rows that it names."""
-    rows = _earned_by(session, job_id, groups)
+    rows = _earned_by(work, job_id, groups)
     batch = Batch(
         job_id=job_id,
         number=number,
@@ -151,17 +151,17 @@ def _adopt(session: Session, job_id: str, number: int, groups: list[PackedGroup]
         created_at=now,
         settled_at=now,
     )
-    session.add(batch)
-    session.flush()
+    work.add(batch)
+    work.flush()
     for row in rows:
         row.batch_id = batch.id
 
 
-def _earned_by(session: Session, job_id: str, groups: list[PackedGroup]) -> list[Earned]:
+def _earned_by(reader: RowReader, job_id: str, groups: list[PackedGroup]) -> list[Earned]:
     """Returns an unbatched EARNED row for each gradient of the groups. Raises BooksDiffer where one is missing."""
     waiting: dict[tuple[str, int, bytes], list[Earned]] = {}
     free = select(Earned).where(Earned.job_id == job_id, Earned.batch_id.is_(None)).order_by(Earned.id.desc())
-    for row in session.scalars(free):
+    for row in reader.session.scalars(free):
         waiting.setdefault((row.worker, row.units, row.digest), []).append(row)
     keys: list[tuple[str, int, bytes]] = [
         (group.worker, group.price, digest) for group in groups for digest in group.digests
@@ -174,32 +174,32 @@ def _earned_by(session: Session, job_id: str, groups: list[PackedGroup]) -> list
 
 def _put_back_from(chain: ChainContext, job_id: str, onchain: int) -> bool:
     """Resets batches that are stored as settled and that the chain does not have; returns whether there were any."""
-    with chain.begin() as session:
-        forgotten = [b for b in _all(session, job_id) if b.number >= onchain and b.state == BatchState.SETTLED]
+    with chain.begin() as work:
+        forgotten = [b for b in _all(work, job_id) if b.number >= onchain and b.state == BatchState.SETTLED]
         for batch in forgotten:
-            outcomes.put_back(session, batch)
-            row = session.get(Transaction, batch.transaction_id) if batch.transaction_id else None
+            outcomes.put_back(work, batch)
+            row = work.get(Transaction, batch.transaction_id) if batch.transaction_id else None
             if row is None or row.state not in (TransactionState.PREPARED, TransactionState.SENT):
                 batch.transaction_id = None
     return bool(forgotten)
 
 
-def _credited(session: Session, job_id: str) -> Counter[str]:
+def _credited(reader: RowReader, job_id: str) -> Counter[str]:
     """Sums units by worker over batches that are stored as settled."""
     settled = select(Batch.id).where(Batch.job_id == job_id, Batch.state == BatchState.SETTLED)
     total: Counter[str] = Counter()
-    for row in session.scalars(select(Earned).where(Earned.batch_id.in_(settled))):
+    for row in reader.session.scalars(select(Earned).where(Earned.batch_id.in_(settled))):
         total[row.worker] += row.units
     return total
 
 
-def _all(session: Session, job_id: str) -> list[Batch]:
-    return list(session.scalars(select(Batch).where(Batch.job_id == job_id).order_by(Batch.number)))
+def _all(reader: RowReader, job_id: str) -> list[Batch]:
+    return list(reader.session.scalars(select(Batch).where(Batch.job_id == job_id).order_by(Batch.number)))
 
 
-def _numbered(session: Session, job_id: str, number: int) -> Batch | None:
-    return session.scalar(select(Batch).where(Batch.job_id == job_id, Batch.number == number))
+def _numbered(reader: RowReader, job_id: str, number: int) -> Batch | None:
+    return reader.session.scalar(select(Batch).where(Batch.job_id == job_id, Batch.number == number))
 
 
-def _rows(session: Session, batch: Batch) -> list[Earned]:
-    return list(session.scalars(select(Earned).where(Earned.batch_id == batch.id).order_by(Earned.id)))
+def _rows(reader: RowReader, batch: Batch) -> list[Earned]:
+    return list(reader.session.scalars(select(Earned).where(Earned.batch_id == batch.id).order_by(Earned.id)))

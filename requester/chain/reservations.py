@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy.orm import Session
-
 from gradmarket.contracts import calls
 from gradmarket.contracts.errors import ContractRefused
 from gradmarket.market.rules import assignment, lifecycle
@@ -16,6 +14,7 @@ from gradmarket.requester.chain.chain_context import ChainContext, TransactionKi
 from gradmarket.requester.chain.chain_jobs import expired, running, tell_once, with_money
 from gradmarket.requester.store import ballots, earned_rows, newcomers, workers
 from gradmarket.requester.store.tables import Job
+from gradmarket.requester.store.work import RowReader
 
 MOST_ROWS: Final = 200
 """Most workers in one transaction: each costs about 30,000 gas the first time."""
@@ -78,48 +77,48 @@ def _in_turn(wanted: dict[Address, Units], free: Units, price: Units) -> list[tu
 
 def step(chain: ChainContext) -> bool:
     """Posts a reservation for each job that needs one and has none pending; returns whether any was posted."""
-    with chain.reading() as session:
-        cases = [case for job in running(session) if (case := _case(chain, session, job))]
-        uncovered = [case for job in with_money(session) if (case := _uncovered(session, job, chain.clock()))]
+    with chain.reading() as reader:
+        cases = [case for job in running(reader) if (case := _case(chain, reader, job))]
+        uncovered = [case for job in with_money(reader) if (case := _uncovered(reader, job, chain.clock()))]
     moved = sum(_reserve(chain, case) for case in cases)
     return moved + sum(_cover(chain, case) for case in uncovered) > 0
 
 
-def _case(chain: ChainContext, session: Session, job: Job) -> ReservationCase | None:
+def _case(chain: ChainContext, reader: RowReader, job: Job) -> ReservationCase | None:
     """Returns the job with the live workers that earned in it, and the workers that it admits next.
 
     None where a reservation is pending, since standings are about to change, or where the job has expired.
     """
     now = chain.clock()
-    if not _may_reserve(session, job, now):
+    if not _may_reserve(reader, job, now):
         return None
-    able = _classes(session, job)
-    live = [row for row in workers.earners(session, job, now) if able is None or row.determinism_class in able]
+    able = _classes(reader, job)
+    live = [row for row in workers.earners(reader, job, now) if able is None or row.determinism_class in able]
     here = [worker.address for worker in live if workers.serves(worker, job.id)]
-    theirs = sorted({*here, *newcomers.next_covered(session, job, now)})
-    standings = workers.standings(session, job, theirs)
+    theirs = sorted({*here, *newcomers.next_covered(reader, job, now)})
+    standings = workers.standings(reader, job, theirs)
     needs = tuple(Need(Address(worker), standings.get(worker, NOTHING)) for worker in theirs)
     return ReservationCase(job.id, job.chain_job or 0, Units(job.price), Units(job.deposited), needs)
 
 
-def _classes(session: Session, job: Job) -> frozenset[str] | None:
+def _classes(reader: RowReader, job: Job) -> frozenset[str] | None:
     """Returns the classes whose workers can share the job's tasks; None, for any, while the job has no class."""
     if job.determinism_class is None:
         return None
-    return assignment.comparable(job.determinism_class, ballots.mixable(session, job))
+    return assignment.comparable(job.determinism_class, ballots.mixable(reader, job))
 
 
-def _uncovered(session: Session, job: Job, now: float) -> ReservationCase | None:
+def _uncovered(reader: RowReader, job: Job, now: float) -> ReservationCase | None:
     """For a job that is over: returns the workers whose earnings after an audit exceed their reservations, or None."""
-    if not lifecycle.over(JobState(job.state)) or not _may_reserve(session, job, now):
+    if not lifecycle.over(JobState(job.state)) or not _may_reserve(reader, job, now):
         return None
-    short = {who: money for who, money in workers.standings(session, job).items() if money.earned > money.reserved}
+    short = {who: money for who, money in workers.standings(reader, job).items() if money.earned > money.reserved}
     needs = tuple(Need(Address(worker), short[worker]) for worker in sorted(short))
     return ReservationCase(job.id, job.chain_job or 0, Units(job.price), Units(job.deposited), needs) if needs else None
 
 
-def _may_reserve(session: Session, job: Job, now: float) -> bool:
-    return not expired(job, now) and not sender.under_way(session, TransactionKind.RESERVE, job.id)
+def _may_reserve(reader: RowReader, job: Job, now: float) -> bool:
+    return not expired(job, now) and not sender.under_way(reader, TransactionKind.RESERVE, job.id)
 
 
 def _cover(chain: ChainContext, case: ReservationCase) -> bool:
@@ -144,9 +143,9 @@ def _reserve(chain: ChainContext, case: ReservationCase) -> bool:
 
 def _post(chain: ChainContext, case: ReservationCase, rows: list[tuple[Address, Units]]) -> bool:
     """Posts the reservation, after opening accounts for the workers that it names and for no others."""
-    with chain.begin() as session:
+    with chain.begin() as work:
         for worker, _ in rows:
-            earned_rows.account(session, case.job_id, worker)
+            earned_rows.account(work, case.job_id, worker)
     try:
         quoted = sender.quote(chain, calls.reserve(chain.market, case.chain_job, rows))
     except ContractRefused as error:

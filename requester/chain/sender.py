@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import delete, func, select
-from sqlalchemy.orm import Session
 
 from gradmarket.contracts.calls import Call
 from gradmarket.contracts.errors import NodeRefused
@@ -22,6 +21,7 @@ from gradmarket.contracts.transactions import attempts, estimate, fees, outcome,
 from gradmarket.requester.chain import outcomes
 from gradmarket.requester.chain.chain_context import UNDER_WAY, ChainContext, TransactionKind, TransactionState
 from gradmarket.requester.store.tables import Transaction
+from gradmarket.requester.store.work import RowReader, Work
 
 FILL_GAS = 21_000
 
@@ -43,30 +43,28 @@ def quote(chain: ChainContext, call: Call) -> Quote:
     return Quote(call, gas, fees(web3), chain.ledger.nonce(chain.sender))
 
 
-def post(
-    chain: ChainContext, session: Session, quoted: Quote, kind: TransactionKind, job_id: str | None
-) -> Transaction:
+def post(chain: ChainContext, work: Work, quoted: Quote, kind: TransactionKind, job_id: str | None) -> Transaction:
     """Stores the transaction, signed, under the next nonce."""
-    last = session.scalar(select(func.max(Transaction.nonce)).where(Transaction.sender == chain.sender))
+    last = work.session.scalar(select(func.max(Transaction.nonce)).where(Transaction.sender == chain.sender))
     nonce = max(quoted.nonce, -1 if last is None else last + 1)
-    return _write(chain, session, quoted, kind, job_id, nonce)
+    return _write(chain, work, quoted, kind, job_id, nonce)
 
 
 def post_once(chain: ChainContext, quoted: Quote, kind: TransactionKind, job_id: str | None) -> bool:
     """Posts in a database transaction of its own, unless one of this kind is pending; returns whether it posted."""
-    with chain.begin() as session:
-        if under_way(session, kind, job_id):
+    with chain.begin() as work:
+        if under_way(work, kind, job_id):
             return False
-        post(chain, session, quoted, kind, job_id)
+        post(chain, work, quoted, kind, job_id)
     return True
 
 
-def under_way(session: Session, kind: TransactionKind, job_id: str | None = None) -> bool:
+def under_way(reader: RowReader, kind: TransactionKind, job_id: str | None = None) -> bool:
     """Whether a transaction of this kind, for the job or for any, is stored and has no known outcome yet."""
     same = select(Transaction.id).where(Transaction.kind == kind, Transaction.state.in_(UNDER_WAY))
     if job_id is not None:
         same = same.where(Transaction.job_id == job_id)
-    return session.scalar(same.limit(1)) is not None
+    return reader.session.scalar(same.limit(1)) is not None
 
 
 def refused(chain: ChainContext) -> str:
@@ -95,7 +93,7 @@ def follow(chain: ChainContext) -> set[str]:
 
 
 def _write(
-    chain: ChainContext, session: Session, quoted: Quote, kind: TransactionKind, job_id: str | None, nonce: int
+    chain: ChainContext, work: Work, quoted: Quote, kind: TransactionKind, job_id: str | None, nonce: int
 ) -> Transaction:
     chain_id = chain.ledger.deployment.chain_id
     signed = sign(chain.key, chain_id, nonce, quoted.call, quoted.gas, quoted.price)
@@ -112,24 +110,24 @@ def _write(
         error="",
         created_at=chain.clock(),
     )
-    session.add(row)
-    session.flush()
+    work.add(row)
+    work.flush()
     return row
 
 
 def _open_rows(chain: ChainContext) -> Sequence[Transaction]:
     mine = (Transaction.sender == chain.sender, Transaction.state.in_(UNDER_WAY))
-    with chain.reading() as session:
-        return session.scalars(select(Transaction).where(*mine).order_by(Transaction.nonce)).all()
+    with chain.reading() as reader:
+        return reader.session.scalars(select(Transaction).where(*mine).order_by(Transaction.nonce)).all()
 
 
 def _fill(chain: ChainContext, nonce: int) -> Transaction:
     """Stores an empty payment to ourselves under a nonce that no pending row has; without it no later one is mined."""
     quoted = Quote(Call(chain.sender, b""), FILL_GAS, fees(chain.ledger.web3), nonce)
-    with chain.begin() as session:
+    with chain.begin() as work:
         same = (Transaction.sender == chain.sender, Transaction.nonce == nonce)
-        session.execute(delete(Transaction).where(*same, Transaction.state == TransactionState.LOST))
-        return _write(chain, session, quoted, TransactionKind.FILL, None, nonce)
+        work.session.execute(delete(Transaction).where(*same, Transaction.state == TransactionState.LOST))
+        return _write(chain, work, quoted, TransactionKind.FILL, None, nonce)
 
 
 def _due(chain: ChainContext, row: Transaction, now: float) -> bool:
@@ -143,11 +141,11 @@ def _send(chain: ChainContext, row: Transaction, now: float) -> None:
     stuck = now - row.created_at >= chain.policy.replace_after_s * 2 ** _replaced(chain, row)
     signed = replacement(chain.key, _raw(row)) if stuck and row.sent_at is not None else None
     if signed is not None:
-        with chain.begin() as session:
-            outcomes.rewrite(session, row.id, signed.raw, signed.hash)
+        with chain.begin() as work:
+            outcomes.rewrite(work, row.id, signed.raw, signed.hash)
     error = _try_to_send(chain, signed.raw if signed else _raw(row))
-    with chain.begin() as session:
-        outcomes.sent(session, row.id, now, error)
+    with chain.begin() as work:
+        outcomes.sent(work, row.id, now, error)
 
 
 def _replaced(chain: ChainContext, row: Transaction) -> int:
@@ -167,8 +165,8 @@ def _finish(chain: ChainContext, row: Transaction) -> bool:
     result, signed = _outcome(chain, row)
     if isinstance(result, Unknown) and not _given_up(chain, row):
         return False
-    with chain.begin() as session:
-        outcomes.finished(session, chain.ledger, row.id, result, signed.hash, chain.clock())
+    with chain.begin() as work:
+        outcomes.finished(work, chain.ledger, row.id, result, signed.hash, chain.clock())
     return True
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from sqlalchemy import CursorResult, func, select, update
-from sqlalchemy.orm import Session
 
 from gradmarket.contracts import calls
 from gradmarket.contracts.errors import ContractRefused
@@ -25,6 +24,7 @@ from gradmarket.requester.chain.chain_context import ChainContext, ChainPolicy, 
 from gradmarket.requester.chain.chain_jobs import UNBATCHED, tell_once, with_money
 from gradmarket.requester.store import disclosure
 from gradmarket.requester.store.tables import Batch, Earned, Job, Task
+from gradmarket.requester.store.work import RowReader, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class BatchDraft:
 
 def step(chain: ChainContext) -> bool:
     """Stores a batch for each job where one is due, or a new transaction for a batch that lost its own."""
-    with chain.reading() as session:
+    with chain.reading() as reader:
         now = chain.clock()
-        drafts = [batch for job in with_money(session) if (batch := _due(session, job, chain.policy, now))]
+        drafts = [batch for job in with_money(reader) if (batch := _due(reader, job, chain.policy, now))]
     return sum(_write_down(chain, draft) for draft in drafts) > 0
 
 
@@ -57,32 +57,32 @@ def due(waiting: int, units: int, oldest: float, policy: ChainPolicy, now: float
     return ended or worth_it or waiting >= policy.settle_gradients or now - oldest >= policy.settle_every_s
 
 
-def next_number(session: Session, job_id: str) -> int:
-    last = session.scalar(select(func.max(Batch.number)).where(Batch.job_id == job_id))
+def next_number(reader: RowReader, job_id: str) -> int:
+    last = reader.session.scalar(select(func.max(Batch.number)).where(Batch.job_id == job_id))
     return 0 if last is None else last + 1
 
 
-def rows_of(session: Session, batch: Batch) -> Sequence[Earned]:
-    return session.scalars(select(Earned).where(Earned.batch_id == batch.id).order_by(Earned.id)).all()
+def rows_of(reader: RowReader, batch: Batch) -> Sequence[Earned]:
+    return reader.session.scalars(select(Earned).where(Earned.batch_id == batch.id).order_by(Earned.id)).all()
 
 
-def _due(session: Session, job: Job, policy: ChainPolicy, now: float) -> BatchDraft | None:
+def _due(reader: RowReader, job: Job, policy: ChainPolicy, now: float) -> BatchDraft | None:
     """Returns the batch that is due, or None; one batch of a job is pending at a time."""
     if job.chain_job is None or (job.claim_until is not None and now > job.claim_until):
         return None
     unsettled = (Batch.job_id == job.id, Batch.state != BatchState.SETTLED)
-    first = session.scalar(select(Batch).where(*unsettled).order_by(Batch.number).limit(1))
+    first = reader.session.scalar(select(Batch).where(*unsettled).order_by(Batch.number).limit(1))
     if first is not None:
         stranded = first.transaction_id is None
-        return BatchDraft(job.id, job.chain_job, first.number, rows_of(session, first)) if stranded else None
-    new = (Earned.job_id == job.id, *UNBATCHED, disclosure.of_job(session, job).tasks)
+        return BatchDraft(job.id, job.chain_job, first.number, rows_of(reader, first)) if stranded else None
+    new = (Earned.job_id == job.id, *UNBATCHED, disclosure.of_job(reader, job).tasks)
     summary = select(func.count(), func.sum(Earned.units), func.min(Earned.at))
-    waiting, units, oldest = session.execute(summary.join(Task, Task.id == Earned.task_id).where(*new)).one()
+    waiting, units, oldest = reader.session.execute(summary.join(Task, Task.id == Earned.task_id).where(*new)).one()
     if not due(waiting, units or 0, oldest or now, policy, now, lifecycle.over(JobState(job.state))):
         return None
     oldest_first = select(Earned).join(Task, Task.id == Earned.task_id).where(*new).order_by(Earned.id)
-    rows = session.scalars(oldest_first.limit(4 * policy.settle_gradients)).all()
-    return BatchDraft(job.id, job.chain_job, next_number(session, job.id), escrow.that_fit(rows))
+    rows = reader.session.scalars(oldest_first.limit(4 * policy.settle_gradients)).all()
+    return BatchDraft(job.id, job.chain_job, next_number(reader, job.id), escrow.that_fit(rows))
 
 
 def _write_down(chain: ChainContext, draft: BatchDraft) -> bool:
@@ -91,17 +91,17 @@ def _write_down(chain: ChainContext, draft: BatchDraft) -> bool:
         quoted = sender.quote(chain, calls.settle_packed(chain.market, draft.chain_job, draft.number, groups))
     except ContractRefused as error:
         return _refused(chain, draft, error)
-    with chain.begin() as session:
-        batch = _batch(chain, session, draft)
-        row = sender.post(chain, session, quoted, TransactionKind.SETTLE, draft.job_id)
+    with chain.begin() as work:
+        batch = _batch(chain, work, draft)
+        row = sender.post(chain, work, quoted, TransactionKind.SETTLE, draft.job_id)
         batch.transaction_id = row.id
     return True
 
 
-def _batch(chain: ChainContext, session: Session, draft: BatchDraft) -> Batch:
+def _batch(chain: ChainContext, work: Work, draft: BatchDraft) -> Batch:
     """Returns the batch that lost its transaction, or a new one with the draft's rows."""
     same = (Batch.job_id == draft.job_id, Batch.number == draft.number)
-    stored = session.scalar(select(Batch).where(*same))
+    stored = work.session.scalar(select(Batch).where(*same))
     if stored is not None:
         return stored
     batch = Batch(
@@ -112,17 +112,17 @@ def _batch(chain: ChainContext, session: Session, draft: BatchDraft) -> Batch:
         units=draft.units,
         created_at=chain.clock(),
     )
-    session.add(batch)
-    session.flush()
-    take(session, batch, draft.rows)
+    work.add(batch)
+    work.flush()
+    take(work, batch, draft.rows)
     return batch
 
 
-def take(session: Session, batch: Batch, rows: Sequence[Earned]) -> None:
+def take(work: Work, batch: Batch, rows: Sequence[Earned]) -> None:
     """Puts EARNED rows into a batch; raises Conflict where one is in another batch already, or was revoked."""
     ids = [row.id for row in rows]
     mine = update(Earned).where(Earned.id.in_(ids), *UNBATCHED).values(batch_id=batch.id)
-    taken = cast(CursorResult[Any], session.execute(mine)).rowcount
+    taken = cast(CursorResult[Any], work.session.execute(mine)).rowcount
     if taken != len(ids):
         raise Conflict(f"{len(ids) - taken} of the gradients of batch {batch.number} are in another, or taken back")
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import func, select
-from sqlalchemy.orm import Session
 
 from gradmarket.contracts import history
 from gradmarket.contracts.errors import ChainUnreachable, ContractRefused, NodeRefused
@@ -15,6 +14,7 @@ from gradmarket.market.rules.bookkeeping import AccountFigures, Cause, EntryKind
 from gradmarket.market.terms import Address, Units
 from gradmarket.requester.chain.chain_jobs import opened_in
 from gradmarket.requester.store.tables import Account, Batch, Earned, Job
+from gradmarket.requester.store.work import RowReader
 
 TRIES: Final = 5
 """Attempts: a node that keeps no old states cannot give a block's figures once another block follows."""
@@ -40,19 +40,19 @@ class Figures:
     accounts: Mapping[Address, AccountOnChain]
 
 
-def promises(session: Session, job: Job, through: int | None = None) -> Promises:
+def promises(reader: RowReader, job: Job, through: int | None = None) -> Promises:
     """Reads what the job promised, up to the EARNED row `through`, or to the last one.
 
     Pass the `through` of an earlier result, so that a list read in pages is one list.
     """
-    last = through if through is not None else _last(session, job.id)
+    last = through if through is not None else _last(reader, job.id)
     known = (Earned.job_id == job.id, Earned.id <= last)
     rows = select(Earned, Batch.number).outerjoin(Batch, Batch.id == Earned.batch_id).where(*known)
-    earned = [_earned(row, number) for row, number in session.execute(rows.order_by(Earned.id))]
-    accounts = session.scalars(select(Account).where(Account.job_id == job.id).order_by(Account.worker)).all()
+    earned = [_earned(row, number) for row, number in reader.session.execute(rows.order_by(Earned.id))]
+    accounts = reader.session.scalars(select(Account).where(Account.job_id == job.id).order_by(Account.worker)).all()
     signed = {Address(row.worker) for row in accounts if row.voucher_signature is not None}
     workers = tuple(Address(row.worker) for row in accounts)
-    return Promises(job.chain_job, workers, (*earned, *_vouchered(earned, signed)), last, opened_in(session, job.id))
+    return Promises(job.chain_job, workers, (*earned, *_vouchered(earned, signed)), last, opened_in(reader, job.id))
 
 
 def figures(ledger: Ledger, promised: Promises) -> Figures:
@@ -110,5 +110,5 @@ def _vouchered(earned: list[LedgerEntry], signed: set[Address]) -> list[LedgerEn
     return [LedgerEntry(EntryKind.VOUCHERED, Units(units), worker, Cause()) for worker, units in sorted(sums.items())]
 
 
-def _last(session: Session, job_id: str) -> int:
-    return session.scalar(select(func.max(Earned.id)).where(Earned.job_id == job_id)) or 0
+def _last(reader: RowReader, job_id: str) -> int:
+    return reader.session.scalar(select(func.max(Earned.id)).where(Earned.job_id == job_id)) or 0

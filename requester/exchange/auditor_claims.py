@@ -7,8 +7,6 @@ scored audit cannot be blind: its auditor gets the accepted payload, and answers
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from gradmarket.market.audit_wire import AuditAnswer
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.rules import auditing, sketch_packing
@@ -17,9 +15,8 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.moves import calibrating, scoring
 from gradmarket.requester.store import audits, ballots
 from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Audit, Job, Task, Wave
-from gradmarket.requester.store.transitions import move_now
+from gradmarket.requester.store.work import RowReader, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +40,27 @@ class Claimed:
 def claim(context: Context, auditor: str, determinism_class: str) -> Claimed | None:
     """Claims the oldest audit that machines of this class may run, or else a task to calibrate with, if any."""
     now = context.clock()
-    with context.begin() as session:
-        audit = audits.next_due(session, determinism_class, now)
+    with context.begin() as work:
+        audit = audits.next_due(work, determinism_class, now)
         if audit is None:
-            run = calibrating.claim(session, auditor, determinism_class, now)
-            return None if run is None else _claimed(session, session.get_one(Task, run.task_id), run.runs, True)
-        task = session.get_one(Task, audit.task_id)
+            run = calibrating.claim(work, auditor, determinism_class, now)
+            return None if run is None else _claimed(work, work.get_one(Task, run.task_id), run.runs, True)
+        task = work.get_one(Task, audit.task_id)
         audit.auditor, audit.claimed_until = auditor, now + task.offer["lease_seconds"]
-        score = scoring.wanted(session, task) if audit.scored else None
-        return replace(_claimed(session, task, audit.runs), score=score)
+        score = scoring.wanted(work, task) if audit.scored else None
+        return replace(_claimed(work, task, audit.runs), score=score)
 
 
-def _claimed(session: Session, task: Task, runs: int, calibrates: bool = False) -> Claimed:
-    seconds, seed = float(task.offer["lease_seconds"]), _wave_seed(session, task)
+def _claimed(reader: RowReader, task: Task, runs: int, calibrates: bool = False) -> Claimed:
+    seconds, seed = float(task.offer["lease_seconds"]), _wave_seed(reader, task)
     return Claimed(task.id, task.job_id, task.offer, runs, seconds, seed, calibrates)
 
 
-def _wave_seed(session: Session, task: Task) -> Hash | None:
+def _wave_seed(reader: RowReader, task: Task) -> Hash | None:
     """Returns the seed that the task's replicas sketched under; None if their roots were compared."""
     if task.allowed is None:
         return None
-    return Hash(session.get_one(Wave, (task.id, task.wave)).seed)
+    return Hash(reader.get_one(Wave, (task.id, task.wave)).seed)
 
 
 def answer(context: Context, task_id: str, said: AuditAnswer) -> bool:
@@ -72,40 +69,40 @@ def answer(context: Context, task_id: str, said: AuditAnswer) -> bool:
     Repeating the answer of a run changes nothing. Raises Conflict for another answer of the same run, and for a run of
     an auditor that did not claim the audit last; Refused if a score or sketch is missing or was not asked for.
     """
-    with context.begin() as session:
-        if session.get(Audit, task_id) is None:
+    with context.begin() as work:
+        if work.get(Audit, task_id) is None:
             raise NotFound(f"no audit of task {task_id[:80]}")
-        task, audit = locked(session, Task, task_id), locked(session, Audit, task_id)
+        task, audit = locked(work, Task, task_id), locked(work, Audit, task_id)
         if audit.state != AuditState.DUE or said.run < audit.runs:
             if audit.root != said.root:
                 raise Conflict(f"the audit is {audit.state}, and its run {audit.runs - 1} found something else")
             return audit.state == AuditState.DUE
         if (said.auditor, said.run) != (audit.auditor, audit.runs):
             raise Conflict(f"run {audit.runs} of the audit is another auditor's: claim one")
-        return _take(context, session, task, audit, said)
+        return _take(context, work, task, audit, said)
 
 
-def _take(context: Context, session: Session, task: Task, audit: Audit, said: AuditAnswer) -> bool:
+def _take(context: Context, work: Work, task: Task, audit: Audit, said: AuditAnswer) -> bool:
     passes = audit.scored or auditing.passes(task.root or "", said.root, audit.root)
-    scoring.take(session, task, audit, said.score)
-    audit.sketch = _sketch(session, task, said)
+    scoring.take(work, task, audit, said.score)
+    audit.sketch = _sketch(work, task, said)
     audit.runs += 1
     audit.root, audit.seconds = said.root, said.seconds
-    session.flush()
+    work.flush()
     if passes is None:
         audit.claimed_until = context.clock() + task.offer["lease_seconds"]
         return True  # logged only when the audit ends: an event now would reveal that the task is audited
-    move_now(session, audit, AuditState.ANSWERED, claimed_until=None)
-    notify(session, "audit")
+    work.move_now(audit, AuditState.ANSWERED, claimed_until=None)
+    work.notify("audit")
     return False
 
 
-def _sketch(session: Session, task: Task, said: AuditAnswer) -> bytes | None:
+def _sketch(reader: RowReader, task: Task, said: AuditAnswer) -> bytes | None:
     """Returns the answer's sketch as it is stored; None if the task's replicas were not compared by sketches.
 
     Raises Refused if the sketch is missing, was not asked for, or has other tensors.
     """
-    names = None if task.allowed is None else ballots.names(session.get_one(Job, task.job_id))
+    names = None if task.allowed is None else ballots.names(reader.get_one(Job, task.job_id))
     sketched = None if said.sketch is None else said.sketch.keys()
     if sketched != (None if names is None else set(names)):
         raise Refused("the answer has no sketch of just the tensors that an answer in this job has")

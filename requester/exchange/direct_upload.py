@@ -1,7 +1,5 @@
 """Payloads uploaded directly to the blob store: gives out upload URLs, and checks the uploads by the same rules."""
 
-from sqlalchemy.orm import Session
-
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import payload_bytes
 from gradmarket.market.wire import UploadAnswer
@@ -11,13 +9,14 @@ from gradmarket.requester.exchange.upload_grant import UploadGrant
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.facts import layout_of
 from gradmarket.requester.store.tables import Job, Replica, Task
+from gradmarket.requester.store.work import RowReader
 
 
-def door(context: Context, session: Session, replica: Replica, task: Task, seconds: float) -> str | None:
+def door(context: Context, reader: RowReader, replica: Replica, task: Task, seconds: float) -> str | None:
     """Returns a URL that takes the replica's payload for `seconds`; None if it is uploaded to the service itself."""
     if not context.blobs.reached_past_us:
         return None
-    job = session.get_one(Job, task.job_id)
+    job = reader.get_one(Job, task.job_id)
     length = payload_bytes(layout_of(job), codec(jobs.spec(job).uplink.codec))
     return context.blobs.door(_name(replica.id, replica.fence), length, seconds)
 

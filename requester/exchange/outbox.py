@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import and_, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Hash, JobId, ReplicaId, ReplicaState, TaskId, TaskState
@@ -26,6 +25,7 @@ from gradmarket.requester.exchange import direct_upload, receipts
 from gradmarket.requester.store import progress
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Wave
+from gradmarket.requester.store.work import RowReader
 
 Held = list[tuple[Replica, Task]]
 """A worker's replicas, with their tasks, whose end the worker does not know yet."""
@@ -51,32 +51,32 @@ _UNHEARD: Final = (
 """Built once, since every poll runs it."""
 
 
-def held(session: Session, workers: Collection[Address]) -> defaultdict[Address, Held]:
+def held(reader: RowReader, workers: Collection[Address]) -> defaultdict[Address, Held]:
     by_worker: defaultdict[Address, Held] = defaultdict(list)
-    for replica, task in session.execute(_UNHEARD, {"workers": list(workers)}):
+    for replica, task in reader.session.execute(_UNHEARD, {"workers": list(workers)}):
         by_worker[Address(replica.worker)].append((replica, task))
     return by_worker
 
 
 def answers(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
     """Returns what is new to each worker, in the order of the polls."""
-    with context.reading() as session:
-        return told(context, session, polls, held(session, {poll.worker for poll in polls}), context.clock())
+    with context.reading() as reader:
+        return told(context, reader, polls, held(reader, {poll.worker for poll in polls}), context.clock())
 
 
 def last_answer(context: Context, poll: Poll) -> PollAnswer:
     """Returns the answer to a poll whose waiting time is over, with the reason why the worker has no lease."""
     now = context.clock()
-    with context.reading() as session:
-        (news,) = told(context, session, [poll], held(session, [poll.worker]), now)
-        waiting = progress.why_no_lease(session, poll.worker, now)
+    with context.reading() as reader:
+        (news,) = told(context, reader, [poll], held(reader, [poll.worker]), now)
+        waiting = progress.why_no_lease(reader, poll.worker, now)
     return news.model_copy(update={"waiting": waiting})
 
 
 def addressed(context: Context) -> Sequence[str]:
     """Returns the workers with a replica whose end they do not know yet."""
-    with context.reading() as session:
-        return session.scalars(select(Replica.worker).where(Replica.heard.is_(False)).distinct()).all()
+    with context.reading() as reader:
+        return reader.session.scalars(select(Replica.worker).where(Replica.heard.is_(False)).distinct()).all()
 
 
 def any_in(answer: PollAnswer) -> bool:
@@ -87,25 +87,25 @@ def any_in(answer: PollAnswer) -> bool:
 
 
 def told(
-    context: Context, session: Session, polls: Sequence[Poll], held: defaultdict[Address, Held], now: float
+    context: Context, reader: RowReader, polls: Sequence[Poll], held: defaultdict[Address, Held], now: float
 ) -> list[PollAnswer]:
     waves = _waves(
-        session, [(replica, task) for each in held.values() for replica, task in each if _opened(replica, task)]
+        reader, [(replica, task) for each in held.values() for replica, task in each if _opened(replica, task)]
     )
-    _read_accounts(session, [(job, poll.worker) for poll in polls for job in _paid_in(poll, held[poll.worker])])
-    return [_told(context, session, poll, held[poll.worker], waves, now) for poll in polls]
+    _read_accounts(reader, [(job, poll.worker) for poll in polls for job in _paid_in(poll, held[poll.worker])])
+    return [_told(context, reader, poll, held[poll.worker], waves, now) for poll in polls]
 
 
 def _told(
-    context: Context, session: Session, poll: Poll, held: Held, waves: dict[str, WaveOpened], now: float
+    context: Context, reader: RowReader, poll: Poll, held: Held, waves: dict[str, WaveOpened], now: float
 ) -> PollAnswer:
     new = [(replica, task) for replica, task in held if _is_new(poll, replica)]
     uploads = [(replica, task) for replica, task in held if _is_asked(replica, task)]
-    vouchers = [receipts.voucher(session, job_id, poll.worker) for job_id in _paid_in(poll, held)]
+    vouchers = [receipts.voucher(reader, job_id, poll.worker) for job_id in _paid_in(poll, held)]
     return PollAnswer(
         leases=tuple(_lease(replica, task, now) for replica, task in new if replica.state == ReplicaState.LEASED),
         waves=tuple(waves[replica.id] for replica, _task in held if replica.id in waves),
-        uploads=tuple(_upload(context, session, replica, task, now) for replica, task in uploads),
+        uploads=tuple(_upload(context, reader, replica, task, now) for replica, task in uploads),
         verdicts=tuple(receipts.verdict(replica, task) for replica, task in new if _is_judged(replica, task)),
         vouchers=tuple(voucher for voucher in vouchers if voucher is not None),
     )
@@ -135,11 +135,11 @@ def _paid_in(poll: Poll, held: Held) -> list[JobId]:
     return list(dict.fromkeys([*poll.said.vouchers_for, *(JobId(task.job_id) for task in paid)]))
 
 
-def _read_accounts(session: Session, keys: Sequence[tuple[str, str]]) -> None:
+def _read_accounts(reader: RowReader, keys: Sequence[tuple[str, str]]) -> None:
     """Loads the accounts of the vouchers, with their jobs, in one query, so that later reads by key cost none."""
     if keys:
         jobs, workers = zip(*keys, strict=True)
-        session.execute(_ACCOUNTS, {"jobs": jobs, "workers": workers}).all()
+        reader.session.execute(_ACCOUNTS, {"jobs": jobs, "workers": workers}).all()
 
 
 _ACCOUNTS: Final = (
@@ -161,9 +161,9 @@ def _lease(replica: Replica, task: Task, now: float) -> Lease:
     )
 
 
-def _upload(context: Context, session: Session, replica: Replica, task: Task, now: float) -> UploadRequest:
+def _upload(context: Context, reader: RowReader, replica: Replica, task: Task, now: float) -> UploadRequest:
     seconds = (task.due_at or now) - now
-    door = direct_upload.door(context, session, replica, task, seconds)
+    door = direct_upload.door(context, reader, replica, task, seconds)
     return UploadRequest(replica=ReplicaId(replica.id), seconds=seconds, door=door)
 
 
@@ -171,13 +171,13 @@ def _opened(replica: Replica, task: Task) -> bool:
     return replica.state == ReplicaState.COMMITTED and task.state == TaskState.REVEALING
 
 
-def _waves(session: Session, opened: Held) -> dict[str, WaveOpened]:
+def _waves(reader: RowReader, opened: Held) -> dict[str, WaveOpened]:
     """Returns the opened wave of each replica, with all its commitments."""
     if not opened:
         return {}
     waves: dict[tuple[str, int], Wave] = {}
     members: defaultdict[tuple[str, int], list[tuple[Address, Hash]]] = defaultdict(list)
-    for wave, worker, sealed in session.execute(_CLOSED, {"tasks": [task.id for _, task in opened]}):
+    for wave, worker, sealed in reader.session.execute(_CLOSED, {"tasks": [task.id for _, task in opened]}):
         place = wave.task_id, wave.number
         waves[place] = wave
         members[place].append((Address(worker), Hash(sealed or b"")))

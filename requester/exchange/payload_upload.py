@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import Conflict, NotFound, PayloadRefused
 from gradmarket.market.gradient.arrays import Bytes
@@ -32,9 +31,8 @@ from gradmarket.requester.store.among import among
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import tasks_named
 from gradmarket.requester.store.retries import patiently
-from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Job, Replica, Round, Task, Worker
-from gradmarket.requester.store.transitions import move, move_now
+from gradmarket.requester.store.work import RowReader, Work
 
 SKETCHED_OTHERWISE: Final = "its payload is not what its sketch was made of"
 DELIVERED: Final = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.DIVERGED)
@@ -103,41 +101,37 @@ def book(context: Context, deliveries: Sequence[Delivery]) -> list[UploadAnswer 
 
 
 def paid_before(context: Context, want: UploadGrant) -> UploadAnswer:
-    with context.reading() as session:
-        at_hand(session, [want.replica])
-        return _told(session, want)
+    with context.reading() as reader:
+        at_hand(reader, [want.replica])
+        return _told(reader, want)
 
 
-def _told(session: Session, want: UploadGrant) -> UploadAnswer:
-    replica, task = session.get_one(Replica, want.replica), session.get_one(Task, want.task)
-    voucher = receipts.voucher(session, task.job_id, want.worker)
+def _told(reader: RowReader, want: UploadGrant) -> UploadAnswer:
+    replica, task = reader.get_one(Replica, want.replica), reader.get_one(Task, want.task)
+    voucher = receipts.voucher(reader, task.job_id, want.worker)
     return UploadAnswer(verdict=receipts.verdict(replica, task), voucher=voucher)
 
 
 @patiently
 def _book(context: Context, deliveries: Sequence[Delivery]) -> tuple[list[UploadAnswer | NotFound], list[Digest]]:
     """Returns the answers, and the payloads that came too late to be used."""
-    with context.begin() as session:
-        tasks = {task.id: task for task in tasks_named(session, [delivery.want.task for delivery in deliveries])}
-        quorums, outvoted = _quorums(session, tasks)
-        earned_rows.lock(
-            session, [(replica.job_id, replica.worker) for quorum in quorums.values() for replica in quorum]
-        )
-        blob_cleanup.keep_still(
-            context, session, {d.digest: partial(context.blobs.keep, d.incoming) for d in deliveries}
-        )
-        answers = [_book_one(context, session, tasks[d.want.task], quorums[d.want.task], d) for d in deliveries]
+    with context.begin() as work:
+        tasks = {task.id: task for task in tasks_named(work, [delivery.want.task for delivery in deliveries])}
+        quorums, outvoted = _quorums(work, tasks)
+        earned_rows.lock(work, [(replica.job_id, replica.worker) for quorum in quorums.values() for replica in quorum])
+        blob_cleanup.keep_still(context, work, {d.digest: partial(context.blobs.keep, d.incoming) for d in deliveries})
+        answers = [_book_one(context, work, tasks[d.want.task], quorums[d.want.task], d) for d in deliveries]
         for replica in outvoted:  # its rejection waited for the payload (outbox)
-            verdicts.wake(session, replica)
-        _ring_for_merges(session, [task for task in tasks.values() if task.state in DELIVERED])
+            verdicts.wake(work, replica)
+        _ring_for_merges(work, [task for task in tasks.values() if task.state in DELIVERED])
         return answers, [d.digest for d in deliveries if tasks[d.want.task].state == TaskState.FINAL]
 
 
-def _quorums(session: Session, tasks: Collection[str]) -> tuple[dict[str, list[Replica]], list[Replica]]:
+def _quorums(reader: RowReader, tasks: Collection[str]) -> tuple[dict[str, list[Replica]], list[Replica]]:
     """Returns each task's quorum ordered by worker, and the outvoted replicas; loads the workers' rows too."""
     quorums: dict[str, list[Replica]] = {task: [] for task in tasks}
     outvoted: list[Replica] = []
-    for replica, _worker in session.execute(_JUDGED, {"tasks": list(tasks)}):
+    for replica, _worker in reader.session.execute(_JUDGED, {"tasks": list(tasks)}):
         (quorums[replica.task_id] if replica.state == ReplicaState.AGREE else outvoted).append(replica)
     return quorums, outvoted
 
@@ -151,27 +145,27 @@ _JUDGED: Final = (
 
 
 def _book_one(
-    context: Context, session: Session, task: Task, agreeing: list[Replica], delivery: Delivery
+    context: Context, work: Work, task: Task, agreeing: list[Replica], delivery: Delivery
 ) -> UploadAnswer | NotFound:
     want, finding, now = delivery.want, delivery.found, context.clock()
     if task.state == TaskState.UPLOADING:
         if want.replica not in {replica.id for replica in agreeing}:
             return NotFound("the replica is no longer asked")
         if isinstance(finding, PayloadRefused):
-            _reject(context, session, task, agreeing, str(finding), now)
+            _reject(context, work, task, agreeing, str(finding), now)
         elif isinstance(finding, Unlike):
-            _reject_one(context, session, task, agreeing, want, finding.reason, now)
+            _reject_one(context, work, task, agreeing, want, finding.reason, now)
         else:
             reason = str(finding) if isinstance(finding, Diverged) else ""
             kept = {"payload": delivery.digest, "payload_bytes": delivery.incoming.length}
-            _accept(context, session, task, agreeing, kept, reason, now)
-    return _told(session, want)
+            _accept(context, work, task, agreeing, kept, reason, now)
+    return _told(work, want)
 
 
-def _ring_for_merges(session: Session, tasks: Sequence[Task]) -> None:
+def _ring_for_merges(work: Work, tasks: Sequence[Task]) -> None:
     for job_id, number in sorted({(task.job_id, task.round) for task in tasks}):
-        if jobs.lacks(session, session.get_one(Job, job_id), number, NEARLY) < NEARLY:
-            notify(session, "aggregate")
+        if jobs.lacks(work, work.get_one(Job, job_id), number, NEARLY) < NEARLY:
+            work.notify("aggregate")
 
 
 def _look(want: UploadGrant, arrival: IncomingUpload) -> Found:
@@ -191,7 +185,7 @@ def _is_of(want: UploadGrant, revealed: RevealedSketch, data: Bytes) -> bool:
 
 def _accept(
     context: Context,
-    session: Session,
+    work: Work,
     task: Task,
     agreeing: list[Replica],
     kept: dict[str, Any],
@@ -199,44 +193,44 @@ def _accept(
     now: float,
 ) -> None:
     """Marks the task ACCEPTED or DIVERGED and pays every agreeing replica, with vouchers, in this one transaction."""
-    job = session.get_one(Job, task.job_id)
+    job = work.get_one(Job, task.job_id)
     state = TaskState.DIVERGED if diverged else TaskState.ACCEPTED
-    move(task, state, due_at=None, reason=diverged, ended_at=now, **kept)
+    work.move(task, state, due_at=None, reason=diverged, ended_at=now, **kept)
     for replica in agreeing:
         if diverged:
             own = replica.root
-            verdicts.sign(context, session, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, own, diverged)
+            verdicts.sign(context, work, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, own, diverged)
         else:
-            move(replica, ReplicaState.PAYABLE)
-        account = earned_rows.earn(session, task, replica, hash_of(Digest(replica.root or "")), now)
+            work.move(replica, ReplicaState.PAYABLE)
+        account = earned_rows.earn(work, task, replica, hash_of(Digest(replica.root or "")), now)
         account.voucher_signature = context.voucher(job, account)
         if account.reserved - account.earned <= 2 * task.offer["price"]:
-            notify(session, "settle")
-        verdicts.wake(session, replica)
+            work.notify("settle")
+        verdicts.wake(work, replica)
     if not diverged:
-        work_off(context, session, task, agreeing)
-        delivered(session, agreeing, now)
+        work_off(context, work, task, agreeing)
+        delivered(work, agreeing, now)
     paid = [replica.worker for replica in agreeing]
-    tell(session, job.id, task.state, now, task=task.id, round=task.round, paid=paid)
+    tell(work, job.id, task.state, now, task=task.id, round=task.round, paid=paid)
     if diverged and audit_draws.may_be_a_lie(job):
-        audit_draws.suspect(session, task, now)
+        audit_draws.suspect(work, task, now)
     elif not diverged and jobs.spec(job).audited:
-        audit_draws.draw(session, job, task, now)
-    elif not diverged and session.get_one(Round, (job.id, task.round)).state != RoundState.OPEN:
-        move(task, TaskState.FINAL)
+        audit_draws.draw(work, job, task, now)
+    elif not diverged and work.get_one(Round, (job.id, task.round)).state != RoundState.OPEN:
+        work.move(task, TaskState.FINAL)
     if diverged and job.state == JobState.RUNNING:
-        move_now(session, job, JobState.PAUSED, reason=f"{resume.DIVERGED} in round {task.round}: {diverged}")
-        tell(session, job.id, "paused", now, reason=job.reason)
+        work.move_now(job, JobState.PAUSED, reason=f"{resume.DIVERGED} in round {task.round}: {diverged}")
+        tell(work, job.id, "paused", now, reason=job.reason)
 
 
-def _reject(context: Context, session: Session, task: Task, agreeing: list[Replica], reason: str, now: float) -> None:
+def _reject(context: Context, work: Work, task: Task, agreeing: list[Replica], reason: str, now: float) -> None:
     for replica in agreeing:
-        verdicts.sign(context, session, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, task.root, reason)
-    judging.fail(context, session, task, reason, now)
+        verdicts.sign(context, work, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, task.root, reason)
+    judging.fail(context, work, task, reason, now)
 
 
 def _reject_one(
-    context: Context, session: Session, task: Task, agreeing: list[Replica], want: UploadGrant, reason: str, now: float
+    context: Context, work: Work, task: Task, agreeing: list[Replica], want: UploadGrant, reason: str, now: float
 ) -> None:
     """Rejects the uploader, whose ballot was not made from its payload, and asks the next agreeing replica.
 
@@ -244,8 +238,8 @@ def _reject_one(
     wrongly holds a signed promise and its breach.
     """
     (liar,) = (replica for replica in agreeing if replica.id == want.replica)
-    verdicts.sign(context, session, task, liar, ReplicaState.REJECTED, Outcome.REJECTED, liar.root, reason)
-    strike(context, session, task, [liar], withheld=True)
-    tell(session, task.job_id, "rejected", now, task=task.id, replica=liar.id, worker=liar.worker, reason=reason)
+    verdicts.sign(context, work, task, liar, ReplicaState.REJECTED, Outcome.REJECTED, liar.root, reason)
+    strike(context, work, task, [liar], withheld=True)
+    tell(work, task.job_id, "rejected", now, task=task.id, replica=liar.id, worker=liar.worker, reason=reason)
     left = [replica for replica in agreeing if replica is not liar]
-    judging.ask_next(context, session, task, left, "no agreeing worker brought the payload of its ballot", now)
+    judging.ask_next(context, work, task, left, "no agreeing worker brought the payload of its ballot", now)

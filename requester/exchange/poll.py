@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sqlalchemy import bindparam, select, update
-from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import Conflict, MarketError, NotFound
 from gradmarket.market.rules import lifecycle
@@ -18,8 +17,8 @@ from gradmarket.requester.moves import judging, waves
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.locks import locked_workers, tasks_of
 from gradmarket.requester.store.retries import patiently
-from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Account, Replica, Task, Worker
+from gradmarket.requester.store.work import RowReader, Work
 from gradmarket.requester.store.workers import LIVE_S
 
 SEEN_S: Final = 5.0
@@ -33,18 +32,18 @@ def hear(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
     A refused item does not affect the others: each item is checked completely before any of it is written.
     """
     now = context.clock()
-    with context.begin() as session:
+    with context.begin() as work:
         addresses = {poll.worker for poll in polls}
-        tasks_of(session, addresses, [item.replica for poll in polls for item in poll.items])
-        workers = {worker.address: worker for worker in locked_workers(session, addresses)}
-        held = outbox.held(session, addresses)
+        tasks_of(work, addresses, [item.replica for poll in polls for item in poll.items])
+        workers = {worker.address: worker for worker in locked_workers(work, addresses)}
+        held = outbox.held(work, addresses)
         taken = _Taken()
-        refusals = [_take_in(context, session, workers[poll.worker], held, poll, taken, now) for poll in polls]
-        waves.committed(context, session, list(taken.committed.values()))
-        judging.advance(context, session, list(taken.revealed.values()))
-        _stay(session, taken.asking)
-        session.flush()
-        answers = outbox.told(context, session, polls, held, now)
+        refusals = [_take_in(context, work, workers[poll.worker], held, poll, taken, now) for poll in polls]
+        waves.committed(context, work, list(taken.committed.values()))
+        judging.advance(context, work, list(taken.revealed.values()))
+        _stay(work, taken.asking)
+        work.flush()
+        answers = outbox.told(context, work, polls, held, now)
     return [answer.model_copy(update={"refusals": tuple(no)}) for answer, no in zip(answers, refusals, strict=True)]
 
 
@@ -59,7 +58,7 @@ class _Taken:
 
 def _take_in(
     context: Context,
-    session: Session,
+    work: Work,
     worker: Worker,
     held: defaultdict[Address, Held],
     poll: Poll,
@@ -68,22 +67,22 @@ def _take_in(
 ) -> list[RefusedItem]:
     """Takes one poll; returns its refused items."""
     address, said = poll.worker, poll.said
-    held[address], lost = _with_forgotten(session, poll, held[address])
+    held[address], lost = _with_forgotten(work, poll, held[address])
     _write_down(worker, said, now)
     refusals = [
         *lost,
-        *_each(said.commitments, lambda item: commitments.commit(context, session, address, item), taken.committed),
-        *_each(said.reveals, lambda item: commitments.reveal(context, session, address, item), taken.revealed),
-        *_each(said.given_up, lambda item: commitments.give_up(context, session, address, item), {}),
+        *_each(said.commitments, lambda item: commitments.commit(context, work, address, item), taken.committed),
+        *_each(said.reveals, lambda item: commitments.reveal(context, work, address, item), taken.revealed),
+        *_each(said.given_up, lambda item: commitments.give_up(context, work, address, item), {}),
     ]
     held[address] = _unheard(held[address], said)
     worker.capacity = 0 if said.leaving else max(0, said.capacity - _unheard_leases(held[address], said))
     if worker.capacity:
         worker.asking_until = now + min(said.wait_s, LIVE_S)  # a longer wait is renewed while the worker is connected
         taken.asking.append(address)
-        notify(session, "assign")
+        work.notify("assign")
     if said.leaving:
-        for account in session.scalars(select(Account).where(Account.worker == address)):
+        for account in work.session.scalars(select(Account).where(Account.worker == address)):
             account.leaving = True
     return refusals
 
@@ -135,10 +134,10 @@ def _unheard_leases(held: Held, said: PollRequest) -> int:
     )
 
 
-def _stay(session: Session, asking: Sequence[Address]) -> None:
+def _stay(reader: RowReader, asking: Sequence[Address]) -> None:
     """Marks workers that ask for work again as not leaving."""
     if asking:
-        session.execute(_STAY, {"workers": asking})
+        reader.session.execute(_STAY, {"workers": asking})
 
 
 _STAY: Final = (
@@ -154,7 +153,7 @@ _OWN: Final = (
 )
 
 
-def _with_forgotten(session: Session, poll: Poll, held: Held) -> tuple[Held, list[RefusedItem]]:
+def _with_forgotten(work: Work, poll: Poll, held: Held) -> tuple[Held, list[RefusedItem]]:
     """Adds replicas that the worker takes for open although it heard their end, since it may have crashed after that.
 
     Also returns refusals for replicas that it takes for open and that do not exist or are not its own.
@@ -163,7 +162,9 @@ def _with_forgotten(session: Session, poll: Poll, held: Held) -> tuple[Held, lis
     astray = open_ - {ReplicaId(replica.id) for replica, _task in held}
     if not astray:
         return held, []
-    again = [(replica, task) for replica, task in session.execute(_OWN, {"worker": poll.worker, "replicas": astray})]
+    again = [
+        (replica, task) for replica, task in work.session.execute(_OWN, {"worker": poll.worker, "replicas": astray})
+    ]
     for replica, _task in again:
         replica.heard = False
     lost = sorted(astray - {ReplicaId(replica.id) for replica, _task in again} - {item.replica for item in poll.items})

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sqlalchemy.orm import Session
-
 from gradmarket.market.errors import Conflict, MarketError
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.payload import Layout, payload_bytes
@@ -16,6 +14,7 @@ from gradmarket.requester.exchange.commitments import TooLate, at_hand, held
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.facts import layout_of
 from gradmarket.requester.store.tables import Job, Replica, Task, Wave
+from gradmarket.requester.store.work import RowReader
 
 Granted = TypeVar("Granted")
 
@@ -63,26 +62,26 @@ def granted(found: Granted | MarketError) -> Granted:
 
 def find(context: Context, claims: Sequence[UploadClaim]) -> list[UploadGrant | MarketError]:
     """Returns a grant for each claim, in order; or NotFound, TooLate or Conflict if its payload is not wanted."""
-    with context.reading() as session:
-        at_hand(session, [claim.replica for claim in claims])
-        return [_wanted_or_why_not(session, claim) for claim in claims]
+    with context.reading() as reader:
+        at_hand(reader, [claim.replica for claim in claims])
+        return [_wanted_or_why_not(reader, claim) for claim in claims]
 
 
-def _wanted_or_why_not(session: Session, claim: UploadClaim) -> UploadGrant | MarketError:
+def _wanted_or_why_not(reader: RowReader, claim: UploadClaim) -> UploadGrant | MarketError:
     try:
-        return _wanted(session, claim)
+        return _wanted(reader, claim)
     except MarketError as error:
         return error
 
 
-def _wanted(session: Session, claim: UploadClaim) -> UploadGrant:
-    replica, task = held(session, claim.worker, claim.replica, claim.fence)
+def _wanted(reader: RowReader, claim: UploadClaim) -> UploadGrant:
+    replica, task = held(reader, claim.worker, claim.replica, claim.fence)
     paid = replica.state in (ReplicaState.PAYABLE, ReplicaState.DIVERGED)
     if replica.state != ReplicaState.AGREE and not paid:
         raise TooLate(f"the replica is {replica.state}")
     if task.state == TaskState.UPLOADING and task.uploader != replica.id:
         raise Conflict("another replica was asked for this payload")
-    job = session.get_one(Job, task.job_id)
+    job = reader.get_one(Job, task.job_id)
     spec, layout = jobs.spec(job), layout_of(job)
     return UploadGrant(
         replica=replica.id,
@@ -93,10 +92,10 @@ def _wanted(session: Session, claim: UploadClaim) -> UploadGrant:
         seed=bytes.fromhex(task.offer["seed"][2:]),
         spec=spec,
         layout=layout,
-        sketch=_revealed(session, task, replica) if spec.verifier.sketched else None,
+        sketch=_revealed(reader, task, replica) if spec.verifier.sketched else None,
         paid=paid,
     )
 
 
-def _revealed(session: Session, task: Task, replica: Replica) -> RevealedSketch:
-    return RevealedSketch(Hash(session.get_one(Wave, (task.id, task.wave)).seed), replica.sketch or b"")
+def _revealed(reader: RowReader, task: Task, replica: Replica) -> RevealedSketch:
+    return RevealedSketch(Hash(reader.get_one(Wave, (task.id, task.wave)).seed), replica.sketch or b"")

@@ -3,7 +3,6 @@
 from typing import Final
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import auditing, classes, operators, secrets
 from gradmarket.market.rules.replication import Plan
@@ -13,6 +12,7 @@ from gradmarket.market.wire import hash_of
 from gradmarket.requester.moves import copies, scoring
 from gradmarket.requester.store import jobs, reputations
 from gradmarket.requester.store.tables import Audit, Job, Replica, Task
+from gradmarket.requester.store.work import RowReader, Work
 from gradmarket.requester.store.workers import party
 
 DRAWN: Final = "drawn"
@@ -30,28 +30,28 @@ SUSPECT: Final = "its answer diverged"
 REOPENED: Final = "another audit of the same operator failed"
 
 
-def draw(session: Session, job: Job, task: Task, now: float) -> None:
+def draw(work: Work, job: Job, task: Task, now: float) -> None:
     """Draws whether the task is audited, by the offer's last link and the accepted root; orders the audit.
 
     Called in the transaction that accepts the task. The audit is certain if another task has the same root, if a paid
     worker was barred meanwhile, if one replica decided in an unproven class, or, where answers are scored, if no test
     has cleared the operator.
     """
-    if copies.pointed(session, task):
-        order(session, task, 1.0, copies.ALIKE, now)
+    if copies.pointed(work, task):
+        order(work, task, 1.0, copies.ALIKE, now)
         return
-    paid = [party(replica) for replica in replicas_in(session, task, ReplicaState.PAYABLE)]
-    if reputations.barred_among(session, operators.answerable(paid), now - BARRED_S):
-        order(session, task, 1.0, REOPENED, now)
+    paid = [party(replica) for replica in replicas_in(work, task, ReplicaState.PAYABLE)]
+    if reputations.barred_among(work, operators.answerable(paid), now - BARRED_S):
+        order(work, task, 1.0, REOPENED, now)
         return
     link = secrets.of_task(Hash(task.secret), jobs.spec(job).replication.max_replicas)[-1]
     plan = Plan(**task.plan)
     if jobs.spec(job).verifier.scored:
-        rate, certain = scoring.rate(session, task, plan.audit), UNCLEARED
+        rate, certain = scoring.rate(work, task, plan.audit), UNCLEARED
     else:
         rate, certain = classes.rate(plan, task.determinism_class == job.proven_class), UNPROVEN
     if auditing.drawn(link, Hash(task.offer_digest), hash_of(Digest(task.root or "")), rate):
-        order(session, task, rate, DRAWN if rate == plan.audit else certain, now)
+        order(work, task, rate, DRAWN if rate == plan.audit else certain, now)
 
 
 def may_be_a_lie(job: Job) -> bool:
@@ -60,16 +60,16 @@ def may_be_a_lie(job: Job) -> bool:
     return spec.audited and not spec.verifier.scored
 
 
-def suspect(session: Session, task: Task, now: float) -> None:
+def suspect(work: Work, task: Task, now: float) -> None:
     """Orders an audit of a diverged task, in the transaction that finds the divergence.
 
     Without it a worker could pause a job and be paid for it, since a diverged gradient is paid and never merged.
     """
-    order(session, task, 1.0, SUSPECT, now)
+    order(work, task, 1.0, SUSPECT, now)
 
 
-def order(session: Session, task: Task, rate: float, reason: str, now: float) -> None:
-    session.add(
+def order(work: Work, task: Task, rate: float, reason: str, now: float) -> None:
+    work.add(
         Audit(
             task_id=task.id,
             job_id=task.job_id,
@@ -78,15 +78,15 @@ def order(session: Session, task: Task, rate: float, reason: str, now: float) ->
             rate=rate,
             determinism_class=task.determinism_class or "",
             reason=reason,
-            scored=jobs.spec_of(session, task).verifier.scored,
+            scored=jobs.spec_of(work, task).verifier.scored,
             runs=0,
             auditor="",
             created_at=now,
         )
     )
-    session.flush()
+    work.flush()
 
 
-def replicas_in(session: Session, task: Task, state: ReplicaState) -> list[Replica]:
+def replicas_in(reader: RowReader, task: Task, state: ReplicaState) -> list[Replica]:
     replicas = select(Replica).where(Replica.task_id == task.id, Replica.state == state)
-    return list(session.scalars(replicas.order_by(Replica.worker)))
+    return list(reader.session.scalars(replicas.order_by(Replica.worker)))

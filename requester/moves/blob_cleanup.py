@@ -4,25 +4,24 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import Digest
 from gradmarket.requester.context import Context
 from gradmarket.requester.store import jobs
-from gradmarket.requester.store.session import one_at_a_time
 from gradmarket.requester.store.tables import Round, Task
+from gradmarket.requester.store.work import RowReader, Work
 
 KEPT_NEWEST = 3
 """How many newest rounds keep their parameters besides the checkpoints, since late workers may still need them."""
 
 
-def keep_still(context: Context, session: Session, blobs: Mapping[Digest, Callable[[], object]]) -> None:
+def keep_still(context: Context, work: Work, blobs: Mapping[Digest, Callable[[], object]]) -> None:
     """Locks blobs for the transaction that refers to them, and stores again those that are missing.
 
     Another job may have deleted equal content since it was stored. `blobs` maps each digest to a function that stores
     the blob again.
     """
-    one_at_a_time(session, *map(_name, blobs))
+    work.one_at_a_time(*map(_name, blobs))
     for digest, keep in blobs.items():
         if not context.blobs.has(digest):
             keep()
@@ -34,14 +33,14 @@ def _name(digest: Digest) -> str:
 
 def payload(context: Context, digest: Digest) -> None:
     """Deletes an accepted payload if no merge waits for it."""
-    drop(context, digest, lambda session: jobs.needs_payload(session, digest))
+    drop(context, digest, lambda reader: jobs.needs_payload(reader, digest))
 
 
-def drop(context: Context, digest: Digest, needed: Callable[[Session], bool]) -> None:
+def drop(context: Context, digest: Digest, needed: Callable[[RowReader], bool]) -> None:
     """Deletes the blob if `needed` says no, in a writing transaction, so that nobody refers to it in between."""
-    with context.begin() as session:
-        one_at_a_time(session, _name(digest))
-        if not needed(session):
+    with context.begin() as work:
+        work.one_at_a_time(_name(digest))
+        if not needed(work):
             context.blobs.drop(digest)
 
 
@@ -53,11 +52,11 @@ def oldest_kept(number: int) -> int:
 def merged(context: Context, job_id: str, number: int) -> None:
     """Deletes a merged round's payloads, and parameters that are neither new nor a checkpoint."""
     old, every = number - KEPT_NEWEST, context.settings.keep_parameters_every
-    with context.reading() as session:
-        row = session.get(Round, (job_id, old))
+    with context.reading() as reader:
+        row = reader.get(Round, (job_id, old))
         dropped = [] if row is None else [Digest(row.updated or ""), Digest(row.optimizer_state)]
         used = select(Task.payload).where(Task.job_id == job_id, Task.round == number, Task.used)
-        payloads = session.scalars(used).all()
+        payloads = reader.session.scalars(used).all()
     for digest in dropped:
         drop(context, digest, partial(jobs.needs_parameters, digest=digest, job_id=job_id, after=old, every=every))
     for blob in payloads:

@@ -7,8 +7,6 @@ workers revealed do not count, so a threshold only grows by what honest machines
 
 from collections.abc import Iterator
 
-from sqlalchemy.orm import Session
-
 from gradmarket.market.audit_wire import SketchAnswer
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.rules import sketch_packing
@@ -19,23 +17,23 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.store import ballots, calibrations, trusted_runs
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Audit, Calibration, Job, Task, TrustedRun
+from gradmarket.requester.store.work import Work
 
 
-def confirm(session: Session, job: Job, audit: Audit, now: float) -> None:
+def confirm(work: Work, job: Job, audit: Audit, now: float) -> None:
     """Records the auditor's sketch as a trusted run of its class, in the transaction in which the audit passes."""
     if audit.sketch is not None:
-        trusted_runs.of_audit(session, audit, calibrations.family_of(job), now)
+        trusted_runs.of_audit(work, audit, calibrations.family_of(job), now)
 
 
-def claim(session: Session, auditor: str, determinism_class: str, now: float) -> TrustedRun | None:
+def claim(work: Work, auditor: str, determinism_class: str, now: float) -> TrustedRun | None:
     """Claims a task that this class is to compute too, for the length of a lease; None if there is none."""
-    known = trusted_runs.wanted(session, determinism_class, now)
+    known = trusted_runs.wanted(work, determinism_class, now)
     if known is None:
         return None
-    task = locked(session, Task, known.task_id)
-    run = trusted_runs.held(session, task.id, determinism_class) or TrustedRun(
+    task = locked(work, Task, known.task_id)
+    run = trusted_runs.held(work, task.id, determinism_class) or TrustedRun(
         task_id=task.id,
         determinism_class=determinism_class,
         job_id=task.job_id,
@@ -47,8 +45,8 @@ def claim(session: Session, auditor: str, determinism_class: str, now: float) ->
     if run.ended_at is not None or (run.claimed_until is not None and run.claimed_until >= now):
         return None  # another auditor was quicker
     run.auditor, run.claimed_until = auditor, now + task.offer["lease_seconds"]
-    session.add(run)
-    session.flush()
+    work.add(run)
+    work.flush()
     return run
 
 
@@ -60,13 +58,13 @@ def answer(context: Context, task_id: str, said: SketchAnswer) -> bool:
     other tensors.
     """
     now = context.clock()
-    with context.begin() as session:
-        run = session.get(TrustedRun, (task_id, said.determinism_class))
+    with context.begin() as work:
+        run = work.get(TrustedRun, (task_id, said.determinism_class))
         if run is None:
             raise NotFound(f"no run of task {task_id[:80]} was claimed in this class")
-        task = locked(session, Task, task_id)
-        session.refresh(run)
-        job = session.get_one(Job, task.job_id)
+        task = locked(work, Task, task_id)
+        work.refresh(run)
+        job = work.get_one(Job, task.job_id)
         _check(job, said)
         if run.ended_at is not None or said.run < run.runs:
             if run.root != said.root or run.sketch not in (None, _packed(job, said)):
@@ -74,7 +72,7 @@ def answer(context: Context, task_id: str, said: SketchAnswer) -> bool:
             return run.ended_at is None
         if (said.auditor, said.run) != (run.auditor, run.runs):
             raise Conflict(f"run {run.runs} of the task in this class is another auditor's: claim one")
-        return _take(session, job, task, run, said, now)
+        return _take(work, job, task, run, said, now)
 
 
 def _check(job: Job, said: SketchAnswer) -> None:
@@ -88,7 +86,7 @@ def _packed(job: Job, said: SketchAnswer) -> bytes:
     return sketch_packing.pack(sketch_packing.read(said.sketch), ballots.names(job))
 
 
-def _take(session: Session, job: Job, task: Task, run: TrustedRun, said: SketchAnswer, now: float) -> bool:
+def _take(work: Work, job: Job, task: Task, run: TrustedRun, said: SketchAnswer, now: float) -> bool:
     """Stores the run and updates its pairs of classes; returns whether the task is to be run once more.
 
     A pair is refused only if two runs give the same answer, so that one error of an auditor spoils no pair.
@@ -96,41 +94,41 @@ def _take(session: Session, job: Job, task: Task, run: TrustedRun, said: SketchA
     before = run.root
     run.runs += 1
     run.root, run.seconds = said.root, said.seconds
-    compared = list(_compared(session, job, run, said, now))
+    compared = list(_compared(work, job, run, said, now))
     if before != said.root and any(after.excess for _, after in compared):
         run.claimed_until = now + task.offer["lease_seconds"]
-        tell(session, job.id, "calibration_unsure", now, task=task.id, determinism_class=run.determinism_class)
+        tell(work, job.id, "calibration_unsure", now, task=task.id, determinism_class=run.determinism_class)
         return True
     run.claimed_until, run.ended_at = None, now
     if compared:
         run.sketch = _packed(job, said)
     for row, after in compared:
-        _learn(session, job, row, after, now)
+        _learn(work, job, row, after, now)
     return False
 
 
 def _compared(
-    session: Session, job: Job, run: TrustedRun, said: SketchAnswer, now: float
+    work: Work, job: Job, run: TrustedRun, said: SketchAnswer, now: float
 ) -> Iterator[tuple[Calibration, Evidence]]:
     """Yields each pair of classes that this run is evidence for, with the evidence including it.
 
     The pairs come in one fixed order, since their rows are locked.
     """
     names, own = ballots.names(job), sketch_packing.read(said.sketch)
-    for other in trusted_runs.beside(session, run):
-        row = calibrations.held(session, run.family, pair(run.determinism_class, other.determinism_class), now)
+    for other in trusted_runs.beside(work, run):
+        row = calibrations.held(work, run.family, pair(run.determinism_class, other.determinism_class), now)
         if row.state != CalibrationState.REFUSED:
             apart = deviations(own, sketch_packing.unpack(other.sketch or b"", names))
             yield row, calibrations.evidence(row).and_run(apart)
 
 
-def _learn(session: Session, job: Job, row: Calibration, after: Evidence, now: float) -> None:
+def _learn(work: Work, job: Job, row: Calibration, after: Evidence, now: float) -> None:
     state, threshold = row.state, max(calibrations.evidence(row).tau.values(), default=0.0)
-    calibrations.keep(session, row, after, now)
+    calibrations.keep(work, row, after, now)
     classes, largest = [row.one, row.other], max(after.tau.values(), default=0.0)
     if after.state == CalibrationState.REFUSED:
-        tell(session, job.id, "calibration_refused", now, classes=classes, runs=after.runs, reason=after.excess)
+        tell(work, job.id, "calibration_refused", now, classes=classes, runs=after.runs, reason=after.excess)
     elif after.state == CalibrationState.CALIBRATED and (state != after.state or largest > threshold):
         kind = "calibrated" if state != after.state else "threshold_raised"
-        tell(session, job.id, kind, now, classes=classes, runs=after.runs, threshold=largest)
-        notify(session, "assign")
+        tell(work, job.id, kind, now, classes=classes, runs=after.runs, threshold=largest)
+        work.notify("assign")

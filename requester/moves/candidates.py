@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlalchemy import exists, func, select, true
-from sqlalchemy.orm import Session
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import assignment, lifecycle
@@ -14,12 +13,13 @@ from gradmarket.market.rules.replication import STRANGER, Lead
 from gradmarket.market.terms import Address, Hash, Units
 from gradmarket.requester.store import jobs, lead_candidates, newcomers, workers
 from gradmarket.requester.store.tables import Job, Replica, Task, Worker
+from gradmarket.requester.store.work import RowReader, Work
 
 SAMPLE = 8
 """How many workers to look at per member of a quorum before looking at all of them."""
 
 
-def settle_class(session: Session, job: Job, mixable: Mixable, now: float) -> bool:
+def settle_class(work: Work, job: Job, mixable: Mixable, now: float) -> bool:
     """Returns whether the job has a determinism class; sets it to the class with the most separate workers.
 
     Workers that delivered before decide if there are enough of them, so that made-up identities of another class cannot
@@ -30,32 +30,32 @@ def settle_class(session: Session, job: Job, mixable: Mixable, now: float) -> bo
     beside = assignment.comparable(job.determinism_class or "", mixable)
     for known in (workers.KNOWN, true()):
         own = workers.deciding(job, now, beside).where(known)
-        if job.determinism_class is not None and _quorum(session, own, spec, mixable):
+        if job.determinism_class is not None and _quorum(work, own, spec, mixable):
             return True
         everyone = workers.deciding(job, now).where(known)
-        leading, most = separate(session, everyone, spec.separation, mixable)
+        leading, most = separate(work, everyone, spec.separation, mixable)
         if most >= spec.plan().first_wave:
             job.determinism_class = leading
             return True
     return job.determinism_class is not None
 
 
-def _quorum(session: Session, present: workers.Present, spec: JobSpec, mixable: Mixable) -> bool:
+def _quorum(reader: RowReader, present: workers.Present, spec: JobSpec, mixable: Mixable) -> bool:
     """Returns whether separate ones of them are a quorum; looks at a few of them first."""
     quorum = spec.plan().quorum
     some = (present.limit(SAMPLE * quorum), present)
-    return any(separate(session, query, spec.separation, mixable)[1] >= quorum for query in some)
+    return any(separate(reader, query, spec.separation, mixable)[1] >= quorum for query in some)
 
 
 def separate(
-    session: Session, present: workers.Present, separation: Sequence[str], mixable: Mixable
+    reader: RowReader, present: workers.Present, separation: Sequence[str], mixable: Mixable
 ) -> tuple[str, int]:
     """Returns the class with the most separate workers, and their number. `present` is a query by `workers.present`."""
-    parties = ((row.determinism_class, workers.party(row)) for row in session.execute(present))
+    parties = ((row.determinism_class, workers.party(row)) for row in reader.session.execute(present))
     return assignment.leading_class(parties, separation, mixable) or ("", 0)
 
 
-def _others(session: Session, job: Job, mixable: Mixable, now: float) -> int:
+def _others(reader: RowReader, job: Job, mixable: Mixable, now: float) -> int:
     """Counts live, idle workers of comparable classes with a reservation in the job that do not ask for work right now.
 
     A draw waits briefly for them.
@@ -65,24 +65,24 @@ def _others(session: Session, job: Job, mixable: Mixable, now: float) -> int:
     busy = exists().where(
         Replica.worker == Worker.address, Replica.job_id == job.id, Replica.state.in_(lifecycle.IN_FLIGHT)
     )
-    return session.scalar(select(func.count()).select_from(silent.where(~busy).subquery())) or 0
+    return reader.session.scalar(select(func.count()).select_from(silent.where(~busy).subquery())) or 0
 
 
 class CandidatePool:
     """The workers that ask for work, less what this pass has already assigned to them."""
 
-    def __init__(self, session: Session, job: Job, asking: Sequence[Candidate], mixable: Mixable, now: float) -> None:
+    def __init__(self, reader: RowReader, job: Job, asking: Sequence[Candidate], mixable: Mixable, now: float) -> None:
         self.mixable = mixable
         self.candidates = {candidate.party.worker: candidate for candidate in asking}
         self._known: list[Party] = []
         self._trials = len(asking)
         if not all(candidate.known for candidate in asking):
-            self._known = newcomers.present(session, job, mixable, now)
-            self._trials = rules.at_once(newcomers.tried(session, job, now)) - newcomers.in_flight(session, job)
+            self._known = newcomers.present(reader, job, mixable, now)
+            self._trials = rules.at_once(newcomers.tried(reader, job, now)) - newcomers.in_flight(reader, job)
         self._gain = jobs.spec(job).gain
         self._leads: dict[Address, Lead] = {}
         if self._gain is not None:
-            self._leads = lead_candidates.leads(session, job, asking, self._gain, now)
+            self._leads = lead_candidates.leads(reader, job, asking, self._gain, now)
 
     def lead(self, candidate: Candidate) -> Lead:
         return self._leads.get(candidate.party.worker, STRANGER)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import exists, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import copying
 from gradmarket.market.terms import TaskState
@@ -12,33 +11,34 @@ from gradmarket.requester.store import answers
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import held_tasks
 from gradmarket.requester.store.tables import Audit, Task
+from gradmarket.requester.store.work import RowReader, Work
 
 ALIKE: Final = "another task has the same answer"
 
 
-def pointed(session: Session, task: Task) -> bool:
+def pointed(reader: RowReader, task: Task) -> bool:
     """Returns whether the task that was just accepted is audited for certain."""
-    own, others = answers.pointing(session, task, ALIKE)
+    own, others = answers.pointing(reader, task, ALIKE)
     return bool(copying.to_audit(own, others))
 
 
-def followed(session: Session, task: Task) -> Sequence[Task]:
+def followed(work: Work, task: Task) -> Sequence[Task]:
     """Returns, once the task's audit is over, the accepted tasks with the same answer that nobody has audited yet.
 
     Their rows are locked. Returns none for a task that diverged honestly, since it was never accepted.
     """
     if task.state == TaskState.DIVERGED:
         return ()
-    own, others = answers.pointing(session, task, ALIKE)
+    own, others = answers.pointing(work, task, ALIKE)
     alike = [answer.task for answer in copying.to_audit(own, others)]
     audited = exists().where(Audit.task_id == Task.id)
     open_yet = select(Task).where(Task.id.in_(alike), Task.state == TaskState.ACCEPTED, Task.payload.is_not(None))
-    return held_tasks(session, open_yet.where(~audited)) if alike else ()
+    return held_tasks(work, open_yet.where(~audited)) if alike else ()
 
 
-def convicted(session: Session, task: Task, workers: Sequence[str], now: float) -> None:
+def convicted(work: Work, task: Task, workers: Sequence[str], now: float) -> None:
     """Logs which workers were paid for a copy; does nothing if the wrong answer is not a copy."""
-    own, others = answers.pointing(session, task, ALIKE)
+    own, others = answers.pointing(work, task, ALIKE)
     same = [answer.task for answer in copying.copied(own, others)]
     if same:
-        tell(session, task.job_id, "copied", now, task=task.id, round=task.round, same_as=same, workers=workers)
+        tell(work, task.job_id, "copied", now, task=task.id, round=task.round, same_as=same, workers=workers)

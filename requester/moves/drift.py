@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.gradient.payload import decode
 from gradmarket.market.gradient.round_merge import Recipe
@@ -18,6 +17,7 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.store import drift_sums
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.tables import Job, Replica, Round, Task
+from gradmarket.requester.store.work import RowReader, Work
 
 TOLD: Final = "accepted answers of {} push the model one way, by more than honest errors do"
 
@@ -27,7 +27,7 @@ def seed_of(job: Job) -> Hash:
     return secrets.tagged("drift", job.secret)
 
 
-def operators(session: Session, tasks: Sequence[Task]) -> tuple[frozenset[str], ...]:
+def operators(reader: RowReader, tasks: Sequence[Task]) -> tuple[frozenset[str], ...]:
     """Returns for each task the operators whose answer is its payload.
 
     Operators whose answer is only near the payload are left out, since theirs is not merged.
@@ -36,7 +36,7 @@ def operators(session: Session, tasks: Sequence[Task]) -> tuple[frozenset[str], 
     paid = select(Replica.task_id, Replica.operator).join(Task, Task.id == Replica.task_id)
     paid = paid.where(*payable, Replica.root == Task.root)
     by_task: dict[str, set[str]] = {task.id: set() for task in tasks}
-    for task_id, operator in session.execute(paid):
+    for task_id, operator in reader.session.execute(paid):
         by_task[task_id].add(operator)
     return tuple(frozenset(by_task[task.id]) for task in tasks)
 
@@ -59,12 +59,12 @@ def contributions(
     return sketched
 
 
-def keep(session: Session, job: Job, row: Round, answers: Sequence[Contribution], now: float) -> None:
+def keep(work: Work, job: Job, row: Round, answers: Sequence[Contribution], now: float) -> None:
     """Stores the leans after the round and logs those over the limit, in the transaction that closes the round."""
-    before = drift_sums.before(session, job.id, row.number)
+    before = drift_sums.before(work, job.id, row.number)
     after = drift.after_round(before, answers)
     changed = {operator: lean for operator, lean in after.items() if lean is not before.get(operator)}
-    drift_sums.keep(session, job.id, row.number, changed)
+    drift_sums.keep(work, job.id, row.number, changed)
     over = drift.leaning(after)
     row.drift = {"operators": len(after), "leaning": over} if after else None
     if over:
@@ -72,4 +72,4 @@ def keep(session: Session, job: Job, row: Round, answers: Sequence[Contribution]
     for operator in set(over) - set(drift.leaning(before)):
         lean = after[operator]
         measured = {"lean": lean.ratio, "limit": drift.limit(lean.rounds, len(after)), "rounds": lean.rounds}
-        tell(session, job.id, "leaning", now, round=row.number, operator=operator, **measured)
+        tell(work, job.id, "leaning", now, round=row.number, operator=operator, **measured)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import lifecycle, newcomers
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
@@ -13,44 +12,43 @@ from gradmarket.requester.notifier import ended_topic, worker_topic
 from gradmarket.requester.store import strikes
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import locked_tasks, locked_workers
-from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
 from gradmarket.requester.store.tasks import replicas_of
-from gradmarket.requester.store.transitions import move, move_now
+from gradmarket.requester.store.work import RowReader, Work
 
 
-def end(context: Context, session: Session, job: Job, state: JobState, reason: str) -> bool:
+def end(context: Context, work: Work, job: Job, state: JobState, reason: str) -> bool:
     """Moves the job, which the caller has locked, to a final state and cancels its open work.
 
     Returns False if the job has ended already.
     """
     now = context.clock()
-    if not move_now(session, job, state, reason=reason, ended_at=now):
+    if not work.move_now(job, state, reason=reason, ended_at=now):
         return False
-    call_off(context, session, job.id)
-    tell(session, job.id, state.value, now, reason=reason)
-    topics = (topic(address) for address in _workers(session, job.id) for topic in (worker_topic, ended_topic))
-    notify(session, "settle", *topics)
+    call_off(context, work, job.id)
+    tell(work, job.id, state.value, now, reason=reason)
+    topics = (topic(address) for address in _workers(work, job.id) for topic in (worker_topic, ended_topic))
+    work.notify("settle", *topics)
     return True
 
 
-def call_off(context: Context, session: Session, job_id: str, round_number: int | None = None) -> None:
+def call_off(context: Context, work: Work, job_id: str, round_number: int | None = None) -> None:
     """Cancels tasks (of one round, or all) without commitments; waves with commitments close with those they have."""
     gathering = select(Task).where(Task.job_id == job_id, Task.state.in_([TaskState.OPEN, TaskState.COMMITTING]))
     if round_number is not None:
         gathering = gathering.where(Task.round == round_number)
-    for task in locked_tasks(session, gathering):
-        replicas = replicas_of(session, [task])[task.id]
-        dismiss(session, replicas)
+    for task in locked_tasks(work, gathering):
+        replicas = replicas_of(work, [task])[task.id]
+        dismiss(work, replicas)
         task.wave_size = sum(replica.state == ReplicaState.COMMITTED for replica in replicas)
         if task.wave_size == 0:
-            verdicts.inconclusive(context, session, task, "no longer needed")
-            move(task, TaskState.CANCELLED, ended_at=context.clock(), reason="no longer needed")
-    notify(session, "close")
+            verdicts.inconclusive(context, work, task, "no longer needed")
+            work.move(task, TaskState.CANCELLED, ended_at=context.clock(), reason="no longer needed")
+    work.notify("close")
 
 
 def dismiss(
-    session: Session,
+    work: Work,
     replicas: Iterable[Replica],
     state: ReplicaState = ReplicaState.NOT_NEEDED,
     reason: str = "",
@@ -58,41 +56,41 @@ def dismiss(
     """Ends the leases among a task's replicas, and returns those replicas."""
     leased = [replica for replica in replicas if replica.state == ReplicaState.LEASED]
     for replica in leased:
-        move(replica, state, reason=reason)
-        notify(session, worker_topic(replica.worker))
+        work.move(replica, state, reason=reason)
+        work.notify(worker_topic(replica.worker))
     return leased
 
 
-def strike(context: Context, session: Session, task: Task, replicas: Iterable[Replica], withheld: bool = False) -> None:
+def strike(context: Context, work: Work, task: Task, replicas: Iterable[Replica], withheld: bool = False) -> None:
     """Adds a strike for each replica whose answer was owed to the task and not given."""
     owed = list(replicas)
     keys = _keys(owed)
     if keys:
-        strikes.strike(session, task.job_id, keys, context.clock(), context.settings.max_strikes, withheld)
-    _rest(session, {replica.worker for replica in owed if replica.state in lifecycle.SILENT}, context.clock())
+        strikes.strike(work, task.job_id, keys, context.clock(), context.settings.max_strikes, withheld)
+    _rest(work, {replica.worker for replica in owed if replica.state in lifecycle.SILENT}, context.clock())
 
 
-def _rest(session: Session, addresses: set[str], now: float) -> None:
+def _rest(work: Work, addresses: set[str], now: float) -> None:
     """Makes workers that left a place unanswered rest before their next one, longer each time."""
-    for worker in locked_workers(session, addresses) if addresses else ():
+    for worker in locked_workers(work, addresses) if addresses else ():
         worker.stalls += 1
         worker.stalled_at = now
         worker.rests_until = now + newcomers.rest_s(worker.stalls, worker.accepted_at is not None)
 
 
-def delivered(session: Session, replicas: Iterable[Replica], now: float) -> None:
+def delivered(work: Work, replicas: Iterable[Replica], now: float) -> None:
     """Records that these workers' answers were accepted: none is a newcomer any more, and their stalls are halved."""
-    known = [session.get_one(Worker, replica.worker) for replica in replicas]
+    known = [work.get_one(Worker, replica.worker) for replica in replicas]
     changed = {worker.address for worker in known if worker.accepted_at is None or worker.stalls}
-    for worker in locked_workers(session, changed) if changed else ():
+    for worker in locked_workers(work, changed) if changed else ():
         worker.accepted_at = worker.accepted_at or now
         worker.stalls //= 2
         worker.rests_until = 0.0
 
 
-def work_off(context: Context, session: Session, task: Task, replicas: Iterable[Replica]) -> None:
+def work_off(context: Context, reader: RowReader, task: Task, replicas: Iterable[Replica]) -> None:
     """Removes one strike for each replica, so that a worker that rarely lapses is not suspended."""
-    strikes.work_off(session, task.job_id, _keys(replicas), context.clock(), context.settings.max_strikes)
+    strikes.work_off(reader, task.job_id, _keys(replicas), context.clock(), context.settings.max_strikes)
 
 
 def _keys(replicas: Iterable[Replica]) -> list[str]:
@@ -100,5 +98,5 @@ def _keys(replicas: Iterable[Replica]) -> list[str]:
     return [key for replica in replicas for key in {replica.worker, replica.operator}]
 
 
-def _workers(session: Session, job_id: str) -> list[str]:
-    return list(session.scalars(select(Account.worker).where(Account.job_id == job_id)))
+def _workers(reader: RowReader, job_id: str) -> list[str]:
+    return list(reader.session.scalars(select(Account.worker).where(Account.job_id == job_id)))

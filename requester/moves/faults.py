@@ -6,7 +6,7 @@ The rule is market.rules.faults.
 from collections.abc import Collection, Sequence
 
 from sqlalchemy import exists, or_, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import aliased
 
 from gradmarket.market.rules import assignment, faults, operators
 from gradmarket.market.rules.assignment import Reason
@@ -18,64 +18,63 @@ from gradmarket.requester.moves import judging
 from gradmarket.requester.moves.ending import strike, work_off
 from gradmarket.requester.store import ballots, jobs, progress, workers
 from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Earned, Job, Replica, Task
 from gradmarket.requester.store.tasks import replicas_of
-from gradmarket.requester.store.transitions import move, move_now
+from gradmarket.requester.store.work import RowReader, Work
 
 SOON = (None, Reason.AT_CAPACITY, Reason.NO_RESERVATION)
 """A worker with only these reasons against it may still be asked."""
 
 
-def claimed(context: Context, session: Session, task: Task, replica: Replica, fault: StepFault) -> None:
+def claimed(context: Context, work: Work, task: Task, replica: Replica, fault: StepFault) -> None:
     """Records the fault with which a worker gave its lease back; it costs a strike unless the job is known at fault."""
     replica.fault = fault.model_dump(mode="json")
-    job = session.get_one(Job, task.job_id)
+    job = work.get_one(Job, task.job_id)
     if job.fault is None or StepFault(**job.fault["fault"]).place != fault.place:
-        strike(context, session, task, [replica])
-    if not settled(context, session, task):
-        reopen(session, task)
+        strike(context, work, task, [replica])
+    if not settled(context, work, task):
+        reopen(work, task)
 
 
-def settled(context: Context, session: Session, task: Task, in_vain: bool = False) -> bool:
+def settled(context: Context, work: Work, task: Task, in_vain: bool = False) -> bool:
     """Returns whether the job is at fault, so that nobody else is asked for the attempt.
 
     The job pauses once no worker holds a lease of the task any more. `in_vain`: nobody came who could still be asked.
     """
-    replicas = replicas_of(session, [task])[task.id]
-    claims = _claims(session, task, replicas)
+    replicas = replicas_of(work, [task])[task.id]
+    claims = _claims(work, task, replicas)
     if not claims or any(replica.sealed is not None for replica in replicas):
         return False
-    job, quorum = session.get_one(Job, task.job_id), Plan(**task.plan).quorum
+    job, quorum = work.get_one(Job, task.job_id), Plan(**task.plan).quorum
     separation = jobs.spec(job).separation
     reported = [claim for _replica, claim in claims]
     if not faults.shared(reported, quorum, separation, NOBODY):
         return False
-    left = NOBODY if in_vain else _left(context, session, job, task, replicas)
+    left = NOBODY if in_vain else _left(context, work, job, task, replicas)
     shared = faults.shared(reported, quorum, separation, left)
     if not shared:
         return False
     task.wave_size = sum(replica.state == ReplicaState.LEASED for replica in replicas)
     if task.wave_size == 0:
         accused = [replica for replica, claim in claims if claim in shared]
-        _find(context, session, job, task, accused, faults.separate([claim.party for claim in shared], separation))
+        _find(context, work, job, task, accused, faults.separate([claim.party for claim in shared], separation))
     return True
 
 
-def reopen(session: Session, task: Task) -> None:
+def reopen(work: Work, task: Task) -> None:
     """Opens the task again, since a place in its wave is free."""
     if task.state == TaskState.COMMITTING:
-        move(task, TaskState.OPEN)
-    notify(session, "assign", "close")
+        work.move(task, TaskState.OPEN)
+    work.notify("assign", "close")
 
 
-def _claims(session: Session, task: Task, replicas: Sequence[Replica]) -> list[tuple[Replica, FaultClaim]]:
+def _claims(reader: RowReader, task: Task, replicas: Sequence[Replica]) -> list[tuple[Replica, FaultClaim]]:
     """Returns the attempt's claims that count, with their replicas."""
     faulty = [replica for replica in replicas if replica.fault is not None]
     if not faulty:
         return []
-    disproved = _disproved(session, task.job_id, operators.answerable(map(workers.party, faulty)))
-    known = _known(session, {replica.worker for replica in faulty})
+    disproved = _disproved(reader, task.job_id, operators.answerable(map(workers.party, faulty)))
+    known = _known(reader, {replica.worker for replica in faulty})
     return [
         (replica, FaultClaim(workers.party(replica), StepFault(**replica.fault).place, replica.worker in known))
         for replica in faulty
@@ -83,12 +82,12 @@ def _claims(session: Session, task: Task, replicas: Sequence[Replica]) -> list[t
     ]
 
 
-def _known(session: Session, addresses: Collection[str]) -> set[str]:
+def _known(reader: RowReader, addresses: Collection[str]) -> set[str]:
     """Returns those of the workers whose work was accepted before."""
-    return set(session.scalars(select(Earned.worker).where(Earned.worker.in_(addresses)).distinct()))
+    return set(reader.session.scalars(select(Earned.worker).where(Earned.worker.in_(addresses)).distinct()))
 
 
-def _disproved(session: Session, job_id: str, keys: Collection[str]) -> set[str]:
+def _disproved(reader: RowReader, job_id: str, keys: Collection[str]) -> set[str]:
     """Returns the keys of all who reported a fault for a task to which another worker's answer was accepted.
 
     Looks at reports under any of `keys`, which are wallets and operators: a wallet that joined another operator since
@@ -100,28 +99,28 @@ def _disproved(session: Session, job_id: str, keys: Collection[str]) -> set[str]
     claims = select(Replica.worker, Replica.operator).join(failed, failed.id == Replica.task_id)
     theirs = or_(Replica.worker.in_(keys), Replica.operator.in_(keys))
     refuted = claims.where(Replica.job_id == job_id, theirs, Replica.fault.is_not(None), done)
-    return {key for row in session.execute(refuted.distinct()) for key in row}
+    return {key for row in reader.session.execute(refuted.distinct()) for key in row}
 
 
-def _left(context: Context, session: Session, job: Job, task: Task, replicas: Sequence[Replica]) -> Left:
+def _left(context: Context, reader: RowReader, job: Job, task: Task, replicas: Sequence[Replica]) -> Left:
     now = context.clock()
-    alive = workers.live(session, now)
-    opening = progress.opening_for(job, task, replicas, ballots.mixable(session, job))
-    candidates = progress.candidates_of(session, job, alive, now)
+    alive = workers.live(reader, now)
+    opening = progress.opening_for(job, task, replicas, ballots.mixable(reader, job))
+    candidates = progress.candidates_of(reader, job, alive, now)
     parties = [candidate.party for candidate in candidates if assignment.why_not(candidate, opening) in SOON]
-    known = _known(session, {party.worker for party in parties})
+    known = _known(reader, {party.worker for party in parties})
     return Left(sum(party.worker in known for party in parties), sum(party.worker not in known for party in parties))
 
 
-def _find(context: Context, session: Session, job: Job, task: Task, accused: Sequence[Replica], parties: int) -> None:
+def _find(context: Context, work: Work, job: Job, task: Task, accused: Sequence[Replica], parties: int) -> None:
     """Finds the job at fault: takes back the strikes, pauses the job and fails the task."""
     now, fault = context.clock(), StepFault(**(accused[0].fault or {}))
     reason = faults.sentence(fault, parties, task.index, task.round)
-    work_off(context, session, task, accused)
+    work_off(context, work, task, accused)
     if job.state == JobState.RUNNING:
         details = {"fault": fault.model_dump(mode="json"), "round": task.round, "task": task.index, "parties": parties}
-        move_now(session, job, JobState.PAUSED, reason=reason, fault=details)
-        tell(session, job.id, "paused", now, reason=reason, **details)
+        work.move_now(job, JobState.PAUSED, reason=reason, fault=details)
+        tell(work, job.id, "paused", now, reason=reason, **details)
     if task.state == TaskState.COMMITTING:
-        move(task, TaskState.OPEN)
-    judging.fail(context, session, task, faults.described(fault), now)
+        work.move(task, TaskState.OPEN)
+    judging.fail(context, work, task, faults.described(fault), now)

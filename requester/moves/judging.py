@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import and_, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import faults, operators, voting
@@ -18,10 +17,9 @@ from gradmarket.requester.notifier import worker_topic
 from gradmarket.requester.store import ballots, jobs, reputations
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Job, Replica, Task, Wave
 from gradmarket.requester.store.tasks import replicas_of
-from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.work import RowReader, Work
 from gradmarket.requester.store.workers import party
 
 _REASONS: Final = (
@@ -31,24 +29,24 @@ _REASONS: Final = (
 """The reason of a rejection where roots were compared, and where sketches were."""
 
 
-def advance(context: Context, session: Session, tasks: Sequence[Task]) -> None:
+def advance(context: Context, work: Work, tasks: Sequence[Task]) -> None:
     """Judges the tasks whose replicas have all revealed or whose deadline is over.
 
     The last reveal calls this in its own transaction.
     """
     revealing = [task for task in tasks if task.state == TaskState.REVEALING]
-    committed = _committed(session, revealing)
+    committed = _committed(work, revealing)
     for task in revealing:
         now, replicas = context.clock(), committed[task.id]
-        if _all_said(context, session, task, replicas, now):
-            judgement = voting.judge(ballots.groups(session, task, replicas), len(replicas), Plan(**task.plan))
-            _carry_out(context, session, task, replicas, judgement, now)
+        if _all_said(context, work, task, replicas, now):
+            judgement = voting.judge(ballots.groups(work, task, replicas), len(replicas), Plan(**task.plan))
+            _carry_out(context, work, task, replicas, judgement, now)
 
 
-def _committed(session: Session, tasks: Sequence[Task]) -> dict[str, dict[ReplicaId, Replica]]:
+def _committed(reader: RowReader, tasks: Sequence[Task]) -> dict[str, dict[ReplicaId, Replica]]:
     """Returns for each task the replicas that committed to it."""
     by_task: dict[str, dict[ReplicaId, Replica]] = {task.id: {} for task in tasks}
-    for replica, _wave in session.execute(_COMMITTED, {"tasks": list(by_task)}) if by_task else ():
+    for replica, _wave in reader.session.execute(_COMMITTED, {"tasks": list(by_task)}) if by_task else ():
         by_task[replica.task_id][ReplicaId(replica.id)] = replica
     return by_task
 
@@ -62,116 +60,114 @@ _COMMITTED: Final = (
 )
 
 
-def _all_said(context: Context, session: Session, task: Task, replicas: dict[ReplicaId, Replica], now: float) -> bool:
+def _all_said(context: Context, work: Work, task: Task, replicas: dict[ReplicaId, Replica], now: float) -> bool:
     """Returns whether no reveal is still to come; after the deadline marks silent replicas as withheld."""
     silent = [replica for replica in replicas.values() if replica.state == ReplicaState.COMMITTED]
     silent.sort(key=lambda replica: replica.worker)
     if silent and (task.due_at or 0) > now:
         return False
     for replica in silent:
-        move(replica, ReplicaState.WITHHELD, reason="it did not reveal its commitment in time")
-        notify(session, worker_topic(replica.worker))
-    strike(context, session, task, silent, withheld=True)
+        work.move(replica, ReplicaState.WITHHELD, reason="it did not reveal its commitment in time")
+        work.notify(worker_topic(replica.worker))
+    strike(context, work, task, silent, withheld=True)
     return True
 
 
 def _carry_out(
     context: Context,
-    session: Session,
+    work: Work,
     task: Task,
     replicas: dict[ReplicaId, Replica],
     judgement: voting.Judgement,
     now: float,
 ) -> None:
     if isinstance(judgement, voting.Quorum):
-        _crown(context, session, task, replicas, judgement, now)
-    elif isinstance(judgement, voting.Another) and _may_go_on(session, task):
+        _crown(context, work, task, replicas, judgement, now)
+    elif isinstance(judgement, voting.Another) and _may_go_on(work, task):
         patience = now + task.offer["lease_seconds"] + task.offer["wave_seconds"]
         wave = {"wave": task.wave + 1, "wave_size": judgement.wave, "due_at": None, "patience_until": patience}
-        move(task, TaskState.OPEN, **wave)
-        tell(session, task.job_id, "split", now, task=task.id, committed=len(replicas), more=judgement.wave)
-        notify(session, "assign")
+        work.move(task, TaskState.OPEN, **wave)
+        tell(work, task.job_id, "split", now, task=task.id, committed=len(replicas), more=judgement.wave)
+        work.notify("assign")
     else:
-        fail(context, session, task, "no quorum among those that the job may ask", now)
+        fail(context, work, task, "no quorum among those that the job may ask", now)
 
 
-def _may_go_on(session: Session, task: Task) -> bool:
+def _may_go_on(reader: RowReader, task: Task) -> bool:
     """Returns whether a further wave makes sense.
 
     It does not where sketches are compared: a worker that commits once the seed is known can hide errors from them.
     """
-    sketched = jobs.spec_of(session, task).verifier.sketched
-    return not sketched and jobs.wants(session, session.get_one(Job, task.job_id), task.round)
+    sketched = jobs.spec_of(reader, task).verifier.sketched
+    return not sketched and jobs.wants(reader, reader.get_one(Job, task.job_id), task.round)
 
 
 def _crown(
     context: Context,
-    session: Session,
+    work: Work,
     task: Task,
     replicas: dict[ReplicaId, Replica],
     quorum: voting.Quorum,
     now: float,
 ) -> None:
     agreeing = [replicas[id_] for id_ in sorted(quorum.agreeing)]
-    uploader = _first(session, task, agreeing)
+    uploader = _first(work, task, agreeing)
     rejected = [r for id_, r in replicas.items() if id_ not in quorum.agreeing and r.state == ReplicaState.REVEALED]
-    _outvoted(session, rejected, now)
+    _outvoted(work, rejected, now)
     reason = _REASONS[task.allowed is not None].format(agree=len(agreeing), committed=len(replicas))
     for replica in agreeing:
-        verdicts.sign(context, session, task, replica, ReplicaState.AGREE, Outcome.ACCEPTED, replica.root)
+        verdicts.sign(context, work, task, replica, ReplicaState.AGREE, Outcome.ACCEPTED, replica.root)
     for replica in rejected:
-        verdicts.sign(context, session, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, uploader.root, reason)
+        verdicts.sign(context, work, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, uploader.root, reason)
         details = {"task": task.id, "replica": replica.id, "worker": replica.worker}
-        tell(session, task.job_id, "rejected", now, **details, reason=reason)
-    _ask(session, task, uploader, now)
+        tell(work, task.job_id, "rejected", now, **details, reason=reason)
+    _ask(work, task, uploader, now)
 
 
-def _outvoted(session: Session, rejected: Sequence[Replica], now: float) -> None:
+def _outvoted(work: Work, rejected: Sequence[Replica], now: float) -> None:
     for name in sorted({replica.determinism_class for replica in rejected}):
         parties = [party(replica) for replica in rejected if replica.determinism_class == name]
-        reputations.outvoted(session, operators.answerable(parties), name, now)
+        reputations.outvoted(work, operators.answerable(parties), name, now)
 
 
-def _first(session: Session, task: Task, agreeing: Sequence[Replica]) -> Replica:
+def _first(reader: RowReader, task: Task, agreeing: Sequence[Replica]) -> Replica:
     """Returns the agreeing replica that the wave's seed chooses to upload first."""
     by_id = {ReplicaId(replica.id): replica for replica in agreeing}
-    seed = Hash(session.get_one(Wave, (task.id, task.wave)).seed)
+    seed = Hash(reader.get_one(Wave, (task.id, task.wave)).seed)
     order = voting.upload_order(seed, {id_: replica.worker for id_, replica in by_id.items()})
     return by_id[order[0]]
 
 
-def _ask(session: Session, task: Task, uploader: Replica, now: float) -> None:
+def _ask(work: Work, task: Task, uploader: Replica, now: float) -> None:
     """Asks the uploader for its payload, which is the one that is merged and that an audit compares with."""
     request = {"uploader": uploader.id, "root": uploader.root, "determinism_class": uploader.determinism_class}
     request["due_at"] = now + task.offer["upload_seconds"]
     if task.state != TaskState.UPLOADING:
-        move(task, TaskState.UPLOADING, **request)
+        work.move(task, TaskState.UPLOADING, **request)
     for name, value in request.items():
         setattr(task, name, value)
-    notify(session, worker_topic(uploader.worker))
+    work.notify(worker_topic(uploader.worker))
 
 
-def ask_next(
-    context: Context, session: Session, task: Task, agreeing: Sequence[Replica], none_left: str, now: float
-) -> None:
+def ask_next(context: Context, work: Work, task: Task, agreeing: Sequence[Replica], none_left: str, now: float) -> None:
     """Asks another agreeing replica for the payload; fails the attempt if none is left."""
     if agreeing:
-        _ask(session, task, _first(session, task, agreeing), now)
+        _ask(work, task, _first(work, task, agreeing), now)
     else:
-        fail(context, session, task, none_left, now)
+        fail(context, work, task, none_left, now)
 
 
-def fail(context: Context, session: Session, task: Task, reason: str, now: float) -> None:
+def fail(context: Context, work: Work, task: Task, reason: str, now: float) -> None:
     """Fails the attempt without blame or payment, and reissues the task."""
-    reason = _with_claim(session, task, reason)
-    verdicts.inconclusive(context, session, task, reason)
-    move(task, TaskState.FAILED, reason=reason, ended_at=now)
-    tell(session, task.job_id, "task_failed", now, task=task.id, reason=reason)
-    task_attempts.reissue(context, session, session.get_one(Job, task.job_id), task, now)
+    reason = _with_claim(work, task, reason)
+    verdicts.inconclusive(context, work, task, reason)
+    work.move(task, TaskState.FAILED, reason=reason, ended_at=now)
+    tell(work, task.job_id, "task_failed", now, task=task.id, reason=reason)
+    task_attempts.reissue(context, work, work.get_one(Job, task.job_id), task, now)
 
 
-def _with_claim(session: Session, task: Task, reason: str) -> str:
+def _with_claim(reader: RowReader, task: Task, reason: str) -> str:
     """Returns the reason, followed by a fault that one of the task's workers reported."""
-    reported = [replica.fault for replica in replicas_of(session, [task])[task.id] if replica.fault is not None]
+    reported = [replica.fault for replica in replicas_of(reader, [task])[task.id] if replica.fault is not None]
     claim = faults.described(StepFault(**reported[0])) if reported else ""
     return reason if not claim or claim in reason else f"{reason}; a worker says: {claim}"

@@ -5,8 +5,6 @@ All scores of an operator in the job together can convict it, as market.rules.lo
 
 from dataclasses import dataclass
 
-from sqlalchemy.orm import Session
-
 from gradmarket.market.audit_wire import ScoreRequest
 from gradmarket.market.errors import Refused
 from gradmarket.market.rules import loss_change_test, secrets
@@ -15,6 +13,7 @@ from gradmarket.market.terms import Digest, Hash
 from gradmarket.requester.store import jobs, scores
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.tables import Audit, Job, Replica, Score, Task
+from gradmarket.requester.store.work import RowReader, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,56 +24,56 @@ class ScoringTask:
     seed: Hash
 
 
-def wanted(session: Session, task: Task) -> ScoringTask:
-    spec = jobs.spec(session.get_one(Job, task.job_id))
+def wanted(reader: RowReader, task: Task) -> ScoringTask:
+    spec = jobs.spec(reader.get_one(Job, task.job_id))
     link = secrets.of_task(Hash(task.secret), spec.replication.max_replicas)[-1]
     return ScoringTask(Digest(task.payload or ""), loss_change_test.seed(link, Hash(task.offer_digest)))
 
 
-def take(session: Session, task: Task, audit: Audit, said: ScoreRequest | None) -> None:
+def take(work: Work, task: Task, audit: Audit, said: ScoreRequest | None) -> None:
     """Stores the auditor's score. Raises Refused if it is missing, or was not asked for."""
     if audit.scored != (said is not None):
         raise Refused("a score is wanted with the root" if audit.scored else "no score was asked for")
     if said is None:
         return
-    session.add(
+    work.add(
         Score(
             task_id=audit.task_id,
             job_id=audit.job_id,
-            operator=answered(session, task).operator,
+            operator=answered(work, task).operator,
             own=said.accepted.own,
             others=list(said.accepted.others),
             trusted_own=said.trusted.own,
             trusted_others=list(said.trusted.others),
         )
     )
-    session.flush()
+    work.flush()
 
 
-def convicts(session: Session, audit: Audit, now: float) -> bool:
+def convicts(work: Work, audit: Audit, now: float) -> bool:
     """Adds the score to its operator's sum; returns whether that convicts it. One call at a time in a job."""
-    row = session.get_one(Score, audit.task_id)
-    worker = answered(session, session.get_one(Task, row.task_id)).worker
-    before = scores.latest(session, row.job_id, row.operator, worker)
-    row.number = scores.judged(session, row.job_id)
-    session.flush()
-    runs = scores.newest(session, row.job_id)
+    row = work.get_one(Score, audit.task_id)
+    worker = answered(work, work.get_one(Task, row.task_id)).worker
+    before = scores.latest(work, row.job_id, row.operator, worker)
+    row.number = scores.judged(work, row.job_id)
+    work.flush()
+    runs = scores.newest(work, row.job_id)
     row.honest = honest_share(sum(scores.trusted(run).passes for run in runs), len(runs))
     change = scores.accepted(row)
     row.total = added(before.total or 0.0 if before else 0.0, weight(change.passes, row.honest))
-    session.flush()
+    work.flush()
     conclusion = verdict(row.total)
     if conclusion != ChangeVerdict.OPEN:
         details = {"task": row.task_id, "operator": row.operator, "total": row.total, "honest": row.honest}
-        tell(session, row.job_id, f"scores_{conclusion}", now, **details)
+        tell(work, row.job_id, f"scores_{conclusion}", now, **details)
     return conclusion == ChangeVerdict.CONVICTED
 
 
-def rate(session: Session, task: Task, drawn: float) -> float:
+def rate(reader: RowReader, task: Task, drawn: float) -> float:
     """Returns the probability that a task is audited: 1 until a whole test has cleared its operator in the job."""
-    return drawn if scores.cleared(session, task.job_id, answered(session, task).operator) else 1.0
+    return drawn if scores.cleared(reader, task.job_id, answered(reader, task).operator) else 1.0
 
 
-def answered(session: Session, task: Task) -> Replica:
+def answered(reader: RowReader, task: Task) -> Replica:
     """Returns the replica whose answer was accepted."""
-    return session.get_one(Replica, task.uploader or "")
+    return reader.get_one(Replica, task.uploader or "")

@@ -2,8 +2,6 @@
 
 from dataclasses import asdict
 
-from sqlalchemy.orm import Session
-
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import lifecycle, secrets
 from gradmarket.market.signing import digest
@@ -12,10 +10,9 @@ from gradmarket.market.wire import OfferFields, hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Job, Round, Task
 from gradmarket.requester.store.tasks import replicas_of
-from gradmarket.requester.store.transitions import move_now
+from gradmarket.requester.store.work import RowReader, Work
 
 
 def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: float) -> Task:
@@ -54,26 +51,26 @@ def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: 
     )
 
 
-def reissue(context: Context, session: Session, job: Job, failed: Task, now: float) -> None:
+def reissue(context: Context, work: Work, job: Job, failed: Task, now: float) -> None:
     """Issues another attempt at a task; pauses the job after too many failed attempts.
 
     Attempts that a worker left unanswered do not count, so that silent workers cannot pause a job.
     """
-    if job.state not in (JobState.RUNNING, JobState.PAUSED) or not jobs.wants(session, job, failed.round):
+    if job.state not in (JobState.RUNNING, JobState.PAUSED) or not jobs.wants(work, job, failed.round):
         return
-    row = session.get_one(Round, (job.id, failed.round))
+    row = work.get_one(Round, (job.id, failed.round))
     attempt = failed.attempt + 1
-    failures = failed.failures + (not _silent(session, failed))
+    failures = failed.failures + (not _silent(work, failed))
     if failures >= context.settings.max_attempts and job.state == JobState.RUNNING:
-        move_now(session, job, JobState.PAUSED, reason=f"task {failed.index} of round {failed.round}: {failed.reason}")
-        tell(session, job.id, "paused", now, reason=job.reason)
+        work.move_now(job, JobState.PAUSED, reason=f"task {failed.index} of round {failed.round}: {failed.reason}")
+        tell(work, job.id, "paused", now, reason=job.reason)
     again = task(context, job, row, failed.index, attempt, now)
     again.failures = failures
-    session.add(again)
-    tell(session, job.id, "task_reissued", now, round=failed.round, task=failed.index, attempt=attempt)
-    notify(session, "assign")
+    work.add(again)
+    tell(work, job.id, "task_reissued", now, round=failed.round, task=failed.index, attempt=attempt)
+    work.notify("assign")
 
 
-def _silent(session: Session, failed: Task) -> bool:
+def _silent(reader: RowReader, failed: Task) -> bool:
     """Returns whether a worker left the attempt unanswered."""
-    return any(replica.state in lifecycle.SILENT for replica in replicas_of(session, [failed])[failed.id])
+    return any(replica.state in lifecycle.SILENT for replica in replicas_of(reader, [failed])[failed.id])

@@ -3,21 +3,19 @@
 from typing import Final
 
 from sqlalchemy import and_, or_, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.messages import Outcome, Verdict
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, Units
 from gradmarket.market.wire import NO_ROOT, hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.notifier import worker_topic
-from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Replica, Task
-from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.work import Work
 
 
 def sign(
     context: Context,
-    session: Session,
+    work: Work,
     task: Task,
     replica: Replica,
     state: ReplicaState,
@@ -31,8 +29,8 @@ def sign(
     agreed = hash_of(Digest(root)) if root else NO_ROOT
     verdict = Verdict(Hash(task.offer_digest), Address(replica.worker), int(outcome), agreed, price)
     signed = {"outcome": int(outcome), "verdict_root": root, "verdict_signature": context.sign(verdict)}
-    move(replica, state, reason=reason, **signed, **({} if heard is None else {"heard": heard}))
-    wake(session, replica)
+    work.move(replica, state, reason=reason, **signed, **({} if heard is None else {"heard": heard}))
+    wake(work, replica)
 
 
 _OUTVOTED: Final = and_(
@@ -40,15 +38,15 @@ _OUTVOTED: Final = and_(
 )
 
 
-def wake(session: Session, replica: Replica) -> None:
-    notify(session, worker_topic(replica.worker))
+def wake(work: Work, replica: Replica) -> None:
+    work.notify(worker_topic(replica.worker))
 
 
-def inconclusive(context: Context, session: Session, task: Task, reason: str) -> None:
+def inconclusive(context: Context, work: Work, task: Task, reason: str) -> None:
     """Signs an inconclusive verdict for the replicas that revealed: nobody is to blame, and nobody is paid.
 
     Outvoted replicas get one too: a rejection would name the root that the next attempt is to find.
     """
     undecided = or_(Replica.state.in_((ReplicaState.REVEALED, ReplicaState.AGREE)), _OUTVOTED)
-    for replica in session.scalars(select(Replica).where(Replica.task_id == task.id, undecided)):
-        sign(context, session, task, replica, ReplicaState.INCONCLUSIVE, Outcome.INCONCLUSIVE, None, reason)
+    for replica in work.session.scalars(select(Replica).where(Replica.task_id == task.id, undecided)):
+        sign(context, work, task, replica, ReplicaState.INCONCLUSIVE, Outcome.INCONCLUSIVE, None, reason)

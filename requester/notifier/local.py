@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection
 
 
 class Notifier:
@@ -25,7 +25,7 @@ class Notifier:
             topics = list(self._listeners)
         self.notify(topics)
 
-    def promise(self, session: Session, topics: Iterable[str]) -> None:
+    def promise(self, connection: Callable[[], Connection], topics: Iterable[str]) -> None:
         """Called within the transaction that notifies: its commit notifies the other processes. Here there are none."""
 
     def stop(self) -> None:

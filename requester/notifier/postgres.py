@@ -13,8 +13,8 @@ from typing import Final
 
 import psycopg
 import structlog
+from sqlalchemy import Connection
 from sqlalchemy.engine import make_url
-from sqlalchemy.orm import Session
 
 from gradmarket.requester.notifier.local import Notifier
 
@@ -40,9 +40,9 @@ class DatabaseNotifier(Notifier):
         self._ears: _Ears | None = None
         self._starting = threading.Lock()
 
-    def promise(self, session: Session, topics: Iterable[str]) -> None:
+    def promise(self, connection: Callable[[], Connection], topics: Iterable[str]) -> None:
         for payload in payloads(self._name, topics):
-            session.connection().exec_driver_sql("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
+            connection().exec_driver_sql("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
 
     def notify(self, topics: Iterable[str]) -> None:
         chosen = tuple(topics)

@@ -1,4 +1,4 @@
-"""Stages move rows from one state to the next. A stage is `ready(session, now) -> ids` and `run(context, id)`.
+"""Stages move rows from one state to the next. A stage is `ready(reader, now) -> ids` and `run(context, id)`.
 
     publish -> settle -> plan -> assign -> (commitments) -> close -> judge -> (payload upload) -> aggregate -> plan …
                           expire: leases and uploads whose deadline has passed             settle: everything on-chain

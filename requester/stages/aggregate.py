@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from sqlalchemy import Select, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.data.manifest import parsed
 from gradmarket.market.errors import OutOfMemory, Refused, RunnerTimeout
@@ -25,22 +24,21 @@ from gradmarket.requester.store import jobs, trusted_runs
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.facts import facts_of, layout_of
 from gradmarket.requester.store.locks import alone, locked
-from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Job, Round, Task, TrustedRun
-from gradmarket.requester.store.transitions import move, move_now
+from gradmarket.requester.store.work import RowReader
 
 TOPIC = "aggregate"
 
 
-def ready(session: Session, _now: float) -> Sequence[str]:
+def ready(reader: RowReader, _now: float) -> Sequence[str]:
     """Returns jobs whose newest round has enough accepted tasks, or whose merge a crash interrupted."""
     running = select(Round, Job).join(Job, Job.id == Round.job_id)
     under_way = Round.state.in_([RoundState.OPEN, RoundState.MERGING])
     unclosed = running.where(under_way, Job.state == JobState.RUNNING)
     return [
         job.id
-        for row, job in session.execute(unclosed)
-        if row.state == RoundState.MERGING or (job.rewind_to is None and jobs.lacks(session, job, row.number) == 0)
+        for row, job in reader.session.execute(unclosed)
+        if row.state == RoundState.MERGING or (job.rewind_to is None and jobs.lacks(reader, job, row.number) == 0)
     ]
 
 
@@ -59,37 +57,36 @@ def run(context: Context, job_id: str) -> float | None:
 def _say_why(context: Context, job_id: str, reason: str) -> None:
     """Writes on the job, once for each reason, why its merge fails; the merge is tried again at every sweep."""
     shortened = reason.replace("\0", "")[:1000]
-    with context.begin() as session:
-        job = locked(session, Job, job_id)
+    with context.begin() as work:
+        job = locked(work, Job, job_id)
         if job.state == JobState.RUNNING and job.reason != shortened:
             job.reason = shortened
-            tell(session, job_id, "merge_failed", context.clock(), reason=shortened)
+            tell(work, job_id, "merge_failed", context.clock(), reason=shortened)
 
 
 def _run(context: Context, job_id: str) -> None:
-    work = _close_for_merging(context, job_id)
-    if work is None:
+    inputs = _close_for_merging(context, job_id)
+    if inputs is None:
         return
-    model, loss = _merged(context, work)
-    contributions = drift.contributions(context, work.recipe, work.answers, work.operators, work.drift_seed)
+    model, loss = _merged(context, inputs)
+    contributions = drift.contributions(context, inputs.recipe, inputs.answers, inputs.operators, inputs.drift_seed)
     data = tensors.pack(model.tensors)
     state = tensors.pack(model.memory)
     updated, memory = context.blobs.put(data), context.blobs.put(state)
-    metrics, unfit = _evaluated(context, work, data)
+    metrics, unfit = _evaluated(context, inputs, data)
     now = context.clock()
-    with context.begin() as session:
-        job = locked(session, Job, job_id)
-        row = session.get_one(Round, (job_id, work.number))
+    with context.begin() as work:
+        job = locked(work, Job, job_id)
+        row = work.get_one(Round, (job_id, inputs.number))
         if row.state != RoundState.MERGING:
             return
         job.reason = ""
-        drift.keep(session, job, row, contributions, now)
+        drift.keep(work, job, row, contributions, now)
         new_blobs = {updated: data, memory: state}
         blob_cleanup.keep_still(
-            context, session, {name: partial(context.blobs.put, blob) for name, blob in new_blobs.items()}
+            context, work, {name: partial(context.blobs.put, blob) for name, blob in new_blobs.items()}
         )
-        move_now(
-            session,
+        work.move_now(
             row,
             RoundState.CLOSED,
             updated=updated,
@@ -98,17 +95,17 @@ def _run(context: Context, job_id: str) -> None:
             metrics=metrics,
             closed_at=now,
         )
-        for task in session.scalars(_used(job_id, work.number)) if not work.spec.audited else ():
-            move(task, TaskState.FINAL)
-        if work.spec.verifier.sketched:
-            trusted_runs.let_go(session, job_id, TrustedRun.round < blob_cleanup.oldest_kept(work.number))
-        body = {"round": work.number, "loss": loss, "metrics": metrics, "parameters": updated}
-        tell(session, job_id, "round_closed", now, **body)
+        for task in work.session.scalars(_used(job_id, inputs.number)) if not inputs.spec.audited else ():
+            work.move(task, TaskState.FINAL)
+        if inputs.spec.verifier.sketched:
+            trusted_runs.let_go(work, job_id, TrustedRun.round < blob_cleanup.oldest_kept(inputs.number))
+        body = {"round": inputs.number, "loss": loss, "metrics": metrics, "parameters": updated}
+        tell(work, job_id, "round_closed", now, **body)
         if unfit and job.state == JobState.RUNNING:
-            move_now(session, job, JobState.PAUSED, reason=unfit)
-            tell(session, job_id, "paused", now, reason=unfit)
-        notify(session, "plan", "audit", "aftermath")
-    blob_cleanup.merged(context, job_id, work.number)
+            work.move_now(job, JobState.PAUSED, reason=unfit)
+            tell(work, job_id, "paused", now, reason=unfit)
+        work.notify("plan", "audit", "aftermath")
+    blob_cleanup.merged(context, job_id, inputs.number)
 
 
 @dataclass(frozen=True)
@@ -135,8 +132,8 @@ def _close_for_merging(context: Context, job_id: str) -> MergeWork | None:
 
     Returns None if there is nothing to merge.
     """
-    with context.begin() as session:
-        job, row = locked(session, Job, job_id), jobs.latest_round(session, job_id)
+    with context.begin() as work:
+        job, row = locked(work, Job, job_id), jobs.latest_round(work, job_id)
         if row is None or row.state == RoundState.CLOSED or job.state != JobState.RUNNING:
             return None
         if row.state == RoundState.OPEN:
@@ -145,14 +142,14 @@ def _close_for_merging(context: Context, job_id: str) -> MergeWork | None:
             accepted = select(Task).where(
                 Task.job_id == job_id, Task.round == row.number, Task.state == TaskState.ACCEPTED
             )
-            chosen = session.scalars(accepted).all()
+            chosen = work.session.scalars(accepted).all()
             if len(chosen) < jobs.spec(job).tasks_needed:
                 return None
             for task in chosen:
                 task.used = True
-            move_now(session, row, RoundState.MERGING)
-            call_off(context, session, job_id, row.number)
-        used = session.scalars(_used(job_id, row.number)).all()
+            work.move_now(row, RoundState.MERGING)
+            call_off(context, work, job_id, row.number)
+        used = work.session.scalars(_used(job_id, row.number)).all()
         spec, facts = jobs.spec(job), facts_of(job)
         return MergeWork(
             number=row.number,
@@ -163,7 +160,7 @@ def _close_for_merging(context: Context, job_id: str) -> MergeWork | None:
             parameters=Digest(row.parameters),
             memory=Digest(row.optimizer_state),
             answers=tuple((Digest(task.payload or ""), bytes.fromhex(task.offer["seed"][2:])) for task in used),
-            operators=drift.operators(session, used),
+            operators=drift.operators(work, used),
             drift_seed=drift.seed_of(job),
         )
 
@@ -178,29 +175,29 @@ def recipe(spec: JobSpec, job: Job) -> Recipe:
     return Recipe(layout_of(job), codec(spec.uplink.codec), rule, settings, spec.norm_bound, spec.tasks_per_round)
 
 
-def _merged(context: Context, work: MergeWork) -> tuple[ModelState, float]:
+def _merged(context: Context, inputs: MergeWork) -> tuple[ModelState, float]:
     """Returns the model after the round, and the mean loss that its tasks measured before the update."""
     with ExitStack() as stack:
-        answers = [MergedAnswer(stack.enter_context(context.blobs.mapped(blob)), seed) for blob, seed in work.answers]
-        merged = merge(work.recipe, answers)
+        answers = [MergedAnswer(stack.enter_context(context.blobs.mapped(blob)), seed) for blob, seed in inputs.answers]
+        merged = merge(inputs.recipe, answers)
     before = ModelState(
-        tensors.unpack(context.blobs.read(work.parameters)), tensors.unpack(context.blobs.read(work.memory))
+        tensors.unpack(context.blobs.read(inputs.parameters)), tensors.unpack(context.blobs.read(inputs.memory))
     )
-    schedule = work.spec.optimizer.schedule
-    lr = rate(schedule.name, work.spec.optimizer.lr, work.number, work.spec.rounds, schedule.warmup)
-    after = apply(work.recipe.layout, before, merged, move_of(work.spec), lr, work.counters)
+    schedule = inputs.spec.optimizer.schedule
+    lr = rate(schedule.name, inputs.spec.optimizer.lr, inputs.number, inputs.spec.rounds, schedule.warmup)
+    after = apply(inputs.recipe.layout, before, merged, move_of(inputs.spec), lr, inputs.counters)
     return after, float(merged["loss"])
 
 
-def _evaluated(context: Context, work: MergeWork, parameters: bytes) -> tuple[dict[str, float], str]:
+def _evaluated(context: Context, inputs: MergeWork, parameters: bytes) -> tuple[dict[str, float], str]:
     """(metrics, why there are none): a document or data that cannot be evaluated is the job's fault, and stops it."""
-    wanted = work.spec.evaluation
-    due = wanted is not None and ((work.number + 1) % wanted.every == 0 or work.number + 1 == work.spec.rounds)
+    wanted = inputs.spec.evaluation
+    due = wanted is not None and ((inputs.number + 1) % wanted.every == 0 or inputs.number + 1 == inputs.spec.rounds)
     if wanted is None or not due:
         return {}, ""
-    manifest = parsed(context.blobs.read(work.publication.manifest))
+    manifest = parsed(context.blobs.read(inputs.publication.manifest))
     partition = manifest.named(wanted.partition)
     try:
-        return context.modelling.evaluate(context.blobs, work.publication, parameters, manifest, partition), ""
+        return context.modelling.evaluate(context.blobs, inputs.publication, parameters, manifest, partition), ""
     except (Refused, OutOfMemory, RunnerTimeout) as error:
-        return {}, f"round {work.number} cannot be evaluated: {error}"[:1000]
+        return {}, f"round {inputs.number} cannot be evaluated: {error}"[:1000]

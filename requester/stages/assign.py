@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from sqlalchemy import exists, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import assignment
@@ -20,10 +19,9 @@ from gradmarket.requester.moves.candidates import CandidatePool, _others, asks, 
 from gradmarket.requester.notifier import worker_topic
 from gradmarket.requester.store import ballots, jobs, newcomers, progress, workers
 from gradmarket.requester.store.locks import locked, locked_tasks, locked_workers
-from gradmarket.requester.store.session import notify, one_at_a_time
 from gradmarket.requester.store.tables import Job, Replica, Task, Worker
 from gradmarket.requester.store.tasks import replicas_of
-from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.work import RowReader, Work
 
 TOPIC = "assign"
 TASKS_AT_ONCE = 64
@@ -31,50 +29,50 @@ DRAW = "draw"
 """The lock that all draws take, since all jobs draw from the same workers."""
 
 
-def ready(session: Session, now: float) -> Sequence[str]:
+def ready(reader: RowReader, now: float) -> Sequence[str]:
     """Returns running jobs with an open task, if any worker asks for work."""
     asks = exists().where(workers.asks(now))
     wants = exists().where(Task.job_id == Job.id, Task.state == TaskState.OPEN)
-    return session.scalars(select(Job.id).where(Job.state == JobState.RUNNING, wants, asks)).all()
+    return reader.session.scalars(select(Job.id).where(Job.state == JobState.RUNNING, wants, asks)).all()
 
 
 def run(context: Context, job_id: str) -> float | None:
     now = context.clock()
-    with context.begin() as session:
-        one_at_a_time(session, DRAW)
-        job = locked(session, Job, job_id)
+    with context.begin() as work:
+        work.one_at_a_time(DRAW)
+        job = locked(work, Job, job_id)
         if job.state != JobState.RUNNING:
             return None
-        mixable = ballots.mixable(session, job)
-        if not settle_class(session, job, mixable, now):
+        mixable = ballots.mixable(work, job)
+        if not settle_class(work, job, mixable, now):
             return context.settings.sweep_s
-        asking = workers.asking(session, job, now)
+        asking = workers.asking(work, job, now)
         if not asking:
-            return _short_of_money(context, session, job, now)
-        pool = CandidatePool(session, job, workers.candidates(session, job, asking, now), mixable, now)
-        others = _others(session, job, mixable, now)
+            return _short_of_money(context, work, job, now)
+        pool = CandidatePool(work, job, workers.candidates(work, job, asking, now), mixable, now)
+        others = _others(work, job, mixable, now)
         free, wait = sum(c.capacity for c in pool.candidates.values()), context.settings.sweep_s
         for most in (min(2 * free, TASKS_AT_ONCE), TASKS_AT_ONCE):
-            deals, wait = _deal(context, session, job, _open(session, job_id, most), pool, others, now)
+            deals, wait = _deal(context, work, job, _open(work, job_id, most), pool, others, now)
             if deals:
-                _hand_out(session, job, deals, now)
+                _hand_out(work, job, deals, now)
                 return None
             if wait < context.settings.sweep_s:
                 return wait
-        return _short_of_money(context, session, job, now)
+        return _short_of_money(context, work, job, now)
 
 
-def _short_of_money(context: Context, session: Session, job: Job, now: float) -> float:
+def _short_of_money(context: Context, work: Work, job: Job, now: float) -> float:
     """Notifies the `settle` stage if some worker is due for a reservation; returns the seconds until the next try.
 
     Called when no worker with a reservation in the job can fill its open places.
     """
-    if newcomers.next_covered(session, job, now):
-        notify(session, "settle")
+    if newcomers.next_covered(work, job, now):
+        work.notify("settle")
     return context.settings.sweep_s
 
 
-def _open(session: Session, job_id: str, most: int) -> Sequence[Task]:
+def _open(work: Work, job_id: str, most: int) -> Sequence[Task]:
     """Locks and returns up to `most` open tasks. Later waves come first: workers that committed to them are waiting."""
     open_tasks = select(Task.id).where(Task.job_id == job_id, Task.state == TaskState.OPEN)
     order = (Task.round, Task.index, Task.attempt)
@@ -82,7 +80,7 @@ def _open(session: Session, job_id: str, most: int) -> Sequence[Task]:
     fresh = open_tasks.where(Task.wave == 0).order_by(*order).limit(most).subquery()
     either = select(split.c.id).union_all(select(fresh.c.id))
     tasks = [
-        task for task in locked_tasks(session, select(Task).where(Task.id.in_(either))) if task.state == TaskState.OPEN
+        task for task in locked_tasks(work, select(Task).where(Task.id.in_(either))) if task.state == TaskState.OPEN
     ]
     return sorted(tasks, key=lambda task: -task.wave)[:most]
 
@@ -99,7 +97,7 @@ class Deal:
 
 def _deal(
     context: Context,
-    session: Session,
+    reader: RowReader,
     job: Job,
     tasks: Sequence[Task],
     pool: CandidatePool,
@@ -108,7 +106,7 @@ def _deal(
 ) -> tuple[list[Deal], float]:
     """Draws workers for one task after the other; returns the deals and the seconds that the other tasks wait."""
     deals, wait = [], context.settings.sweep_s
-    tried = replicas_of(session, tasks)
+    tried = replicas_of(reader, tasks)
     for task in tasks:
         free = sum(candidate.capacity > 0 for candidate in pool.candidates.values())
         if not free:
@@ -174,23 +172,23 @@ def _begin(
     return None
 
 
-def _hand_out(session: Session, job: Job, deals: Sequence[Deal], now: float) -> None:
+def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> None:
     """Gives leases to the drawn workers that still ask, after locking their rows."""
     addresses = {candidate.party.worker for deal in deals for candidate in deal.drawn}
-    workers_by_address = {worker.address: worker for worker in locked_workers(session, addresses)}
+    workers_by_address = {worker.address: worker for worker in locked_workers(work, addresses)}
     for deal in deals:
         task, lease_s = deal.task, jobs.spec(job).deadlines.lease_s
         drawn = [(workers_by_address[candidate.party.worker], candidate.determinism_class) for candidate in deal.drawn]
         takers = [worker for worker, name in drawn if asks(worker, now) and worker.determinism_class == name]
         for worker in takers:
-            _lease(session, task, worker, lease_s, now)
+            _lease(work, task, worker, lease_s, now)
         changes = {"patience_until": now + lease_s + task.offer["wave_seconds"]} if takers else {}
         if takers and task.determinism_class is None:
             changes["determinism_class"] = takers[0].determinism_class
         if takers and deal.plan is not None:
             changes |= {"plan": asdict(deal.plan), "wave_size": deal.plan.first_wave}
         if len(takers) >= deal.places:
-            move(task, TaskState.COMMITTING, window_opened=None, **changes)
+            work.move(task, TaskState.COMMITTING, window_opened=None, **changes)
         else:
             for name, value in changes.items():
                 setattr(task, name, value)
@@ -205,10 +203,10 @@ def _window(task: Task, able: int, idle: int, now: float) -> float:
     return max(0.0, task.window_opened + assignment.window_s(idle) - now)
 
 
-def _lease(session: Session, task: Task, worker: Worker, seconds: int, now: float) -> None:
+def _lease(work: Work, task: Task, worker: Worker, seconds: int, now: float) -> None:
     worker.capacity -= 1
     worker.fence += 1
-    session.add(
+    work.add(
         Replica(
             id=f"{task.id}-{worker.fence}-{worker.address[2:10].lower()}",
             task_id=task.id,
@@ -225,4 +223,4 @@ def _lease(session: Session, task: Task, worker: Worker, seconds: int, now: floa
             determinism_class=worker.determinism_class,
         )
     )
-    notify(session, worker_topic(worker.address))
+    work.notify(worker_topic(worker.address))

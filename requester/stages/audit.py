@@ -9,8 +9,6 @@ rejected with the right answer are paid.
 
 from collections.abc import Sequence
 
-from sqlalchemy.orm import Session
-
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import classes, operators
 from gradmarket.market.terms import AuditState, Digest, JobState, ReplicaState, RoundState, TaskState
@@ -22,16 +20,15 @@ from gradmarket.requester.moves.ending import call_off
 from gradmarket.requester.store import accusations, audits, ballots, earned_rows, jobs, reputations
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.session import notify, one_at_a_time
 from gradmarket.requester.store.tables import Audit, Job, Replica, Round, Task
-from gradmarket.requester.store.transitions import move, move_now
+from gradmarket.requester.store.work import RowReader, Work
 from gradmarket.requester.store.workers import party
 
 TOPIC = "audit"
 
 
-def ready(session: Session, _now: float) -> Sequence[str]:
-    return audits.answered(session)
+def ready(reader: RowReader, _now: float) -> Sequence[str]:
+    return audits.answered(reader)
 
 
 def run(context: Context, task_id: str) -> float | None:
@@ -40,126 +37,124 @@ def run(context: Context, task_id: str) -> float | None:
     Only one audit is judged at a time: a failed audit changes rows of other jobs, so that two could deadlock.
     """
     now = context.clock()
-    with context.begin() as session:
-        one_at_a_time(session, TOPIC)
-        its_job = session.get_one(Task, task_id).job_id
-        job, task = locked(session, Job, its_job), locked(session, Task, task_id)
-        audit, row = session.get_one(Audit, task_id), session.get_one(Round, (job.id, task.round))
+    with context.begin() as work:
+        work.one_at_a_time(TOPIC)
+        its_job = work.get_one(Task, task_id).job_id
+        job, task = locked(work, Job, its_job), locked(work, Task, task_id)
+        audit, row = work.get_one(Audit, task_id), work.get_one(Round, (job.id, task.round))
         if audit.state != AuditState.ANSWERED:
             return None
         if row.state == RoundState.MERGING and job.ended_at is None:
             return context.settings.sweep_s
         diverged = task.state == TaskState.DIVERGED
-        paid = replicas_in(session, task, ReplicaState.DIVERGED if diverged else ReplicaState.PAYABLE)
-        if _right(session, task, audit, now):
-            _pass(session, job, task, audit, paid, now)
+        paid = replicas_in(work, task, ReplicaState.DIVERGED if diverged else ReplicaState.PAYABLE)
+        if _right(work, task, audit, now):
+            _pass(work, job, task, audit, paid, now)
             if not diverged:
-                calibrating.confirm(session, job, audit, now)
+                calibrating.confirm(work, job, audit, now)
         else:
-            wrong = _wrong(session, task, audit, paid)
-            _fail(context, session, job, task, audit, wrong, now)
-            _consequences(context, session, job, row, task, now)
-            copies.convicted(session, task, [replica.worker for replica in wrong], now)
+            wrong = _wrong(work, task, audit, paid)
+            _fail(context, work, job, task, audit, wrong, now)
+            _consequences(context, work, job, row, task, now)
+            copies.convicted(work, task, [replica.worker for replica in wrong], now)
             if diverged:
-                resume.after_a_lie(context, session, job)
-        for other in copies.followed(session, task):
-            order(session, other, 1.0, copies.ALIKE, now)
-        notify(session, "aftermath", "plan", "aggregate", "settle")
+                resume.after_a_lie(context, work, job)
+        for other in copies.followed(work, task):
+            order(work, other, 1.0, copies.ALIKE, now)
+        work.notify("aftermath", "plan", "aggregate", "settle")
     if task.state == TaskState.REVOKED and task.payload:
         blob_cleanup.payload(context, Digest(task.payload))
     return None
 
 
-def _right(session: Session, task: Task, audit: Audit, now: float) -> bool:
-    return not scoring.convicts(session, audit, now) if audit.scored else audit.root == task.root
+def _right(work: Work, task: Task, audit: Audit, now: float) -> bool:
+    return not scoring.convicts(work, audit, now) if audit.scored else audit.root == task.root
 
 
-def _outvoted(session: Session, task: Task, audit: Audit) -> list[Replica]:
+def _outvoted(reader: RowReader, task: Task, audit: Audit) -> list[Replica]:
     """Returns replicas that a verdict rejected although they answered as the auditor did.
 
     Replicas whose salt did not open their seal are left out: they did not commit to that answer.
     """
-    rejected = replicas_in(session, task, ReplicaState.REJECTED)
+    rejected = replicas_in(reader, task, ReplicaState.REJECTED)
     judged = [loser for loser in rejected if loser.outcome == Outcome.REJECTED and loser.verdict_root != loser.root]
-    near = ballots.near_audit(session, task, audit, judged)
+    near = ballots.near_audit(reader, task, audit, judged)
     return [replica for replica in judged if replica.root == audit.root or replica.id in near]
 
 
-def _wrong(session: Session, task: Task, audit: Audit, paid: list[Replica]) -> list[Replica]:
+def _wrong(reader: RowReader, task: Task, audit: Audit, paid: list[Replica]) -> list[Replica]:
     """Returns the paid replicas that answered wrongly.
 
     Leaves out replicas whose sketch is near the auditor's, unless their root is the task's: they were right, and a
     wrong answer was near theirs.
     """
-    near = ballots.near_audit(session, task, audit, paid)
+    near = ballots.near_audit(reader, task, audit, paid)
     return [replica for replica in paid if replica.root == task.root or replica.id not in near]
 
 
-def _pass(session: Session, job: Job, task: Task, audit: Audit, paid: list[Replica], now: float) -> None:
+def _pass(work: Work, job: Job, task: Task, audit: Audit, paid: list[Replica], now: float) -> None:
     """Ends the audit as passed. A score that does not convict adds nothing to a record and proves no class."""
-    move_now(session, audit, AuditState.PASSED, ended_at=now)
+    work.move_now(audit, AuditState.PASSED, ended_at=now)
     if not audit.scored:
         confirmed = [replica.operator for replica in paid if replica.root == audit.root]
-        reputations.passed(session, confirmed, audit.determinism_class, now)
-        _prove(session, job, audit, now)
-    tell(session, task.job_id, "audit_passed", now, task=task.id, round=task.round, runs=audit.runs)
+        reputations.passed(work, confirmed, audit.determinism_class, now)
+        _prove(work, job, audit, now)
+    tell(work, task.job_id, "audit_passed", now, task=task.id, round=task.round, runs=audit.runs)
 
 
-def _prove(session: Session, job: Job, audit: Audit, now: float) -> None:
+def _prove(work: Work, job: Job, audit: Audit, now: float) -> None:
     """Marks the job's class as proven once the audits confirmed answers of enough operators."""
     own = audit.determinism_class == job.determinism_class
-    confirmed = audits.confirmed(session, audit) if own and job.proven_class != job.determinism_class else ()
+    confirmed = audits.confirmed(work, audit) if own and job.proven_class != job.determinism_class else ()
     if classes.proven(confirmed):
         job.proven_class = audit.determinism_class
         proof = {"determinism_class": job.proven_class, "operators": sorted({party.operator for party in confirmed})}
-        tell(session, job.id, "class_proven", now, **proof)
+        tell(work, job.id, "class_proven", now, **proof)
 
 
-def _fail(
-    context: Context, session: Session, job: Job, task: Task, audit: Audit, wrong: list[Replica], now: float
-) -> None:
+def _fail(context: Context, work: Work, job: Job, task: Task, audit: Audit, wrong: list[Replica], now: float) -> None:
     """Revokes the task, resets the records of those that answer for `wrong`, and pays replicas that were right."""
-    move_now(session, audit, AuditState.FAILED, ended_at=now)
+    work.move_now(audit, AuditState.FAILED, ended_at=now)
     reason = "the scores of its operator convict it" if audit.scored else "an audit found another gradient"
-    move(task, TaskState.REVOKED, reason=reason)
+    work.move(task, TaskState.REVOKED, reason=reason)
     keys = sorted(operators.answerable(map(party, wrong)))
-    others = audits.spared(session, keys)  # tasks are locked before accounts and records
-    reputations.failed(session, keys, audit.determinism_class, now)
-    lost = earned_rows.revoke(session, task, wrong)
-    accusations.bring(session, job, task, wrong, audit.root or "", now)
-    right = _outvoted(session, task, audit)
+    others = audits.spared(work, keys)  # tasks are locked before accounts and records
+    reputations.failed(work, keys, audit.determinism_class, now)
+    lost = earned_rows.revoke(work, task, wrong)
+    accusations.bring(work, job, task, wrong, audit.root or "", now)
+    right = _outvoted(work, task, audit)
     for replica in right:
-        _vindicate(context, session, job, task, replica, now)
+        _vindicate(context, work, job, task, replica, now)
     confirmed = [replica.operator for replica in right if replica.root == audit.root]
-    reputations.passed(session, confirmed, audit.determinism_class, now)
+    reputations.passed(work, confirmed, audit.determinism_class, now)
     for other in others:
-        order(session, other, 1.0, REOPENED, now)
+        order(work, other, 1.0, REOPENED, now)
     parties = {"workers": [replica.worker for replica in wrong], "vindicated": [replica.worker for replica in right]}
     details = {"round": task.round, "runs": audit.runs, "used": task.used, "lost": lost}
-    tell(session, job.id, "audit_failed", now, task=task.id, **details, **parties)
+    tell(work, job.id, "audit_failed", now, task=task.id, **details, **parties)
 
 
-def _vindicate(context: Context, session: Session, job: Job, task: Task, replica: Replica, now: float) -> None:
+def _vindicate(context: Context, work: Work, job: Job, task: Task, replica: Replica, now: float) -> None:
     """Signs an accepting verdict for an outvoted replica that was right, and credits the price to it."""
     reason = "an audit found that it was right"
     verdicts.sign(
-        context, session, task, replica, ReplicaState.PAYABLE, Outcome.ACCEPTED, replica.root, reason, heard=False
+        context, work, task, replica, ReplicaState.PAYABLE, Outcome.ACCEPTED, replica.root, reason, heard=False
     )
-    earned_rows.lock(session, [(job.id, replica.worker)])
-    account = earned_rows.earn(session, task, replica, hash_of(Digest(replica.root or "")), now)
+    earned_rows.lock(work, [(job.id, replica.worker)])
+    account = earned_rows.earn(work, task, replica, hash_of(Digest(replica.root or "")), now)
     account.voucher_signature = context.voucher(job, account)
 
 
-def _consequences(context: Context, session: Session, job: Job, row: Round, task: Task, now: float) -> None:
+def _consequences(context: Context, work: Work, job: Job, row: Round, task: Task, now: float) -> None:
     """Reissues the task if its round is open; for a merged round does what the job says: replay, pause or nothing."""
     chosen = jobs.spec(job).on_failure
     if row.state == RoundState.OPEN:
-        task_attempts.reissue(context, session, job, task, now)
+        task_attempts.reissue(context, work, job, task, now)
     elif task.used and chosen == "replay" and job.ended_at is None:
         job.rewind_to = row.number if job.rewind_to is None else min(job.rewind_to, row.number)
-        latest = jobs.latest_round(session, job.id)
+        latest = jobs.latest_round(work, job.id)
         for number in range(row.number + 1, latest.number + 1 if latest else 0):
-            call_off(context, session, job.id, number)
+            call_off(context, work, job.id, number)
     elif task.used and chosen == "pause" and job.state == JobState.RUNNING:
-        move_now(session, job, JobState.PAUSED, reason=f"an audit found a wrong gradient in round {task.round}")
-        tell(session, job.id, "paused", now, reason=job.reason)
+        work.move_now(job, JobState.PAUSED, reason=f"an audit found a wrong gradient in round {task.round}")
+        tell(work, job.id, "paused", now, reason=job.reason)

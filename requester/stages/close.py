@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 
 from sqlalchemy import func, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import ReplicaState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves.waves import GATHERING, advance
 from gradmarket.requester.store.locks import claimed_task
 from gradmarket.requester.store.tables import Replica, Task
+from gradmarket.requester.store.work import RowReader
 
 TOPIC = "close"
 
 
-def ready(session: Session, now: float) -> Sequence[str]:
+def ready(reader: RowReader, now: float) -> Sequence[str]:
     """Returns tasks that take commitments, have one, and whose deadline has come or whose wave is complete."""
     committed = (
         select(func.count())
@@ -23,13 +23,13 @@ def ready(session: Session, now: float) -> Sequence[str]:
     )
     due = (Task.due_at <= now) | (committed >= Task.wave_size)
     closable = select(Task.id).where(Task.state.in_(GATHERING), Task.due_at.is_not(None), due)
-    return session.scalars(closable.order_by(Task.due_at).limit(256)).all()
+    return reader.session.scalars(closable.order_by(Task.due_at).limit(256)).all()
 
 
 def run(context: Context, task_id: str) -> float | None:
-    with context.begin() as session:
-        task = claimed_task(session, task_id)
+    with context.begin() as work:
+        task = claimed_task(work, task_id)
         if task is None:
             return context.settings.sweep_s
-        advance(context, session, task)
+        advance(context, work, task)
     return None

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from sqlalchemy import Exists, Select, exists, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.context import Context
@@ -13,18 +12,17 @@ from gradmarket.requester.moves.faults import reopen
 from gradmarket.requester.notifier import worker_topic
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import claimed_task
-from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Replica, Task
-from gradmarket.requester.store.transitions import move
+from gradmarket.requester.store.work import RowReader, Work
 
 TOPIC = "expire"
 
 
-def ready(session: Session, now: float) -> Sequence[str]:
+def ready(reader: RowReader, now: float) -> Sequence[str]:
     """Returns tasks that have a lapsed lease, whose upload is overdue, or that wait for workers in vain."""
     lapsed = select(Replica.task_id).where(Replica.state == ReplicaState.LEASED, Replica.lease_until < now)
     overdue = select(Task.id).where(Task.state == TaskState.UPLOADING, Task.due_at < now)
-    return session.scalars(lapsed.union(overdue, _stranded(now)).limit(256)).all()
+    return reader.session.scalars(lapsed.union(overdue, _stranded(now)).limit(256)).all()
 
 
 def _stranded(now: float) -> Select[str]:
@@ -38,42 +36,42 @@ def _busy() -> Exists:
 
 def run(context: Context, task_id: str) -> float | None:
     now = context.clock()
-    with context.begin() as session:
-        task = claimed_task(session, task_id)
+    with context.begin() as work:
+        task = claimed_task(work, task_id)
         if task is None:
             return context.settings.sweep_s
-        _expire(context, session, task, now)
+        _expire(context, work, task, now)
     return None
 
 
-def _expire(context: Context, session: Session, task: Task, now: float) -> None:
+def _expire(context: Context, work: Work, task: Task, now: float) -> None:
     lapsed = select(Replica).where(
         Replica.task_id == task.id, Replica.state == ReplicaState.LEASED, Replica.lease_until < now
     )
-    silent = session.scalars(lapsed.order_by(Replica.worker)).all()
+    silent = work.session.scalars(lapsed.order_by(Replica.worker)).all()
     for replica in silent:
-        move(replica, ReplicaState.EXPIRED, reason="the lease lapsed without a commitment")
-        reopen(session, task)
-        notify(session, worker_topic(replica.worker))
-    strike(context, session, task, silent)
+        work.move(replica, ReplicaState.EXPIRED, reason="the lease lapsed without a commitment")
+        reopen(work, task)
+        work.notify(worker_topic(replica.worker))
+    strike(context, work, task, silent)
     if silent:
-        faults.settled(context, session, task)
-    if session.scalar(_stranded(now).where(Task.id == task.id)) and not faults.settled(context, session, task, True):
-        judging.fail(context, session, task, "no further worker that may take it came in time", now)
+        faults.settled(context, work, task)
+    if work.session.scalar(_stranded(now).where(Task.id == task.id)) and not faults.settled(context, work, task, True):
+        judging.fail(context, work, task, "no further worker that may take it came in time", now)
     if task.state == TaskState.UPLOADING and (task.due_at or now) < now:
-        _ask_next(context, session, task, now)
+        _ask_next(context, work, task, now)
 
 
-def _ask_next(context: Context, session: Session, task: Task, now: float) -> None:
+def _ask_next(context: Context, work: Work, task: Task, now: float) -> None:
     """Marks the uploader as having withheld, and asks the next agreeing replica; fails the task if none is left."""
-    agreeing = session.scalars(
+    agreeing = work.session.scalars(
         select(Replica).where(Replica.task_id == task.id, Replica.state == ReplicaState.AGREE)
     ).all()
     for replica in agreeing:
         if replica.id == task.uploader:
-            move(replica, ReplicaState.WITHHELD, reason="it did not bring the payload it had agreed on")
-            strike(context, session, task, [replica], withheld=True)
-            tell(session, task.job_id, "withheld", now, task=task.id, replica=replica.id, worker=replica.worker)
-            notify(session, worker_topic(replica.worker))
+            work.move(replica, ReplicaState.WITHHELD, reason="it did not bring the payload it had agreed on")
+            strike(context, work, task, [replica], withheld=True)
+            tell(work, task.job_id, "withheld", now, task=task.id, replica=replica.id, worker=replica.worker)
+            work.notify(worker_topic(replica.worker))
     left = [replica for replica in agreeing if replica.state == ReplicaState.AGREE]
-    judging.ask_next(context, session, task, left, "every agreeing worker withheld the payload", now)
+    judging.ask_next(context, work, task, left, "every agreeing worker withheld the payload", now)

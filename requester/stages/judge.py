@@ -3,27 +3,27 @@
 from collections.abc import Sequence
 
 from sqlalchemy import exists, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves.judging import advance
 from gradmarket.requester.store.locks import claimed_task
 from gradmarket.requester.store.tables import Replica, Task
+from gradmarket.requester.store.work import RowReader
 
 TOPIC = "judge"
 
 
-def ready(session: Session, now: float) -> Sequence[str]:
+def ready(reader: RowReader, now: float) -> Sequence[str]:
     silent = exists().where(Replica.task_id == Task.id, Replica.state == ReplicaState.COMMITTED)
     judgeable = select(Task.id).where(Task.state == TaskState.REVEALING, (Task.due_at <= now) | ~silent)
-    return session.scalars(judgeable.order_by(Task.due_at).limit(256)).all()
+    return reader.session.scalars(judgeable.order_by(Task.due_at).limit(256)).all()
 
 
 def run(context: Context, task_id: str) -> float | None:
-    with context.begin() as session:
-        task = claimed_task(session, task_id)
+    with context.begin() as work:
+        task = claimed_task(work, task_id)
         if task is None:
             return context.settings.sweep_s
-        advance(context, session, [task])
+        advance(context, work, [task])
     return None

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused, MarketError, NotFound
@@ -25,15 +24,14 @@ from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.facts import Facts, as_json, layout_facts
 from gradmarket.requester.store.locks import alone, locked
 from gradmarket.requester.store.prices import price_of
-from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Job
-from gradmarket.requester.store.transitions import move_now
+from gradmarket.requester.store.work import RowReader
 
 TOPIC = "publish"
 
 
-def ready(session: Session, _now: float) -> Sequence[str]:
-    return session.scalars(select(Job.id).where(Job.state == JobState.DRAFT).order_by(Job.created_at)).all()
+def ready(reader: RowReader, _now: float) -> Sequence[str]:
+    return reader.session.scalars(select(Job.id).where(Job.state == JobState.DRAFT).order_by(Job.created_at)).all()
 
 
 def run(context: Context, job_id: str) -> float | None:
@@ -49,28 +47,28 @@ def run(context: Context, job_id: str) -> float | None:
 
 def _run(context: Context, job_id: str) -> None:
     """Publishes the job, or fails it. Raises NotFound if a blob of the publication was deleted meanwhile."""
-    with context.reading() as session:
-        spec = jobs.spec(session.get_one(Job, job_id))
+    with context.reading() as reader:
+        spec = jobs.spec(reader.get_one(Job, job_id))
     try:
         publication, facts = _publish(context, job_id, spec)
         spec.price.of(PricedWork(facts.flops, Amount(int(context.chain_facts.unit))), None)
     except MarketError as error:
         _refuse(context, job_id, str(error))
         return
-    with context.begin() as session:
-        job = locked(session, Job, job_id)
+    with context.begin() as work:
+        job = locked(work, Job, job_id)
         if job.state != JobState.DRAFT:
             return
         blobs = publication.document, publication.evaluation, publication.parameters, publication.manifest, facts.memory
         blob_cleanup.keep_still(
-            context, session, {digest: partial(_gone, digest) for digest in blobs if digest is not None}
+            context, work, {digest: partial(_gone, digest) for digest in blobs if digest is not None}
         )
         job.publication, job.spec_digest = publication.model_dump(mode="json"), publication.digest
         job.facts = as_json(facts)
         job.price = price_of(job, None)
-        move_now(session, job, JobState.AWAITING_FUNDS, reason="waits for its deposit on-chain")
-        tell(session, job_id, "published", context.clock(), spec_digest=publication.digest)
-        notify(session, "settle")
+        work.move_now(job, JobState.AWAITING_FUNDS, reason="waits for its deposit on-chain")
+        tell(work, job_id, "published", context.clock(), spec_digest=publication.digest)
+        work.notify("settle")
 
 
 def _gone(digest: Digest) -> None:
@@ -79,11 +77,11 @@ def _gone(digest: Digest) -> None:
 
 def _refuse(context: Context, job_id: str, reason: str) -> None:
     now = context.clock()
-    with context.begin() as session:
-        job = locked(session, Job, job_id)
+    with context.begin() as work:
+        job = locked(work, Job, job_id)
         if job.state == JobState.DRAFT:
-            move_now(session, job, JobState.FAILED, reason=reason, ended_at=now)
-            tell(session, job_id, "failed", now, reason=reason)
+            work.move_now(job, JobState.FAILED, reason=reason, ended_at=now)
+            tell(work, job_id, "failed", now, reason=reason)
 
 
 def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication, Facts]:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from sqlalchemy import ColumnElement, and_, exists, or_, select, update
-from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import Digest, RoundState, TaskState
 from gradmarket.requester.context import Context
@@ -16,29 +15,28 @@ from gradmarket.requester.moves import blob_cleanup, task_attempts
 from gradmarket.requester.store import audits, jobs, trusted_runs
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import locked, locked_tasks
-from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Job, Round, Task, TrustedRun
-from gradmarket.requester.store.transitions import move, move_now
+from gradmarket.requester.store.work import RowReader, Work
 
 TOPIC = "aftermath"
 IN_FLIGHT = (TaskState.OPEN, TaskState.COMMITTING, TaskState.REVEALING, TaskState.UPLOADING)
 
 
-def ready(session: Session, _now: float) -> Sequence[str]:
+def ready(reader: RowReader, _now: float) -> Sequence[str]:
     """Returns jobs with a round to be taken back, or with accepted tasks that can no longer be revoked."""
     accepted = exists().where(Task.job_id == Job.id, Task.state == TaskState.ACCEPTED)
     concerned = select(Job).where(or_(Job.rewind_to.is_not(None), accepted))
-    audited_jobs = [job for job in session.scalars(concerned) if jobs.spec(job).audited]
-    return [job.id for job in audited_jobs if _rewinds(session, job) or _finishes(session, job)]
+    audited_jobs = [job for job in reader.session.scalars(concerned) if jobs.spec(job).audited]
+    return [job.id for job in audited_jobs if _rewinds(reader, job) or _finishes(reader, job)]
 
 
 def run(context: Context, job_id: str) -> None:
-    with context.begin() as session:
-        job = locked(session, Job, job_id)
-        if _rewinds(session, job):
-            payloads, parameters = [], _rewind(context, session, job)
+    with context.begin() as work:
+        job = locked(work, Job, job_id)
+        if _rewinds(work, job):
+            payloads, parameters = [], _rewind(context, work, job)
         else:
-            payloads, parameters = _finish(session, job), []
+            payloads, parameters = _finish(work, job), []
     for digest in payloads:
         blob_cleanup.payload(context, digest)
     for digest in parameters:
@@ -47,76 +45,76 @@ def run(context: Context, job_id: str) -> None:
         blob_cleanup.drop(context, digest, needed)
 
 
-def _rewinds(session: Session, job: Job) -> bool:
+def _rewinds(reader: RowReader, job: Job) -> bool:
     """Returns whether a round is to be taken back and no later task, no audit and no merge is in flight."""
-    if job.rewind_to is None or audits.earliest(session, job.id) is not None:
+    if job.rewind_to is None or audits.earliest(reader, job.id) is not None:
         return False
     later = exists().where(Task.job_id == job.id, Task.round > job.rewind_to, Task.state.in_(IN_FLIGHT))
     merging = exists().where(Round.job_id == job.id, Round.state == RoundState.MERGING)
-    return not session.scalar(select(or_(later, merging)))
+    return not reader.session.scalar(select(or_(later, merging)))
 
 
-def _rewind(context: Context, session: Session, job: Job) -> list[Digest]:
+def _rewind(context: Context, work: Work, job: Job) -> list[Digest]:
     """Opens the round again; returns the blobs that its merge and later merges produced."""
     now, number = context.clock(), job.rewind_to
     standing = (Round.job_id == job.id, Round.number >= number, Round.state != RoundState.REWOUND)
-    first, *later = session.scalars(select(Round).where(*standing).order_by(Round.number)).all()
+    first, *later = work.session.scalars(select(Round).where(*standing).order_by(Round.number)).all()
     blobs = [row.updated for row in (first, *later)] + [row.optimizer_state for row in later]
     nothing = {"updated": None, "loss": None, "metrics": None, "drift": None, "closed_at": None}
     for row in later:
-        move_now(session, row, RoundState.REWOUND, optimizer_state="", **nothing)
-    move_now(session, first, RoundState.OPEN, **nothing)
+        work.move_now(row, RoundState.REWOUND, optimizer_state="", **nothing)
+    work.move_now(first, RoundState.OPEN, **nothing)
     job.rewind_to = None
     if jobs.spec(job).verifier.sketched:
-        trusted_runs.let_go(session, job.id, TrustedRun.round > first.number)
-    _undo(session, job, first.number)
-    _do_again(context, session, job, first.number, now)
-    tell(session, job.id, "rewound", now, round=first.number, again=[row.number for row in later])
-    notify(session, "plan", "assign", "aggregate")
+        trusted_runs.let_go(work, job.id, TrustedRun.round > first.number)
+    _undo(work, job, first.number)
+    _do_again(context, work, job, first.number, now)
+    tell(work, job.id, "rewound", now, round=first.number, again=[row.number for row in later])
+    work.notify("plan", "assign", "aggregate")
     return [Digest(digest) for digest in blobs if digest]
 
 
-def _undo(session: Session, job: Job, number: int) -> None:
+def _undo(work: Work, job: Job, number: int) -> None:
     """Makes later rounds' tasks final, since they are paid but useless, and marks the round's own tasks as unused."""
     later = select(Task).where(Task.job_id == job.id, Task.round > number)
-    for task in locked_tasks(session, later.where(Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED]))):
-        move(task, TaskState.FINAL)
+    for task in locked_tasks(work, later.where(Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED]))):
+        work.move(task, TaskState.FINAL)
     unuse = update(Task).where(Task.job_id == job.id, Task.round >= number)
-    session.execute(unuse.values(used=False).execution_options(synchronize_session="fetch"))
+    work.session.execute(unuse.values(used=False).execution_options(synchronize_session="fetch"))
 
 
-def _do_again(context: Context, session: Session, job: Job, number: int, now: float) -> None:
+def _do_again(context: Context, work: Work, job: Job, number: int, now: float) -> None:
     """Reissues every task of the round that has no accepted attempt."""
     rows = select(Task).where(Task.job_id == job.id, Task.round == number).order_by(Task.index, Task.attempt)
-    attempts = session.scalars(rows).all()
+    attempts = work.session.scalars(rows).all()
     accepted = {task.index for task in attempts if task.state == TaskState.ACCEPTED}
     for task in {task.index: task for task in attempts if task.index not in accepted}.values():
-        task_attempts.reissue(context, session, job, task, now)
+        task_attempts.reissue(context, work, job, task, now)
 
 
-def _finishes(session: Session, job: Job) -> bool:
-    return bool(session.scalar(select(exists().where(_settled(session, job)))))
+def _finishes(reader: RowReader, job: Job) -> bool:
+    return bool(reader.session.scalar(select(exists().where(_settled(reader, job)))))
 
 
-def _settled(session: Session, job: Job) -> ColumnElement[bool]:
+def _settled(reader: RowReader, job: Job) -> ColumnElement[bool]:
     """Selects accepted tasks in rounds that nothing can take back; once a job and its audits are over, all of them."""
-    return and_(Task.job_id == job.id, Task.state == TaskState.ACCEPTED, Task.round < _revocable(session, job))
+    return and_(Task.job_id == job.id, Task.state == TaskState.ACCEPTED, Task.round < _revocable(reader, job))
 
 
-def _revocable(session: Session, job: Job) -> int:
+def _revocable(reader: RowReader, job: Job) -> int:
     """Returns the first round that may still be taken back or changed by an audit."""
-    first = audits.earliest(session, job.id)
-    latest = jobs.latest_round(session, job.id)
+    first = audits.earliest(reader, job.id)
+    latest = jobs.latest_round(reader, job.id)
     if latest is None or (job.ended_at is not None and first is not None) or job.rewind_to is not None:
         return 0
     through = latest.number if job.ended_at is not None else latest.number - audits.BEHIND
     return through + 1 if first is None else min(through + 1, first)
 
 
-def _finish(session: Session, job: Job) -> list[Digest]:
+def _finish(work: Work, job: Job) -> list[Digest]:
     """Makes the tasks that can no longer be revoked final; returns their payloads."""
-    settled = select(Task).where(_settled(session, job))
-    tasks = session.scalars(settled.order_by(Task.round, Task.index, Task.attempt)).all()
+    settled = select(Task).where(_settled(work, job))
+    tasks = work.session.scalars(settled.order_by(Task.round, Task.index, Task.attempt)).all()
     for task in tasks:
-        move(task, TaskState.FINAL)
+        work.move(task, TaskState.FINAL)
     return [Digest(task.payload) for task in tasks if task.payload]

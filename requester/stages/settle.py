@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy.orm import Session
-
 from gradmarket.requester.context import Context
+from gradmarket.requester.store.work import RowReader
 
 TOPIC = "settle"
 PAUSE_S = 1.0
 
 
-def ready(_session: Session, _now: float) -> Sequence[str]:
+def ready(_reader: RowReader, _now: float) -> Sequence[str]:
     return ("chain",)
 
 

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from sqlalchemy.orm import Session
-
 from gradmarket.requester.context import Context
+from gradmarket.requester.store.work import RowReader
 
 
 class Stage(Protocol):
@@ -14,7 +13,7 @@ class Stage(Protocol):
     TOPIC: str
     """The notification topic that says that rows may be ready."""
 
-    def ready(self, session: Session, now: float, /) -> Sequence[str]:
+    def ready(self, reader: RowReader, now: float, /) -> Sequence[str]:
         """Returns a limited number of ids of rows that `run` can move, the oldest first."""
 
     def run(self, context: Context, row_id: str, /) -> float | None:

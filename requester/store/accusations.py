@@ -4,27 +4,26 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from gradmarket.contracts.calls import case_id
 from gradmarket.market.rules import accusing
 from gradmarket.market.terms import AccusationState, Address, Digest, Hash
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.store import jobs
-from gradmarket.requester.store.session import notify
 from gradmarket.requester.store.tables import Accusation, Job, Replica, Task
+from gradmarket.requester.store.work import RowReader, Work
 
 OPEN: Final = (AccusationState.DUE, AccusationState.OPEN, AccusationState.CONTESTED)
 
 
-def bring(session: Session, job: Job, task: Task, replicas: Iterable[Replica], found: str, now: float) -> None:
+def bring(work: Work, job: Job, task: Task, replicas: Iterable[Replica], found: str, now: float) -> None:
     """Creates an accusation of each replica that was paid for another answer than `found`, where the job may slash."""
     if jobs.spec(job).stake is None or job.chain_job is None:
         return
     for replica in replicas:
         roots = (hash_of(Digest(replica.root or "")), hash_of(Digest(found)))
         event = accusing.event(Hash(task.offer_digest), Hash(replica.sealed or b""), *roots)
-        session.add(
+        work.add(
             Accusation(
                 task_id=task.id,
                 worker=replica.worker,
@@ -36,15 +35,17 @@ def bring(session: Session, job: Job, task: Task, replicas: Iterable[Replica], f
                 created_at=now,
             )
         )
-    session.flush()
-    notify(session, "settle")
+    work.flush()
+    work.notify("settle")
 
 
-def of_task(session: Session, task_id: str) -> Sequence[Accusation]:
-    return session.scalars(select(Accusation).where(Accusation.task_id == task_id).order_by(Accusation.worker)).all()
+def of_task(reader: RowReader, task_id: str) -> Sequence[Accusation]:
+    return reader.session.scalars(
+        select(Accusation).where(Accusation.task_id == task_id).order_by(Accusation.worker)
+    ).all()
 
 
-def open_ones(session: Session) -> Sequence[Accusation]:
+def open_ones(reader: RowReader) -> Sequence[Accusation]:
     """Returns the accusations that are not over, in the order of their creation."""
     waiting = select(Accusation).where(Accusation.state.in_(OPEN))
-    return session.scalars(waiting.order_by(Accusation.created_at, Accusation.task_id, Accusation.worker)).all()
+    return reader.session.scalars(waiting.order_by(Accusation.created_at, Accusation.task_id, Accusation.worker)).all()

@@ -5,34 +5,37 @@ from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import bindparam, exists, func, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import aliased
 
 from gradmarket.market.rules.copying import AcceptedAnswer
 from gradmarket.market.terms import AuditState, Digest, ReplicaState, TaskState
 from gradmarket.requester.store.tables import Audit, Replica, Task
+from gradmarket.requester.store.work import RowReader
 
 ACCEPTED = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.REVOKED)
 
 
-def pointing(session: Session, task: Task, reason: str) -> tuple[AcceptedAnswer, list[AcceptedAnswer]]:
+def pointing(reader: RowReader, task: Task, reason: str) -> tuple[AcceptedAnswer, list[AcceptedAnswer]]:
     """Returns the task's accepted answer, and the job's other answers with the same root.
 
     If there are others, also returns answers whose roots passed an audit drawn for `reason`.
     """
-    answers = _with_roots(session, task.job_id, [task.root])
+    answers = _with_roots(reader, task.job_id, [task.root])
     if len(answers) > 1:
         passed = (Audit.job_id == task.job_id, Audit.state == AuditState.PASSED, Audit.reason == reason)
-        answers = _with_roots(session, task.job_id, [task.root, *session.scalars(select(Audit.root).where(*passed))])
+        answers = _with_roots(
+            reader, task.job_id, [task.root, *reader.session.scalars(select(Audit.root).where(*passed))]
+        )
     (own,) = (answer for answer in answers if answer.task == task.id)
     return own, [answer for answer in answers if answer is not own]
 
 
-def _with_roots(session: Session, job_id: str, roots: Sequence[str | None]) -> list[AcceptedAnswer]:
+def _with_roots(reader: RowReader, job_id: str, roots: Sequence[str | None]) -> list[AcceptedAnswer]:
     rows = select(Task.id, Task.round, Task.index, Task.root, Task.state, Audit.state)
     rows = rows.outerjoin(Audit, Audit.task_id == Task.id).where(Task.job_id == job_id, Task.root.in_(roots))
     return [
         AcceptedAnswer(task_id, round, index, Digest(root or ""), _right(state, audit))
-        for task_id, round, index, root, state, audit in session.execute(
+        for task_id, round, index, root, state, audit in reader.session.execute(
             rows.where(Task.state.in_(ACCEPTED)).order_by(Task.id)
         )
     ]
@@ -47,9 +50,9 @@ class History:
     copies: int
 
 
-def history(session: Session, worker: str) -> History:
+def history(reader: RowReader, worker: str) -> History:
     asked = {"worker": worker}
-    return History(dict(session.execute(_STATES, asked).all()), session.scalar(_COPIES, asked) or 0)
+    return History(dict(reader.session.execute(_STATES, asked).all()), reader.session.scalar(_COPIES, asked) or 0)
 
 
 _STATES: Final = (

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import case, exists, func, or_, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.rules.assignment import Party
 from gradmarket.market.terms import AuditState, ReplicaState, TaskState
 from gradmarket.requester.store.locks import held_tasks
 from gradmarket.requester.store.tables import Audit, Replica, Task
+from gradmarket.requester.store.work import RowReader, Work
 from gradmarket.requester.store.workers import party
 
 OPEN: Final = (AuditState.DUE, AuditState.ANSWERED)
@@ -17,48 +17,48 @@ BEHIND: Final = 2
 """A round opens once the audits of all rounds up to this many before it are over: what they may undo is still kept."""
 
 
-def earliest(session: Session, job_id: str) -> int | None:
+def earliest(reader: RowReader, job_id: str) -> int | None:
     """Returns the first round with an audit that is not over, or None."""
     waiting = select(func.min(Audit.round)).where(Audit.job_id == job_id, Audit.state.in_(OPEN))
-    return session.scalar(waiting)
+    return reader.session.scalar(waiting)
 
 
-def waiting(session: Session, job_id: str) -> Sequence[str]:
+def waiting(reader: RowReader, job_id: str) -> Sequence[str]:
     """Returns which machines may run the audits that nobody has run yet: a class by name, or any class."""
     able = case((Audit.scored, "any class"), else_="class " + Audit.determinism_class)
     due = select(able).where(Audit.job_id == job_id, Audit.state == AuditState.DUE)
-    return sorted(session.scalars(due.distinct()))
+    return sorted(reader.session.scalars(due.distinct()))
 
 
-def under_way(session: Session, tasks: Sequence[str]) -> bool:
+def under_way(reader: RowReader, tasks: Sequence[str]) -> bool:
     """Whether an audit of any of these tasks is not over."""
-    return bool(session.scalar(select(exists().where(Audit.task_id.in_(tasks), Audit.state.in_(OPEN)))))
+    return bool(reader.session.scalar(select(exists().where(Audit.task_id.in_(tasks), Audit.state.in_(OPEN)))))
 
 
-def answered(session: Session) -> Sequence[str]:
+def answered(reader: RowReader) -> Sequence[str]:
     """Returns the ids of at most 256 tasks whose auditor has answered, the oldest audits first."""
     tasks = select(Audit.task_id).where(Audit.state == AuditState.ANSWERED)
-    return session.scalars(tasks.order_by(Audit.created_at).limit(256)).all()
+    return reader.session.scalars(tasks.order_by(Audit.created_at).limit(256)).all()
 
 
-def confirmed(session: Session, audit: Audit) -> Sequence[Party]:
+def confirmed(reader: RowReader, audit: Audit) -> Sequence[Party]:
     """Returns the parties that uploaded payloads whose root an audit in this one's job and class confirmed."""
     passed = (Audit.job_id == audit.job_id, Audit.state == AuditState.PASSED)
     uploaded = select(Replica).join(Task, Task.uploader == Replica.id).join(Audit, Audit.task_id == Task.id)
     theirs = uploaded.where(*passed, Audit.determinism_class == audit.determinism_class)
-    return [party(replica) for replica in session.scalars(theirs.order_by(Replica.id))]
+    return [party(replica) for replica in reader.session.scalars(theirs.order_by(Replica.id))]
 
 
-def next_due(session: Session, determinism_class: str, now: float) -> Audit | None:
+def next_due(work: Work, determinism_class: str, now: float) -> Audit | None:
     """Returns the oldest due audit that this class may run and nobody is running; skips rows that are locked."""
     free = or_(Audit.claimed_until.is_(None), Audit.claimed_until < now)
     able = or_(Audit.determinism_class == determinism_class, Audit.scored)
     due = select(Audit).where(Audit.state == AuditState.DUE, able, free)
     first = due.order_by(Audit.created_at, Audit.task_id).limit(1)
-    return session.scalars(first.with_for_update(skip_locked=True)).one_or_none()
+    return work.session.scalars(first.with_for_update(skip_locked=True)).one_or_none()
 
 
-def spared(session: Session, keys: Sequence[str]) -> Sequence[Task]:
+def spared(work: Work, keys: Sequence[str]) -> Sequence[Task]:
     """Returns accepted tasks of these wallets and operators, paid to them, that the draw spared from an audit.
 
     Tasks of jobs without audits are left out, since nobody runs an auditor there. The rows are locked, with their jobs.
@@ -67,4 +67,4 @@ def spared(session: Session, keys: Sequence[str]) -> Sequence[Task]:
     theirs = exists().where(Replica.task_id == Task.id, Replica.state == ReplicaState.PAYABLE, their)
     audited = exists().where(Audit.task_id == Task.id)
     tasks = select(Task).where(Task.state == TaskState.ACCEPTED, Task.payload.is_not(None), theirs, ~audited)
-    return held_tasks(session, tasks.where(Task.plan["audit"].as_float() > 0.0))
+    return held_tasks(work, tasks.where(Task.plan["audit"].as_float() > 0.0))

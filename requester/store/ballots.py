@@ -6,7 +6,6 @@ from itertools import combinations_with_replacement
 from typing import Any, Final
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.assignment import ALL, Mixable
@@ -17,6 +16,7 @@ from gradmarket.market.terms import Digest, ReplicaId, ReplicaState
 from gradmarket.requester.store import calibrations, jobs
 from gradmarket.requester.store.facts import layout_of
 from gradmarket.requester.store.tables import Audit, Job, Replica, Task
+from gradmarket.requester.store.work import RowReader, Work
 
 
 def names(job: Job) -> list[str]:
@@ -24,20 +24,20 @@ def names(job: Job) -> list[str]:
     return [entry.name for entry in layout_of(job).entries]
 
 
-def sketches_of(session: Session, task: Task) -> dict[str, Sketch]:
+def sketches_of(reader: RowReader, task: Task) -> dict[str, Sketch]:
     """Returns the task's revealed sketches by replica."""
-    tensors = names(session.get_one(Job, task.job_id))
+    tensors = names(reader.get_one(Job, task.job_id))
     rows = select(Replica.id, Replica.sketch).where(Replica.task_id == task.id, Replica.sketch.is_not(None))
-    return {replica: sketch_packing.unpack(packed or b"", tensors) for replica, packed in session.execute(rows)}
+    return {replica: sketch_packing.unpack(packed or b"", tensors) for replica, packed in reader.session.execute(rows)}
 
 
-def groups(session: Session, task: Task, replicas: Mapping[ReplicaId, Replica]) -> list[frozenset[ReplicaId]]:
+def groups(work: Work, task: Task, replicas: Mapping[ReplicaId, Replica]) -> list[frozenset[ReplicaId]]:
     """Groups the replicas that committed by agreement, the largest group first; stores the thresholds on the task."""
-    chosen = verifier(jobs.spec_of(session, task).verifier.name)
+    chosen = verifier(jobs.spec_of(work, task).verifier.name)
     sketches: Mapping[str, Sketch] = {}
     if chosen.SKETCHED:
-        sketches = sketches_of(session, task)
-        task.allowed = tolerance.tell(_allowed(session, task, replicas.values()))
+        sketches = sketches_of(work, task)
+        task.allowed = tolerance.tell(_allowed(work, task, replicas.values()))
     ballots = {id_: _ballot(chosen, replica, sketches.get(id_)) for id_, replica in replicas.items()}
     return chosen.groups(ballots, None if task.allowed is None else tolerance.read(task.allowed))
 
@@ -48,9 +48,9 @@ def _ballot(chosen: Any, replica: Replica, made: Sketch | None) -> Any:
     return chosen.ballot(Revealed(Digest(replica.root or ""), replica.determinism_class, made))
 
 
-def _allowed(session: Session, task: Task, replicas: Iterable[Replica]) -> Allowed:
+def _allowed(reader: RowReader, task: Task, replicas: Iterable[Replica]) -> Allowed:
     """Returns the thresholds of every calibrated pair of classes among the replicas."""
-    known = calibrations.allowed(session, session.get_one(Job, task.job_id))
+    known = calibrations.allowed(reader, reader.get_one(Job, task.job_id))
     pairs = combinations_with_replacement(sorted({replica.determinism_class for replica in replicas}), 2)
     return {classes: known[classes] for classes in pairs if classes in known}
 
@@ -67,21 +67,21 @@ UNSKETCHED: Final = RevealedBallot({}, None)
 """For a task whose roots were compared."""
 
 
-def shown(session: Session, task: Task, audit: Audit | None) -> RevealedBallot:
+def shown(reader: RowReader, task: Task, audit: Audit | None) -> RevealedBallot:
     """Returns the sketches of the task and its audit, as far as they exist by now."""
     if task.allowed is None:
         return UNSKETCHED
-    return RevealedBallot(sketches_of(session, task), None if audit is None else _found(session, task, audit))
+    return RevealedBallot(sketches_of(reader, task), None if audit is None else _found(reader, task, audit))
 
 
-def _found(session: Session, task: Task, audit: Audit) -> Sketch | None:
-    tensors = names(session.get_one(Job, task.job_id))
+def _found(reader: RowReader, task: Task, audit: Audit) -> Sketch | None:
+    tensors = names(reader.get_one(Job, task.job_id))
     return None if audit.sketch is None else sketch_packing.unpack(audit.sketch, tensors)
 
 
-def near_audit(session: Session, task: Task, audit: Audit, replicas: Collection[Replica]) -> set[str]:
+def near_audit(reader: RowReader, task: Task, audit: Audit, replicas: Collection[Replica]) -> set[str]:
     """Returns the replicas whose sketches are within the thresholds of the audit's; none where roots were compared."""
-    known = shown(session, task, audit) if replicas else UNSKETCHED
+    known = shown(reader, task, audit) if replicas else UNSKETCHED
     if task.allowed is None or known.audit is None:
         return set()
     sketches, allowed = known.replicas, tolerance.read(task.allowed)
@@ -94,7 +94,7 @@ def near_audit(session: Session, task: Task, audit: Audit, replicas: Collection[
     return {id_ for id_, ballot in ballots.items() if tolerance.near(ballot, trusted, allowed)}
 
 
-def mixable(session: Session, job: Job) -> Mixable:
+def mixable(reader: RowReader, job: Job) -> Mixable:
     """Returns the pairs of classes that may work on one task of the job; none where its verifier compares bits.
 
     Any two may where it compares nothing: a class is only a name there, and anybody can invent many.
@@ -103,4 +103,4 @@ def mixable(session: Session, job: Job) -> Mixable:
         return ALL
     if not jobs.spec(job).verifier.sketched:
         return frozenset()
-    return frozenset(calibrations.allowed(session, job))
+    return frozenset(calibrations.allowed(reader, job))

@@ -9,57 +9,55 @@ from typing import Final
 
 from blake3 import blake3
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.job import Publication, canonical
 from gradmarket.market.rules.calibration import Evidence
 from gradmarket.market.rules.verifiers.tolerance import Allowed, Classes
 from gradmarket.market.terms import CalibrationState
 from gradmarket.requester.store.remembered import Remembered
-from gradmarket.requester.store.session import one_at_a_time
 from gradmarket.requester.store.tables import Calibration, Job
-from gradmarket.requester.store.transitions import move_now
+from gradmarket.requester.store.work import RowReader, Work
 
 _FAMILIES: Final = Remembered[str]()
 
 
-def allowed(session: Session, job: Job) -> Allowed:
+def allowed(reader: RowReader, job: Job) -> Allowed:
     """Returns the thresholds of every pair of classes that is calibrated for the job; empty where none is."""
     calibrated = Calibration.state == CalibrationState.CALIBRATED
-    rows = session.scalars(select(Calibration).where(Calibration.family == family_of(job), calibrated))
+    rows = reader.session.scalars(select(Calibration).where(Calibration.family == family_of(job), calibrated))
     return {(row.one, row.other): evidence(row).tau for row in rows}
 
 
-def of_family(session: Session, family: str) -> Sequence[Calibration]:
+def of_family(reader: RowReader, family: str) -> Sequence[Calibration]:
     """Returns every pair of classes in which trusted runs were compared, ordered by name."""
     known = select(Calibration).where(Calibration.family == family)
-    return sorted(session.scalars(known), key=lambda row: (row.one, row.other))
+    return sorted(reader.session.scalars(known), key=lambda row: (row.one, row.other))
 
 
 def evidence(row: Calibration) -> Evidence:
     return Evidence(row.runs, row.largest)
 
 
-def held(session: Session, family: str, classes: Classes, now: float) -> Calibration:
+def held(work: Work, family: str, classes: Classes, now: float) -> Calibration:
     """Returns the pair's row, locked for this transaction; creates it for a pair that was never compared."""
-    one_at_a_time(session, f"calibrations of {family}")
+    work.one_at_a_time(f"calibrations of {family}")
     one, other = classes
     known = select(Calibration).where(Calibration.family == family, Calibration.one == one, Calibration.other == other)
-    row = session.scalars(known.execution_options(populate_existing=True)).one_or_none()
+    row = work.session.scalars(known.execution_options(populate_existing=True)).one_or_none()
     if row is None:
         row = Calibration(
             family=family, one=one, other=other, state=CalibrationState.GATHERING, runs=0, largest={}, changed_at=now
         )
-        session.add(row)
-        session.flush()
+        work.add(row)
+        work.flush()
     return row
 
 
-def keep(session: Session, row: Calibration, found: Evidence, now: float) -> None:
+def keep(work: Work, row: Calibration, found: Evidence, now: float) -> None:
     """Stores the evidence in `row`, which `held` returned."""
     row.runs, row.largest, row.changed_at = found.runs, dict(found.largest), now
     if found.state != row.state:
-        move_now(session, row, found.state)
+        work.move_now(row, found.state)
 
 
 def family_of(job: Job) -> str:

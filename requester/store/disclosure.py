@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Row, and_, bindparam, func, not_, or_, select, true
-from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import disclosure
 from gradmarket.market.terms import RoundState, TaskState
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.tables import Job, Round, Task
+from gradmarket.requester.store.work import RowReader
 
 _SETTLED: Final = (TaskState.ACCEPTED, TaskState.FINAL)
 
@@ -46,13 +46,13 @@ def diverged(task: Task | Row[*tuple[Any, ...]]) -> bool:
 _DIVERGED: Final = or_(Task.state == TaskState.DIVERGED, and_(Task.state == TaskState.FINAL, Task.reason != ""))
 
 
-def of_job(session: Session, job: Job) -> Disclosure:
+def of_job(reader: RowReader, job: Job) -> Disclosure:
     audited = jobs.spec(job).audited
     if job.ended_at is not None:
         return Disclosure(None, audited)
-    rounds = [session.scalar(_UNFINISHED, {"job": job.id})]
+    rounds = [reader.session.scalar(_UNFINISHED, {"job": job.id})]
     if audited:
-        rounds += [session.scalar(_REVOCABLE, {"job": job.id}), job.rewind_to]
+        rounds += [reader.session.scalar(_REVOCABLE, {"job": job.id}), job.rewind_to]
     return Disclosure(min((number for number in rounds if number is not None), default=None), audited)
 
 

@@ -5,31 +5,31 @@ from typing import Final
 
 import numpy as np
 from sqlalchemy import delete, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import drift
 from gradmarket.requester.store import audits
 from gradmarket.requester.store.tables import Lean
+from gradmarket.requester.store.work import RowReader, Work
 
 NUMBERS: Final = np.dtype("<f8")
 
 
-def before(session: Session, job_id: str, number: int) -> dict[str, drift.Drift]:
+def before(reader: RowReader, job_id: str, number: int) -> dict[str, drift.Drift]:
     """Returns the sums by operator, as the merges of the rounds before `number` left them."""
     rows = select(Lean).where(Lean.job_id == job_id, Lean.round < number).order_by(Lean.round)
-    return {row.operator: _read(row) for row in session.scalars(rows)}
+    return {row.operator: _read(row) for row in reader.session.scalars(rows)}
 
 
-def keep(session: Session, job_id: str, number: int, leans: Mapping[str, drift.Drift]) -> None:
+def keep(work: Work, job_id: str, number: int, leans: Mapping[str, drift.Drift]) -> None:
     """Stores the operators' sums after this round's merge; deletes those of later rounds and needless older ones."""
-    session.execute(delete(Lean).where(Lean.job_id == job_id, Lean.round >= number))
+    work.session.execute(delete(Lean).where(Lean.job_id == job_id, Lean.round >= number))
     earlier = select(Lean).where(Lean.job_id == job_id, Lean.operator.in_(leans)).order_by(Lean.round)
-    for row in _needless(session.scalars(earlier).all(), number - audits.BEHIND):
-        session.delete(row)
+    for row in _needless(work.session.scalars(earlier).all(), number - audits.BEHIND):
+        work.session.delete(row)
     for operator, lean in leans.items():
         total = lean.total.astype(NUMBERS).tobytes()
         kept = {"operator": operator, "total": total, "squares": lean.squares, "rounds": lean.rounds}
-        session.add(Lean(job_id=job_id, round=number, **kept))
+        work.add(Lean(job_id=job_id, round=number, **kept))
 
 
 def _needless(rows: Sequence[Lean], first: int) -> Iterable[Lean]:

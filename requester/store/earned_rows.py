@@ -4,19 +4,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from sqlalchemy import func, select, update
-from sqlalchemy.orm import Session
 
 from gradmarket.requester.store.among import among
-from gradmarket.requester.store.session import record
 from gradmarket.requester.store.tables import Account, Earned, Replica, Task
+from gradmarket.requester.store.work import RowReader, Work
 
 
-def lock(session: Session, accounts: Iterable[tuple[str, str]]) -> None:
+def lock(reader: RowReader, accounts: Iterable[tuple[str, str]]) -> None:
     """Locks accounts, given as pairs of job and worker, and reads them anew."""
     pairs = set(accounts)
     if pairs:
         jobs, workers = zip(*pairs, strict=True)
-        session.scalars(_NAMED, {"jobs": jobs, "workers": workers}).all()
+        reader.session.scalars(_NAMED, {"jobs": jobs, "workers": workers}).all()
 
 
 _NAMED: Final = (
@@ -28,15 +27,14 @@ _NAMED: Final = (
 )
 
 
-def earn(session: Session, task: Task, replica: Replica, root: bytes, now: float) -> Account:
+def earn(work: Work, task: Task, replica: Replica, root: bytes, now: float) -> Account:
     """Records that `replica` earned its offer's price for the payload `root`; returns its account.
 
     The caller has locked the account. The row is written at the transaction's end; the table's unique key refuses a
     second one for the same replica.
     """
     price = task.offer["price"]
-    record(
-        session,
+    work.record(
         Earned(
             job_id=task.job_id,
             task_id=task.id,
@@ -48,27 +46,27 @@ def earn(session: Session, task: Task, replica: Replica, root: bytes, now: float
             at=now,
         ),
     )
-    account = session.get_one(Account, (task.job_id, replica.worker))
+    account = work.get_one(Account, (task.job_id, replica.worker))
     account.earned += price
     return account
 
 
-def revoke(session: Session, task: Task, replicas: Sequence[Replica]) -> int:
+def revoke(work: Work, task: Task, replicas: Sequence[Replica]) -> int:
     """Revokes these replicas' unbatched earnings of the task; returns what their vouchers promise for it, in units."""
     theirs = (Earned.task_id == task.id, Earned.replica_id.in_([replica.id for replica in replicas]))
     unsettled = update(Earned).where(*theirs, Earned.batch_id.is_(None)).values(revoked=True)
-    session.execute(unsettled.execution_options(synchronize_session=False))
-    total: Any = session.scalar(select(func.coalesce(func.sum(Earned.units), 0)).where(*theirs))
+    work.session.execute(unsettled.execution_options(synchronize_session=False))
+    total: Any = work.session.scalar(select(func.coalesce(func.sum(Earned.units), 0)).where(*theirs))
     return int(total)
 
 
-def account(session: Session, job_id: str, worker: str) -> Account:
+def account(work: Work, job_id: str, worker: str) -> Account:
     """Returns the worker's account in the job; creates it where there is none."""
-    row = session.get(Account, (job_id, worker))
+    row = work.get(Account, (job_id, worker))
     if row is None:
         row = Account(
             job_id=job_id, worker=worker, earned=0, reserved=0, settled=0, withdrawn=0, at_risk=0, leaving=False
         )
-        session.add(row)
-        session.flush()
+        work.add(row)
+        work.flush()
     return row

@@ -2,13 +2,11 @@
 
 from typing import Any
 
-from sqlalchemy.orm import Session
-
 from gradmarket.requester.notifier import job_topic
-from gradmarket.requester.store.session import notify, record
 from gradmarket.requester.store.tables import JobEvent
+from gradmarket.requester.store.work import Work
 
 
-def tell(session: Session, job_id: str, kind: str, at: float, **body: Any) -> None:
-    record(session, JobEvent(job_id=job_id, kind=kind, body=body, at=at))
-    notify(session, job_topic(job_id))
+def tell(work: Work, job_id: str, kind: str, at: float, **body: Any) -> None:
+    work.record(JobEvent(job_id=job_id, kind=kind, body=body, at=at))
+    work.notify(job_topic(job_id))

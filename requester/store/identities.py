@@ -5,11 +5,11 @@ from typing import Final
 
 from blake3 import blake3
 from sqlalchemy import delete, exists, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.terms import Address, ReplicaState
 from gradmarket.requester.store import operators
 from gradmarket.requester.store.tables import ApiToken, Nonce, Replica, Worker
+from gradmarket.requester.store.work import RowReader, Work
 
 PAID: Final = (ReplicaState.PAYABLE, ReplicaState.DIVERGED)
 
@@ -18,58 +18,58 @@ def hash_of(token: str) -> bytes:
     return blake3(token.encode()).digest()
 
 
-def issue(session: Session, role: str, subject: str, until: float | None, now: float) -> str:
+def issue(work: Work, role: str, subject: str, until: float | None, now: float) -> str:
     token = secrets.token_urlsafe(32)
-    remember(session, token, role, subject, until, now)
+    remember(work, token, role, subject, until, now)
     return token
 
 
-def remember(session: Session, token: str, role: str, subject: str, until: float | None, now: float) -> None:
-    known = session.get(ApiToken, hash_of(token))
+def remember(work: Work, token: str, role: str, subject: str, until: float | None, now: float) -> None:
+    known = work.get(ApiToken, hash_of(token))
     since = known.created_at if known is not None else now
-    session.merge(ApiToken(hash=hash_of(token), role=role, subject=subject, until=until, created_at=since))
-    session.flush()
+    work.session.merge(ApiToken(hash=hash_of(token), role=role, subject=subject, until=until, created_at=since))
+    work.flush()
 
 
-def find(session: Session, token: str, now: float) -> ApiToken | None:
+def find(reader: RowReader, token: str, now: float) -> ApiToken | None:
     """Returns the token's row, or None where there is none or it has expired."""
-    row = session.get(ApiToken, hash_of(token))
+    row = reader.get(ApiToken, hash_of(token))
     return row if row is not None and (row.until is None or row.until > now) else None
 
 
-def was_paid(session: Session, worker: Address) -> bool:
+def was_paid(reader: RowReader, worker: Address) -> bool:
     """Whether an answer of the worker was ever accepted."""
     accepted = exists().where(Replica.worker == worker, Replica.state.in_(PAID))
-    return bool(session.scalar(select(accepted)))
+    return bool(reader.session.scalar(select(accepted)))
 
 
-def use_nonce(session: Session, value: str, until: float, now: float) -> bool:
+def use_nonce(work: Work, value: str, until: float, now: float) -> bool:
     """Marks the nonce as used; returns whether it was unused. The caller must hold its name (one_at_a_time)."""
-    session.execute(delete(Nonce).where(Nonce.until < now))
-    if session.get(Nonce, value) is not None:
+    work.session.execute(delete(Nonce).where(Nonce.until < now))
+    if work.get(Nonce, value) is not None:
         return False
-    session.add(Nonce(value=value, until=until))
+    work.add(Nonce(value=value, until=until))
     return True
 
 
 def sign_in(
-    session: Session, address: Address, payout: Address, network: str | None, now: float, consent: int | None = None
+    work: Work, address: Address, payout: Address, network: str | None, now: float, consent: int | None = None
 ) -> Worker:
     """Returns the worker's row, updated with what it signed now; creates it where there is none.
 
     `consent` is the nonce of its payout key's consent, which was checked. Raises SignatureRefused where that consent
     was withdrawn.
     """
-    worker = session.get(Worker, address, with_for_update={"key_share": True}, populate_existing=True)
+    worker = work.session.get(Worker, address, with_for_update={"key_share": True}, populate_existing=True)
     if worker is None:
         worker = Worker(address=address, joined_at=now, determinism_class="", capacity=0, asking_until=0.0)
         worker.operator = address
         worker.fence, worker.jobs, worker.least_price = 0, [], 0
         worker.least_prices = {}
-        session.add(worker)
+        work.add(worker)
     worker.payout, worker.network, worker.seen_at = payout, network, now
-    session.flush()
+    work.flush()
     if consent is not None:
-        operators.use(session, worker, consent)
-    operators.set_operator(session, worker, consent is not None, now)
+        operators.use(work, worker, consent)
+    operators.set_operator(work, worker, consent is not None, now)
     return worker

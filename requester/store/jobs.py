@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from sqlalchemy import Integer, and_, bindparam, exists, func, or_, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import Hash, RoundState, TaskState, Units
@@ -12,6 +11,7 @@ from gradmarket.market.wire import digest_of
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.remembered import Remembered
 from gradmarket.requester.store.tables import Earned, Job, Round, Task
+from gradmarket.requester.store.work import RowReader
 
 UNACCEPTED: Final = (
     TaskState.OPEN,
@@ -45,9 +45,9 @@ def costs(job: Job) -> tuple[int, int] | None:
     return _COSTS.get(job.spec_digest, lambda: ((job.facts or {})["flops"], (job.facts or {})["peak_bytes"]))
 
 
-def unit(session: Session, job_id: str) -> str | None:
+def unit(reader: RowReader, job_id: str) -> str | None:
     """Of the job's money; none where there is no such job, of which nothing else is read."""
-    found: str | None = session.scalar(_UNIT, {"job": job_id})
+    found: str | None = reader.session.scalar(_UNIT, {"job": job_id})
     return found
 
 
@@ -66,44 +66,44 @@ def round_cost(job: Job) -> Units:
     return Units((places(job) + plan.maximum - plan.first_wave) * job.price)
 
 
-def spec_of(session: Session, task: Task) -> JobSpec:
+def spec_of(reader: RowReader, task: Task) -> JobSpec:
     """Returns the spec of the task's job; reads the job's row only where the spec is not cached."""
     digest = digest_of(Hash(bytes.fromhex(task.offer["spec"][2:])))
-    return _SPECS.get(digest, lambda: JobSpec.model_validate(session.get_one(Job, task.job_id).spec))
+    return _SPECS.get(digest, lambda: JobSpec.model_validate(reader.get_one(Job, task.job_id).spec))
 
 
-def has_open_round(session: Session, job_id: str) -> bool:
+def has_open_round(reader: RowReader, job_id: str) -> bool:
     under_way = Round.state.in_([RoundState.OPEN, RoundState.MERGING])
-    return bool(session.scalar(select(exists().where(Round.job_id == job_id, under_way))))
+    return bool(reader.session.scalar(select(exists().where(Round.job_id == job_id, under_way))))
 
 
-def latest_round(session: Session, job_id: str) -> Round | None:
+def latest_round(reader: RowReader, job_id: str) -> Round | None:
     """Returns the newest round that was not rewound."""
     standing = select(Round).where(Round.job_id == job_id, Round.state != RoundState.REWOUND)
-    return session.scalar(standing.order_by(Round.number.desc()).limit(1))
+    return reader.session.scalar(standing.order_by(Round.number.desc()).limit(1))
 
 
-def wants(session: Session, job: Job, number: int) -> bool:
+def wants(reader: RowReader, job: Job, number: int) -> bool:
     """Whether the round needs further answers: the job goes on, and the round is open and not to be rewound."""
     taken_back = job.rewind_to is not None and number > job.rewind_to
-    row = session.get(Round, (job.id, number))
+    row = reader.get(Round, (job.id, number))
     return job.ended_at is None and not taken_back and row is not None and row.state == RoundState.OPEN
 
 
-def first_attempts(session: Session, job_id: str, number: int) -> dict[int, int]:
+def first_attempts(reader: RowReader, job_id: str, number: int) -> dict[int, int]:
     """Returns, by index, the attempt that a task of the round begins with: one after those before a rewind."""
     last = select(Task.index, func.max(Task.attempt)).where(Task.job_id == job_id, Task.round == number)
-    return {index: attempt + 1 for index, attempt in session.execute(last.group_by(Task.index))}
+    return {index: attempt + 1 for index, attempt in reader.session.execute(last.group_by(Task.index))}
 
 
-def latest_closed(session: Session, job_id: str) -> Round | None:
+def latest_closed(reader: RowReader, job_id: str) -> Round | None:
     closed = select(Round).where(Round.job_id == job_id, Round.state == RoundState.CLOSED)
-    return session.scalar(closed.order_by(Round.number.desc()).limit(1))
+    return reader.session.scalar(closed.order_by(Round.number.desc()).limit(1))
 
 
-def newest_closed(session: Session, job_ids: Iterable[str]) -> dict[str, Round]:
+def newest_closed(reader: RowReader, job_ids: Iterable[str]) -> dict[str, Round]:
     """By job, where it has one."""
-    return {row.job_id: row for row in session.scalars(_NEWEST_CLOSED, {"jobs": list(job_ids)})}
+    return {row.job_id: row for row in reader.session.scalars(_NEWEST_CLOSED, {"jobs": list(job_ids)})}
 
 
 _NUMBERS: Final = (
@@ -117,20 +117,20 @@ _NEWEST_CLOSED: Final = select(Round).join(
 )
 
 
-def earned(session: Session, job_id: str) -> int:
+def earned(reader: RowReader, job_id: str) -> int:
     """All that the job's workers have earned, in units."""
-    total: Any = session.scalar(_EARNED, {"job": job_id})
+    total: Any = reader.session.scalar(_EARNED, {"job": job_id})
     return int(total)
 
 
 _EARNED: Final = select(func.coalesce(func.sum(Earned.units), 0)).where(Earned.job_id == bindparam("job"))
 
 
-def lacks(session: Session, job: Job, number: int, most: int = 1) -> int:
+def lacks(reader: RowReader, job: Job, number: int, most: int = 1) -> int:
     """Returns how many accepted tasks the round lacks to be merged, up to `most`; reads no further rows."""
     may_miss = spec(job).tasks_per_round - spec(job).tasks_needed
     parameters = {"job": job.id, "round": number, "most": may_miss + most}
-    return max(0, len(session.scalars(_UNACCEPTED, parameters).all()) - may_miss)
+    return max(0, len(reader.session.scalars(_UNACCEPTED, parameters).all()) - may_miss)
 
 
 _UNACCEPTED: Final = (
@@ -140,13 +140,13 @@ _UNACCEPTED: Final = (
 )
 
 
-def needs_payload(session: Session, digest: str) -> bool:
+def needs_payload(reader: RowReader, digest: str) -> bool:
     """Whether a merge waits for the payload, or a divergence must be shown with it; equal content is one blob."""
     waiting = Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED])
-    return bool(session.scalar(select(exists().where(Task.payload == digest, waiting))))
+    return bool(reader.session.scalar(select(exists().where(Task.payload == digest, waiting))))
 
 
-def needs_parameters(session: Session, digest: str, job_id: str, after: int, every: int) -> bool:
+def needs_parameters(reader: RowReader, digest: str, job_id: str, after: int, every: int) -> bool:
     """Whether the blob is named by a round of the job after `after`, a checkpoint, another job, or any job's start."""
     produced = or_(Round.updated == digest, Round.optimizer_state == digest)
     kept = or_(Round.number > after, (Round.number + 1) % every == 0)
@@ -154,4 +154,4 @@ def needs_parameters(session: Session, digest: str, job_id: str, after: int, eve
     others = exists().where(Round.job_id != job_id, or_(produced, Round.parameters == digest))
     started = (Job.publication["parameters"], Job.spec["model"]["parameters"], Job.facts["memory"])
     first = exists().where(or_(*(field.as_string() == digest for field in started)))
-    return bool(session.scalar(select(or_(own, others, first))))
+    return bool(reader.session.scalar(select(or_(own, others, first))))

@@ -7,7 +7,6 @@ leases, ballots that are not judged yet, and accepted tasks that wait for an aud
 from collections.abc import Iterable, Mapping
 
 from sqlalchemy import exists, func, or_, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import exposure
 from gradmarket.market.rules.assignment import Candidate
@@ -17,13 +16,14 @@ from gradmarket.market.terms import Address, ReplicaState
 from gradmarket.requester.store import reputations
 from gradmarket.requester.store.audits import OPEN
 from gradmarket.requester.store.tables import Account, Audit, Job, Replica, Reputation
+from gradmarket.requester.store.work import RowReader
 
 
-def leads(session: Session, job: Job, candidates: Iterable[Candidate], gain: float, now: float) -> dict[Address, Lead]:
+def leads(reader: RowReader, job: Job, candidates: Iterable[Candidate], gain: float, now: float) -> dict[Address, Lead]:
     """Returns each candidate's standing and cover; `gain` is what a wrong gradient brings, in prices of a task."""
     known = {candidate.party.worker: candidate for candidate in candidates}
-    stakes, held = _stakes(session, job), _pending(session, job)
-    records = _standings(session, {candidate.party.operator for candidate in known.values()}, now)
+    stakes, held = _stakes(reader, job), _pending(reader, job)
+    records = _standings(reader, {candidate.party.operator for candidate in known.values()}, now)
     result = {}
     for worker, candidate in known.items():
         standing = records.get((candidate.party.operator, candidate.determinism_class), 0.0)
@@ -32,22 +32,22 @@ def leads(session: Session, job: Job, candidates: Iterable[Candidate], gain: flo
     return result
 
 
-def _stakes(session: Session, job: Job) -> Mapping[str, int]:
+def _stakes(reader: RowReader, job: Job) -> Mapping[str, int]:
     """Returns the stake at risk in the job by worker, in units."""
     staked = select(Account.worker, Account.at_risk).where(Account.job_id == job.id, Account.at_risk > 0)
-    return dict(session.execute(staked).all())
+    return dict(reader.session.execute(staked).all())
 
 
-def _pending(session: Session, job: Job) -> Mapping[str, int]:
+def _pending(reader: RowReader, job: Job) -> Mapping[str, int]:
     """Returns by worker how many tasks hold some of its stake."""
     waiting = exists().where(Audit.task_id == Replica.task_id, Audit.state.in_(OPEN))
     held = or_(Replica.state.in_(IN_FLIGHT), (Replica.state == ReplicaState.PAYABLE) & waiting)
     counted = select(Replica.worker, func.count()).where(Replica.job_id == job.id, held)
-    return dict(session.execute(counted.group_by(Replica.worker)).all())
+    return dict(reader.session.execute(counted.group_by(Replica.worker)).all())
 
 
-def _standings(session: Session, operators: set[str], now: float) -> Mapping[tuple[str, str], float]:
-    rows = session.scalars(select(Reputation).where(Reputation.operator.in_(operators))).all()
+def _standings(reader: RowReader, operators: set[str], now: float) -> Mapping[tuple[str, str], float]:
+    rows = reader.session.scalars(select(Reputation).where(Reputation.operator.in_(operators))).all()
     return {(row.operator, row.determinism_class): reputations.standing(row, max(now, row.at)) for row in rows}
 
 

@@ -11,11 +11,11 @@ from functools import cache
 from typing import Final, TypeVar
 
 from sqlalchemy import ColumnElement, Select, bindparam, func, select
-from sqlalchemy.orm import Session
 
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.session import Sessions, is_shared
 from gradmarket.requester.store.tables import Base, Job, Replica, Task, Worker
+from gradmarket.requester.store.work import Work
 
 Row = TypeVar("Row", bound=Base)
 
@@ -24,9 +24,9 @@ def _fresh(statement: Select[Row]) -> Select[Row]:
     return statement.execution_options(populate_existing=True)
 
 
-def locked(session: Session, table: type[Row], key: str) -> Row:
+def locked(work: Work, table: type[Row], key: str) -> Row:
     """Returns the current row, locked for this transaction; raises NoResultFound where there is none."""
-    row: Row = session.scalars(_by_key(table), {"key": key}).one()
+    row: Row = work.session.scalars(_by_key(table), {"key": key}).one()
     return row
 
 
@@ -37,15 +37,15 @@ def _by_key(table: type[Row]) -> Select[Row]:
     return _fresh(select(table).where(column == bindparam("key")).with_for_update(key_share=True))
 
 
-def locked_task(session: Session, task_id: str) -> Task:
+def locked_task(work: Work, task_id: str) -> Task:
     """Returns the task, locked; its job and rounds cannot change meanwhile, though others may share the job's lock."""
-    locked_job(session, task_id)
-    return locked(session, Task, task_id)
+    locked_job(work, task_id)
+    return locked(work, Task, task_id)
 
 
-def locked_job(session: Session, task_id: str) -> Job:
+def locked_job(work: Work, task_id: str) -> Job:
     """Returns the job of a task under a shared lock: others may read it, nobody may change it."""
-    return session.scalars(_job_of_task(), {"task": task_id}).one()
+    return work.session.scalars(_job_of_task(), {"task": task_id}).one()
 
 
 @cache
@@ -54,22 +54,22 @@ def _job_of_task() -> Select[Job]:
     return _fresh(select(Job).where(Job.id == its_job).with_for_update(read=True))
 
 
-def claimed_task(session: Session, task_id: str) -> Task | None:
+def claimed_task(work: Work, task_id: str) -> Task | None:
     """Like `locked_task`, for callers that go through many tasks: None where another transaction has this one."""
-    locked_job(session, task_id)
+    locked_job(work, task_id)
     query = select(Task).where(Task.id == task_id)
-    return session.scalars(_fresh(query.with_for_update(key_share=True, skip_locked=True))).one_or_none()
+    return work.session.scalars(_fresh(query.with_for_update(key_share=True, skip_locked=True))).one_or_none()
 
 
-def locked_tasks(session: Session, tasks: Select[Task]) -> Sequence[Task]:
+def locked_tasks(work: Work, tasks: Select[Task]) -> Sequence[Task]:
     """Returns several tasks, locked in the one common order."""
     ordered = tasks.order_by(Task.job_id, Task.round, Task.index, Task.attempt)
-    return session.scalars(_fresh(ordered.with_for_update(key_share=True, of=Task))).all()
+    return work.session.scalars(_fresh(ordered.with_for_update(key_share=True, of=Task))).all()
 
 
-def locked_workers(session: Session, addresses: Iterable[str]) -> Sequence[Worker]:
+def locked_workers(work: Work, addresses: Iterable[str]) -> Sequence[Worker]:
     """Returns several workers as they are now, locked in order of their addresses."""
-    return session.scalars(_WORKERS, {"workers": addresses}).all()
+    return work.session.scalars(_WORKERS, {"workers": addresses}).all()
 
 
 _WORKERS: Final = _fresh(
@@ -86,10 +86,10 @@ class _Held:
         ordered = tasks.order_by(Task.job_id, Task.round, Task.index, Task.attempt)
         self._tasks = _fresh(ordered.with_for_update(key_share=True, of=Task))
 
-    def __call__(self, session: Session, **named: Iterable[str]) -> Sequence[Task]:
-        if is_shared(session.get_bind()):
-            session.scalars(self._jobs, named).all()
-        return session.scalars(self._tasks, named).all()
+    def __call__(self, work: Work, **named: Iterable[str]) -> Sequence[Task]:
+        if is_shared(work.session.get_bind()):
+            work.session.scalars(self._jobs, named).all()
+        return work.session.scalars(self._tasks, named).all()
 
 
 _OWN: Final = select(Replica.task_id).where(among(Replica.id, "replicas"), among(Replica.worker, "workers"))
@@ -97,19 +97,19 @@ _OF_REPLICAS: Final = _Held(select(Task).where(Task.id.in_(_OWN)))
 _NAMED: Final = _Held(select(Task).where(among(Task.id, "tasks")))
 
 
-def tasks_of(session: Session, workers: Iterable[str], replicas: Collection[str]) -> Sequence[Task]:
+def tasks_of(work: Work, workers: Iterable[str], replicas: Collection[str]) -> Sequence[Task]:
     """Returns the tasks of these replicas of the workers; locks them and their jobs as `locked_task` does."""
-    return _OF_REPLICAS(session, workers=workers, replicas=replicas) if replicas else ()
+    return _OF_REPLICAS(work, workers=workers, replicas=replicas) if replicas else ()
 
 
-def tasks_named(session: Session, tasks: Iterable[str]) -> Sequence[Task]:
+def tasks_named(work: Work, tasks: Iterable[str]) -> Sequence[Task]:
     """Returns tasks by their ids; locks them and their jobs as `locked_task` does."""
-    return _NAMED(session, tasks=tasks)
+    return _NAMED(work, tasks=tasks)
 
 
-def held_tasks(session: Session, tasks: Select[Task]) -> Sequence[Task]:
+def held_tasks(work: Work, tasks: Select[Task]) -> Sequence[Task]:
     """Returns the selected tasks of any jobs; locks them and their jobs as `locked_task` does."""
-    return _Held(tasks)(session)
+    return _Held(tasks)(work)
 
 
 @contextmanager

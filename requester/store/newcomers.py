@@ -4,7 +4,7 @@ from secrets import randbelow
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Integer, and_, bindparam, case, exists, func, or_, select
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm import InstrumentedAttribute
 
 from gradmarket.market.rules import assignment, newcomers
 from gradmarket.market.rules.assignment import Mixable, Party
@@ -13,6 +13,7 @@ from gradmarket.market.rules.newcomers import Tried
 from gradmarket.market.terms import Address, JobId, TaskState, Units
 from gradmarket.requester.store import ballots, jobs, progress, tasks, workers
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
+from gradmarket.requester.store.work import RowReader
 
 SAMPLE: Final = 256
 """Most workers looked at, of all that ask: in turn over their owners, at random within a turn."""
@@ -22,15 +23,15 @@ DIGITS: Final = 32
 NEW: Final = Worker.accepted_at.is_(None)
 
 
-def present(session: Session, job: Job, mixable: Mixable, now: float) -> list[Party]:
+def present(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Party]:
     """Returns live workers that could share the job's tasks and delivered before; at most SAMPLE of them."""
     beside = assignment.comparable(job.determinism_class or "", mixable)
     known = workers.present(job, now, beside).where(~NEW).limit(SAMPLE)
-    return [workers.party(row) for row in session.execute(known)]
+    return [workers.party(row) for row in reader.session.execute(known)]
 
 
-def tried(session: Session, job: Job, now: float) -> Tried:
-    found = session.execute(_TRIED, {"job": job.id}).one()
+def tried(reader: RowReader, job: Job, now: float) -> Tried:
+    found = reader.session.execute(_TRIED, {"job": job.id}).one()
     deadlines = jobs.spec(job).deadlines
     stall_s = float(max(deadlines.lease_s, deadlines.wave_s, deadlines.upload_s))
     since = now - (found.last or 0.0)
@@ -53,33 +54,33 @@ _TRIED: Final = (
 )
 
 
-def in_flight(session: Session, job: Job) -> int:
+def in_flight(reader: RowReader, job: Job) -> int:
     """Counts the newcomers that hold a place in the job."""
     held = select(func.count(Replica.worker.distinct())).join(Worker, Worker.address == Replica.worker)
-    return session.scalar(held.where(Replica.job_id == job.id, Replica.state.in_(IN_FLIGHT), NEW)) or 0
+    return reader.session.scalar(held.where(Replica.job_id == job.id, Replica.state.in_(IN_FLIGHT), NEW)) or 0
 
 
-def next_covered(session: Session, job: Job, now: float) -> list[Address]:
+def next_covered(reader: RowReader, job: Job, now: float) -> list[Address]:
     """Returns the workers for which a gradient's price is reserved now, in random order.
 
     They have earned nothing in the job, and are as many as its rule admits.
     """
     if job.determinism_class is None:
         return []
-    mixable = ballots.mixable(session, job)
+    mixable = ballots.mixable(reader, job)
     return [
         address
         for known in (True, False)
-        if (most := _most(session, job, mixable, known, now)) > 0
-        for address in _drawn(session, job, mixable, known, now)[:most]
+        if (most := _most(reader, job, mixable, known, now)) > 0
+        for address in _drawn(reader, job, mixable, known, now)[:most]
     ]
 
 
-def _most(session: Session, job: Job, mixable: Mixable, known: bool, now: float) -> int:
+def _most(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> int:
     """Returns how many the money allows; of newcomers at most those that the job wants and has not covered yet."""
-    held = session.scalar(_HELD, {"job": job.id, "known": known}) or 0
+    held = reader.session.scalar(_HELD, {"job": job.id, "known": known}) or 0
     by_money = (newcomers.allowance(Units(job.deposited), jobs.round_cost(job)) - int(held)) // job.price
-    return by_money if known or by_money <= 0 else min(by_money, _wanted(session, job, mixable, now))
+    return by_money if known or by_money <= 0 else min(by_money, _wanted(reader, job, mixable, now))
 
 
 _HELD: Final = (
@@ -98,43 +99,43 @@ _SPENT: Final = exists().where(
 """It gave back its place in an attempt that still wants workers: it is drawn for that one no more."""
 
 
-def _wanted(session: Session, job: Job, mixable: Mixable, now: float) -> int:
+def _wanted(reader: RowReader, job: Job, mixable: Mixable, now: float) -> int:
     """Returns how many further newcomers the job can use.
 
     That is what is missing to those that it tries at once, or as many as its open tasks lack besides those at work: a
     split task needs more workers than a round begins with.
     """
-    known, idle = present(session, job, mixable, now), _idle(session, job, mixable, now)
+    known, idle = present(reader, job, mixable, now), _idle(reader, job, mixable, now)
     first_wave = jobs.spec(job).plan().first_wave
     nothing = assignment.Opening(JobId(job.id), frozenset(), (), "", Units(0), jobs.spec(job).separation)
     trials = jobs.places(job)
     if newcomers.suffice(known, nothing, first_wave):
-        trials = newcomers.at_once(tried(session, job, now))
-    missing = trials - in_flight(session, job) - len(idle)
-    return max(missing, newcomers.lacking(known, idle, _openings(session, job, mixable)))
+        trials = newcomers.at_once(tried(reader, job, now))
+    missing = trials - in_flight(reader, job) - len(idle)
+    return max(missing, newcomers.lacking(known, idle, _openings(reader, job, mixable)))
 
 
-def _idle(session: Session, job: Job, mixable: Mixable, now: float) -> list[Party]:
+def _idle(reader: RowReader, job: Job, mixable: Mixable, now: float) -> list[Party]:
     """Returns the newcomers with money reserved that can be drawn now: they are there, have room and hold no place."""
     here = or_(Worker.seen_at > now - workers.HERE_S, Worker.asking_until > now)
     busy = exists().where(Replica.worker == Worker.address, Replica.job_id == job.id, Replica.state.in_(IN_FLIGHT))
     beside = assignment.comparable(job.determinism_class or "", mixable)
     idle = workers.present(job, now, beside).where(NEW, here, Worker.capacity > 0, workers.covered(job), ~busy, ~_SPENT)
-    return [workers.party(row) for row in session.execute(idle.limit(SAMPLE), {"job": job.id})]
+    return [workers.party(row) for row in reader.session.execute(idle.limit(SAMPLE), {"job": job.id})]
 
 
-def _openings(session: Session, job: Job, mixable: Mixable) -> list[tuple[assignment.Opening, int]]:
+def _openings(reader: RowReader, job: Job, mixable: Mixable) -> list[tuple[assignment.Opening, int]]:
     """Returns open tasks with the number of places that nobody holds."""
     open_ = select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN)
-    rows = session.scalars(open_.order_by(Task.wave.desc()).limit(TASKS)).all()
-    replicas = tasks.replicas_of(session, rows)
+    rows = reader.session.scalars(open_.order_by(Task.wave.desc()).limit(TASKS)).all()
+    replicas = tasks.replicas_of(reader, rows)
     return [
         (progress.opening_for(job, task, replicas[task.id], mixable), progress.missing(task, replicas[task.id]))
         for task in rows
     ]
 
 
-def _drawn(session: Session, job: Job, mixable: Mixable, known: bool, now: float) -> list[Address]:
+def _drawn(reader: RowReader, job: Job, mixable: Mixable, known: bool, now: float) -> list[Address]:
     """Returns workers without cover that ask for the job at its price or less, in turn over their owners."""
     covered = exists().where(
         Account.job_id == job.id,
@@ -145,7 +146,7 @@ def _drawn(session: Session, job: Job, mixable: Mixable, known: bool, now: float
     fits = Worker.determinism_class != "" if beside is None else Worker.determinism_class.in_(beside)
     these = (*workers.asking_now(job.id, now), *workers.content(job), fits, ~NEW if known else NEW, ~covered)
     turns = select(Worker).where(*these).order_by(_TURN, func.random()).limit(SAMPLE)
-    rows = session.scalars(turns, {"digit": 3 + randbelow(DIGITS)})
+    rows = reader.session.scalars(turns, {"digit": 3 + randbelow(DIGITS)})
     content = [row for row in rows if workers.serves(row, job.id) and workers.asks_of(row, job) <= job.price]
     return [party.worker for party in newcomers.in_turn(map(workers.party, content))]
 

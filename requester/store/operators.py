@@ -1,44 +1,43 @@
 """Who a worker's operator is: payout keys' consents, and their withdrawals. The rule is market.rules.operators."""
 
-from sqlalchemy.orm import Session
-
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.rules import operators as rule
 from gradmarket.market.terms import Address
 from gradmarket.requester.store import reputations
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import ConsentRow, Worker
+from gradmarket.requester.store.work import RowReader, Work
 
 
-def use(session: Session, worker: Worker, nonce: int) -> None:
+def use(work: Work, worker: Worker, nonce: int) -> None:
     """Records that the worker uses a consent of its payout key. Raises SignatureRefused where it was withdrawn."""
-    row = session.get(ConsentRow, (worker.address, worker.payout))
+    row = work.get(ConsentRow, (worker.address, worker.payout))
     if row is None:
-        session.add(ConsentRow(worker=worker.address, payout=worker.payout, withdrawn=0))
+        work.add(ConsentRow(worker=worker.address, payout=worker.payout, withdrawn=0))
     elif nonce <= row.withdrawn:
         remedy = f"sign in without one, or with one whose nonce is over {row.withdrawn}"
         raise SignatureRefused(f"{worker.payout} took this consent back: {remedy}")
 
 
-def usable(session: Session, worker: Address, payout: Address, nonce: int) -> bool:
+def usable(reader: RowReader, worker: Address, payout: Address, nonce: int) -> bool:
     """Whether a withdrawal with this nonce would withdraw a consent that was ever used here."""
-    row = session.get(ConsentRow, (worker, payout))
+    row = reader.get(ConsentRow, (worker, payout))
     return row is not None and nonce > row.withdrawn
 
 
-def withdraw(session: Session, address: Address, payout: Address, nonce: int, now: float) -> Worker:
+def withdraw(work: Work, address: Address, payout: Address, nonce: int, now: float) -> Worker:
     """Withdraws the payout key's consents up to `nonce`; a worker under that key becomes its own operator."""
-    worker = locked(session, Worker, address)
-    row = session.get_one(ConsentRow, (worker.address, payout))
+    worker = locked(work, Worker, address)
+    row = work.get_one(ConsentRow, (worker.address, payout))
     row.withdrawn = max(row.withdrawn, nonce)
     if worker.operator == payout:
-        set_operator(session, worker, False, now)
+        set_operator(work, worker, False, now)
     return worker
 
 
-def set_operator(session: Session, worker: Worker, consented: bool, now: float) -> None:
+def set_operator(work: Work, worker: Worker, consented: bool, now: float) -> None:
     """Sets the worker's operator; a worker that leaves an operator keeps that operator's bar."""
     operator = rule.operator_of(worker.address, worker.payout, consented)
     if worker.operator not in (operator, worker.address):
-        reputations.left(session, worker.address, worker.operator, now)
+        reputations.left(work, worker.address, worker.operator, now)
     worker.operator = operator

@@ -4,10 +4,10 @@ from collections.abc import Collection
 from typing import Final
 
 from sqlalchemy import bindparam, select, update
-from sqlalchemy.orm import Session
 
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Worker
+from gradmarket.requester.store.work import Work
 from gradmarket.requester.store.workers import LIVE_S
 
 _NAMED: Final = among(Worker.address, "workers")
@@ -21,12 +21,12 @@ _HERE: Final = (
 _GONE: Final = update(Worker).where(_NAMED).values(asking_until=0.0)
 
 
-def still_here(session: Session, addresses: Collection[str], now: float) -> None:
+def still_here(work: Work, addresses: Collection[str], now: float) -> None:
     """Marks workers as live and, as far as they have room, asking for work, both for LIVE_S from now on."""
     values = {"workers": addresses, "now": now, "until": now + LIVE_S}
-    session.connection().execute(_HERE, values)
+    work.connection().execute(_HERE, values)
 
 
-def gone(session: Session, addresses: Collection[str]) -> None:
+def gone(work: Work, addresses: Collection[str]) -> None:
     """Marks workers as not asking: nothing is leased to them until they come again."""
-    session.connection().execute(_GONE, {"workers": addresses})
+    work.connection().execute(_GONE, {"workers": addresses})

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import bindparam, func, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import assignment, newcomers
 from gradmarket.market.rules.assignment import Candidate, Opening, Reason
@@ -14,6 +13,7 @@ from gradmarket.market.terms import JobId, JobState, ReplicaState, TaskState, Un
 from gradmarket.requester.store import audits, ballots, jobs, strikes, tasks, workers
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
+from gradmarket.requester.store.work import RowReader
 
 CHAIN: Final = "chain"
 """The name of the service's part under which the chain's trouble is stored."""
@@ -22,60 +22,60 @@ LOOKED_AT: Final = 200
 """Most workers whose reasons are computed: with more, the answer would be the same and take longer."""
 
 
-def chain_trouble(session: Session) -> str:
+def chain_trouble(reader: RowReader) -> str:
     """Returns why nothing is reserved or settled just now; empty where it is."""
-    row = session.get(Trouble, CHAIN)
+    row = reader.get(Trouble, CHAIN)
     return f"the chain cannot be used, and the job goes on once it can: {row.said}" if row and row.said else ""
 
 
-def running(session: Session) -> Sequence[Job]:
-    return session.scalars(select(Job).where(Job.state == JobState.RUNNING)).all()
+def running(reader: RowReader) -> Sequence[Job]:
+    return reader.session.scalars(select(Job).where(Job.state == JobState.RUNNING)).all()
 
 
-def why_waiting(session: Session, job: Job, now: float) -> str:
+def why_waiting(reader: RowReader, job: Job, now: float) -> str:
     """Returns why the job waits; empty while it makes progress (or has ended without a reason)."""
-    if job.state in (JobState.RUNNING, JobState.AWAITING_FUNDS) and (trouble := chain_trouble(session)):
+    if job.state in (JobState.RUNNING, JobState.AWAITING_FUNDS) and (trouble := chain_trouble(reader)):
         return trouble
     if job.state != JobState.RUNNING:
         return job.reason
-    open_task = session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
+    open_task = reader.session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
     if open_task is None:
-        return job.reason or _unaudited(session, job)
+        return job.reason or _unaudited(reader, job)
     spec = jobs.spec(job)
     counted = workers.deciding if job.determinism_class is None else workers.present
-    rows = session.execute(counted(job, now))
+    rows = reader.session.execute(counted(job, now))
     present = [(row.determinism_class, workers.party(row)) for row in rows]
-    mixable = ballots.mixable(session, job)
+    mixable = ballots.mixable(reader, job)
     leading = assignment.leading_class(present, spec.separation, mixable)
     have = leading[1] if leading else 0
     least = spec.plan(BEST).first_wave if job.determinism_class is not None else spec.plan().first_wave
     if have < least:
         classes = "one determinism class" + (", or of calibrated ones" if spec.verifier.sketched else "")
         return f"needs {least} separate workers of {classes}, has {have}"
-    replicas = tasks.replicas_of(session, [open_task])[open_task.id]
+    replicas = tasks.replicas_of(reader, [open_task])[open_task.id]
     opening = opening_for(job, open_task, replicas, mixable)
-    alive = workers.live(session, now, LOOKED_AT)
-    candidates = candidates_of(session, job, alive, now)
+    alive = workers.live(reader, now, LOOKED_AT)
+    candidates = candidates_of(reader, job, alive, now)
     reasons = [assignment.why_not(candidate, opening) for candidate in candidates]
     soon = [reason for reason in reasons if reason in (None, Reason.AT_CAPACITY)]
     if soon:
         return job.reason
     commonest = _commonest([reason for reason in reasons if reason])
-    locked = _reserved_for_the_gone(session, job, {worker.address for worker in alive}) or _stalled(session, job)
+    locked = _reserved_for_the_gone(reader, job, {worker.address for worker in alive}) or _stalled(reader, job)
     return f"{commonest}; {locked}" if locked and Reason.NO_RESERVATION in reasons else commonest
 
 
-def _unaudited(session: Session, job: Job) -> str:
+def _unaudited(reader: RowReader, job: Job) -> str:
     """Returns a text about the auditors that a round waits for; their number would reveal which tasks were drawn."""
-    waiting = [] if jobs.has_open_round(session, job.id) else audits.waiting(session, job.id)
+    waiting = [] if jobs.has_open_round(reader, job.id) else audits.waiting(reader, job.id)
     classes = ", or ".join(waiting)
     return f"accepted tasks wait for an auditor of {classes} (gradmarket auditor run)" if classes else ""
 
 
-def _reserved_for_the_gone(session: Session, job: Job, alive: set[str]) -> str:
+def _reserved_for_the_gone(reader: RowReader, job: Job, alive: set[str]) -> str:
     """Returns a text where the escrow has no free gradient left and absent workers hold reservations in it."""
     columns = (Account.worker, Account.reserved, Account.earned)
-    accounts = session.execute(select(*columns).where(Account.job_id == job.id)).all()
+    accounts = reader.session.execute(select(*columns).where(Account.job_id == job.id)).all()
     left = {worker: reserved - earned for worker, reserved, earned in accounts if reserved > earned}
     gone = {worker: units for worker, units in left.items() if worker not in alive}
     free = job.deposited - sum(max(reserved, earned) for _, reserved, earned in accounts)
@@ -85,11 +85,11 @@ def _reserved_for_the_gone(session: Session, job: Job, alive: set[str]) -> str:
     return f"{gradients} gradients of the escrow are reserved for {len(gone)} workers that are gone: fund the job"
 
 
-def _stalled(session: Session, job: Job) -> str:
+def _stalled(reader: RowReader, job: Job) -> str:
     """Returns a text where newcomers that left their places unanswered hold all that newcomers may."""
     silent = (Account.earned == 0, Account.reserved > 0, Worker.stalls > 0, Worker.accepted_at.is_(None))
     held = select(func.count(), func.coalesce(func.sum(Account.reserved), 0)).where(Account.job_id == job.id, *silent)
-    count, units = session.execute(held.join(Worker, Worker.address == Account.worker)).one()
+    count, units = reader.session.execute(held.join(Worker, Worker.address == Account.worker)).one()
     if units + job.price <= newcomers.allowance(Units(job.deposited), jobs.round_cost(job)):
         return ""
     gradients = units // job.price
@@ -101,10 +101,10 @@ def _commonest(reasons: list[Reason]) -> str:
     return f"an open task has no worker that may take it; {reasons.count(reason)} of {len(reasons)}: {reason}"
 
 
-def candidates_of(session: Session, job: Job, live: Sequence[Worker], now: float) -> list[Candidate]:
+def candidates_of(reader: RowReader, job: Job, live: Sequence[Worker], now: float) -> list[Candidate]:
     """Like `workers.candidates`, for any workers: looks up who is barred or suspended."""
-    barred, suspended = workers.barred(session, live, now), strikes.suspended_among(session, job.id, live, now)
-    return workers.candidates(session, job, live, now, barred, suspended)
+    barred, suspended = workers.barred(reader, live, now), strikes.suspended_among(reader, job.id, live, now)
+    return workers.candidates(reader, job, live, now, barred, suspended)
 
 
 def opening_for(job: Job, task: Task, replicas: Sequence[Replica], mixable: assignment.Mixable) -> Opening:
@@ -126,23 +126,23 @@ def missing(task: Task, replicas: Sequence[Replica]) -> int:
     return task.wave_size - sum(r.wave == task.wave and r.state in HOLDS_A_PLACE for r in replicas)
 
 
-def why_no_lease(session: Session, address: str, now: float) -> str:
+def why_no_lease(reader: RowReader, address: str, now: float) -> str:
     """Returns why the worker gets no lease: no job runs, no task is open, or what stands against it."""
-    worker = session.get_one(Worker, address)
-    active = running(session)
+    worker = reader.get_one(Worker, address)
+    active = running(reader)
     if not active:
         return "no job is running"
     for job in active:
-        task = session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
+        task = reader.session.scalar(select(Task).where(Task.job_id == job.id, Task.state == TaskState.OPEN).limit(1))
         if task is None:
             continue
-        if job.determinism_class is None and (stuck := why_waiting(session, job, now)):
+        if job.determinism_class is None and (stuck := why_waiting(reader, job, now)):
             return f"{jobs.spec(job).name}: {stuck}"
-        (candidate,) = candidates_of(session, job, [worker], now)
-        replicas = tasks.replicas_of(session, [task])[task.id]
-        opening = opening_for(job, task, replicas, ballots.mixable(session, job))
+        (candidate,) = candidates_of(reader, job, [worker], now)
+        replicas = tasks.replicas_of(reader, [task])[task.id]
+        opening = opening_for(job, task, replicas, ballots.mixable(reader, job))
         reason = assignment.why_not(candidate, opening)
-        if reason is Reason.NO_RESERVATION and (trouble := chain_trouble(session)):
+        if reason is Reason.NO_RESERVATION and (trouble := chain_trouble(reader)):
             return trouble
         return f"{jobs.spec(job).name}: {reason or _nobody_to_blame(opening)}"
     return "no task is open just now"
@@ -161,22 +161,22 @@ class Standing:
     reason: str
 
 
-def standing(session: Session, job: Job, now: float) -> Standing:
-    return Standing(jobs.earned(session, job.id), counts(session, job.id), why_waiting(session, job, now))
+def standing(reader: RowReader, job: Job, now: float) -> Standing:
+    return Standing(jobs.earned(reader, job.id), counts(reader, job.id), why_waiting(reader, job, now))
 
 
-def counts(session: Session, job_id: str) -> dict[str, int]:
+def counts(reader: RowReader, job_id: str) -> dict[str, int]:
     """Replicas of the job by state."""
-    return dict(session.execute(_COUNTS, {"job": job_id}).all())
+    return dict(reader.session.execute(_COUNTS, {"job": job_id}).all())
 
 
 _COUNTS: Final = select(Replica.state, func.count()).where(Replica.job_id == bindparam("job")).group_by(Replica.state)
 
 
-def counts_of(session: Session, job_id: str, workers: Iterable[str]) -> dict[str, dict[str, int]]:
+def counts_of(reader: RowReader, job_id: str, workers: Iterable[str]) -> dict[str, dict[str, int]]:
     """The same by worker, for each of these."""
     found: dict[str, dict[str, int]] = {worker: {} for worker in workers}
-    for worker, state, number in session.execute(_COUNTS_OF, {"job": job_id, "workers": list(found)}):
+    for worker, state, number in reader.session.execute(_COUNTS_OF, {"job": job_id, "workers": list(found)}):
         found[worker][state] = number
     return found
 

@@ -8,17 +8,17 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from sqlalchemy import ColumnElement, bindparam, exists, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import operators as rule
 from gradmarket.market.rules import reputation
 from gradmarket.market.rules.reputation import TrustRecord
 from gradmarket.requester.store.tables import Reputation, Worker
+from gradmarket.requester.store.work import RowReader, Work
 
 
-def of(session: Session, operator: str) -> Sequence[Reputation]:
+def of(reader: RowReader, operator: str) -> Sequence[Reputation]:
     """Its records, one for each class."""
-    return session.scalars(_OWN, {"operator": operator}).all()
+    return reader.session.scalars(_OWN, {"operator": operator}).all()
 
 
 _OWN: Final = (
@@ -30,43 +30,43 @@ def standing(row: Reputation, now: float) -> float:
     return reputation.standing(_record(row), now)
 
 
-def passed(session: Session, operators: Iterable[str], determinism_class: str, now: float) -> None:
+def passed(work: Work, operators: Iterable[str], determinism_class: str, now: float) -> None:
     """Records that an audit agreed with each of these operators."""
     for operator in sorted(set(operators)):
-        row = _held(session, operator, determinism_class, now)
+        row = _held(work, operator, determinism_class, now)
         _change(row, reputation.passed, now)
         row.passed += 1
 
 
-def outvoted(session: Session, operators: Iterable[str], determinism_class: str, now: float) -> None:
+def outvoted(work: Work, operators: Iterable[str], determinism_class: str, now: float) -> None:
     """Records that a quorum rejected their ballots; an operator without a record has nothing to lose."""
     keys = set(operators)
-    for row in _rows(session, Reputation.operator.in_(keys), determinism_class) if keys else ():
+    for row in _rows(work, Reputation.operator.in_(keys), determinism_class) if keys else ():
         _change(row, reputation.outvoted, now)
 
 
-def failed(session: Session, operators: Iterable[str], determinism_class: str, now: float) -> None:
+def failed(work: Work, operators: Iterable[str], determinism_class: str, now: float) -> None:
     """Records that an audit found their work wrong; their evidence in every class is lost."""
     for operator in sorted(set(operators)):
-        _held(session, operator, determinism_class, now).failed += 1
-        rows = _rows(session, Reputation.operator == operator)
+        _held(work, operator, determinism_class, now).failed += 1
+        rows = _rows(work, Reputation.operator == operator)
         at = max([now, *(row.at for row in rows)])
         for row, after in zip(rows, reputation.failed(map(_record, rows), at), strict=True):
             row.evidence, row.at, row.failed_at = after.evidence, after.at, now
 
 
-def left(session: Session, wallet: str, operator: str, now: float) -> None:
+def left(work: Work, wallet: str, operator: str, now: float) -> None:
     """Copies the operator's bar, if it has one, to the wallet that leaves it."""
-    own, operators = (_newest_failure(session, key, now) for key in (wallet, operator))
+    own, operators = (_newest_failure(work, key, now) for key in (wallet, operator))
     if operators is None:
         return
-    row = own or _held(session, wallet, operators.determinism_class, now)
+    row = own or _held(work, wallet, operators.determinism_class, now)
     row.failed_at = rule.after_leaving(row.failed_at, operators.failed_at)
 
 
-def _newest_failure(session: Session, key: str, now: float) -> Reputation | None:
+def _newest_failure(work: Work, key: str, now: float) -> Reputation | None:
     """Returns the record with the newest failure that still bars the key, or None."""
-    rows = _rows(session, (Reputation.operator == key) & (Reputation.failed_at > now - reputation.BARRED_S))
+    rows = _rows(work, (Reputation.operator == key) & (Reputation.failed_at > now - reputation.BARRED_S))
     return max(rows, key=lambda row: row.failed_at or 0.0, default=None)
 
 
@@ -76,10 +76,10 @@ def barred(since: float) -> ColumnElement[bool]:
     return exists().where(theirs, Reputation.failed_at > since)
 
 
-def barred_among(session: Session, operators: Collection[str], since: float) -> set[str]:
+def barred_among(reader: RowReader, operators: Collection[str], since: float) -> set[str]:
     """Returns those of the keys for which an audit failed after `since`."""
     failed = select(Reputation.operator).where(Reputation.operator.in_(operators), Reputation.failed_at > since)
-    return set(session.scalars(failed))
+    return set(reader.session.scalars(failed))
 
 
 def _change(row: Reputation, rule: Callable[[TrustRecord, float], TrustRecord], now: float) -> None:
@@ -91,21 +91,21 @@ def _record(row: Reputation) -> TrustRecord:
     return TrustRecord(row.evidence, row.at)
 
 
-def _held(session: Session, operator: str, determinism_class: str, now: float) -> Reputation:
+def _held(work: Work, operator: str, determinism_class: str, now: float) -> Reputation:
     """Returns the record, locked for this transaction; creates it where there is none."""
-    rows = _rows(session, Reputation.operator == operator, determinism_class)
+    rows = _rows(work, Reputation.operator == operator, determinism_class)
     if rows:
         return rows[0]
     row = Reputation(
         operator=operator, determinism_class=determinism_class, evidence=0.0, at=now, passed=0, failed=0, failed_at=None
     )
-    session.add(row)
-    session.flush()
+    work.add(row)
+    work.flush()
     return row
 
 
-def _rows(session: Session, where: ColumnElement[bool], determinism_class: str | None = None) -> Sequence[Reputation]:
+def _rows(work: Work, where: ColumnElement[bool], determinism_class: str | None = None) -> Sequence[Reputation]:
     rows = select(Reputation).where(where).order_by(Reputation.operator, Reputation.determinism_class)
     if determinism_class is not None:
         rows = rows.where(Reputation.determinism_class == determinism_class)
-    return session.scalars(rows.with_for_update().execution_options(populate_existing=True)).all()
+    return work.session.scalars(rows.with_for_update().execution_options(populate_existing=True)).all()

@@ -1,10 +1,10 @@
 """Queries about scores and the trusted runs among them. The rule is market.rules.loss_change_test."""
 
 from sqlalchemy import exists, func, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.rules.loss_change_test import CLEARS, WINDOW, Change
 from gradmarket.requester.store.tables import Replica, Score, Task
+from gradmarket.requester.store.work import RowReader
 
 
 def accepted(row: Score) -> Change:
@@ -17,29 +17,29 @@ def trusted(row: Score) -> Change:
     return Change(row.trusted_own, tuple(row.trusted_others))
 
 
-def judged(session: Session, job_id: str) -> int:
+def judged(reader: RowReader, job_id: str) -> int:
     """Counts the job's judged scores."""
     counted = select(func.count()).where(Score.job_id == job_id, Score.number.is_not(None))
-    return session.scalar(counted) or 0
+    return reader.session.scalar(counted) or 0
 
 
-def latest(session: Session, job_id: str, operator: str, worker: str) -> Score | None:
+def latest(reader: RowReader, job_id: str, operator: str, worker: str) -> Score | None:
     """Returns the operator's newest judged score; if there is none, the worker's, under whichever operator it had."""
     judged = select(Score).where(Score.job_id == job_id, Score.number.is_not(None)).order_by(Score.number.desc())
     by_worker = judged.join(Task, Task.id == Score.task_id).join(Replica, Replica.id == Task.uploader)
     for theirs in (judged.where(Score.operator == operator), by_worker.where(Replica.worker == worker)):
-        if score := session.scalars(theirs.limit(1)).one_or_none():
+        if score := reader.session.scalars(theirs.limit(1)).one_or_none():
             return score
     return None
 
 
-def newest(session: Session, job_id: str) -> list[Score]:
+def newest(reader: RowReader, job_id: str) -> list[Score]:
     """Returns the last WINDOW judged scores of the job: their trusted runs count."""
     theirs = select(Score).where(Score.job_id == job_id, Score.number.is_not(None))
-    return list(session.scalars(theirs.order_by(Score.number.desc()).limit(WINDOW)))
+    return list(reader.session.scalars(theirs.order_by(Score.number.desc()).limit(WINDOW)))
 
 
-def cleared(session: Session, job_id: str, operator: str) -> bool:
+def cleared(reader: RowReader, job_id: str, operator: str) -> bool:
     """Whether a whole test has found the operator honest in this job."""
     own = (Score.job_id == job_id, Score.operator == operator, Score.total <= CLEARS)
-    return bool(session.scalar(select(exists().where(*own))))
+    return bool(reader.session.scalar(select(exists().where(*own))))

@@ -1,25 +1,16 @@
-"""Database transactions: `with begin(sessions) as session`.
-
-On SQLite, BEGIN IMMEDIATE lets one write at a time. On PostgreSQL many do, and each first locks the rows that it
-decides by (store.locks).
-"""
+"""Engines and sessions of the database; transactions are opened in store.work."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Final
 
 import psycopg
-from sqlalchemy import Engine, bindparam, create_engine, event, func, select
+from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.orm import Session, sessionmaker
 
-from gradmarket.requester.store.among import Texts
-from gradmarket.requester.store.tables import Earned, JobEvent
-from gradmarket.requester.store.transitions import write_moves
-
-Sessions = sessionmaker[Session]
+from gradmarket.requester.store.transitions import Moves
 
 BUSY_TIMEOUT_MS = 30_000
 POOL_SIZE, POOL_OVERFLOW = 5, 15
@@ -80,66 +71,29 @@ def _begin(connection: Any) -> None:
     connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
 
 
+class MovingSession(Session):
+    """Writes the moves of its rows with every flush, so that each query sees them."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.moves = Moves()
+        self.kept: list[object] = []
+        """Every row that it loaded, so that no lookup by key reads one twice."""
+
+    def flush(self, objects: Sequence[Any] | None = None) -> None:
+        if self.moves:
+            self.moves.write(self.connection())
+        super().flush(objects)
+
+
+Sessions = sessionmaker[MovingSession]
+
+
 def sessions_of(engine: Engine) -> Sessions:
-    """Returns a session factory; a session keeps each row until its end, so that no lookup by key reads it twice."""
-    sessions = sessionmaker(engine, expire_on_commit=False)
+    sessions = sessionmaker(engine, class_=MovingSession, expire_on_commit=False)
     event.listen(sessions, "loaded_as_persistent", _keep)
-    event.listen(sessions, "before_flush", write_moves)
     return sessions
 
 
-def _keep(session: Session, row: object) -> None:
-    session.info.setdefault("at hand", []).append(row)
-
-
-@contextmanager
-def begin(sessions: Sessions) -> Iterator[Session]:
-    """Opens a transaction that writes: committed at the end, rolled back on an exception."""
-    with sessions.begin() as session:
-        yield session
-        _write_recorded(session)
-
-
-@contextmanager
-def reading(sessions: Sessions) -> Iterator[Session]:
-    """Opens a read-only transaction that sees one moment's state; it waits for no writer."""
-    with sessions() as session:
-        shared = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-        session.connection(execution_options=shared if is_shared(session.get_bind()) else {"reading": True})
-        yield session
-
-
-def notify(session: Session, *topics: str) -> None:
-    """Requests a notification of these topics after this transaction's commit, never before it."""
-    session.info.setdefault("rings", set()).update(topics)
-
-
-def rings(session: Session) -> set[str]:
-    """Returns the topics that the transaction requested, and forgets them."""
-    topics: set[str] = session.info.pop("rings", set())
-    return topics
-
-
-def record(session: Session, told: JobEvent | Earned) -> None:
-    """Queues an event, or an EARNED row, to be written at the transaction's end."""
-    session.info.setdefault("recorded", []).append(told)
-
-
-def _write_recorded(session: Session) -> None:
-    """Writes the queued rows, numbered in the order of commits: a reader that continues from a number misses none."""
-    rows: list[JobEvent | Earned] = session.info.pop("recorded", [])
-    if not rows:
-        return
-    session.flush()
-    one_at_a_time(session, *{f"events of {row.job_id}" for row in rows})
-    session.add_all(rows)
-
-
-def one_at_a_time(session: Session, *names: str) -> None:
-    """Lets transactions that name the same thing run only one after another."""
-    if names and is_shared(session.get_bind()):
-        session.connection().execute(_IN_TURN, {"names": sorted(names)})
-
-
-_NAMES: Final = func.unnest(bindparam("names", type_=Texts)).column_valued("name")
-_IN_TURN: Final = select(func.pg_advisory_xact_lock(func.hashtextextended(_NAMES, 0)))
+def _keep(session: MovingSession, row: object) -> None:
+    session.kept.append(row)

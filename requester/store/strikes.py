@@ -4,30 +4,28 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from sqlalchemy import ColumnElement, bindparam, exists, func, or_, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import strikes
 from gradmarket.market.rules.strikes import NONE, Strikes
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Strike, Worker
+from gradmarket.requester.store.work import RowReader, Work
 
 
-def strike(
-    session: Session, job_id: str, operators: Iterable[str], now: float, most: int, withheld: bool = False
-) -> None:
+def strike(work: Work, job_id: str, operators: Iterable[str], now: float, most: int, withheld: bool = False) -> None:
     """Adds a strike to each of the operators; one that has `most` of them is suspended in the job."""
     named = sorted(operators)
-    for operator in sorted(set(named) - {row.operator for row in _held(session, job_id, named)}):
-        session.add(_blank(job_id, operator))
-    session.flush()
+    for operator in sorted(set(named) - {row.operator for row in _held(work, job_id, named)}):
+        work.add(_blank(job_id, operator))
+    work.flush()
     for operator in named:
-        _change(session.get_one(Strike, (job_id, operator)), lambda had: strikes.struck(had, now, withheld), most)
+        _change(work.get_one(Strike, (job_id, operator)), lambda had: strikes.struck(had, now, withheld), most)
 
 
-def work_off(session: Session, job_id: str, operators: Iterable[str], now: float, most: int) -> None:
+def work_off(reader: RowReader, job_id: str, operators: Iterable[str], now: float, most: int) -> None:
     """Removes a strike from each of the operators that has any."""
     named = sorted(operators)
-    rows = {row.operator: row for row in _held(session, job_id, named)}
+    rows = {row.operator: row for row in _held(reader, job_id, named)}
     for row in (rows[operator] for operator in named if operator in rows):
         _change(row, lambda had: strikes.worked_off(had, now), most)
 
@@ -45,15 +43,15 @@ def suspended(job_id: str, now: float) -> ColumnElement[bool]:
     return or_(exists().where(*own), several >= strikes.EVERYWHERE)
 
 
-def suspended_among(session: Session, job_id: str, workers: Collection[Worker], now: float) -> set[str]:
+def suspended_among(reader: RowReader, job_id: str, workers: Collection[Worker], now: float) -> set[str]:
     """Returns the addresses of those workers that get no work of the job now."""
     named = select(Worker.address).where(among(Worker.address, "workers"), suspended(job_id, now))
-    return set(session.scalars(named, {"workers": [worker.address for worker in workers]})) if workers else set()
+    return set(reader.session.scalars(named, {"workers": [worker.address for worker in workers]})) if workers else set()
 
 
-def of(session: Session, operator: str) -> Sequence[Strike]:
+def of(reader: RowReader, operator: str) -> Sequence[Strike]:
     """All of one operator, by job."""
-    return session.scalars(_OF_OPERATOR, {"operator": operator}).all()
+    return reader.session.scalars(_OF_OPERATOR, {"operator": operator}).all()
 
 
 _OF_OPERATOR: Final = select(Strike).where(Strike.operator == bindparam("operator")).order_by(Strike.job_id)
@@ -63,9 +61,9 @@ def weight(row: Strike, now: float) -> float:
     return strikes.decayed(_kept(row), now).weight
 
 
-def _held(session: Session, job_id: str, operators: Sequence[str]) -> Sequence[Strike]:
+def _held(reader: RowReader, job_id: str, operators: Sequence[str]) -> Sequence[Strike]:
     """Returns their rows, locked for this transaction in the one common order."""
-    return session.scalars(_OF_JOB, {"job": job_id, "operators": operators}).all()
+    return reader.session.scalars(_OF_JOB, {"job": job_id, "operators": operators}).all()
 
 
 _OF_JOB: Final = (

@@ -5,12 +5,11 @@ from enum import StrEnum
 from typing import Any, Final, cast
 
 from sqlalchemy import CursorResult, Select, delete, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.errors import Conflict
 from gradmarket.requester.store import identities
-from gradmarket.requester.store.session import one_at_a_time
 from gradmarket.requester.store.tables import ApiToken
+from gradmarket.requester.store.work import Work
 
 OWN: Final = "requester"
 """The name of the service's own token, which comes from the settings or from the data folder."""
@@ -30,29 +29,29 @@ def every() -> Select[ApiToken]:
     return select(ApiToken).where(ApiToken.role.in_(Role))
 
 
-def create(session: Session, name: str, role: Role, until: float | None, now: float) -> tuple[str, ApiToken]:
+def create(work: Work, name: str, role: Role, until: float | None, now: float) -> tuple[str, ApiToken]:
     """Returns the secret, shown only this once, and its row; raises Conflict where a token of this name is valid."""
-    one_at_a_time(session, f"token {name}")
-    session.execute(delete(ApiToken).where(ApiToken.until < now))
-    if name == OWN or session.scalar(every().where(ApiToken.subject == name)) is not None:
+    work.one_at_a_time(f"token {name}")
+    work.session.execute(delete(ApiToken).where(ApiToken.until < now))
+    if name == OWN or work.session.scalar(every().where(ApiToken.subject == name)) is not None:
         raise Conflict(f"there is a token named {name}: revoke it first, or take another name")
-    secret = identities.issue(session, role, name, until, now)
-    return secret, session.get_one(ApiToken, identities.hash_of(secret))
+    secret = identities.issue(work, role, name, until, now)
+    return secret, work.get_one(ApiToken, identities.hash_of(secret))
 
 
-def revoke(session: Session, name: str) -> bool:
+def revoke(work: Work, name: str) -> bool:
     """Ends the token with this transaction; returns whether there was one. Raises Conflict for the service's own."""
     if name == OWN:
         raise Conflict("this is the service's own token: change it in GRADMARKET_TOKEN or keys/token, and start again")
     named = delete(ApiToken).where(ApiToken.role.in_(Role), ApiToken.subject == name)
-    return cast(CursorResult[Any], session.execute(named)).rowcount > 0
+    return cast(CursorResult[Any], work.session.execute(named)).rowcount > 0
 
 
-def keep_own(session: Session, secret: str, now: float) -> None:
+def keep_own(work: Work, secret: str, now: float) -> None:
     """Makes this secret the service's own token, and ends the one that it had before."""
     mine = identities.hash_of(secret)
-    before: Sequence[ApiToken] = session.scalars(every().where(ApiToken.subject == OWN)).all()
+    before: Sequence[ApiToken] = work.session.scalars(every().where(ApiToken.subject == OWN)).all()
     for row in before:
         if row.hash != mine:
-            session.delete(row)
-    identities.remember(session, secret, Role.ADMIN, OWN, None, now)
+            work.session.delete(row)
+    identities.remember(work, secret, Role.ADMIN, OWN, None, now)

@@ -1,13 +1,13 @@
 """Moves a row from one state to the next, as its entity's table allows, and only from the state it was read in."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cache
 from typing import Any, cast
 
-from sqlalchemy import Table, Update, bindparam, update
-from sqlalchemy.orm import InstrumentedAttribute, Session, object_session
+from sqlalchemy import Connection, Table, Update, bindparam, update
+from sqlalchemy.orm import InstrumentedAttribute
 from sqlalchemy.orm.attributes import instance_state, set_committed_value
 from sqlalchemy.orm.exc import StaleDataError
 
@@ -16,35 +16,39 @@ from gradmarket.requester.store.tables import Accusation, Audit, Batch, Calibrat
 
 Held = Task | Replica
 Row = Job | Round | Batch | Audit | Accusation | Calibration
-MOVED = "moved"
 
 
-def move(row: Held, new: StrEnum, **values: Any) -> None:
-    """Moves a row that the transaction holds to `new`, with `values`; `write_moves` writes it at the next flush.
+class Moves:
+    """Rows that a transaction moved and has not written yet, each with the state in which it was read."""
 
-    Raises IllegalTransition where the entity's table has no such step.
-    """
-    lifecycle.step(type(new)(row.state), new)
-    session = object_session(row)
-    if session is not None and row not in session.new:
-        session.info.setdefault(MOVED, {}).setdefault(row, row.state)
-    for name, value in {"state": new.value, **values}.items():
-        setattr(row, name, value)
+    def __init__(self) -> None:
+        self._was: dict[Held, str] = {}
 
+    def add(self, row: Held, new: StrEnum, values: Mapping[str, Any]) -> None:
+        """Moves the row in memory; raises IllegalTransition where the entity's table has no such step."""
+        lifecycle.step(type(new)(row.state), new)
+        if instance_state(row).key is not None:  # others are inserted in the state that they have then
+            self._was.setdefault(row, row.state)
+        for name, value in {"state": new.value, **values}.items():
+            setattr(row, name, value)
 
-def write_moves(session: Session, *_flush: object) -> None:
-    """Writes every moved row by compare-and-set; rows that changed in the same columns share one statement.
+    def write(self, connection: Connection) -> None:
+        """Writes every moved row by compare-and-set; rows that changed in the same columns share one statement.
 
-    Raises StaleDataError where another transaction moved a row meanwhile: a clash, which store.retries tries again.
-    """
-    alike: defaultdict[tuple[type[Held], tuple[str, ...]], list[tuple[Held, str]]] = defaultdict(list)
-    for row, was in session.info.pop(MOVED, {}).items():
-        alike[type(row), tuple(sorted(instance_state(row).committed_state))].append((row, was))
-    for (table, names), rows in alike.items():
-        values = [{"was": was, "row": row.id} | {name: getattr(row, name) for name in names} for row, was in rows]
-        if session.connection().execute(_compare_and_set(table, names), values).rowcount != len(rows):
-            raise StaleDataError(f"somebody else moved one of {len(rows)} {table.__tablename__}")
-        _written((row for row, _was in rows), names)
+        Raises StaleDataError where another transaction moved a row meanwhile: a clash, which store.retries tries again.
+        """
+        alike: defaultdict[tuple[type[Held], tuple[str, ...]], list[tuple[Held, str]]] = defaultdict(list)
+        for row, was in self._was.items():
+            alike[type(row), tuple(sorted(instance_state(row).committed_state))].append((row, was))
+        self._was.clear()
+        for (table, names), rows in alike.items():
+            values = [{"was": was, "row": row.id} | {name: getattr(row, name) for name in names} for row, was in rows]
+            if connection.execute(_compare_and_set(table, names), values).rowcount != len(rows):
+                raise StaleDataError(f"somebody else moved one of {len(rows)} {table.__tablename__}")
+            _written((row for row, _was in rows), names)
+
+    def __bool__(self) -> bool:
+        return bool(self._was)
 
 
 @cache
@@ -59,8 +63,8 @@ def _written(rows: Iterable[Held], names: Iterable[str]) -> None:
             set_committed_value(row, name, getattr(row, name))
 
 
-def move_now(session: Session, row: Row, new: StrEnum, **values: Any) -> bool:
-    """Moves `row` to `new`, with `values`, at once by compare-and-set. False where another transaction moved it first.
+def move_now(connection: Connection, row: Row, new: StrEnum, values: Mapping[str, Any]) -> bool:
+    """Writes one move by compare-and-set, after a flush; False where another transaction moved the row first.
 
     Raises IllegalTransition where the entity's table has no such step.
     """
@@ -68,9 +72,8 @@ def move_now(session: Session, row: Row, new: StrEnum, **values: Any) -> bool:
     table = type(row)
     same = [column == getattr(row, column.key) for column in _key(table)]
     statement = update(cast(Table, table.__table__)).where(*same, table.state == row.state)
-    session.flush()
     # through the connection: the same statement through the session costs three times as much
-    moved = session.connection().execute(statement, {"state": new.value, **values}).rowcount == 1
+    moved = connection.execute(statement, {"state": new.value, **values}).rowcount == 1
     for name, value in {"state": new.value, **values}.items() if moved else ():
         set_committed_value(row, name, value)
     return moved

@@ -3,17 +3,18 @@
 from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, and_, exists, or_, select, tuple_, update
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import aliased
 
 from gradmarket.market.rules.verifiers.tolerance import Classes
 from gradmarket.market.terms import CalibrationState, RoundState, TaskState
 from gradmarket.requester.store.tables import Audit, Calibration, Job, Round, Task, TrustedRun, Worker
+from gradmarket.requester.store.work import RowReader, Work
 from gradmarket.requester.store.workers import LIVE_S
 
 
-def of_audit(session: Session, audit: Audit, family: str, now: float) -> None:
+def of_audit(work: Work, audit: Audit, family: str, now: float) -> None:
     """Adds the run of an audit that passed: its answer is the accepted one."""
-    session.add(
+    work.add(
         TrustedRun(
             task_id=audit.task_id,
             determinism_class=audit.determinism_class,
@@ -31,7 +32,7 @@ def of_audit(session: Session, audit: Audit, family: str, now: float) -> None:
     )
 
 
-def wanted(session: Session, determinism_class: str, now: float) -> TrustedRun | None:
+def wanted(reader: RowReader, determinism_class: str, now: float) -> TrustedRun | None:
     """Returns a run of another class whose task is useful in this one too and that nobody computes in it now, or None.
 
     The newest is chosen, since its parameters are kept the longest.
@@ -44,11 +45,13 @@ def wanted(session: Session, determinism_class: str, now: float) -> TrustedRun |
     )
     sketched = select(TrustedRun).join(Job, Job.id == TrustedRun.job_id).where(TrustedRun.sketch.is_not(None))
     others = sketched.where(TrustedRun.determinism_class != determinism_class, ~taken)
-    useful = others.where(*_useful(session, determinism_class, now))
-    return session.scalars(useful.order_by(TrustedRun.created_at.desc(), TrustedRun.task_id).limit(1)).one_or_none()
+    useful = others.where(*_useful(reader, determinism_class, now))
+    return reader.session.scalars(
+        useful.order_by(TrustedRun.created_at.desc(), TrustedRun.task_id).limit(1)
+    ).one_or_none()
 
 
-def _useful(session: Session, determinism_class: str, now: float) -> list[ColumnElement[bool]]:
+def _useful(reader: RowReader, determinism_class: str, now: float) -> list[ColumnElement[bool]]:
     """Returns conditions for runs from which something can be learnt about this class.
 
     A refused pair is not measured any more. A calibrated pair is measured further while the job goes on and workers of
@@ -56,7 +59,7 @@ def _useful(session: Session, determinism_class: str, now: float) -> list[Column
     """
     pairs: dict[str, list[tuple[str, str]]] = {CalibrationState.REFUSED: [], CalibrationState.CALIBRATED: []}
     ours = or_(Calibration.one == determinism_class, Calibration.other == determinism_class)
-    for row in session.scalars(select(Calibration).where(ours, Calibration.state.in_(pairs))):
+    for row in reader.session.scalars(select(Calibration).where(ours, Calibration.state.in_(pairs))):
         pairs[row.state].append((row.family, row.other if row.one == determinism_class else row.one))
     theirs = tuple_(TrustedRun.family, TrustedRun.determinism_class)
     workers = exists().where(Worker.determinism_class == determinism_class, Worker.seen_at > now - LIVE_S)
@@ -65,27 +68,27 @@ def _useful(session: Session, determinism_class: str, now: float) -> list[Column
     return [theirs.not_in(refused), or_(theirs.not_in(calibrated), goes_on)]
 
 
-def held(session: Session, task_id: str, determinism_class: str) -> TrustedRun | None:
+def held(reader: RowReader, task_id: str, determinism_class: str) -> TrustedRun | None:
     """Returns the run as it is now, or None; the caller holds its task."""
     own = (TrustedRun.task_id == task_id, TrustedRun.determinism_class == determinism_class)
     query = select(TrustedRun).where(*own).execution_options(populate_existing=True)
-    return session.scalars(query).one_or_none()
+    return reader.session.scalars(query).one_or_none()
 
 
-def beside(session: Session, run: TrustedRun) -> Sequence[TrustedRun]:
+def beside(reader: RowReader, run: TrustedRun) -> Sequence[TrustedRun]:
     """Returns the same task's runs in other classes that it may be compared with."""
     others = (TrustedRun.task_id == run.task_id, TrustedRun.determinism_class != run.determinism_class)
     query = select(TrustedRun).where(*others, TrustedRun.sketch.is_not(None))
-    return session.scalars(query.order_by(TrustedRun.determinism_class)).all()
+    return reader.session.scalars(query.order_by(TrustedRun.determinism_class)).all()
 
 
-def let_go(session: Session, job_id: str, *rounds: ColumnElement[bool]) -> None:
+def let_go(work: Work, job_id: str, *rounds: ColumnElement[bool]) -> None:
     """Drops these rounds' sketches: the parameters are gone, so nobody can compute their tasks in another class."""
     gone = (TrustedRun.job_id == job_id, TrustedRun.sketch.is_not(None), *rounds)
-    session.execute(update(TrustedRun).where(*gone).values(sketch=None))
+    work.session.execute(update(TrustedRun).where(*gone).values(sketch=None))
 
 
-def compared(session: Session, family: str, classes: Classes, most: int) -> Sequence[tuple[str, str, str]]:
+def compared(reader: RowReader, family: str, classes: Classes, most: int) -> Sequence[tuple[str, str, str]]:
     """Returns the newest tasks computed in both classes, each with the root found in the first and in the second.
 
     Only tasks that no further attempt can be paid for (market.rules.disclosure).
@@ -101,7 +104,7 @@ def compared(session: Session, family: str, classes: Classes, most: int) -> Sequ
     )
     newest = of_pair.join(Task, Task.id == first.task_id).join(Job, Job.id == Task.job_id).where(_stands())
     newest = newest.order_by(first.created_at.desc(), first.task_id).limit(most)
-    return [(task, one or "", other or "") for task, one, other in session.execute(newest)]
+    return [(task, one or "", other or "") for task, one, other in reader.session.execute(newest)]
 
 
 def _stands() -> ColumnElement[bool]:

@@ -1,31 +1,31 @@
 """Who may read a blob of a job: what its spec's `visibility` says. Every route that serves bytes enforces it."""
 
 from sqlalchemy import ColumnElement, exists, or_, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import Address, Digest
 from gradmarket.requester.store.tables import Job, Replica, Round, Task
+from gradmarket.requester.store.work import RowReader
 
 PUBLISHED = ("document", "manifest", "parameters")
 """The parts of a publication that workers compute from."""
 
 
-def to_anybody(session: Session, digest: Digest) -> bool:
+def to_anybody(reader: RowReader, digest: Digest) -> bool:
     """Whether a public job names the blob in its publication, or one of its rounds produced it."""
     published = (Job.publication[part].as_string() == digest for part in PUBLISHED)
     made = exists().where(Round.job_id == Job.id, Round.updated == digest)
     public = exists().where(Job.visibility == "public", or_(*published, made))
-    return bool(session.scalar(select(public)))
+    return bool(reader.session.scalar(select(public)))
 
 
-def to_worker(session: Session, digest: Digest, worker: Address) -> bool:
+def to_worker(reader: RowReader, digest: Digest, worker: Address) -> bool:
     """Whether the worker may read the blob: any but the parameters of jobs with the visibility `requester`.
 
     Of these it may read what a task starts from that it holds just now, and what is also of another job.
     """
     kept = select(_parameters(digest, Job.visibility == "requester"))
-    if not session.scalar(kept):
+    if not reader.session.scalar(kept):
         return True
     holds = exists().where(
         Replica.worker == worker,
@@ -35,7 +35,7 @@ def to_worker(session: Session, digest: Digest, worker: Address) -> bool:
         Round.number == Task.round,
         Round.parameters == digest,
     )
-    return bool(session.scalar(select(or_(holds, _parameters(digest, Job.visibility != "requester")))))
+    return bool(reader.session.scalar(select(or_(holds, _parameters(digest, Job.visibility != "requester")))))
 
 
 def _parameters(digest: Digest, of: ColumnElement[bool]) -> ColumnElement[bool]:

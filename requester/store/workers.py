@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence, Set
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Select, String, and_, bindparam, cast, exists, func, or_, select
-from sqlalchemy.orm import Session
 
 from gradmarket.market.rules import operators
 from gradmarket.market.rules.assignment import Candidate, Party
@@ -15,6 +14,7 @@ from gradmarket.market.terms import Address, Units
 from gradmarket.requester.store import reputations, strikes
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Account, Job, Replica, Round, Task, Worker
+from gradmarket.requester.store.work import RowReader
 
 LIVE_S: Final = 45.0
 """Seconds after which a silent worker counts as gone; waiting polls keep theirs present (store.presence)."""
@@ -32,16 +32,16 @@ def party(row: Any) -> Party:
     return Party(Address(address), row.operator, Address(row.payout), row.network)
 
 
-def live(session: Session, now: float, most: int | None = None) -> Sequence[Worker]:
+def live(reader: RowReader, now: float, most: int | None = None) -> Sequence[Worker]:
     """Returns the workers that were heard of within LIVE_S, at most `most` of them."""
-    return session.scalars(select(Worker).where(Worker.seen_at > now - LIVE_S).limit(most)).all()
+    return reader.session.scalars(select(Worker).where(Worker.seen_at > now - LIVE_S).limit(most)).all()
 
 
-def earners(session: Session, job: Job, now: float) -> Sequence[Worker]:
+def earners(reader: RowReader, job: Job, now: float) -> Sequence[Worker]:
     """Returns the live workers that earned in the job and are not leaving."""
     staying = select(Worker).join(Account, Account.worker == Worker.address).where(Account.leaving.is_(False))
     theirs = staying.where(Account.job_id == job.id, Account.earned > 0, Worker.seen_at > now - LIVE_S)
-    return session.scalars(theirs).all()
+    return reader.session.scalars(theirs).all()
 
 
 def present(job: Job, now: float, classes: Collection[str] | None = None) -> Present:
@@ -104,15 +104,15 @@ def covered(job: Job) -> ColumnElement[bool]:
     return exists().where(Account.job_id == job.id, Account.worker == Worker.address, left > 0)
 
 
-def asking(session: Session, job: Job, now: float) -> Sequence[Worker]:
+def asking(reader: RowReader, job: Job, now: float) -> Sequence[Worker]:
     """Returns the workers that ask for a lease now, may get one of the job, and have money reserved in it."""
-    return session.scalars(select(Worker).where(*asking_now(job.id, now), covered(job))).all()
+    return reader.session.scalars(select(Worker).where(*asking_now(job.id, now), covered(job))).all()
 
 
-def at_stake(session: Session, job_id: str, workers: Collection[str] | None = None) -> dict[str, Units]:
+def at_stake(reader: RowReader, job_id: str, workers: Collection[str] | None = None) -> dict[str, Units]:
     """Returns what each worker's open replicas may still earn at their rounds' prices; for all workers or for some."""
     statement = _AT_STAKE if workers is None else _AT_STAKE_AMONG
-    rows = session.execute(statement, {"job": job_id, "workers": workers or ()})
+    rows = reader.session.execute(statement, {"job": job_id, "workers": workers or ()})
     return {worker: Units(int(units)) for worker, units in rows}
 
 
@@ -126,9 +126,9 @@ _AT_STAKE: Final = (
 _AT_STAKE_AMONG: Final = _AT_STAKE.where(among(Replica.worker, "workers"), Replica.heard.is_(False))
 
 
-def standings(session: Session, job: Job, workers: Collection[str] | None = None) -> dict[str, AccountStanding]:
+def standings(reader: RowReader, job: Job, workers: Collection[str] | None = None) -> dict[str, AccountStanding]:
     """Returns every worker's money in the job, or that of some workers."""
-    stakes, nothing = at_stake(session, job.id, workers), Units(0)
+    stakes, nothing = at_stake(reader, job.id, workers), Units(0)
     statement = _ACCOUNTS if workers is None else _ACCOUNTS_AMONG
     return {
         account.worker: AccountStanding(
@@ -136,7 +136,7 @@ def standings(session: Session, job: Job, workers: Collection[str] | None = None
             Units(account.earned),
             stakes.get(account.worker, nothing),
         )
-        for account in session.execute(statement, {"job": job.id, "workers": workers or ()})
+        for account in reader.session.execute(statement, {"job": job.id, "workers": workers or ()})
     }
 
 
@@ -144,13 +144,13 @@ _ACCOUNTS: Final = select(Account.worker, Account.reserved, Account.earned).wher
 _ACCOUNTS_AMONG: Final = _ACCOUNTS.where(among(Account.worker, "workers"))
 
 
-def barred(session: Session, workers: Sequence[Worker], now: float) -> set[str]:
+def barred(reader: RowReader, workers: Sequence[Worker], now: float) -> set[str]:
     """Returns those of the workers' wallets and operators that are barred."""
-    return reputations.barred_among(session, operators.answerable(map(party, workers)), now - BARRED_S)
+    return reputations.barred_among(reader, operators.answerable(map(party, workers)), now - BARRED_S)
 
 
 def candidates(
-    session: Session,
+    reader: RowReader,
     job: Job,
     workers: Sequence[Worker],
     now: float,
@@ -158,7 +158,7 @@ def candidates(
     suspended: Collection[str] = (),
 ) -> list[Candidate]:
     """Returns the workers as the job's draw sees them; `barred` (as above) and `suspended` mark some of them."""
-    money = standings(session, job, [worker.address for worker in workers])
+    money = standings(reader, job, [worker.address for worker in workers])
     nothing = AccountStanding(Units(0), Units(0), Units(0))
     return [
         Candidate(

@@ -124,15 +124,15 @@ def with_a_replica(service, job: str, worker: str) -> tuple[str, str]:  # type: 
     """As rows, with what an upload is checked against; the ids of task and replica."""
     now, root = service.context.clock(), "blake3:" + "0" * 64
     task = f"{job}-0-0-0"
-    with service.context.begin() as session:
-        session.get_one(Job, job).facts = {
+    with service.context.begin() as work:
+        work.get_one(Job, job).facts = {
             "layout": [{"name": "loss", "shape": [], "kind": "loss"}, {"name": "w", "shape": [4], "kind": "gradient"}],
             "counters": [],
             "flops": 1,
             "peak_bytes": 1,
             "memory": root,
         }
-        session.add(
+        work.add(
             Round(
                 job_id=job,
                 number=0,
@@ -143,8 +143,8 @@ def with_a_replica(service, job: str, worker: str) -> tuple[str, str]:  # type: 
                 opened_at=now,
             )
         )
-        session.flush()
-        session.add(
+        work.flush()
+        work.add(
             Task(
                 id=task,
                 job_id=job,
@@ -164,8 +164,8 @@ def with_a_replica(service, job: str, worker: str) -> tuple[str, str]:  # type: 
                 created_at=now,
             )
         )
-        session.flush()
-        session.add(
+        work.flush()
+        work.add(
             Replica(
                 id=f"{task}-1",
                 task_id=task,
@@ -229,6 +229,6 @@ def test_a_token_of_no_use_is_nobody(service, header: str | bytes) -> None:  # t
 
 
 def test_a_session_that_ran_out_is_nobody(service) -> None:  # type: ignore[no-untyped-def]
-    with service.context.begin() as session:
-        token = identities.issue(session, "worker", "0x" + "11" * 20, service.context.clock() - 1, 0.0)
+    with service.context.begin() as work:
+        token = identities.issue(work, "worker", "0x" + "11" * 20, service.context.clock() - 1, 0.0)
     assert service.client(token).post("/v1/work/poll", json=POLL).status_code == 401

@@ -24,15 +24,15 @@ def ids(lines: Iterator[str]) -> Iterator[int]:
 
 
 def told(service: Service, job: str, times: int) -> None:
-    with service.context.begin() as session:
+    with service.context.begin() as work:
         for _ in range(times):
-            tell(session, job, "noted", service.context.clock())
+            tell(work, job, "noted", service.context.clock())
 
 
 def end(service: Service, job: str) -> None:
-    with service.context.begin() as session:
-        session.get_one(Job, job).ended_at = service.context.clock()
-        tell(session, job, "ended", service.context.clock())
+    with service.context.begin() as work:
+        work.get_one(Job, job).ended_at = service.context.clock()
+        tell(work, job, "ended", service.context.clock())
 
 
 @contextmanager

@@ -59,8 +59,8 @@ def test_a_repeated_request_is_told_what_is_still_to_be_signed(
 ) -> None:
     service, sign = elsewhere
     job = service.requester.post("/v1/jobs", json=JOB).json()
-    with service.context.begin() as session:
-        row = session.get_one(Job, job["id"])
+    with service.context.begin() as work:
+        row = work.get_one(Job, job["id"])
         blobs = dict.fromkeys(("document", "evaluation", "parameters", "manifest"), "blake3:" + "0" * 64)
         row.state, row.spec_digest = JobState.AWAITING_FUNDS, "blake3:" + "1" * 64
         row.publication = {"job": row.id, "spec": row.spec, **blobs}

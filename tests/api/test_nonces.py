@@ -56,8 +56,8 @@ def test_a_message_without_one_names_none(message: str) -> None:
 
 def test_asking_for_nonces_writes_nothing(service) -> None:  # type: ignore[no-untyped-def]
     def kept() -> int:
-        with service.context.reading() as session:
-            return session.scalar(select(func.count()).select_from(Nonce)) or 0
+        with service.context.reading() as reader:
+            return reader.session.scalar(select(func.count()).select_from(Nonce)) or 0
 
     before = kept()
     assert len({service.anyone.get("/v1/session/nonce").json()["nonce"] for _ in range(20)}) == 20
@@ -88,9 +88,9 @@ def test_one_nonce_at_the_same_time_signs_in_once(anvil, deployment, new_databas
         with ThreadPoolExecutor(8) as pool:
             found = [pool.submit(service.knock, account, message) for _ in range(8)]
         assert sorted(answer.result().status_code for answer in found) == [201] + [422] * 7
-        with service.context.reading() as session:
+        with service.context.reading() as reader:
             tokens = select(func.count()).select_from(ApiToken).where(ApiToken.subject == account.address)
-            assert session.scalar(tokens) == 1
+            assert reader.session.scalar(tokens) == 1
 
 
 def test_one_wallet_signs_in_many_times_at_once(anvil, deployment, new_database, tmp_path) -> None:  # type: ignore[no-untyped-def]
@@ -105,8 +105,8 @@ def test_one_wallet_signs_in_many_times_at_once(anvil, deployment, new_database,
 
 def test_what_was_used_is_forgotten_after_its_end(service) -> None:  # type: ignore[no-untyped-def]
     value, until = OURS.make(1000.0)
-    with service.context.begin() as session:
-        assert identities.use_nonce(session, value, until, 1000.0)
-    with service.context.begin() as session:
-        assert not identities.use_nonce(session, value, until, until)
-        assert identities.use_nonce(session, value, until, until + 1)
+    with service.context.begin() as work:
+        assert identities.use_nonce(work, value, until, 1000.0)
+    with service.context.begin() as work:
+        assert not identities.use_nonce(work, value, until, until)
+        assert identities.use_nonce(work, value, until, until + 1)

@@ -33,14 +33,14 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def row(service: Service, address: str) -> Worker:
-    with service.context.reading() as session:
-        return session.get_one(Worker, address)
+    with service.context.reading() as reader:
+        return reader.get_one(Worker, address)
 
 
 def aged(service: Service, address: str) -> None:
     """As if it had not been heard of for long."""
-    with service.context.begin() as session:
-        worker = session.get_one(Worker, address)
+    with service.context.begin() as work:
+        worker = work.get_one(Worker, address)
         worker.seen_at = worker.asking_until = service.context.clock() - 10 * LIVE_S
 
 

@@ -216,8 +216,8 @@ def test_health_and_readiness(service) -> None:  # type: ignore[no-untyped-def]
 def test_a_seed_that_is_not_named_is_drawn_so_that_equal_jobs_have_other_answers(service: Service) -> None:
     def seed(**named: int) -> int:
         job = service.requester.post("/v1/jobs", json={**JOB, **named}).json()["id"]
-        with service.context.reading() as session:
-            return int(session.get_one(Job, job).spec["seed"])
+        with service.context.reading() as reader:
+            return int(reader.get_one(Job, job).spec["seed"])
 
     assert "seed" not in JOB
     assert seed() != seed()

@@ -44,13 +44,13 @@ def counted(ledger: Any) -> Iterator[list[str]]:
 def crowded(service: Any, chain_job: int) -> str:
     """A job on-chain with so many accounts."""
     job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
-    with service.context.begin() as session:
-        session.get_one(Job, job).chain_job = chain_job
+    with service.context.begin() as work:
+        work.get_one(Job, job).chain_job = chain_job
         for number in range(ACCOUNTS):
             address = Address(f"0x{number + 1:040x}")
-            identities.sign_in(session, address, address, "", service.context.clock())
-            session.flush()
-            earned_rows.account(session, job, address)
+            identities.sign_in(work, address, address, "", service.context.clock())
+            work.flush()
+            earned_rows.account(work, job, address)
     return str(job)
 
 
@@ -58,8 +58,8 @@ def test_hundreds_of_accounts_are_some_batches(service: Any, open_job: OpenJob) 
     opened = open_job(deposit=100)
     opened.reserve((Address(f"0x{1:040x}"), 7))
     job = crowded(service, opened.id)
-    with service.context.reading() as session:
-        promised = statement.promises(session, session.get_one(Job, job))
+    with service.context.reading() as reader:
+        promised = statement.promises(reader, reader.get_one(Job, job))
     with counted(service.context.ledger) as asked:
         figures = statement.figures(service.context.ledger, promised)
     assert len(asked) <= 6, asked

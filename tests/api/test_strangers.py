@@ -49,8 +49,8 @@ def paid(service: Service) -> tuple[str, httpx.Client]:
     address, worker = service.worker()
     job = service.requester.post("/v1/jobs", json=JOB).json()["id"]
     _, replica = with_a_replica(service, job, address)
-    with service.context.begin() as session:
-        session.get_one(Replica, replica).state = ReplicaState.PAYABLE
+    with service.context.begin() as work:
+        work.get_one(Replica, replica).state = ReplicaState.PAYABLE
     return address, worker
 
 
@@ -78,8 +78,8 @@ def test_a_paid_worker_s_long_bodies_count_for_more_with_any_of_its_tokens(anvil
     """A poll of 256 KiB counts as 17 requests of its wallet's 40."""
     with limited(anvil, deployment, tmp_path, stranger_burst=100, token_rate=0.01, token_burst=40) as service:
         address, worker = paid(service)
-        with service.context.begin() as session:
-            other = identities.issue(session, WORKER, address, service.context.clock() + 100, service.context.clock())
+        with service.context.begin() as work:
+            other = identities.issue(work, WORKER, address, service.context.clock() + 100, service.context.clock())
         clients = (worker, service.client(other), worker)
         assert [client.post("/v1/work/poll", content=b"[" * (1 << 18)).status_code for client in clients] == [
             422,
@@ -95,8 +95,8 @@ def test_an_api_token_lifts_no_limit_once_it_is_revoked(anvil, deployment, tmp_p
         named = service.requester.post("/v1/tokens", json={"name": "ci", "role": "read"}).json()
         client = service.client(named["token"])
         assert statuses(client, 30) == [200] * 30
-        with service.context.begin() as session:  # as another process does
-            assert tokens.revoke(session, "ci")
+        with service.context.begin() as work:  # as another process does
+            assert tokens.revoke(work, "ci")
         assert statuses(client, 21) == [200] * 20 + [429]
 
 
@@ -105,8 +105,8 @@ def test_an_api_token_lifts_no_limit_once_it_has_expired(anvil, deployment, tmp_
         named = service.requester.post("/v1/tokens", json={"name": "ci", "role": "read"}).json()
         client = service.client(named["token"])
         assert statuses(client, 30) == [200] * 30
-        with service.context.begin() as session:
-            row = session.scalars(select(ApiToken).where(ApiToken.subject == "ci")).one()
+        with service.context.begin() as work:
+            row = work.session.scalars(select(ApiToken).where(ApiToken.subject == "ci")).one()
             row.until = service.context.clock() - 1
         assert statuses(client, 21) == [200] * 20 + [429]
 

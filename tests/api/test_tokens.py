@@ -68,8 +68,8 @@ def test_a_revoked_token_is_nobody_at_once(service: Service) -> None:
 def test_a_token_ends_by_itself_and_its_name_is_free_again(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     token = made(service, "short", "read", expires_in_s=1)
     assert service.requester.post("/v1/tokens", json={"name": "short", "role": "read"}).status_code == 409
-    with service.context.begin() as session:
-        row = session.scalars(select(ApiToken).where(ApiToken.subject == "short")).one()
+    with service.context.begin() as work:
+        row = work.session.scalars(select(ApiToken).where(ApiToken.subject == "short")).one()
         row.until = service.context.clock() - 1
     assert service.client(token).get(f"/v1/blobs/{DIGEST}").status_code == 401
     assert service.client(made(service, "short", "read")).get("/v1/tokens").status_code == 403
@@ -81,8 +81,8 @@ def test_a_list_tells_no_secret_and_the_database_has_none(service: Service) -> N
     assert token not in answer.text
     (row,) = [each for each in answer.json()["items"] if each["name"] == "listed"]
     assert (row["role"], row["expires_at"]) == ("read", None)
-    with service.context.reading() as session:
-        rows = session.scalars(select(ApiToken)).all()
+    with service.context.reading() as reader:
+        rows = reader.session.scalars(select(ApiToken)).all()
     assert all(token.encode() not in each.hash and token not in each.subject for each in rows)
 
 

@@ -29,8 +29,8 @@ def trained(service: Service, visibility: str) -> tuple[str, httpx.Client, httpx
     spec = JOB if visibility == "workers" else JOB | {"visibility": visibility}
     job = service.requester.post("/v1/jobs", json=spec).json()["id"]
     with_a_replica(service, job, address)
-    with service.context.begin() as session:
-        row = session.get_one(Round, (job, 0))
+    with service.context.begin() as work:
+        row = work.get_one(Round, (job, 0))
         row.state, row.updated = RoundState.CLOSED, digest(MADE + visibility.encode())
     return job, holder, other
 
@@ -59,12 +59,12 @@ def test_who_computes_on_kept_parameters_reads_them_as_long_as_it_does(service: 
     job, holder, other = trained(service, "requester")
     made = MADE + b"requester"
     service.requester.put(f"/v1/blobs/{digest(made)}", content=made)
-    with service.context.begin() as session:
-        session.get_one(Round, (job, 0)).parameters = digest(made)
+    with service.context.begin() as work:
+        work.get_one(Round, (job, 0)).parameters = digest(made)
     place = f"/v1/blobs/{digest(made)}"
     assert codes(holder.get(place), other.get(place), service.anyone.get(place)) == [200, 403, 401]
-    with service.context.begin() as session:
-        (replica,) = session.query(Replica).where(Replica.job_id == job)
+    with service.context.begin() as work:
+        (replica,) = work.session.query(Replica).where(Replica.job_id == job)
         replica.state = ReplicaState.PAYABLE
     assert codes(holder.get(place)) == [403]
 
@@ -76,18 +76,18 @@ def test_kept_first_parameters_are_read_by_who_computes_on_them_alone(service: S
     address, holder = service.worker()
     _, other = service.worker()
     job = service.requester.post("/v1/jobs", json=JOB | {"visibility": "requester"}).json()["id"]
-    with service.context.begin() as session:
-        session.get_one(Job, job).publication = {"parameters": digest(first)}
+    with service.context.begin() as work:
+        work.get_one(Job, job).publication = {"parameters": digest(first)}
     place = f"/v1/blobs/{digest(first)}"
     clients = (service.requester, holder, other, service.anyone)
     assert codes(*(client.get(place) for client in clients)) == [200, 403, 403, 401]
     assert codes(*(client.head(place) for client in clients)) == [200, 403, 403, 401]
     _, replica = with_a_replica(service, job, address)
-    with service.context.begin() as session:
-        session.get_one(Round, (job, 0)).parameters = digest(first)
+    with service.context.begin() as work:
+        work.get_one(Round, (job, 0)).parameters = digest(first)
     assert codes(*(client.get(place) for client in clients)) == [200, 200, 403, 401]
-    with service.context.begin() as session:
-        session.get_one(Replica, replica).state = ReplicaState.PAYABLE
+    with service.context.begin() as work:
+        work.get_one(Replica, replica).state = ReplicaState.PAYABLE
     assert codes(holder.get(place)) == [403]
 
 
@@ -97,8 +97,8 @@ def test_what_another_job_starts_from_too_is_as_free_as_there(service: Service, 
     service.requester.put(f"/v1/blobs/{digest(first)}", content=first)
     for said in ({"visibility": "requester"}, {} if visibility == "workers" else {"visibility": visibility}):
         job = service.requester.post("/v1/jobs", json=JOB | said).json()["id"]
-        with service.context.begin() as session:
-            session.get_one(Job, job).publication = {"parameters": digest(first)}
+        with service.context.begin() as work:
+            work.get_one(Job, job).publication = {"parameters": digest(first)}
     _, worker = service.worker()
     place = f"/v1/blobs/{digest(first)}"
     assert codes(worker.get(place), service.anyone.get(place)) == [200, expected]
@@ -109,8 +109,8 @@ def test_what_a_public_job_computes_from_is_public_too(service: Service) -> None
     published, unnamed = b"a document", b"a partition of nobody"
     for data in (published, unnamed):
         service.requester.put(f"/v1/blobs/{digest(data)}", content=data)
-    with service.context.begin() as session:
-        session.get_one(Job, job).publication = {"document": digest(published)}
+    with service.context.begin() as work:
+        work.get_one(Job, job).publication = {"document": digest(published)}
     assert codes(service.anyone.get(f"/v1/blobs/{digest(published)}")) == [200]
     assert codes(service.anyone.get(f"/v1/blobs/{digest(unnamed)}")) == [401]
 

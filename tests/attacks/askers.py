@@ -16,7 +16,8 @@ from eth_utils.address import to_checksum_address
 from gradmarket.market import wire
 from gradmarket.market.terms import Address
 from gradmarket.requester.store import identities
-from gradmarket.requester.store.session import begin, connect, sessions_of
+from gradmarket.requester.store.session import connect, sessions_of
+from gradmarket.requester.store.work import begin
 from tests.attacks.registry import Seen, attack
 from tests.attacks.scene import PRICE, UNIT, Posted, Scene
 from tests.attacks.scripted_worker import HONEST, Behaviour, ScriptedWorker
@@ -39,12 +40,12 @@ def crowd(scene: Scene) -> list[str]:
     """
     engine = connect(f"sqlite:///{scene.market.data / 'gradmarket.sqlite'}")
     now = time.time()
-    with begin(sessions_of(engine)) as session:
+    with begin(sessions_of(engine)) as work:
         names = [Address(to_checksum_address(chance.token_bytes(20))) for _ in range(THOUSAND)]
         for name in names:
-            identities.sign_in(session, name, name, None, now)
-        session.flush()
-        tokens = [identities.issue(session, "worker", name, now + 3600, now) for name in names]
+            identities.sign_in(work, name, name, None, now)
+        work.flush()
+        tokens = [identities.issue(work, "worker", name, now + 3600, now) for name in names]
     engine.dispose()
     return tokens
 

@@ -24,8 +24,9 @@ from gradmarket.requester.chain import reconcile
 from gradmarket.requester.chain.chain_context import ChainContext, ChainPolicy, TransactionState
 from gradmarket.requester.chain.chain_worker import ChainWorker, local_grant
 from gradmarket.requester.store import earned_rows
-from gradmarket.requester.store.session import begin, connect, reading, sessions_of
+from gradmarket.requester.store.session import connect, sessions_of
 from gradmarket.requester.store.tables import Account, Audit, Batch, Earned, Job, Replica, Task, Transaction, Worker
+from gradmarket.requester.store.work import begin, reading
 from tests.databases import NewDatabase, new_sqlite
 from tests.onchain import NewKey
 
@@ -132,8 +133,8 @@ class ChainFixture:
             "price": str(PRICE),
             "budget": str(budget),
         }
-        with self.chain.begin() as session:
-            session.add(
+        with self.chain.begin() as work:
+            work.add(
                 Job(
                     id=job_id,
                     state=state,
@@ -159,44 +160,44 @@ class ChainFixture:
     def asks(self, worker: Address) -> None:
         """For work, from now on and for as long as a worker lives."""
         now = self.clock()
-        with self.chain.begin() as session:
-            row = session.get_one(Worker, worker)
+        with self.chain.begin() as work:
+            row = work.get_one(Worker, worker)
             row.seen_at, row.asking_until, row.capacity, row.determinism_class = now, now + 45, 1, CLASS
 
     def joins(self, job_id: str, worker: PrivateKey) -> Address:
         """The worker asks for work, of the job's class, and has an account in it."""
         address, now = address_of(worker), self.clock()
-        with self.chain.begin() as session:
-            row = session.get(Worker, address)
+        with self.chain.begin() as work:
+            row = work.get(Worker, address)
             if row is None:
                 row = Worker(address=address, payout=address, operator=address, seen_at=now, joined_at=now)
-                session.add(row)
-                session.flush()
-            job = session.get_one(Job, job_id)
+                work.add(row)
+                work.flush()
+            job = work.get_one(Job, job_id)
             job.determinism_class = job.determinism_class or CLASS
-            earned_rows.account(session, job_id, address)
+            earned_rows.account(work, job_id, address)
         self.asks(address)
         return address
 
     def earns(self, job_id: str, worker: Address, times: int = 1) -> None:
         """Accepted tasks, one replica each."""
-        with self.chain.begin() as session:
-            job = session.get_one(Job, job_id)
+        with self.chain.begin() as work:
+            job = work.get_one(Job, job_id)
             for _ in range(times):
                 name = f"{next(self._numbers):x}"
                 task, replica = self._accepted(job, worker, name)
-                session.add(task)
-                session.flush()
-                session.add(replica)
-                session.flush()
-                earned_rows.earn(session, task, replica, keccak(text=name), self.clock())
+                work.add(task)
+                work.flush()
+                work.add(replica)
+                work.flush()
+                earned_rows.earn(work, task, replica, keccak(text=name), self.clock())
 
     def audits(self, job_id: str, state: AuditState) -> None:
         """The job has an audit in this state, of any task."""
-        with self.chain.begin() as session:
-            task = session.scalars(select(Task).where(Task.job_id == job_id).limit(1)).one()
+        with self.chain.begin() as work:
+            task = work.session.scalars(select(Task).where(Task.job_id == job_id).limit(1)).one()
             values = {"job_id": job_id, "round": 0, "rate": 1.0, "determinism_class": "", "reason": ""}
-            session.merge(Audit(task_id=task.id, state=state, created_at=self.clock(), **values))
+            work.session.merge(Audit(task_id=task.id, state=state, created_at=self.clock(), **values))
 
     def _accepted(self, job: Job, worker: Address, name: str) -> tuple[Task, Replica]:
         now = self.clock()
@@ -218,24 +219,24 @@ class ChainFixture:
         return voucher, sign(self.signer, digest(self.ledger.domain(), voucher))
 
     def job(self, job_id: str) -> Job:
-        with self.chain.reading() as session:
-            return session.get_one(Job, job_id)
+        with self.chain.reading() as reader:
+            return reader.get_one(Job, job_id)
 
     def account(self, job_id: str, worker: Address) -> Account:
-        with self.chain.reading() as session:
-            return session.get_one(Account, (job_id, worker))
+        with self.chain.reading() as reader:
+            return reader.get_one(Account, (job_id, worker))
 
     def all_accounts(self, job_id: str) -> list[Account]:
-        with self.chain.reading() as session:
-            return list(session.scalars(select(Account).where(Account.job_id == job_id)))
+        with self.chain.reading() as reader:
+            return list(reader.session.scalars(select(Account).where(Account.job_id == job_id)))
 
     def all(self, table: Any, *where: Any) -> list[Any]:
-        with self.chain.reading() as session:
-            return list(session.scalars(select(table).where(*where).order_by(table.id)))
+        with self.chain.reading() as reader:
+            return list(reader.session.scalars(select(table).where(*where).order_by(table.id)))
 
     def set_job(self, job_id: str, **values: Any) -> None:
-        with self.chain.begin() as session:
-            row = session.get_one(Job, job_id)
+        with self.chain.begin() as work:
+            row = work.get_one(Job, job_id)
             for name, value in values.items():
                 setattr(row, name, value)
 

@@ -53,17 +53,15 @@ class Court:
         """As stages.audit does."""
         worker = self.chain_fixture.joins(self.job, self.worker)
         self.chain_fixture.earns(self.job, worker)
-        with self.chain_fixture.chain.begin() as session:
-            task = session.scalars(select(Task).where(Task.job_id == self.job)).one()
-            replica = session.scalars(select(Replica).where(Replica.task_id == task.id)).one()
+        with self.chain_fixture.chain.begin() as work:
+            task = work.session.scalars(select(Task).where(Task.job_id == self.job)).one()
+            replica = work.session.scalars(select(Replica).where(Replica.task_id == task.id)).one()
             replica.sealed, replica.root = b"\x01" * 32, WRONG
-            accusations.bring(
-                session, session.get_one(Job, self.job), task, [replica], RIGHT, self.chain_fixture.clock()
-            )
+            accusations.bring(work, work.get_one(Job, self.job), task, [replica], RIGHT, self.chain_fixture.clock())
 
     def accusation(self) -> Accusation:
-        with self.chain_fixture.chain.reading() as session:
-            return session.scalars(select(Accusation)).one()
+        with self.chain_fixture.chain.reading() as reader:
+            return reader.session.scalars(select(Accusation)).one()
 
     def passes(self, seconds: int) -> None:
         request(self.chain_fixture.ledger.web3, "evm_increaseTime", hex(seconds))

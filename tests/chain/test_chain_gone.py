@@ -45,8 +45,8 @@ def kill(chain: LocalChain) -> None:
 
 
 def why(chain_fixture: ChainFixture, job_id: str) -> str:
-    with chain_fixture.chain.reading() as session:
-        return progress.why_waiting(session, session.get_one(Job, job_id), chain_fixture.clock())
+    with chain_fixture.chain.reading() as reader:
+        return progress.why_waiting(reader, reader.get_one(Job, job_id), chain_fixture.clock())
 
 
 def wait_for_the_state(chain: LocalChain) -> None:

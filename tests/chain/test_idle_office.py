@@ -54,8 +54,8 @@ def test_what_an_audit_took_back_does_not_keep_it_awake(chain_fixture: ChainFixt
     worker = chain_fixture.joins(job_id, new_key())
     at_rest(chain_fixture)
     chain_fixture.earns(job_id, worker)
-    with chain_fixture.chain.begin() as session:
-        session.execute(update(Earned).values(revoked=True))
+    with chain_fixture.chain.begin() as work:
+        work.session.execute(update(Earned).values(revoked=True))
     chain_fixture.clock.now += chain_fixture.chain.policy.settle_every_s
     chain_fixture.settle_down()
     assert not chain_fixture.chain_worker.wanted()

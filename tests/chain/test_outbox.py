@@ -31,12 +31,12 @@ def test_what_was_earned_is_settled(chain_fixture: ChainFixture, new_key: NewKey
 def test_a_batch_takes_nothing_that_an_audit_took_back_meanwhile(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id, _ = busy(chain_fixture, new_key)
     rows = chain_fixture.all(Earned, Earned.batch_id.is_(None))
-    with chain_fixture.chain.begin() as session:
-        session.execute(update(Earned).where(Earned.id == rows[0].id).values(revoked=True))
+    with chain_fixture.chain.begin() as work:
+        work.session.execute(update(Earned).where(Earned.id == rows[0].id).values(revoked=True))
         batch = Batch(job_id=job_id, number=9, state=BatchState.PREPARED, gradients=7, units=70, created_at=0.0)
-        session.add(batch)
-    with pytest.raises(Conflict, match="1 of the gradients"), chain_fixture.chain.begin() as session:
-        settlement_batches.take(session, batch, rows)
+        work.add(batch)
+    with pytest.raises(Conflict, match="1 of the gradients"), chain_fixture.chain.begin() as work:
+        settlement_batches.take(work, batch, rows)
     assert {row.batch_id for row in chain_fixture.all(Earned, Earned.id.in_([row.id for row in rows]))} == {None}
 
 
@@ -222,8 +222,8 @@ def test_one_gradient_is_in_one_batch(chain_fixture: ChainFixture, new_key: NewK
     job_id, _ = busy(chain_fixture, new_key)
     rows = chain_fixture.all(Earned, Earned.job_id == job_id)
     settlement_batches.step(chain_fixture.chain)
-    with pytest.raises(Conflict), chain_fixture.chain.begin() as session:
-        settlement_batches.take(session, session.get_one(Batch, 1), rows[:1])
+    with pytest.raises(Conflict), chain_fixture.chain.begin() as work:
+        settlement_batches.take(work, work.get_one(Batch, 1), rows[:1])
 
 
 # --- vouchers and batches count the same ----------------------------------------------------------------------------

@@ -176,9 +176,9 @@ def test_differences_are_told(chain_fixture: ChainFixture, new_key: NewKey) -> N
     chain_fixture.settle_down()
     assert reconcile.differences(chain_fixture.chain, job_id) == []
     chain_fixture.set_job(job_id, deposited=1)
-    with chain_fixture.chain.begin() as session:
-        session.get_one(Earned, chain_fixture.all(Earned)[0].id).units += 1
-        session.get_one(Batch, 1).state = BatchState.SETTLED
+    with chain_fixture.chain.begin() as work:
+        work.get_one(Earned, chain_fixture.all(Earned)[0].id).units += 1
+        work.get_one(Batch, 1).state = BatchState.SETTLED
     found = " ".join(reconcile.differences(chain_fixture.chain, job_id))
     for word in ("deposited", "root of batch 0", f"settled for {worker}"):
         assert word in found

@@ -114,13 +114,13 @@ def test_a_thousand_that_ask_get_what_a_round_needs_and_no_account_beyond(
 ) -> None:
     """Nor a transaction: one reservation is made for all three of them."""
     job_id = chain_fixture.running_job()
-    with chain_fixture.chain.begin() as session:
-        session.get_one(Job, job_id).determinism_class = CLASS
+    with chain_fixture.chain.begin() as work:
+        work.get_one(Job, job_id).determinism_class = CLASS
         now = chain_fixture.clock()
         for number in range(1000):
             name = Web3.to_checksum_address(f"0x{number + 1:040x}")
             asks = {"asking_until": now + 45, "capacity": 1, "determinism_class": CLASS}
-            session.add(Worker(address=name, payout=name, operator=name, seen_at=now, joined_at=now, **asks))
+            work.add(Worker(address=name, payout=name, operator=name, seen_at=now, joined_at=now, **asks))
     chain_fixture.settle_down()
     accounts = chain_fixture.all_accounts(job_id)
     assert [account.reserved for account in accounts] == [PRICE] * 3
@@ -137,14 +137,14 @@ def test_who_stalls_makes_place_for_others_until_a_quarter_lies_with_them(
         chain_fixture.joins(job_id, new_key())
     for _ in range(20):
         chain_fixture.settle_down()
-        with chain_fixture.chain.begin() as session:
-            for account in session.scalars(select(Account).where(Account.reserved > 0)):
-                session.get_one(Worker, account.worker).rests_until = chain_fixture.clock() + 10**6
+        with chain_fixture.chain.begin() as work:
+            for account in work.session.scalars(select(Account).where(Account.reserved > 0)):
+                work.get_one(Worker, account.worker).rests_until = chain_fixture.clock() + 10**6
     chain = chain_fixture.ledger.job(chain_fixture.job(job_id).chain_job or 0)
     assert chain.reserved == 10 * PRICE
     known = chain_fixture.joins(job_id, new_key())
-    with chain_fixture.chain.begin() as session:
-        session.get_one(Worker, known).accepted_at = chain_fixture.clock()
+    with chain_fixture.chain.begin() as work:
+        work.get_one(Worker, known).accepted_at = chain_fixture.clock()
     chain_fixture.settle_down()
     assert chain_fixture.account(job_id, known).reserved == PRICE, "who delivered before has money of its own"
 
@@ -167,9 +167,9 @@ def test_who_leaves_or_is_gone_or_is_in_another_job_gets_nothing(chain_fixture: 
     chain_fixture.clock.now += 46
     for worker in (leaving, other):
         chain_fixture.asks(worker)
-    with chain_fixture.chain.begin() as session:
-        session.get_one(Worker, leaving).capacity = 0
-        session.get_one(Worker, other).jobs = ["00000000000000bb"]
+    with chain_fixture.chain.begin() as work:
+        work.get_one(Worker, leaving).capacity = 0
+        work.get_one(Worker, other).jobs = ["00000000000000bb"]
     chain_fixture.joins(job_id, new_key())
     chain_fixture.settle_down()
     assert chain_fixture.account(job_id, leaving).reserved == chain_fixture.account(job_id, gone).reserved == 0
@@ -183,9 +183,9 @@ def test_nothing_is_reserved_for_who_asks_for_other_jobs_alone(chain_fixture: Ch
     job_id, other = chain_fixture.running_job(), chain_fixture.running_job()
     picky, any_job = chain_fixture.joins(job_id, new_key()), chain_fixture.joins(job_id, new_key())
     chain_fixture.joins(other, new_key())
-    with chain_fixture.chain.begin() as session:
-        session.get_one(Worker, picky).jobs = [other]
-        session.get_one(Worker, any_job).jobs = [other, job_id]
+    with chain_fixture.chain.begin() as work:
+        work.get_one(Worker, picky).jobs = [other]
+        work.get_one(Worker, any_job).jobs = [other, job_id]
     chain_fixture.settle_down()
     assert [chain_fixture.account(job_id, worker).reserved for worker in (picky, any_job)] == [0, PRICE]
 
@@ -197,9 +197,9 @@ def test_nothing_is_reserved_for_a_class_that_cannot_share_the_job_s_tasks(
     job_id = chain_fixture.running_job()
     own, alien = chain_fixture.joins(job_id, new_key()), chain_fixture.joins(job_id, new_key())
     chain_fixture.set_job(job_id, determinism_class="cpu")
-    with chain_fixture.chain.begin() as session:
-        session.get_one(Worker, own).determinism_class = "cpu"
-        session.get_one(Worker, alien).determinism_class = "gpu"
+    with chain_fixture.chain.begin() as work:
+        work.get_one(Worker, own).determinism_class = "cpu"
+        work.get_one(Worker, alien).determinism_class = "gpu"
     chain_fixture.settle_down()
     assert [chain_fixture.account(job_id, worker).reserved for worker in (own, alien)] == [PRICE, 0]
 
@@ -236,9 +236,9 @@ def test_who_is_vindicated_after_a_job_s_end_is_covered_before_the_rest_comes_ba
 def test_low_money_is_told_once_and_before_it_is_gone(chain_fixture: ChainFixture, new_key: NewKey) -> None:
     job_id = chain_fixture.running_job(budget=6 * PRICE)
     workers = [chain_fixture.joins(job_id, new_key()) for _ in range(5)]
-    with chain_fixture.chain.begin() as session:
+    with chain_fixture.chain.begin() as work:
         for known in workers[:2]:
-            session.get_one(Worker, known).accepted_at = chain_fixture.clock()
+            work.get_one(Worker, known).accepted_at = chain_fixture.clock()
     chain_fixture.settle_down()
     assert chain_fixture.all(JobEvent, JobEvent.kind == "low_balance") == []
     for worker in workers:
@@ -253,8 +253,8 @@ def test_a_release_is_seen_and_not_reserved_anew_for_who_leaves(chain_fixture: C
     job_id, key = chain_fixture.running_job(), new_key()
     worker = chain_fixture.joins(job_id, key)
     chain_fixture.settle_down()
-    with chain_fixture.chain.begin() as session:
-        session.get_one(Worker, worker).capacity = 0
+    with chain_fixture.chain.begin() as work:
+        work.get_one(Worker, worker).capacity = 0
     fund_gas(chain_fixture.ledger.web3, worker, 10**18)
     mined(claims.release(chain_fixture.ledger, key, chain_fixture.job(job_id).chain_job or 0, Units(0)))
     chain_fixture.settle_down()

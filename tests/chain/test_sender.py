@@ -28,8 +28,8 @@ SOMEONE = Address("0x" + "5e" * 20)
 def post(chain_fixture: ChainFixture, kind: TransactionKind = TransactionKind.APPROVE) -> Transaction:
     """A transaction that is always possible."""
     quoted = sender.quote(chain_fixture.chain, calls.set_payout(chain_fixture.chain.market, SOMEONE))
-    with chain_fixture.chain.begin() as session:
-        return sender.post(chain_fixture.chain, session, quoted, kind, None)
+    with chain_fixture.chain.begin() as work:
+        return sender.post(chain_fixture.chain, work, quoted, kind, None)
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def test_what_the_contract_would_refuse_takes_no_nonce(rich: ChainFixture) -> No
 
 def test_a_gap_is_filled_so_that_what_follows_is_mined(rich: ChainFixture) -> None:
     first, second = post(rich), post(rich)
-    with rich.chain.begin() as session:
-        session.delete(session.get_one(Transaction, first.id))
+    with rich.chain.begin() as work:
+        work.session.delete(work.get_one(Transaction, first.id))
     sender.push(rich.chain)
     sender.follow(rich.chain)
     assert [(row.nonce, row.kind, row.state) for row in sorted(rich.all(Transaction), key=lambda row: row.nonce)] == [
@@ -145,8 +145,8 @@ def test_a_reverted_batch_is_sent_again_when_it_can_be(
         60_000,
         fees(own_ledger.web3),
     )
-    with chain_fixture.chain.begin() as session:
-        found = session.get_one(Transaction, row.id)
+    with chain_fixture.chain.begin() as work:
+        found = work.get_one(Transaction, row.id)
         found.raw, found.hash = starved.raw, starved.hash
     own_ledger.web3.eth.send_raw_transaction(starved.raw)
     request(own_ledger.web3, "evm_mine")

@@ -18,8 +18,8 @@ from tests.onchain import ETHER, NewKey
 
 
 def told(chain_fixture: ChainFixture, job_id: str) -> tuple[list[LedgerEntry], list[str]]:
-    with chain_fixture.chain.reading() as session:
-        promised = statement.promises(session, chain_fixture.job(job_id))
+    with chain_fixture.chain.reading() as reader:
+        promised = statement.promises(reader, chain_fixture.job(job_id))
     found = statement.figures(chain_fixture.ledger, promised)
     moves = statement.moves(chain_fixture.ledger, promised, found.block.number if found.block else None, found)
     return moves, statement.compare(moves, found)
@@ -83,8 +83,8 @@ def test_what_lapses_at_the_end_of_all_claims_is_an_entry(
 def test_books_that_differ_are_told(chain_fixture: ChainFixture, new_key: NewKey, change: str) -> None:
     job_id, _ = busy(chain_fixture, new_key)
     chain_fixture.settle_down()
-    with chain_fixture.chain.begin() as session:
-        for row in session.query(Earned).filter_by(job_id=job_id):
+    with chain_fixture.chain.begin() as work:
+        for row in work.session.query(Earned).filter_by(job_id=job_id):
             row.units = PRICE // 2 if change == "forgotten" else row.units
     if change == "invented":
         chain_fixture.restart(Ledger(chain_fixture.ledger.web3, chain_fixture.ledger.deployment))

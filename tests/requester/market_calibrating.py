@@ -60,10 +60,10 @@ def to_calibrate(market: MarketFixture, by: SimAuditor) -> Claimed:
 
 def known(market: MarketFixture, runs: int, deviation: float = 1e-7, classes: Classes = (CLASS, GPU)) -> None:
     """As so many trusted runs of the pair leave it."""
-    with market.context.begin() as session:
-        family = calibrations.family_of(session.get_one(Job, market.job))
-        row = calibrations.held(session, family, classes, market.clock())
-        calibrations.keep(session, row, Evidence(runs, dict.fromkeys(NAMES, deviation)), market.clock())
+    with market.context.begin() as work:
+        family = calibrations.family_of(work.get_one(Job, market.job))
+        row = calibrations.held(work, family, classes, market.clock())
+        calibrations.keep(work, row, Evidence(runs, dict.fromkeys(NAMES, deviation)), market.clock())
 
 
 def pairs(market: MarketFixture) -> dict[Classes, Calibration]:
@@ -71,5 +71,5 @@ def pairs(market: MarketFixture) -> dict[Classes, Calibration]:
 
 
 def allowed(market: MarketFixture, job: str = "") -> Allowed:
-    with market.reading() as session:
-        return calibrations.allowed(session, session.get_one(Job, job or market.job))
+    with market.reading() as reader:
+        return calibrations.allowed(reader, reader.get_one(Job, job or market.job))

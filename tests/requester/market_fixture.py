@@ -39,8 +39,9 @@ from gradmarket.requester.stages import aggregate, assign, audit, close, expire,
 from gradmarket.requester.stages.stage import Stage
 from gradmarket.requester.store import calibrations, earned_rows, identities, progress, strikes
 from gradmarket.requester.store.facts import Facts, as_json, layout_facts
-from gradmarket.requester.store.session import Sessions, connect, reading, sessions_of
+from gradmarket.requester.store.session import Sessions, connect, sessions_of
 from gradmarket.requester.store.tables import Account, Earned, Job, JobEvent, Replica, Round, Task, Worker
+from gradmarket.requester.store.work import reading
 from tests.databases import NewDatabase, in_memory
 from tests.requester.market_rest import Rest
 from tests.requester.market_workers import HONEST, Behaviour, SimWorker, key_of
@@ -157,9 +158,9 @@ class MarketFixture:
     def also(self, job: str, chain_job: int, **spec: Any) -> None:
         """A second job beside the first, with as much money for every worker."""
         self._post(job, chain_job, **spec)
-        with self.context.begin() as session:
+        with self.context.begin() as work:
             for worker in self.workers:
-                earned_rows.account(session, job, worker.address).reserved = 1000 * PRICE
+                earned_rows.account(work, job, worker.address).reserved = 1000 * PRICE
         self.drive()
 
     def _post(self, job: str, chain_job: int, **changes: Any) -> None:
@@ -176,8 +177,8 @@ class MarketFixture:
         )
         memory = blobs.put(tensors.pack({}))
         facts = Facts(layout=layout_facts(LAYOUT), counters=(COUNTER,), flops=1, peak_bytes=1, memory=memory)
-        with self.context.begin() as session:
-            session.add(
+        with self.context.begin() as work:
+            work.add(
                 Job(
                     id=job,
                     state=JobState.RUNNING,
@@ -216,16 +217,16 @@ class MarketFixture:
     def calibrate(self, *classes: str, tau: float = 1e-5) -> None:
         """As trusted runs of these classes leave it: every pair of them may deviate by `tau` in each tensor."""
         largest = {entry.name: tau / calibration.MARGIN for entry in LAYOUT.entries}
-        with self.context.begin() as session:
-            family = calibrations.family_of(session.get_one(Job, self.job))
+        with self.context.begin() as work:
+            family = calibrations.family_of(work.get_one(Job, self.job))
             for pair in combinations(sorted(classes), 2):
-                row = calibrations.held(session, family, pair, self.clock())
-                calibrations.keep(session, row, Evidence(calibration.RUNS, largest), self.clock())
+                row = calibrations.held(work, family, pair, self.clock())
+                calibrations.keep(work, row, Evidence(calibration.RUNS, largest), self.clock())
 
     def prove_class(self) -> None:
         """As audits of three operators' work leave it."""
-        with self.context.begin() as session:
-            session.get_one(Job, self.job).proven_class = CLASS
+        with self.context.begin() as work:
+            work.get_one(Job, self.job).proven_class = CLASS
 
     def worker(
         self,
@@ -237,10 +238,10 @@ class MarketFixture:
     ) -> SimWorker:
         """A worker that has signed in, with `reserved` units for it in the job; `consent`: its payout key's nonce."""
         made = SimWorker(self, key_of(f"worker {next(self._names)}"), behaviour, determinism_class)
-        with self.context.begin() as session:
-            identities.sign_in(session, made.address, payout or made.address, None, self.clock(), consent)
-            session.flush()
-            earned_rows.account(session, self.job, made.address).reserved = reserved
+        with self.context.begin() as work:
+            identities.sign_in(work, made.address, payout or made.address, None, self.clock(), consent)
+            work.flush()
+            earned_rows.account(work, self.job, made.address).reserved = reserved
         self.workers.append(made)
         return made
 
@@ -259,10 +260,10 @@ class MarketFixture:
         if not asked:
             return False
         ready: list[tuple[Stage, str]] = []
-        with self.reading() as session:
+        with self.reading() as reader:
             for stage in asked:
                 with self._rest.asking(stage, now, ready):
-                    ready += [(stage, row_id) for row_id in stage.ready(session, now)]
+                    ready += [(stage, row_id) for row_id in stage.ready(reader, now)]
         waits = [stage.run(self.context, row_id) for stage, row_id in ready]
         soon = [wait for wait in waits if wait is not None and wait <= assignment.WINDOW_MAX_S]
         self.clock.now += min(soon, default=0.0)
@@ -317,12 +318,12 @@ class MarketFixture:
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        with self.context.reading() as session:
-            yield session
+        with self.context.reading() as reader:
+            yield reader
 
     def all(self, table: type[Any], *where: Any) -> Sequence[Any]:
-        with self.reading() as session:
-            return session.scalars(select(table).where(*where)).all()
+        with self.reading() as reader:
+            return reader.session.scalars(select(table).where(*where)).all()
 
     def the_job(self) -> Job:
         (job,) = self.all(Job, Job.id == self.job)
@@ -358,9 +359,9 @@ class MarketFixture:
         return row  # type: ignore[no-any-return]
 
     def strikes(self, worker: SimWorker) -> int:
-        with self.reading() as session:
-            operator = session.get_one(Worker, worker.address).operator
-            return round(sum(strikes.weight(row, self.clock()) for row in strikes.of(session, operator)))
+        with self.reading() as reader:
+            operator = reader.get_one(Worker, worker.address).operator
+            return round(sum(strikes.weight(row, self.clock()) for row in strikes.of(reader, operator)))
 
     def earned(self) -> dict[str, int]:
         sums: dict[str, int] = {}
@@ -372,9 +373,9 @@ class MarketFixture:
         return [event.body for event in self.all(JobEvent, JobEvent.kind == kind)]
 
     def why_waiting(self) -> str:
-        with self.reading() as session:
-            job = session.get_one(Job, self.job)
-            return progress.why_waiting(session, job, self.clock())
+        with self.reading() as reader:
+            job = reader.get_one(Job, self.job)
+            return progress.why_waiting(reader, job, self.clock())
 
     def final_parameters(self) -> str:
         return str(self.rounds()[-1].updated)
@@ -382,11 +383,11 @@ class MarketFixture:
     # what people do
 
     def resume(self) -> None:
-        with self.context.begin() as session:
-            resume_job(self.context, session, session.get_one(Job, self.job))
+        with self.context.begin() as work:
+            resume_job(self.context, work, work.get_one(Job, self.job))
         self.drive()
 
     def cancel(self) -> None:
-        with self.context.begin() as session:
-            end(self.context, session, session.get_one(Job, self.job), JobState.CANCELLED, "cancelled")
+        with self.context.begin() as work:
+            end(self.context, work, work.get_one(Job, self.job), JobState.CANCELLED, "cancelled")
         self.drive()

@@ -33,17 +33,17 @@ def adaptive(**spec: Any) -> dict[str, Any]:
 
 def stake(market: MarketFixture, worker: SimWorker, prices: int) -> None:
     """As the chain's mirror writes it."""
-    with market.context.begin() as session:
+    with market.context.begin() as work:
         mine = update(Account).where(Account.worker == worker.address, Account.job_id == market.job)
-        session.execute(mine.values(at_risk=prices * PRICE))
+        work.session.execute(mine.values(at_risk=prices * PRICE))
 
 
 def prove(market: MarketFixture, worker: SimWorker, audits: int = PROVEN) -> None:
     """It has passed so many audits elsewhere."""
     now = market.clock()
-    with market.context.begin() as session:
+    with market.context.begin() as work:
         record = {"determinism_class": CLASS, "evidence": float(audits), "at": now, "passed": audits, "failed": 0}
-        session.add(Reputation(operator=worker.address, failed_at=None, **record))
+        work.add(Reputation(operator=worker.address, failed_at=None, **record))
 
 
 def trusted(market: MarketFixture, **behaviour: Any) -> SimWorker:
@@ -56,8 +56,8 @@ def here(market: MarketFixture) -> None:
     """Everybody is there and asks for nothing, in a job that has settled on their class."""
     for worker in market.workers:
         worker.say(capacity=0)
-    with market.context.begin() as session:
-        session.get_one(Job, market.job).determinism_class = CLASS
+    with market.context.begin() as work:
+        work.get_one(Job, market.job).determinism_class = CLASS
 
 
 def shape(task: Any) -> tuple[int, int, int]:
@@ -128,8 +128,8 @@ def test_the_sleepers_lie_is_found_taken_back_and_its_standing_gone(new_floor: N
     assert revoked <= lies
     assert {worker for event in market.events("audit_failed") for worker in event["workers"]} == {sleeper.address}
     assert not [replica for replica in market.replicas(sleeper) if replica.leased_at > caught]
-    with market.reading() as session:
-        (record,) = reputations.of(session, sleeper.address)
+    with market.reading() as reader:
+        (record,) = reputations.of(reader, sleeper.address)
         assert (record.evidence, reputations.standing(record, market.clock())) == (0.0, 0.0)
     assert revoked == lies
     accused = [each for audit in audits_told(market.context, market.job, limit=100).items for each in audit.accusations]
@@ -184,9 +184,9 @@ def test_how_a_task_is_checked_is_told_when_it_is_over_and_proven_then(new_floor
     plan = told(market).plan
     assert plan is not None
     assert plan.model_dump() == task.plan
-    with market.reading() as session:
-        spec = jobs.spec(session.get_one(Job, market.job))
-        at_risk = [stake.at_risk for stake in stakes_of(session, worker.address)]
+    with market.reading() as reader:
+        spec = jobs.spec(reader.get_one(Job, market.job))
+        at_risk = [stake.at_risk for stake in stakes_of(reader, worker.address)]
     assert spec.may_check_so(Plan(**task.plan))
     assert not spec.may_check_so(Plan(1, 1, 1, 0.01))
     assert not spec.may_check_so(Plan(2, 1, 5, 0.05))
@@ -194,5 +194,5 @@ def test_how_a_task_is_checked_is_told_when_it_is_over_and_proven_then(new_floor
 
 
 def told(market: MarketFixture) -> TaskEvidence:
-    with market.reading() as session:
-        return evidence_of(session, market.task())
+    with market.reading() as reader:
+        return evidence_of(reader, market.task())

@@ -6,7 +6,6 @@ import pytest
 from eth_utils.address import to_checksum_address
 from eth_utils.crypto import keccak
 from sqlalchemy import delete
-from sqlalchemy.orm import Session
 
 from gradmarket.market.rules.assignment import window_s
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
@@ -15,6 +14,7 @@ from gradmarket.requester.stages import assign
 from gradmarket.requester.store import earned_rows, newcomers, workers
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import Account, Job, Worker
+from gradmarket.requester.store.work import Work
 from tests.requester.books import check_books
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.market_workers import COMMIT_AND_STALL, HONEST, NOISE, SIGN_FLIP, SimWorker
@@ -233,16 +233,16 @@ def test_the_stage_rests_while_nobody_that_asks_may_be_drawn(new_floor) -> None:
 
 def test_a_job_whose_money_lies_with_workers_that_are_gone_says_so(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
-    with market.context.begin() as session:
-        locked(session, Job, market.job).deposited = 50 * PRICE
+    with market.context.begin() as work:
+        locked(work, Job, market.job).deposited = 50 * PRICE
     market.worker(reserved=30 * PRICE)
     market.worker(reserved=20 * PRICE)
     market.lapse(workers.LIVE_S + 1)
     here = market.worker(reserved=0)
     here.ask()
     assert "50 gradients of the escrow are reserved for 2 workers that are gone: fund the job" in market.why_waiting()
-    with market.context.begin() as session:
-        locked(session, Job, market.job).deposited = 51 * PRICE
+    with market.context.begin() as work:
+        locked(work, Job, market.job).deposited = 51 * PRICE
     assert "gone" not in market.why_waiting(), "there is money for one more"
 
 
@@ -250,8 +250,8 @@ def test_who_only_asks_has_no_account_and_its_turn_comes_in_the_job_that_it_want
     """Many that work elsewhere on the same market would hold all of a small job's escrow."""
     market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     worker, *others = [market.worker() for _ in range(3)]
-    with market.context.begin() as session:
-        session.execute(delete(Account))
+    with market.context.begin() as work:
+        work.session.execute(delete(Account))
     for other in others:
         other.say(jobs=["00000000000000bb"])
     worker.say(jobs=["00000000000000bb"])
@@ -321,30 +321,30 @@ def test_covered_newcomers_of_one_payout_leave_the_other_places_to_others(new_fl
 
 def test_a_job_whose_newcomers_part_lies_with_who_stalled_says_so(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
-    with market.context.begin() as session:
-        locked(session, Job, market.job).deposited = 8 * PRICE
+    with market.context.begin() as work:
+        locked(work, Job, market.job).deposited = 8 * PRICE
     stallers = [market.worker(reserved=PRICE) for _ in range(2)]
-    with market.context.begin() as session:
+    with market.context.begin() as work:
         for staller in stallers:
-            row = session.get_one(Worker, staller.address)
+            row = work.get_one(Worker, staller.address)
             row.stalls, row.rests_until = 1, market.clock() + 3600
     late = market.worker(reserved=0)
     late.ask()
     assert "2 gradients of the escrow are reserved for 2 newcomers that stalled: fund the job" in market.why_waiting()
     assert next_covered(market) == []
-    with market.context.begin() as session:
-        locked(session, Job, market.job).deposited = 12 * PRICE
+    with market.context.begin() as work:
+        locked(work, Job, market.job).deposited = 12 * PRICE
     assert "stalled" not in market.why_waiting()
     assert next_covered(market) == [late.address]
 
 
-def asking_of(session: Session, network: str, count: int, now: float, **changes: Any) -> set[str]:
+def asking_of(work: Work, network: str, count: int, now: float, **changes: Any) -> set[str]:
     """So many newcomers of a network ask, each with a payout address of its own; returns their addresses."""
     made = {to_checksum_address(keccak(text=f"{network} {number}")[:20]) for number in range(count)}
     own = {"network": network, "determinism_class": CLASS, "capacity": 1, "asking_until": now + 40} | changes
     times = {"seen_at": now, "joined_at": now}
     lists: dict[str, Any] = {"jobs": [], "least_prices": {}}
-    session.add_all(
+    work.add * (
         Worker(**{**times, **lists, **own, "address": address, "payout": address, "operator": address})
         for address in made
     )
@@ -355,14 +355,14 @@ def test_a_thousand_of_one_network_leave_the_others_their_turn(new_floor) -> Non
     """More than are looked at: also those that serve another job, or want more than this one pays, are not."""
     market = new_floor(tasks_per_round=8)
     now, market.driven = market.clock(), True
-    with market.context.begin() as session:
-        job = locked(session, Job, market.job)
+    with market.context.begin() as work:
+        job = locked(work, Job, market.job)
         job.determinism_class, job.deposited = CLASS, 4 * 24 * PRICE
-        sybils = asking_of(session, "203.0.113.0/24", 1000, now)
-        honest = {worker for n in range(5) for worker in asking_of(session, f"198.51.{n}.0/24", 1, now)}
+        sybils = asking_of(work, "203.0.113.0/24", 1000, now)
+        honest = {worker for n in range(5) for worker in asking_of(work, f"198.51.{n}.0/24", 1, now)}
         for n in range(newcomers.SAMPLE):
-            asking_of(session, f"192.0.{n}.0/24", 1, now, jobs=["00000000000000bb"])
-            asking_of(session, f"192.1.{n}.0/24", 1, now, least_prices={market.job: PRICE + 1})
+            asking_of(work, f"192.0.{n}.0/24", 1, now, jobs=["00000000000000bb"])
+            asking_of(work, f"192.1.{n}.0/24", 1, now, least_prices={market.job: PRICE + 1})
     for _ in range(3):
         covered = set(next_covered(market))
         assert honest < covered <= honest | sybils
@@ -370,6 +370,6 @@ def test_a_thousand_of_one_network_leave_the_others_their_turn(new_floor) -> Non
 
 
 def next_covered(market: MarketFixture) -> list[str]:
-    with market.reading() as session:
-        job = session.get_one(Job, market.job)
-        return list(newcomers.next_covered(session, job, market.clock()))
+    with market.reading() as reader:
+        job = reader.get_one(Job, market.job)
+        return list(newcomers.next_covered(reader, job, market.clock()))

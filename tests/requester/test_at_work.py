@@ -9,8 +9,8 @@ from tests.requester.market_fixture import MarketFixture
 
 
 def told(market: MarketFixture) -> TaskEvidence:
-    with market.reading() as session:
-        waves = list(session.scalars(select(Wave)).all())
+    with market.reading() as reader:
+        waves = list(reader.session.scalars(select(Wave)).all())
     return evidence(market.task(), waves, market.replicas(), False, Hash(bytes(32)), None)
 
 

@@ -122,8 +122,8 @@ def test_who_opened_another_seal_is_not_vindicated_by_the_right_root(new_floor: 
 
 def is_told(market: MarketFixture, root: str | None) -> bool:
     """Whether anybody can read the root in a task's evidence, a list of tasks or of audits."""
-    with market.reading() as session:
-        told = [evidence_of(session, task).model_dump_json() for task in market.tasks()]
+    with market.reading() as reader:
+        told = [evidence_of(reader, task).model_dump_json() for task in market.tasks()]
     lists = (tasks_told(market.context, market.job, limit=100), audits_told(market.context, market.job, limit=100))
     return any(root in text for text in (*told, *(list_.model_dump_json() for list_ in lists)) if root)
 
@@ -232,9 +232,9 @@ def test_an_audit_waits_for_a_merge_under_way_though_its_job_is_paused(new_floor
     market.stages = tuple(stage for stage in market.stages if stage is not aggregate)
     betrayed(market)
     market.until(lambda: audits_of(market))
-    with market.context.begin() as session:
-        session.execute(update(Round).values(state=RoundState.MERGING))
-        session.execute(update(Job).values(state=JobState.PAUSED))
+    with market.context.begin() as work:
+        work.session.execute(update(Round).values(state=RoundState.MERGING))
+        work.session.execute(update(Job).values(state=JobState.PAUSED))
     auditor = SimAuditor(market)
     claimed = auditor.claim()
     assert claimed is not None
@@ -267,8 +267,8 @@ def test_while_a_round_is_to_be_taken_back_who_committed_later_is_judged_and_pai
 
 
 def why_no_lease(market: MarketFixture, worker: SimWorker) -> str:
-    with market.reading() as session:
-        return progress.why_no_lease(session, worker.address, market.clock())
+    with market.reading() as reader:
+        return progress.why_no_lease(reader, worker.address, market.clock())
 
 
 @SQLITE
@@ -309,8 +309,8 @@ def test_what_was_in_flight_when_its_worker_was_barred_is_audited_when_it_is_acc
     market = new_floor(rounds=1, audit={"probability": 1e-9})
     (liar, _), _ = betrayed(market)
     market.gather()
-    with market.context.begin() as session:
-        reputations.failed(session, [liar.address], CLASS, market.clock())
+    with market.context.begin() as work:
+        reputations.failed(work, [liar.address], CLASS, market.clock())
     market.play()
     (found,) = audits_of(market)
     assert (found.reason, found.rate) == (audit_draws.REOPENED, 1.0)

@@ -37,8 +37,8 @@ def test_a_task_that_another_works_at_is_left_to_it_and_the_next_is_taken(new_fl
     market = half_committed(new_floor)
     here, there = market.context, market.another()
     first, second = market.tasks()
-    with here.begin() as session, ThreadPoolExecutor(1) as pool:
-        locked(session, Task, first.id)
+    with here.begin() as work, ThreadPoolExecutor(1) as pool:
+        locked(work, Task, first.id)
         assert pool.submit(stage.run, there, first.id).result(10) == market.settings.sweep_s
         assert pool.submit(stage.run, there, second.id).result(10) is None
     before = {task.id: task.state for task in (first, second)}
@@ -89,10 +89,10 @@ def crowd(market: MarketFixture, rows: int) -> None:
     held = {"job_id": market.job, "payout": "0x", "operator": "0x", "wave": 0, "fence": 1, "leased_at": now}
     held |= {"state": ReplicaState.PAYABLE, "lease_until": now, "heard": True}
     replicas = [held | {"id": f"r{n}", "task_id": f"t{n}", "worker": f"w{n}"} for n in range(rows)]
-    with market.context.begin() as session:
-        session.execute(insert(Task), tasks)
-        session.execute(insert(Worker), workers)
-        session.execute(insert(Replica), replicas)
+    with market.context.begin() as work:
+        work.session.execute(insert(Task), tasks)
+        work.session.execute(insert(Worker), workers)
+        work.session.execute(insert(Replica), replicas)
     with market.context.sessions.kw["bind"].connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("ANALYZE"))
 
@@ -104,8 +104,8 @@ def test_no_hot_query_reads_all_tasks_replicas_or_workers(new_floor) -> None:  #
     with said(market) as queries:
         worker.say()
         for stage in (assign, close, judge, expire):
-            with market.reading() as session:
-                stage.ready(session, market.clock())
+            with market.reading() as reader:
+                stage.ready(reader, market.clock())
         market.drive()
         answered(market, worker, worker.request)
         worker.hear()

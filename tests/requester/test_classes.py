@@ -82,8 +82,8 @@ def test_where_replicas_vote_nothing_more_is_audited(new_floor: NewFloor) -> Non
 
 def pinned(market: MarketFixture, *workers: SimWorker) -> None:
     """As it was settled while these asked."""
-    with market.context.begin() as session:
-        session.get_one(Job, market.job).determinism_class = workers[0].determinism_class
+    with market.context.begin() as work:
+        work.get_one(Job, market.job).determinism_class = workers[0].determinism_class
 
 
 def idle_identities(market: MarketFixture, count: int) -> list[SimWorker]:
@@ -134,9 +134,9 @@ def test_those_who_delivered_before_replace_a_class_of_newcomers(new_floor: NewF
         sybil.say()
     pinned(market, *sybils)
     known = [market.worker() for _ in range(3)]
-    with market.context.begin() as session:
+    with market.context.begin() as work:
         for worker in known:
-            session.get_one(Worker, worker.address).accepted_at = market.clock()
+            work.get_one(Worker, worker.address).accepted_at = market.clock()
     rounds_of(market, sybils, *known)
     assert market.state() == JobState.FINISHED
     assert market.earned() == {worker.address: PRICE for worker in known}

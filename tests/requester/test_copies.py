@@ -46,8 +46,8 @@ def audited(market: MarketFixture) -> dict[str, tuple[str, AuditState]]:
 
 
 def copies_of(market: MarketFixture, worker: SimWorker) -> int:
-    with market.reading() as session:
-        return history(session, worker.address).copies
+    with market.reading() as reader:
+        return history(reader, worker.address).copies
 
 
 def test_the_copier_loses_all_and_who_was_copied_nothing(new_floor: NewFloor) -> None:

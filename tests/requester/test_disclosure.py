@@ -45,10 +45,10 @@ class Reader:
         self._last: object = None
 
     def _caller(self, role: str) -> dict[str, str]:
-        with self.market.context.begin() as session:
+        with self.market.context.begin() as work:
             address = self.computer.address
-            identities.sign_in(session, address, address, None, self.market.clock())
-            token = identities.issue(session, role, address, None, self.market.clock())
+            identities.sign_in(work, address, address, None, self.market.clock())
+            token = identities.issue(work, role, address, None, self.market.clock())
         return {"Authorization": f"Bearer {token}"}
 
     def root(self, task: Task) -> str:
@@ -91,9 +91,9 @@ class Reader:
 
     def _batch(self) -> Iterator[bytes]:
         """What settlement would put on-chain now."""
-        with self.market.reading() as session:
+        with self.market.reading() as reader:
             job = self.market.the_job()
-            draft = settlement_batches._due(session, job, AT_ONCE, self.market.clock())
+            draft = settlement_batches._due(reader, job, AT_ONCE, self.market.clock())
             yield from (row.digest for row in draft.rows) if draft is not None else ()
 
     def played(self, done: Callable[[], object], *workers: SimWorker) -> None:

@@ -43,9 +43,9 @@ def test_a_lie_that_diverges_is_found_and_the_job_goes_on_by_itself(new_floor: N
     assert market.replicas(honest)[0].state == ReplicaState.PAYABLE
     assert [event["workers"] for event in market.events("audit_failed")] == [sorted(each.address for each in liars)]
     assert len(market.events("resumed")) == 1
-    with market.reading() as session:
+    with market.reading() as reader:
         keys = {liar.address for liar in liars}
-        assert reputations.barred_among(session, keys, 0.0) == keys
+        assert reputations.barred_among(reader, keys, 0.0) == keys
     alone = new_floor(rounds=2)
     for _ in range(3):
         alone.worker()
@@ -82,8 +82,8 @@ def test_honest_work_that_diverges_stays_the_reason_and_costs_nobody_anything(ne
 
 def test_a_job_that_its_requester_paused_stays_paused(new_floor: NewFloor) -> None:
     market = diverged(new_floor, rounds=1)
-    with market.context.begin() as session:
-        session.get_one(Job, market.job).reason = "paused by its requester"
+    with market.context.begin() as work:
+        work.get_one(Job, market.job).reason = "paused by its requester"
     SimAuditor(market).play()
     assert market.state() == JobState.PAUSED
     assert [task.state for task in market.tasks()] == [TaskState.REVOKED, TaskState.OPEN]

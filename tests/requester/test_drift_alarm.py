@@ -29,8 +29,8 @@ def _leaning(answer: Answer, _address: Address) -> Answer:
 
 
 def kept(market: MarketFixture, before: int) -> dict[str, rule.Drift]:
-    with market.reading() as session:
-        return drift_sums.before(session, market.job, before)
+    with market.reading() as reader:
+        return drift_sums.before(reader, market.job, before)
 
 
 def drift_of(market: MarketFixture, number: int) -> DriftView | None:
@@ -39,13 +39,13 @@ def drift_of(market: MarketFixture, number: int) -> DriftView | None:
 
 def merge(market: MarketFixture, number: int, answers: Sequence[Contribution]) -> None:
     """What a merge does about drift, in a round whose gradients are given as sketches."""
-    with market.context.begin() as session:
-        row = session.get(Round, (market.job, number))
+    with market.context.begin() as work:
+        row = work.get(Round, (market.job, number))
         if row is None:
             row = Round(job_id=market.job, number=number, state=RoundState.CLOSED, parameters="", price=1)
             row.optimizer_state, row.opened_at = "", market.clock()
-            session.add(row)
-        drift.keep(session, session.get_one(Job, market.job), row, answers, market.clock())
+            work.add(row)
+        drift.keep(work, work.get_one(Job, market.job), row, answers, market.clock())
 
 
 def rounds(push: float) -> Iterator[list[Contribution]]:
@@ -60,9 +60,9 @@ def rounds(push: float) -> Iterator[list[Contribution]]:
 @pytest.fixture
 def market(new_floor: NewFloor) -> MarketFixture:
     market = new_floor()
-    with market.context.begin() as session:
-        session.query(Task).delete()
-        session.query(Round).delete()
+    with market.context.begin() as work:
+        work.session.query(Task).delete()
+        work.session.query(Round).delete()
     return market
 
 

@@ -102,8 +102,8 @@ def test_a_job_ends_when_its_sum_is_spent(new_floor) -> None:  # type: ignore[no
 @SQLITE
 def test_a_job_pauses_when_the_escrow_does_not_cover_a_round(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=9)
-    with market.context.begin() as session:
-        session.get_one(Job, market.job).deposited = 5 * PRICE - 1
+    with market.context.begin() as work:
+        work.get_one(Job, market.job).deposited = 5 * PRICE - 1
     for _ in range(3):
         market.worker()
     market.play()
@@ -171,8 +171,8 @@ def test_a_paused_job_gives_no_lease_and_still_judges(new_floor) -> None:  # typ
     workers = [market.worker() for _ in range(3)]
     market.gather()
     market.commit()
-    with market.context.begin() as session:
-        session.get_one(Job, market.job).state = JobState.PAUSED
+    with market.context.begin() as work:
+        work.get_one(Job, market.job).state = JobState.PAUSED
     for _ in range(4):
         for worker in workers:
             worker.turn()

@@ -45,8 +45,8 @@ def draft(market: Any) -> None:
     }
     spec = market._spec(model=model, data={"manifest": packed.digest}, step={"rows": 4})
     ended = {"reason": "", "unit": "1", "price": 10, "budget": 10**9, "token": "requester", "secret": bytes(32)}
-    with market.context.begin() as session:
-        session.add(Job(id=NEW, state=JobState.DRAFT, spec=spec, created_at=0.0, compute_seconds=0.0, **ended))
+    with market.context.begin() as work:
+        work.add(Job(id=NEW, state=JobState.DRAFT, spec=spec, created_at=0.0, compute_seconds=0.0, **ended))
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -69,8 +69,8 @@ def test_a_job_names_no_blob_that_another_has_dropped(new_floor: Callable[..., A
     assert publish.run(there, NEW) is None
     (job,) = market.all(Job, Job.id == NEW)
     assert job.state == JobState.AWAITING_FUNDS
-    with market.reading() as session:
-        row = session.get_one(Job, NEW)
+    with market.reading() as reader:
+        row = reader.get_one(Job, NEW)
         named = [row.publication["parameters"], row.publication["manifest"], row.facts["memory"]]
     assert all(market.context.blobs.has(Digest(digest)) for digest in named)
     market.context.modelling.close()

@@ -39,8 +39,8 @@ def drafted(market: Any, evaluation: Raw) -> None:
     data = {"manifest": packed.digest}
     spec = market._spec(model=model, data=data, step={"rows": 4}, evaluation={"partition": "test"})
     ended = {"reason": "", "unit": "1", "price": 10, "budget": 10**9, "token": "requester", "secret": bytes(32)}
-    with market.context.begin() as session:
-        session.add(Job(id=NEW, state=JobState.DRAFT, spec=spec, created_at=0.0, compute_seconds=0.0, **ended))
+    with market.context.begin() as work:
+        work.add(Job(id=NEW, state=JobState.DRAFT, spec=spec, created_at=0.0, compute_seconds=0.0, **ended))
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_a_round_that_cannot_be_evaluated_closes_and_its_job_pauses(new_floor: C
     publish.run(market.context, NEW)
     market.worker()
     market.until(lambda: market.task().payload)
-    with market.context.begin() as session:
-        model = {name: session.get_one(Job, NEW).publication[name] for name in ("evaluation", "manifest")}
-        job = session.get_one(Job, market.job)
+    with market.context.begin() as work:
+        model = {name: work.get_one(Job, NEW).publication[name] for name in ("evaluation", "manifest")}
+        job = work.get_one(Job, market.job)
         job.publication = {**job.publication, **model}
     assert run_once(market.context, aggregate, market.job) is None
     assert market.rounds()[0].state == RoundState.CLOSED

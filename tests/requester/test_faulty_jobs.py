@@ -47,8 +47,8 @@ def test_a_failure_that_all_share_pauses_the_job_and_strikes_nobody(new_floor) -
         assert part in reason
     (told,) = market.events("paused")
     assert told["fault"] == BAD_LABEL.model_dump(mode="json")
-    with market.reading() as session:
-        job = session.get_one(Job, market.job)
+    with market.reading() as reader:
+        job = reader.get_one(Job, market.job)
         view = job_view(job, jobs.spec(job), None, 0, {}, job.reason)
     assert view.fault is not None
     assert (view.fault.fault, view.fault.parties) == (BAD_LABEL, 3)
@@ -245,10 +245,10 @@ def test_a_disproved_wallet_is_not_counted_again_under_another_operator(new_floo
     honest = market.worker()
     market.until(lambda: len(market.rounds()) == 2, honest)
     market.lapse(60)
-    with market.context.begin() as session:
+    with market.context.begin() as work:
         for number, liar in enumerate(liars, 1):
             key = address_of(key_of(f"throwaway {number}"))
-            identities.sign_in(session, liar.address, key, None, market.clock(), number)
+            identities.sign_in(work, liar.address, key, None, market.clock(), number)
     assert claims_in_turn(market, liars) >= 2
     assert market.state() == JobState.RUNNING
     assert len(market.events("paused")) == 1

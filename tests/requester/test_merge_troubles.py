@@ -50,8 +50,8 @@ def test_a_payload_dropped_since_it_was_kept_is_kept_again(new_floor) -> None:  
         digest = blobs.keep(incoming)
         blob_cleanup.payload(market.context, digest)
         assert not blobs.has(digest)
-        with market.context.begin() as session:
-            blob_cleanup.keep_still(market.context, session, {digest: partial(blobs.keep, incoming)})
+        with market.context.begin() as work:
+            blob_cleanup.keep_still(market.context, work, {digest: partial(blobs.keep, incoming)})
     assert blobs.read(digest) == b"equal content"
 
 
@@ -69,9 +69,9 @@ def test_nobody_names_a_blob_while_it_is_dropped(new_floor) -> None:  # type: ig
     other = market.another()
 
     def names_it() -> None:
-        with other.begin() as session:
-            session.connection().exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
-            blob_cleanup.keep_still(other, session, {digest: partial(other.blobs.put, b"content")})
+        with other.begin() as work:
+            work.connection().exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
+            blob_cleanup.keep_still(other, work, {digest: partial(other.blobs.put, b"content")})
 
     def needed(_session: Any) -> bool:
         with pytest.raises(OperationalError, match="lock timeout"):

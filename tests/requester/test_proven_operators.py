@@ -20,8 +20,8 @@ Y = Address("0x" + "22" * 20)
 
 
 def signs_in(market: MarketFixture, worker: SimWorker, payout: Address, consent: int | None = None) -> None:
-    with market.context.begin() as session:
-        identities.sign_in(session, worker.address, payout, None, market.clock(), consent)
+    with market.context.begin() as work:
+        identities.sign_in(work, worker.address, payout, None, market.clock(), consent)
 
 
 def operator_of(market: MarketFixture, worker: SimWorker) -> str:
@@ -60,16 +60,16 @@ def test_a_lie_bars_the_operator_that_vouched_and_the_wallet_wherever_it_goes(ne
     assert barred(market) == {first.address, second.address, X}
     signs_in(market, first, Y, consent=1)
     innocent = market.worker(payout=Y, consent=1)
-    with market.reading() as session:
-        rows = {row.address: row for row in session.query(Worker)}
+    with market.reading() as reader:
+        rows = {row.address: row for row in reader.session.query(Worker)}
         told = [bool(operators_barred(market, rows[each.address])) for each in (*liars, innocent)]
     assert told == [True, True, False]
     assert Y not in barred(market)
 
 
 def operators_barred(market: MarketFixture, row: Worker) -> set[str]:
-    with market.reading() as session:
-        return reputations.barred_among(session, {row.address, row.operator}, market.clock() - 1e6)
+    with market.reading() as reader:
+        return reputations.barred_among(reader, {row.address, row.operator}, market.clock() - 1e6)
 
 
 @SQLITE
@@ -97,8 +97,8 @@ def test_what_is_found_right_is_the_operators_and_leaves_with_nobody(new_floor: 
     assert worker.address not in passed
     signs_in(market, worker, X)
     assert operator_of(market, worker) == worker.address
-    with market.reading() as session:
-        assert not reputations.of(session, worker.address)
+    with market.reading() as reader:
+        assert not reputations.of(reader, worker.address)
 
 
 @SQLITE
@@ -106,11 +106,11 @@ def test_a_consent_is_taken_back_and_only_a_newer_one_counts(new_floor: NewFloor
     market = new_floor()
     worker = market.worker(payout=X, consent=5)
     assert operator_of(market, worker) == X
-    with market.context.begin() as session:
-        assert operators.usable(session, worker.address, X, 1)
-        assert not operators.usable(session, worker.address, Y, 1)
-        operators.withdraw(session, worker.address, X, 5, market.clock())
-        assert not operators.usable(session, worker.address, X, 5)
+    with market.context.begin() as work:
+        assert operators.usable(work, worker.address, X, 1)
+        assert not operators.usable(work, worker.address, Y, 1)
+        operators.withdraw(work, worker.address, X, 5, market.clock())
+        assert not operators.usable(work, worker.address, X, 5)
     assert operator_of(market, worker) == worker.address
     for old in (1, 5):
         with pytest.raises(SignatureRefused, match="took this consent back: sign in without one"):
@@ -126,15 +126,15 @@ def test_a_sum_of_scores_goes_on_under_a_new_key(new_floor: NewFloor) -> None:
     worker, other = market.worker(), market.worker()
     other.capacity = 0
     market.until(lambda: all(task.uploader for task in market.tasks()), worker)
-    with market.context.begin() as session:
+    with market.context.begin() as work:
         for number, task in enumerate(market.tasks()):
             score = {"own": 0.0, "others": [], "trusted_own": 0.0, "trusted_others": [], "honest": None}
             score |= {"number": number, "total": float(number)}
-            session.add(Score(task_id=task.id, job_id=market.job, operator=(worker.address, X)[number], **score))
-        session.flush()
+            work.add(Score(task_id=task.id, job_id=market.job, operator=(worker.address, X)[number], **score))
+        work.flush()
 
         def total(operator: Address, wallet: Address) -> float | None:
-            found = scores.latest(session, market.job, operator, wallet)
+            found = scores.latest(work, market.job, operator, wallet)
             return found and found.total
 
         assert total(Y, worker.address) == 1.0, "of the newest under whatever key"

@@ -192,8 +192,8 @@ def test_a_job_that_ends_as_a_task_fails_has_no_task_left_open(new_floor) -> Non
 
         @patiently
         def cancel(market: MarketFixture) -> None:
-            with market.context.begin() as session:
-                end(market.context, session, locked(session, Job, market.job), JobState.CANCELLED, "cancelled")
+            with market.context.begin() as work:
+                end(market.context, work, locked(work, Job, market.job), JobState.CANCELLED, "cancelled")
 
         at_once(
             partial(cancel, market),
@@ -244,9 +244,9 @@ def test_whoever_signs_in_twice_at_once_is_one_worker(new_floor) -> None:  # typ
 
     @patiently
     def sign_in(context: Context) -> None:
-        with context.begin() as session:
-            identities.sign_in(session, address, address, None, market.clock())  # type: ignore[arg-type]
-            identities.remember(session, "token", "worker", address, None, 0.0)
+        with context.begin() as work:
+            identities.sign_in(work, address, address, None, market.clock())  # type: ignore[arg-type]
+            identities.remember(work, "token", "worker", address, None, 0.0)
 
     contexts = [market.another() for _ in range(4)]
     at_once(*(partial(sign_in, context) for context in contexts))
@@ -263,12 +263,12 @@ def test_two_that_wait_for_each_other_both_come_through(new_floor) -> None:  # t
     @patiently
     def count_both(one: SimWorker, another: SimWorker) -> None:
         try:
-            with market.context.begin() as session:
-                locked(session, Worker, one.address).fence += 1
-                session.flush()
+            with market.context.begin() as work:
+                locked(work, Worker, one.address).fence += 1
+                work.flush()
                 if not clashes:
                     met.wait(10)
-                locked(session, Worker, another.address).fence += 1
+                locked(work, Worker, another.address).fence += 1
         except OperationalError as error:
             clashes.append(error)
             raise
@@ -286,15 +286,15 @@ def test_events_are_seen_in_the_order_of_their_numbers(new_floor) -> None:  # ty
 
     def write(context: Context) -> None:
         for _ in range(30):
-            with context.begin() as session:
-                tell(session, market.job, "test", 0.0)
+            with context.begin() as work:
+                tell(work, market.job, "test", 0.0)
 
     def follow() -> None:
         while not done.is_set() or len(seen) < 90:
             last = seen[-1] if seen else 0
-            with market.reading() as session:
+            with market.reading() as reader:
                 kinds = select(JobEvent.id).where(JobEvent.kind == "test", JobEvent.id > last).order_by(JobEvent.id)
-                seen.extend(session.scalars(kinds).all())
+                seen.extend(reader.session.scalars(kinds).all())
 
     at_once(follow, lambda: (at_once(*(partial(write, context) for context in writers)), done.set()))
     assert len(seen) == 90
@@ -339,10 +339,10 @@ def test_a_ring_is_heard_in_another_process(new_floor) -> None:  # type: ignore[
     with there.notifier.listen(["topic"]) as notified, there.notifier.listen(["another"]) as other:
         assert notified.wait(10), "whoever begins to listen looks at the rows once"
         notified.clear()
-        with here.begin() as session:
-            tell(session, market.job, "test", 0.0)
+        with here.begin() as work:
+            tell(work, market.job, "test", 0.0)
             from_here = [f"{'x' * 60}{number}" for number in range(500)]
-            here.notifier.promise(session, [*from_here, "topic"])
+            here.notifier.promise(work, [*from_here, "topic"])
             assert not notified.wait(0.1), "not before the commit"
         assert notified.wait(10)
         other.clear()
@@ -358,8 +358,8 @@ def test_who_lost_its_connection_hears_again_and_looks_at_once(new_floor, postgr
         postgres.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'LISTEN gradmarket'")
         assert notified.wait(10)
         notified.clear()
-        with market.context.begin() as session:
-            market.context.notifier.promise(session, ["topic"])
+        with market.context.begin() as work:
+            market.context.notifier.promise(work, ["topic"])
         assert notified.wait(10)
 
 
@@ -367,8 +367,8 @@ def test_a_stage_waits_for_nobody_who_only_reads(new_floor) -> None:  # type: ig
     market, workers = gathered(new_floor)
     for worker in workers:
         worker.say(commitments=worker.commitments())
-    with market.reading() as session:
-        before = session.scalars(select(Job)).all()
+    with market.reading() as reader:
+        before = reader.session.scalars(select(Job)).all()
         assert sweep_once(market.another(), close) in {(float("inf"), True), (float("inf"), False)}
         assert [job.state for job in before] == [JobState.RUNNING]
     assert market.task().state == TaskState.REVEALING
@@ -383,14 +383,14 @@ def test_earnings_are_numbered_as_they_are_committed(new_floor) -> None:  # type
     market.play()
     early, late, _ = market.all(Earned)
     task, told, over = market.task(), threading.Event(), threading.Event()
-    with market.context.begin() as session:
-        session.execute(delete(Earned))
+    with market.context.begin() as work:
+        work.session.execute(delete(Earned))
 
     def earn(row: Earned) -> None:
-        with market.another().begin() as session:
-            replica = session.get_one(Replica, row.replica_id)
-            earned_rows.earn(session, task, replica, row.digest, row.at)
-            session.flush()
+        with market.another().begin() as work:
+            replica = work.get_one(Replica, row.replica_id)
+            earned_rows.earn(work, task, replica, row.digest, row.at)
+            work.flush()
             told.set()
             assert row is late or over.wait(10)
 

@@ -12,13 +12,14 @@ from sqlalchemy.orm.exc import StaleDataError
 from gradmarket.market.errors import IllegalTransition
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester import engine
+from gradmarket.requester.context import Context
 from gradmarket.requester.engine import StageEngine
 from gradmarket.requester.stages import close, judge
 from gradmarket.requester.store import earned_rows, identities, schema
 from gradmarket.requester.store.locks import locked
-from gradmarket.requester.store.session import begin, connect, notify, reading, sessions_of
+from gradmarket.requester.store.session import connect, sessions_of
 from gradmarket.requester.store.tables import Earned, Job, Task
-from gradmarket.requester.store.transitions import move, move_now
+from gradmarket.requester.store.work import begin, reading
 from tests.databases import NewDatabase, Postgres
 
 
@@ -36,34 +37,37 @@ def test_migrations_make_what_the_tables_say_and_take_it_back(new_database: NewD
 def test_a_row_that_somebody_else_moved_is_not_moved_again(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     with reading(market.context.sessions) as stale:
-        seen = stale.scalars(select(Task)).one()
+        seen = stale.session.scalars(select(Task)).one()
     with begin(market.context.sessions) as first:
-        move(first.get_one(Task, seen.id), TaskState.COMMITTING)
-    with market.context.sessions() as second:
-        second.add(seen)
-        assert seen.state == TaskState.OPEN
-        move(seen, TaskState.CANCELLED, reason="too late")
-        with pytest.raises(StaleDataError):
-            second.flush()
+        first.move(first.get_one(Task, seen.id), TaskState.COMMITTING)
+    assert seen.state == TaskState.OPEN
+    with pytest.raises(StaleDataError):
+        _cancel(market.context, seen)
     assert (market.task().state, market.task().reason) == (TaskState.COMMITTING, "")
+
+
+def _cancel(context: Context, task: Task) -> None:
+    with context.begin() as work:
+        work.add(task)
+        work.move(task, TaskState.CANCELLED, reason="too late")
 
 
 def test_a_claim_that_somebody_else_made_is_not_made_again(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     with reading(market.context.sessions) as stale:
-        seen = stale.scalars(select(Job)).one()
+        seen = stale.session.scalars(select(Job)).one()
     with begin(market.context.sessions) as first:
-        assert move_now(first, first.get_one(Job, seen.id), JobState.PAUSED)
+        assert first.move_now(first.get_one(Job, seen.id), JobState.PAUSED)
     with begin(market.context.sessions) as second:
         second.add(seen)
-        assert not move_now(second, seen, JobState.FINISHED, reason="too late")
+        assert not second.move_now(seen, JobState.FINISHED, reason="too late")
     assert [(job.state, job.reason) for job in market.all(Job)] == [(JobState.PAUSED, "")]
 
 
 def test_a_row_does_not_go_where_its_table_does_not_lead(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
-    with pytest.raises(IllegalTransition), market.context.begin() as session:
-        move(session.scalars(select(Task)).one(), TaskState.FINAL)
+    with pytest.raises(IllegalTransition), market.context.begin() as work:
+        work.move(work.session.scalars(select(Task)).one(), TaskState.FINAL)
     assert market.task().state == TaskState.OPEN
 
 
@@ -73,8 +77,8 @@ def test_two_sessions_cannot_both_write(new_floor) -> None:  # type: ignore[no-u
 
     def add() -> None:
         for _ in range(50):
-            with market.context.begin() as session:
-                locked(session, Job, market.job).refunded += 1
+            with market.context.begin() as work:
+                locked(work, Job, market.job).refunded += 1
 
     threads = [threading.Thread(target=add) for _ in range(2)]
     for thread in threads:
@@ -100,8 +104,8 @@ def test_nobody_earns_twice_for_one_replica(new_floor) -> None:  # type: ignore[
     market.play()
     (paid,) = market.all(Earned, Earned.worker == worker.address)
     task, replica = market.task(), market.replica(worker)
-    with pytest.raises(IntegrityError), market.context.begin() as session:
-        earned_rows.earn(session, task, replica, paid.digest, market.clock())
+    with pytest.raises(IntegrityError), market.context.begin() as work:
+        earned_rows.earn(work, task, replica, paid.digest, market.clock())
     assert market.account(worker).earned == paid.units
 
 
@@ -115,13 +119,13 @@ def test_no_ring_before_the_commit(new_floor) -> None:  # type: ignore[no-untype
     context = new_floor().context
     with context.notifier.listen(["topic"]) as notified:
         _past_the_first_connection(notified)
-        with context.begin() as session:
-            notify(session, "topic", "another")
+        with context.begin() as work:
+            work.notify("topic", "another")
             assert not notified.is_set()
         assert notified.is_set()
         notified.clear()
-        with context.begin() as session:
-            notify(session, "another")
+        with context.begin() as work:
+            work.notify("another")
         assert not notified.is_set()
 
 
@@ -129,8 +133,8 @@ def test_no_ring_for_what_was_rolled_back(new_floor) -> None:  # type: ignore[no
     context = new_floor().context
 
     def change_its_mind() -> None:
-        with context.begin() as session:
-            notify(session, "topic")
+        with context.begin() as work:
+            work.notify("topic")
             raise KeyError("never mind")
 
     with context.notifier.listen(["topic"]) as notified:
@@ -144,8 +148,8 @@ def test_a_ring_between_looking_and_waiting_is_not_lost(new_floor) -> None:  # t
     context = new_floor().context
     with context.notifier.listen(["topic"]) as notified:
         notified.clear()
-        with context.begin() as session:
-            notify(session, "topic")
+        with context.begin() as work:
+            work.notify("topic")
         assert notified.wait(0)
 
 
@@ -201,10 +205,10 @@ def test_a_database_in_sql_ascii_holds_every_text(postgres: Postgres, tmp_path: 
     try:
         schema.upgrade(database)
         sessions = sessions_of(database)
-        with begin(sessions) as session:
-            identities.remember(session, "token", "requester", "Zoë 東京", None, 0.0)
-        with reading(sessions) as session:
-            found = identities.find(session, "token", 0.0)
+        with begin(sessions) as work:
+            identities.remember(work, "token", "requester", "Zoë 東京", None, 0.0)
+        with reading(sessions) as reader:
+            found = identities.find(reader, "token", 0.0)
         assert found is not None
         assert found.subject == "Zoë 東京"
     finally:

@@ -72,8 +72,8 @@ def test_who_joins_an_operator_keeps_its_wallets_strikes(new_floor) -> None:  # 
     worker, boss = market.worker(), market.worker()
     market.gather(worker)
     worker.say(given_up=[worker.give_up(worker.newest())])
-    with market.context.begin() as session:
-        identities.sign_in(session, worker.address, boss.address, None, market.clock(), 1)
+    with market.context.begin() as work:
+        identities.sign_in(work, worker.address, boss.address, None, market.clock(), 1)
     worker.ask()
     assert len(market.replicas(worker)) == 1
     assert "comes back by itself" in worker.waiting
@@ -95,28 +95,28 @@ def test_withheld_answers_in_three_jobs_suspend_in_every_job(new_floor) -> None:
     jobs = [f"00000000000000b{number}" for number in range(4)]
     for number, job in enumerate(jobs):
         market.also(job, 20 + number)
-    with market.context.begin() as session:
-        operators = [session.get_one(Worker, worker.address).operator]
+    with market.context.begin() as work:
+        operators = [work.get_one(Worker, worker.address).operator]
         for job in jobs[:2]:
-            strikes.strike(session, job, operators, market.clock(), 1, withheld=True)
+            strikes.strike(work, job, operators, market.clock(), 1, withheld=True)
         for job in jobs[2:]:
-            strikes.strike(session, job, operators, market.clock(), 1)
+            strikes.strike(work, job, operators, market.clock(), 1)
 
     def suspended() -> dict[str, bool]:
-        with market.reading() as session:
+        with market.reading() as reader:
             found = {}
             for name in (market.job, *jobs):
-                listed = set(session.scalars(strikes_query(name, market.clock())))
-                row = session.get_one(Worker, worker.address)
-                assert bool(strikes.suspended_among(session, name, [row], market.clock())) == (row.address in listed)
+                listed = set(reader.session.scalars(strikes_query(name, market.clock())))
+                row = reader.get_one(Worker, worker.address)
+                assert bool(strikes.suspended_among(reader, name, [row], market.clock())) == (row.address in listed)
                 found[name] = row.address in listed
                 assert other.address not in listed
-                assert session.get_one(Job, name)
+                assert reader.get_one(Job, name)
             return found
 
     assert suspended() == {market.job: False} | dict.fromkeys(jobs, True)
-    with market.context.begin() as session:
-        strikes.strike(session, jobs[2], operators, market.clock(), 1, withheld=True)
+    with market.context.begin() as work:
+        strikes.strike(work, jobs[2], operators, market.clock(), 1, withheld=True)
     assert suspended()[market.job], "withheld in three jobs: it is no job's fault"
     market.lapse(2 * HALF_LIFE_S)
     assert not any(suspended().values())
@@ -130,6 +130,6 @@ def test_commit_and_stall_is_a_withheld_answer(new_floor) -> None:  # type: igno
     market = new_floor()
     staller, *_honest = market.worker(COMMIT_AND_STALL), market.worker(), market.worker()
     market.play()
-    with market.reading() as session:
-        (row,) = strikes.of(session, staller.address)
+    with market.reading() as reader:
+        (row,) = strikes.of(reader, staller.address)
     assert row.withheld == row.weight == 1.0

@@ -14,7 +14,6 @@ from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester import logs
 from gradmarket.requester.context import Context
 from gradmarket.requester.engine import run_once
-from gradmarket.requester.event_logging import narrate
 from gradmarket.requester.stages.stage import Stage
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.tables import Wave
@@ -27,10 +26,10 @@ Measured = dict[tuple[str, str], float]
 
 def measured(market: MarketFixture) -> Measured:
     """(name, value of its only label or empty) -> value."""
-    with market.reading() as session:
+    with market.reading() as reader:
         return {
             (sample.name, next(iter(sample.labels.values()), "")): sample.value
-            for metric in tallies(session, market.clock())
+            for metric in tallies(reader, market.clock())
             for sample in metric.samples
         }
 
@@ -94,12 +93,12 @@ def test_no_tally_reads_a_table_that_grows_but_by_an_index(new_floor) -> None:  
     """Jobs, accounts and workers are few; the others grow with every task."""
     market = played(new_floor)
     asked: list[tuple[str, object]] = []
-    with market.reading() as session:
-        connection = session.connection()
+    with market.reading() as reader:
+        connection = reader.session.connection()
         if connection.dialect.name != "sqlite":
             pytest.skip("a planner that knows the tables are small reads them whole")
         event.listen(connection, "before_cursor_execute", lambda *a: asked.append((a[2], a[3])))
-        list(tallies(session, market.clock()))
+        list(tallies(reader, market.clock()))
         plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", given).all() for sql, given in asked[:]]
     steps = [row[3] for plan in plans for row in plan]
     whole = [step for step in steps if step.startswith("SCAN ") and "INDEX" not in step]
@@ -138,7 +137,6 @@ def told() -> Iterator[Told]:
 
 def test_every_line_of_a_stage_has_its_ids_and_none_a_signature(new_floor, told: Told) -> None:  # type: ignore[no-untyped-def]
     market: MarketFixture = new_floor(rounds=2)
-    narrate(market.context.sessions)
 
     market.stages = tuple(Driven(stage) for stage in market.stages)
     workers = [market.worker(NOISE), market.worker(), market.worker()]
@@ -159,12 +157,11 @@ def test_every_line_of_a_stage_has_its_ids_and_none_a_signature(new_floor, told:
 
 def test_what_is_rolled_back_is_not_told(new_floor, told: Told) -> None:  # type: ignore[no-untyped-def]
     market: MarketFixture = new_floor(rounds=1)
-    narrate(market.context.sessions)
-    with contextlib.suppress(ZeroDivisionError), market.context.begin() as session:
-        tell(session, market.job, "never", market.clock())
+    with contextlib.suppress(ZeroDivisionError), market.context.begin() as work:
+        tell(work, market.job, "never", market.clock())
         raise ZeroDivisionError
-    with market.context.begin() as session:
-        tell(session, market.job, "indeed", market.clock())
+    with market.context.begin() as work:
+        tell(work, market.job, "indeed", market.clock())
     assert [line["event"] for line in told.lines() if line["event"] in ("never", "indeed")] == ["indeed"]
 
 
@@ -178,8 +175,8 @@ def test_a_stage_that_fails_is_told_counted_and_tried_again(new_floor, told: Tol
             return [market.job]
 
         def run(self, context: object, row_id: str) -> float | None:
-            with market.context.begin() as session:
-                session.execute(text("SELECT :signature FROM nowhere"), {"signature": "0x" + "ab" * 65})
+            with market.context.begin() as work:
+                work.session.execute(text("SELECT :signature FROM nowhere"), {"signature": "0x" + "ab" * 65})
             return None
 
     assert run_once(market.context, Broken(), market.job) == market.settings.sweep_s

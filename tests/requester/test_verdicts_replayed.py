@@ -24,13 +24,13 @@ OTHER = "blake3:" + "0" * 64
 
 def shown(market: MarketFixture, task: Task) -> Shown:
     """As the API answers."""
-    with market.reading() as session:
-        return evidence_of(session, task).model_dump(mode="json")
+    with market.reading() as reader:
+        return evidence_of(reader, task).model_dump(mode="json")
 
 
 def found(market: MarketFixture, told: Shown) -> list[str]:
-    with market.reading() as session:
-        publication = Publication.model_validate(session.get_one(Job, market.job).publication)
+    with market.reading() as reader:
+        publication = Publication.model_validate(reader.get_one(Job, market.job).publication)
     return faults(
         VerdictCase(
             market.context.domain, address_of(market.signer), publication, ReplayedEvidence.model_validate(told)

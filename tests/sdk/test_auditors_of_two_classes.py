@@ -20,8 +20,9 @@ from gradmarket.market.rules.calibration import MOST, RUNS, Evidence
 from gradmarket.market.rules.verifiers.tolerance import pair
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store import calibrations
-from gradmarket.requester.store.session import begin, connect, sessions_of
+from gradmarket.requester.store.session import connect, sessions_of
 from gradmarket.requester.store.tables import Job as JobRow
+from gradmarket.requester.store.work import begin
 
 PATIENCE_S = 120.0
 TASKS = 4
@@ -57,10 +58,10 @@ def known(served: Service, job: TrainingJob, classes: tuple[str, str]) -> None:
         time.sleep(0.1)
     names = ("loss", "0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias")
     engine = connect(RequesterSettings(data=served.data).database_url)
-    with begin(sessions_of(engine)) as session:
-        family, now = calibrations.family_of(session.get_one(JobRow, job.id)), time.time()
-        row = calibrations.held(session, family, classes, now)
-        calibrations.keep(session, row, Evidence(RUNS - TASKS, dict.fromkeys(names, 0.0)), now)
+    with begin(sessions_of(engine)) as work:
+        family, now = calibrations.family_of(work.get_one(JobRow, job.id)), time.time()
+        row = calibrations.held(work, family, classes, now)
+        calibrations.keep(work, row, Evidence(RUNS - TASKS, dict.fromkeys(names, 0.0)), now)
     engine.dispose()
 
 

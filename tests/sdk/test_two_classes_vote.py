@@ -19,9 +19,10 @@ from gradmarket.market.rules.calibration import RUNS, Evidence
 from gradmarket.market.rules.verifiers.tolerance import pair
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store import calibrations
-from gradmarket.requester.store.session import begin, connect, reading, sessions_of
+from gradmarket.requester.store.session import connect, sessions_of
 from gradmarket.requester.store.tables import Job as JobRow
 from gradmarket.requester.store.tables import Worker
+from gradmarket.requester.store.work import begin, reading
 
 PATIENCE_S = 60.0
 NAMES = ("loss", "0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias")
@@ -65,12 +66,14 @@ def calibrate(served: Service, job: TrainingJob) -> set[str]:
     classes: set[str] = set()
     while len(classes) < 2 and time.monotonic() < until:
         time.sleep(0.2)
-        with reading(sessions_of(engine)) as session:
-            classes = set(session.scalars(select(Worker.determinism_class).where(Worker.determinism_class != "")))
-    with begin(sessions_of(engine)) as session:
-        family, now = calibrations.family_of(session.get_one(JobRow, job.id)), time.time()
-        row = calibrations.held(session, family, pair(*classes), now)
-        calibrations.keep(session, row, Evidence(RUNS, dict.fromkeys(NAMES, 1e-7)), now)
+        with reading(sessions_of(engine)) as reader:
+            classes = set(
+                reader.session.scalars(select(Worker.determinism_class).where(Worker.determinism_class != ""))
+            )
+    with begin(sessions_of(engine)) as work:
+        family, now = calibrations.family_of(work.get_one(JobRow, job.id)), time.time()
+        row = calibrations.held(work, family, pair(*classes), now)
+        calibrations.keep(work, row, Evidence(RUNS, dict.fromkeys(NAMES, 1e-7)), now)
     engine.dispose()
     return classes
 

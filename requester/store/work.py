@@ -1,0 +1,123 @@
+"""Units of work: `with begin(sessions) as work` writes, `with reading(sessions) as reader` only reads.
+
+On SQLite, BEGIN IMMEDIATE lets one write at a time. On PostgreSQL many do, and each first locks the rows that it
+decides by (store.locks).
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Connection, bindparam, func, select
+
+from gradmarket.requester.store.among import Texts
+from gradmarket.requester.store.session import MovingSession, Sessions, is_shared
+from gradmarket.requester.store.tables import Base, Earned, JobEvent
+from gradmarket.requester.store.transitions import Held, Row, move_now
+
+Entity = TypeVar("Entity", bound=Base)
+
+
+class RowReader:
+    """Reads rows within one transaction. Queries are in requester.store, and only these use `session`."""
+
+    def __init__(self, session: MovingSession) -> None:
+        self.session = session
+
+    def get(self, table: type[Entity], key: Any) -> Entity | None:
+        """Returns the row, from the transaction's rows where it is among them; None where there is none."""
+        return self.session.get(table, key)
+
+    def get_one(self, table: type[Entity], key: Any) -> Entity:
+        """Like `get`; raises NoResultFound where there is none."""
+        return self.session.get_one(table, key)
+
+
+class Work(RowReader):
+    """One writing transaction, with all that is to happen in it and after its commit.
+
+    Rows that it returns may be changed: they are written at the next flush. Their `state` changes by `move` alone.
+    """
+
+    def __init__(self, session: MovingSession) -> None:
+        super().__init__(session)
+        self.topics: set[str] = set()
+        """Notified after the commit, never before it."""
+        self.recorded: list[JobEvent | Earned] = []
+        """Written at the transaction's end."""
+
+    def connection(self) -> Connection:
+        return self.session.connection()
+
+    def add(self, *rows: Base) -> None:
+        self.session.add_all(rows)
+
+    def flush(self) -> None:
+        """Writes what changed by now; queries do so too, before they read."""
+        self.session.flush()
+
+    def refresh(self, row: Base) -> None:
+        self.session.refresh(row)
+
+    def move(self, row: Held, new: StrEnum, **values: Any) -> None:
+        """Moves a row that the transaction holds to `new`, with `values`; the next flush writes it.
+
+        Raises IllegalTransition where the entity's table has no such step.
+        """
+        self.session.moves.add(row, new, values)
+
+    def move_many(self, rows: Iterable[Held], new: StrEnum, **values: Any) -> None:
+        """Moves several rows; those of one table that change in the same columns share one statement."""
+        for row in rows:
+            self.move(row, new, **values)
+
+    def move_now(self, row: Row, new: StrEnum, **values: Any) -> bool:
+        """Moves `row` to `new`, with `values`, at once by compare-and-set. False where another transaction moved it.
+
+        Raises IllegalTransition where the entity's table has no such step.
+        """
+        self.flush()
+        return move_now(self.connection(), row, new, values)
+
+    def notify(self, *topics: str) -> None:
+        """Requests a notification of these topics after the commit."""
+        self.topics.update(topics)
+
+    def record(self, row: JobEvent | Earned) -> None:
+        """Queues an event, or an EARNED row, to be written at the transaction's end."""
+        self.recorded.append(row)
+
+    def one_at_a_time(self, *names: str) -> None:
+        """Lets transactions that name the same thing run only one after another."""
+        if names and is_shared(self.session.get_bind()):
+            self.connection().execute(_IN_TURN, {"names": sorted(names)})
+
+    def write_recorded(self) -> None:
+        """Writes the queued rows, numbered in the order of commits: who continues from a number misses none."""
+        if self.recorded:
+            self.flush()
+            self.one_at_a_time(*{f"events of {row.job_id}" for row in self.recorded})
+            self.add(*self.recorded)
+
+
+_NAMES: Final = func.unnest(bindparam("names", type_=Texts)).column_valued("name")
+_IN_TURN: Final = select(func.pg_advisory_xact_lock(func.hashtextextended(_NAMES, 0)))
+
+
+@contextmanager
+def begin(sessions: Sessions) -> Iterator[Work]:
+    """Opens a transaction that writes: committed at the end, rolled back on an exception."""
+    with sessions.begin() as session:
+        work = Work(session)
+        yield work
+        work.write_recorded()
+
+
+@contextmanager
+def reading(sessions: Sessions) -> Iterator[RowReader]:
+    """Opens a read-only transaction that sees one moment's state; it waits for no writer."""
+    with sessions() as session:
+        shared = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        session.connection(execution_options=shared if is_shared(session.get_bind()) else {"reading": True})
+        yield RowReader(session)
