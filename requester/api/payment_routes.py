@@ -190,7 +190,7 @@ def vouchers(
         rows = select(Account).where(Account.worker == caller, Account.voucher_signature.is_not(None))
 
         def line(account: Account) -> SignedVoucher:
-            voucher = receipts.voucher(reader, account.job_id, caller)
+            voucher = receipts.voucher(account, reader.get_one(Job, account.job_id))
             if voucher is None:
                 raise NotFound("the voucher is gone")
             return voucher

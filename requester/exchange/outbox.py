@@ -17,6 +17,7 @@ from gradmarket.market.wire import (
     PollAnswer,
     PollRequest,
     Reveal,
+    SignedVoucher,
     UploadRequest,
     WaveOpened,
 )
@@ -29,6 +30,8 @@ from gradmarket.requester.store.work import RowReader
 
 Held = list[tuple[Replica, Task]]
 """A worker's replicas, with their tasks, whose end the worker does not know yet."""
+
+Vouchers = dict[tuple[JobId, Address], SignedVoucher | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +95,29 @@ def told(
     waves = _waves(
         reader, [(replica, task) for each in held.values() for replica, task in each if _opened(replica, task)]
     )
-    _read_accounts(reader, [(job, poll.worker) for poll in polls for job in _paid_in(poll, held[poll.worker])])
-    return [_told(context, reader, poll, held[poll.worker], waves, now) for poll in polls]
+    paid = [(job, poll.worker) for poll in polls for job in _paid_in(poll, held[poll.worker])]
+    vouchers = _vouchers(reader, paid)
+    return [_told(context, reader, poll, held[poll.worker], waves, vouchers, now) for poll in polls]
 
 
 def _told(
-    context: Context, reader: RowReader, poll: Poll, held: Held, waves: dict[str, WaveOpened], now: float
+    context: Context,
+    reader: RowReader,
+    poll: Poll,
+    held: Held,
+    waves: dict[str, WaveOpened],
+    vouchers: Vouchers,
+    now: float,
 ) -> PollAnswer:
     new = [(replica, task) for replica, task in held if _is_new(poll, replica)]
     uploads = [(replica, task) for replica, task in held if _is_asked(replica, task)]
-    vouchers = [receipts.voucher(reader, job_id, poll.worker) for job_id in _paid_in(poll, held)]
+    paid = [vouchers.get((job, poll.worker)) for job in _paid_in(poll, held)]
     return PollAnswer(
         leases=tuple(_lease(replica, task, now) for replica, task in new if replica.state == ReplicaState.LEASED),
         waves=tuple(waves[replica.id] for replica, _task in held if replica.id in waves),
         uploads=tuple(_upload(context, reader, replica, task, now) for replica, task in uploads),
         verdicts=tuple(receipts.verdict(replica, task) for replica, task in new if _is_judged(replica, task)),
-        vouchers=tuple(voucher for voucher in vouchers if voucher is not None),
+        vouchers=tuple(voucher for voucher in paid if voucher is not None),
     )
 
 
@@ -135,11 +145,13 @@ def _paid_in(poll: Poll, held: Held) -> list[JobId]:
     return list(dict.fromkeys([*poll.said.vouchers_for, *(JobId(task.job_id) for task in paid)]))
 
 
-def _read_accounts(reader: RowReader, keys: Sequence[tuple[str, str]]) -> None:
-    """Loads the accounts of the vouchers, with their jobs, in one query, so that later reads by key cost none."""
-    if keys:
-        jobs, workers = zip(*keys, strict=True)
-        reader.session.execute(_ACCOUNTS, {"jobs": jobs, "workers": workers}).all()
+def _vouchers(reader: RowReader, keys: Sequence[tuple[JobId, Address]]) -> Vouchers:
+    """Returns the newest vouchers of these jobs and workers, as far as they earned there, by one query."""
+    if not keys:
+        return {}
+    jobs, workers = zip(*keys, strict=True)
+    rows = reader.session.execute(_ACCOUNTS, {"jobs": jobs, "workers": workers})
+    return {(JobId(job.id), Address(account.worker)): receipts.voucher(account, job) for account, job in rows}
 
 
 _ACCOUNTS: Final = (

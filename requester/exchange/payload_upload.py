@@ -3,12 +3,11 @@
 A crash in between loses nothing.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final
-
-from sqlalchemy import select
 
 from gradmarket.market.errors import Conflict, NotFound, PayloadRefused
 from gradmarket.market.gradient.arrays import Bytes
@@ -21,18 +20,16 @@ from gradmarket.market.wire import UploadAnswer, hash_of
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
 from gradmarket.requester.exchange import receipts
-from gradmarket.requester.exchange.commitments import at_hand
 from gradmarket.requester.exchange.incoming_upload import IncomingUpload
 from gradmarket.requester.exchange.upload_grant import RevealedSketch, UploadGrant, granted
 from gradmarket.requester.moves import audit_draws, blob_cleanup, judging, resume, verdicts
 from gradmarket.requester.moves.ending import delivered, strike, work_off
-from gradmarket.requester.store import earned_rows, jobs
-from gradmarket.requester.store.among import among
+from gradmarket.requester.store import earned_rows, in_hand, jobs
 from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.locks import tasks_named
+from gradmarket.requester.store.in_hand import TaskInHand
 from gradmarket.requester.store.retries import patiently
-from gradmarket.requester.store.tables import Job, Replica, Round, Task, Worker
-from gradmarket.requester.store.work import RowReader, Work
+from gradmarket.requester.store.tables import Account, Job, Replica, Round, Task
+from gradmarket.requester.store.work import Work
 
 SKETCHED_OTHERWISE: Final = "its payload is not what its sketch was made of"
 DELIVERED: Final = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.DIVERGED)
@@ -47,6 +44,8 @@ class Unlike:
     reason: str
 
 
+Accounts = Mapping[tuple[str, str], Account]
+"""By job and worker."""
 Found = Usable | Diverged | PayloadRefused | Unlike
 
 
@@ -102,69 +101,54 @@ def book(context: Context, deliveries: Sequence[Delivery]) -> list[UploadAnswer 
 
 def paid_before(context: Context, want: UploadGrant) -> UploadAnswer:
     with context.reading() as reader:
-        at_hand(reader, [want.replica])
-        return _told(reader, want)
+        own = in_hand.own_replicas(reader, [want.replica])[want.replica]
+        return _answer(own.replica, own.task, own.job, reader.get(Account, (own.job.id, want.worker)))
 
 
-def _told(reader: RowReader, want: UploadGrant) -> UploadAnswer:
-    replica, task = reader.get_one(Replica, want.replica), reader.get_one(Task, want.task)
-    voucher = receipts.voucher(reader, task.job_id, want.worker)
-    return UploadAnswer(verdict=receipts.verdict(replica, task), voucher=voucher)
+def _answer(replica: Replica, task: Task, job: Job, account: Account | None) -> UploadAnswer:
+    return UploadAnswer(verdict=receipts.verdict(replica, task), voucher=receipts.voucher(account, job))
 
 
 @patiently
 def _book(context: Context, deliveries: Sequence[Delivery]) -> tuple[list[UploadAnswer | NotFound], list[Digest]]:
     """Returns the answers, and the payloads that came too late to be used."""
     with context.begin() as work:
-        tasks = {task.id: task for task in tasks_named(work, [delivery.want.task for delivery in deliveries])}
-        quorums, outvoted = _quorums(work, tasks)
-        earned_rows.lock(work, [(replica.job_id, replica.worker) for quorum in quorums.values() for replica in quorum])
+        hands = in_hand.of_uploads(work, [delivery.want.task for delivery in deliveries])
+        paid = [replica for hand in hands.values() for replica in hand.in_state(ReplicaState.AGREE)]
+        accounts = earned_rows.lock(work, [(replica.job_id, replica.worker) for replica in paid])
         blob_cleanup.keep_still(context, work, {d.digest: partial(context.blobs.keep, d.incoming) for d in deliveries})
-        answers = [_book_one(context, work, tasks[d.want.task], quorums[d.want.task], d) for d in deliveries]
+        outvoted = [replica for hand in hands.values() for replica in hand.in_state(ReplicaState.REJECTED)]
+        answers = [_book_one(context, work, hands[d.want.task], accounts, d) for d in deliveries]
         for replica in outvoted:  # its rejection waited for the payload (outbox)
             verdicts.wake(work, replica)
-        _ring_for_merges(work, [task for task in tasks.values() if task.state in DELIVERED])
-        return answers, [d.digest for d in deliveries if tasks[d.want.task].state == TaskState.FINAL]
-
-
-def _quorums(reader: RowReader, tasks: Collection[str]) -> tuple[dict[str, list[Replica]], list[Replica]]:
-    """Returns each task's quorum ordered by worker, and the outvoted replicas; loads the workers' rows too."""
-    quorums: dict[str, list[Replica]] = {task: [] for task in tasks}
-    outvoted: list[Replica] = []
-    for replica, _worker in reader.session.execute(_JUDGED, {"tasks": list(tasks)}):
-        (quorums[replica.task_id] if replica.state == ReplicaState.AGREE else outvoted).append(replica)
-    return quorums, outvoted
-
-
-_JUDGED: Final = (
-    select(Replica, Worker)
-    .join(Worker, Worker.address == Replica.worker)
-    .where(among(Replica.task_id, "tasks"), Replica.state.in_([ReplicaState.AGREE, ReplicaState.REJECTED]))
-    .order_by(Replica.worker)
-)
+        _ring_for_merges(work, [hand for hand in hands.values() if hand.task.state in DELIVERED])
+        return answers, [d.digest for d in deliveries if hands[d.want.task].task.state == TaskState.FINAL]
 
 
 def _book_one(
-    context: Context, work: Work, task: Task, agreeing: list[Replica], delivery: Delivery
+    context: Context, work: Work, hand: TaskInHand, accounts: Accounts, delivery: Delivery
 ) -> UploadAnswer | NotFound:
     want, finding, now = delivery.want, delivery.found, context.clock()
-    if task.state == TaskState.UPLOADING:
-        if want.replica not in {replica.id for replica in agreeing}:
+    (own,) = (replica for replica in hand.replicas if replica.id == want.replica)
+    if hand.task.state == TaskState.UPLOADING:
+        if own.state != ReplicaState.AGREE:
             return NotFound("the replica is no longer asked")
         if isinstance(finding, PayloadRefused):
-            _reject(context, work, task, agreeing, str(finding), now)
+            _reject(context, work, hand, str(finding), now)
         elif isinstance(finding, Unlike):
-            _reject_one(context, work, task, agreeing, want, finding.reason, now)
+            _reject_one(context, work, hand, own, finding.reason, now)
         else:
             reason = str(finding) if isinstance(finding, Diverged) else ""
             kept = {"payload": delivery.digest, "payload_bytes": delivery.incoming.length}
-            _accept(context, work, task, agreeing, kept, reason, now)
-    return _told(work, want)
+            _accept(context, work, hand, accounts, kept, reason, now)
+    key = hand.job.id, own.worker
+    return _answer(own, hand.task, hand.job, accounts.get(key) or work.get(Account, key))
 
 
-def _ring_for_merges(work: Work, tasks: Sequence[Task]) -> None:
-    for job_id, number in sorted({(task.job_id, task.round) for task in tasks}):
-        if jobs.lacks(work, work.get_one(Job, job_id), number, NEARLY) < NEARLY:
+def _ring_for_merges(work: Work, hands: Sequence[TaskInHand]) -> None:
+    rounds = {(hand.job.id, hand.task.round): hand.job for hand in hands}
+    for (_, number), job in sorted(rounds.items(), key=itemgetter(0)):
+        if jobs.lacks(work, job, number, NEARLY) < NEARLY:
             work.notify("aggregate")
 
 
@@ -186,36 +170,27 @@ def _is_of(want: UploadGrant, revealed: RevealedSketch, data: Bytes) -> bool:
 def _accept(
     context: Context,
     work: Work,
-    task: Task,
-    agreeing: list[Replica],
+    hand: TaskInHand,
+    accounts: Accounts,
     kept: dict[str, Any],
     diverged: str,
     now: float,
 ) -> None:
     """Marks the task ACCEPTED or DIVERGED and pays every agreeing replica, with vouchers, in this one transaction."""
-    job = work.get_one(Job, task.job_id)
+    task, job, agreeing = hand.task, hand.job, hand.in_state(ReplicaState.AGREE)
     state = TaskState.DIVERGED if diverged else TaskState.ACCEPTED
     work.move(task, state, due_at=None, reason=diverged, ended_at=now, **kept)
     for replica in agreeing:
-        if diverged:
-            own = replica.root
-            verdicts.sign(context, work, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, own, diverged)
-        else:
-            work.move(replica, ReplicaState.PAYABLE)
-        account = earned_rows.earn(work, task, replica, hash_of(Digest(replica.root or "")), now)
-        account.voucher_signature = context.voucher(job, account)
-        if account.reserved - account.earned <= 2 * task.offer["price"]:
-            work.notify("settle")
-        verdicts.wake(work, replica)
+        _pay(context, work, hand, accounts[job.id, replica.worker], replica, diverged, now)
     if not diverged:
         work_off(context, work, task, agreeing)
-        delivered(work, agreeing, now)
+        delivered(work, [hand.workers[replica.worker] for replica in agreeing], now)
     paid = [replica.worker for replica in agreeing]
     tell(work, job.id, task.state, now, task=task.id, round=task.round, paid=paid)
     if diverged and audit_draws.may_be_a_lie(job):
         audit_draws.suspect(work, task, now)
     elif not diverged and jobs.spec(job).audited:
-        audit_draws.draw(work, job, task, now)
+        audit_draws.draw(work, hand, now)
     elif not diverged and work.get_one(Round, (job.id, task.round)).state != RoundState.OPEN:
         work.move(task, TaskState.FINAL)
     if diverged and job.state == JobState.RUNNING:
@@ -223,23 +198,38 @@ def _accept(
         tell(work, job.id, "paused", now, reason=job.reason)
 
 
-def _reject(context: Context, work: Work, task: Task, agreeing: list[Replica], reason: str, now: float) -> None:
-    for replica in agreeing:
-        verdicts.sign(context, work, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, task.root, reason)
-    judging.fail(context, work, task, reason, now)
-
-
-def _reject_one(
-    context: Context, work: Work, task: Task, agreeing: list[Replica], want: UploadGrant, reason: str, now: float
+def _pay(
+    context: Context, work: Work, hand: TaskInHand, account: Account, replica: Replica, diverged: str, now: float
 ) -> None:
+    task = hand.task
+    if diverged:
+        own = replica.root
+        verdicts.sign(context, work, task, replica, ReplicaState.DIVERGED, Outcome.DIVERGED, own, diverged)
+    else:
+        work.move(replica, ReplicaState.PAYABLE)
+    earned_rows.earn(work, account, task, replica, hash_of(Digest(replica.root or "")), now)
+    account.voucher_signature = context.voucher(hand.job, account)
+    if account.reserved - account.earned <= 2 * task.offer["price"]:
+        work.notify("settle")
+    verdicts.wake(work, replica)
+
+
+def _reject(context: Context, work: Work, hand: TaskInHand, reason: str, now: float) -> None:
+    task = hand.task
+    for replica in hand.in_state(ReplicaState.AGREE):
+        verdicts.sign(context, work, task, replica, ReplicaState.REJECTED, Outcome.REJECTED, task.root, reason)
+    judging.fail(context, work, hand, reason, now)
+
+
+def _reject_one(context: Context, work: Work, hand: TaskInHand, liar: Replica, reason: str, now: float) -> None:
     """Rejects the uploader, whose ballot was not made from its payload, and asks the next agreeing replica.
 
     The others' ballots are their own. The verdict names the uploader's own root, so that a worker that is rejected
     wrongly holds a signed promise and its breach.
     """
-    (liar,) = (replica for replica in agreeing if replica.id == want.replica)
+    task = hand.task
     verdicts.sign(context, work, task, liar, ReplicaState.REJECTED, Outcome.REJECTED, liar.root, reason)
     strike(context, work, task, [liar], withheld=True)
     tell(work, task.job_id, "rejected", now, task=task.id, replica=liar.id, worker=liar.worker, reason=reason)
-    left = [replica for replica in agreeing if replica is not liar]
-    judging.ask_next(context, work, task, left, "no agreeing worker brought the payload of its ballot", now)
+    left = hand.in_state(ReplicaState.AGREE)
+    judging.ask_next(context, work, hand, left, "no agreeing worker brought the payload of its ballot", now)

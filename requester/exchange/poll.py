@@ -1,21 +1,23 @@
 """Handles polls: takes what workers send, and answers what they do not know yet. The route is in api.worker_routes."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from sqlalchemy import bindparam, select, update
 
 from gradmarket.market.errors import Conflict, MarketError, NotFound
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, ReplicaId, ReplicaState
-from gradmarket.market.wire import PollAnswer, PollRequest, RefusedItem
+from gradmarket.market.wire import CommitmentRequest, LeaseReturn, PollAnswer, PollRequest, RefusedItem, Reveal
 from gradmarket.requester.context import Context
 from gradmarket.requester.exchange import commitments, outbox
 from gradmarket.requester.exchange.outbox import Held, Poll
 from gradmarket.requester.moves import judging, waves
+from gradmarket.requester.store import in_hand
 from gradmarket.requester.store.among import among
-from gradmarket.requester.store.locks import locked_workers, tasks_of
+from gradmarket.requester.store.in_hand import ReplicaInHand, TaskInHand
+from gradmarket.requester.store.locks import locked_workers
 from gradmarket.requester.store.retries import patiently
 from gradmarket.requester.store.tables import Account, Replica, Task, Worker
 from gradmarket.requester.store.work import RowReader, Work
@@ -34,52 +36,68 @@ def hear(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
     now = context.clock()
     with context.begin() as work:
         addresses = {poll.worker for poll in polls}
-        tasks_of(work, addresses, [item.replica for poll in polls for item in poll.items])
+        own = in_hand.of_replicas(work, addresses, [item.replica for poll in polls for item in poll.items])
         workers = {worker.address: worker for worker in locked_workers(work, addresses)}
         held = outbox.held(work, addresses)
-        taken = _Taken()
-        refusals = [_take_in(context, work, workers[poll.worker], held, poll, taken, now) for poll in polls]
-        waves.committed(context, work, list(taken.committed.values()))
-        judging.advance(context, work, list(taken.revealed.values()))
-        _stay(work, taken.asking)
+        intake = _Intake(context, work, own)
+        refusals = [_take_in(intake, workers[poll.worker], held, poll, now) for poll in polls]
+        waves.committed(context, work, intake.committed.values())
+        judging.advance(context, work, intake.revealed.values())
+        _stay(work, intake.asking)
         work.flush()
         answers = outbox.told(context, work, polls, held, now)
     return [answer.model_copy(update={"refusals": tuple(no)}) for answer, no in zip(answers, refusals, strict=True)]
 
 
-class _Taken:
-    """The work left to do for all polls together: changed tasks by their ids, and the workers that ask for work."""
+Item = TypeVar("Item", CommitmentRequest, Reveal, LeaseReturn)
 
-    def __init__(self) -> None:
-        self.committed: dict[str, Task] = {}
-        self.revealed: dict[str, Task] = {}
+
+class _Intake:
+    """What all polls bring, and the work left to do for them together: changed tasks by id, and who asks for work."""
+
+    def __init__(self, context: Context, work: Work, own: Mapping[str, ReplicaInHand]) -> None:
+        self.context, self.work, self.own = context, work, own
+        self.committed: dict[str, TaskInHand] = {}
+        self.revealed: dict[str, TaskInHand] = {}
         self.asking: list[Address] = []
+
+    def each(
+        self,
+        worker: Address,
+        items: Sequence[Item],
+        take: Callable[[Context, Work, ReplicaInHand, Item], bool],
+        changed: dict[str, TaskInHand],
+    ) -> list[RefusedItem]:
+        """Takes each item, adds the tasks that change to `changed`, and returns the refused items."""
+        refusals = []
+        for item in items:
+            try:
+                own = commitments.held(self.own.get(item.replica), worker, item.replica, item.fence)
+                if take(self.context, self.work, own, item):
+                    changed[own.hand.task.id] = own.hand
+            except MarketError as error:
+                refusals.append(RefusedItem(replica=item.replica, code=_code(error), detail=str(error)))
+        return refusals
 
 
 def _take_in(
-    context: Context,
-    work: Work,
-    worker: Worker,
-    held: defaultdict[Address, Held],
-    poll: Poll,
-    taken: _Taken,
-    now: float,
+    intake: _Intake, worker: Worker, held: defaultdict[Address, Held], poll: Poll, now: float
 ) -> list[RefusedItem]:
     """Takes one poll; returns its refused items."""
-    address, said = poll.worker, poll.said
+    address, said, work = poll.worker, poll.said, intake.work
     held[address], lost = _with_forgotten(work, poll, held[address])
     _write_down(worker, said, now)
     refusals = [
         *lost,
-        *_each(said.commitments, lambda item: commitments.commit(context, work, address, item), taken.committed),
-        *_each(said.reveals, lambda item: commitments.reveal(context, work, address, item), taken.revealed),
-        *_each(said.given_up, lambda item: commitments.give_up(context, work, address, item), {}),
+        *intake.each(address, said.commitments, commitments.commit, intake.committed),
+        *intake.each(address, said.reveals, commitments.reveal, intake.revealed),
+        *intake.each(address, said.given_up, commitments.give_up, {}),
     ]
     held[address] = _unheard(held[address], said)
     worker.capacity = 0 if said.leaving else max(0, said.capacity - _unheard_leases(held[address], said))
     if worker.capacity:
         worker.asking_until = now + min(said.wait_s, LIVE_S)  # a longer wait is renewed while the worker is connected
-        taken.asking.append(address)
+        intake.asking.append(address)
         work.notify("assign")
     if said.leaving:
         for account in work.session.scalars(select(Account).where(Account.worker == address)):
@@ -93,19 +111,6 @@ def _write_down(worker: Worker, said: PollRequest, now: float) -> None:
     worker.determinism_class = said.determinism_class
     worker.jobs, worker.least_price = list(said.jobs), said.min_price
     worker.least_prices = {str(job): units for job, units in said.min_prices.items()}
-
-
-def _each(items: Sequence[Any], take: Callable[[Any], Task | None], changed: dict[str, Task]) -> list[RefusedItem]:
-    """Takes each item, adds the tasks that change to `changed`, and returns the refused items."""
-    refusals = []
-    for item in items:
-        try:
-            task = take(item)
-        except MarketError as error:
-            refusals.append(RefusedItem(replica=item.replica, code=_code(error), detail=str(error)))
-        else:
-            changed.update({} if task is None else {task.id: task})
-    return refusals
 
 
 def _code(error: MarketError) -> str:

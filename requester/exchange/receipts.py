@@ -4,7 +4,6 @@ from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import JobId, ReplicaId, ReplicaState
 from gradmarket.market.wire import SignedVerdict, SignedVoucher
 from gradmarket.requester.store.tables import Account, Job, Replica, Task
-from gradmarket.requester.store.work import RowReader
 
 PROMISES = (Outcome.ACCEPTED, Outcome.DIVERGED)
 """Outcomes whose verdict names the price, whatever the replica's state is afterwards."""
@@ -23,14 +22,13 @@ def verdict(replica: Replica, task: Task) -> SignedVerdict:
     )
 
 
-def voucher(reader: RowReader, job_id: str, address: str) -> SignedVoucher | None:
+def voucher(account: Account | None, job: Job) -> SignedVoucher | None:
     """Returns the worker's newest voucher in the job; None if it has earned nothing."""
-    account = reader.get(Account, (job_id, address))
     if account is None or account.voucher_signature is None:
         return None
     return SignedVoucher(
-        job=JobId(job_id),
-        chain_job=reader.get_one(Job, job_id).chain_job or 0,
+        job=JobId(job.id),
+        chain_job=job.chain_job or 0,
         cumulative=account.earned,
         signature=account.voucher_signature,
     )

@@ -10,11 +10,10 @@ from gradmarket.market.gradient.payload import Layout, payload_bytes
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState
 from gradmarket.requester.context import Context
-from gradmarket.requester.exchange.commitments import TooLate, at_hand, held
-from gradmarket.requester.store import jobs
+from gradmarket.requester.exchange.commitments import TooLate, held
+from gradmarket.requester.store import in_hand, jobs
 from gradmarket.requester.store.facts import layout_of
-from gradmarket.requester.store.tables import Job, Replica, Task, Wave
-from gradmarket.requester.store.work import RowReader
+from gradmarket.requester.store.in_hand import OwnReplica
 
 Granted = TypeVar("Granted")
 
@@ -63,25 +62,25 @@ def granted(found: Granted | MarketError) -> Granted:
 def find(context: Context, claims: Sequence[UploadClaim]) -> list[UploadGrant | MarketError]:
     """Returns a grant for each claim, in order; or NotFound, TooLate or Conflict if its payload is not wanted."""
     with context.reading() as reader:
-        at_hand(reader, [claim.replica for claim in claims])
-        return [_wanted_or_why_not(reader, claim) for claim in claims]
+        own = in_hand.own_replicas(reader, [claim.replica for claim in claims])
+        return [_wanted_or_why_not(own.get(claim.replica), claim) for claim in claims]
 
 
-def _wanted_or_why_not(reader: RowReader, claim: UploadClaim) -> UploadGrant | MarketError:
+def _wanted_or_why_not(own: OwnReplica | None, claim: UploadClaim) -> UploadGrant | MarketError:
     try:
-        return _wanted(reader, claim)
+        return _wanted(own, claim)
     except MarketError as error:
         return error
 
 
-def _wanted(reader: RowReader, claim: UploadClaim) -> UploadGrant:
-    replica, task = held(reader, claim.worker, claim.replica, claim.fence)
+def _wanted(own: OwnReplica | None, claim: UploadClaim) -> UploadGrant:
+    known = held(own, claim.worker, claim.replica, claim.fence)
+    replica, task, job = known.replica, known.task, known.job
     paid = replica.state in (ReplicaState.PAYABLE, ReplicaState.DIVERGED)
     if replica.state != ReplicaState.AGREE and not paid:
         raise TooLate(f"the replica is {replica.state}")
     if task.state == TaskState.UPLOADING and task.uploader != replica.id:
         raise Conflict("another replica was asked for this payload")
-    job = reader.get_one(Job, task.job_id)
     spec, layout = jobs.spec(job), layout_of(job)
     return UploadGrant(
         replica=replica.id,
@@ -92,10 +91,10 @@ def _wanted(reader: RowReader, claim: UploadClaim) -> UploadGrant:
         seed=bytes.fromhex(task.offer["seed"][2:]),
         spec=spec,
         layout=layout,
-        sketch=_revealed(reader, task, replica) if spec.verifier.sketched else None,
+        sketch=_revealed(known) if spec.verifier.sketched else None,
         paid=paid,
     )
 
 
-def _revealed(reader: RowReader, task: Task, replica: Replica) -> RevealedSketch:
-    return RevealedSketch(Hash(reader.get_one(Wave, (task.id, task.wave)).seed), replica.sketch or b"")
+def _revealed(own: OwnReplica) -> RevealedSketch | None:
+    return None if own.wave is None else RevealedSketch(Hash(own.wave.seed), own.replica.sketch or b"")

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-from sqlalchemy import select
-
 from gradmarket.market.rules import auditing, classes, operators, secrets
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.rules.reputation import BARRED_S
@@ -11,8 +9,9 @@ from gradmarket.market.terms import AuditState, Digest, Hash, ReplicaState
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.moves import copies, scoring
 from gradmarket.requester.store import jobs, reputations
-from gradmarket.requester.store.tables import Audit, Job, Replica, Task
-from gradmarket.requester.store.work import RowReader, Work
+from gradmarket.requester.store.in_hand import TaskInHand
+from gradmarket.requester.store.tables import Audit, Job, Task
+from gradmarket.requester.store.work import Work
 from gradmarket.requester.store.workers import party
 
 DRAWN: Final = "drawn"
@@ -30,17 +29,18 @@ SUSPECT: Final = "its answer diverged"
 REOPENED: Final = "another audit of the same operator failed"
 
 
-def draw(work: Work, job: Job, task: Task, now: float) -> None:
+def draw(work: Work, hand: TaskInHand, now: float) -> None:
     """Draws whether the task is audited, by the offer's last link and the accepted root; orders the audit.
 
     Called in the transaction that accepts the task. The audit is certain if another task has the same root, if a paid
     worker was barred meanwhile, if one replica decided in an unproven class, or, where answers are scored, if no test
     has cleared the operator.
     """
+    task, job = hand.task, hand.job
     if copies.pointed(work, task):
         order(work, task, 1.0, copies.ALIKE, now)
         return
-    paid = [party(replica) for replica in replicas_in(work, task, ReplicaState.PAYABLE)]
+    paid = [party(replica) for replica in hand.in_state(ReplicaState.PAYABLE)]
     if reputations.barred_among(work, operators.answerable(paid), now - BARRED_S):
         order(work, task, 1.0, REOPENED, now)
         return
@@ -85,8 +85,3 @@ def order(work: Work, task: Task, rate: float, reason: str, now: float) -> None:
         )
     )
     work.flush()
-
-
-def replicas_in(reader: RowReader, task: Task, state: ReplicaState) -> list[Replica]:
-    replicas = select(Replica).where(Replica.task_id == task.id, Replica.state == state)
-    return list(reader.session.scalars(replicas.order_by(Replica.worker)))

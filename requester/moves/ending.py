@@ -9,11 +9,10 @@ from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import verdicts
 from gradmarket.requester.notifier import ended_topic, worker_topic
-from gradmarket.requester.store import strikes
+from gradmarket.requester.store import in_hand, strikes
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import locked_tasks, locked_workers
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
-from gradmarket.requester.store.tasks import replicas_of
 from gradmarket.requester.store.work import RowReader, Work
 
 
@@ -37,13 +36,12 @@ def call_off(context: Context, work: Work, job_id: str, round_number: int | None
     gathering = select(Task).where(Task.job_id == job_id, Task.state.in_([TaskState.OPEN, TaskState.COMMITTING]))
     if round_number is not None:
         gathering = gathering.where(Task.round == round_number)
-    for task in locked_tasks(work, gathering):
-        replicas = replicas_of(work, [task])[task.id]
-        dismiss(work, replicas)
-        task.wave_size = sum(replica.state == ReplicaState.COMMITTED for replica in replicas)
-        if task.wave_size == 0:
-            verdicts.inconclusive(context, work, task, "no longer needed")
-            work.move(task, TaskState.CANCELLED, ended_at=context.clock(), reason="no longer needed")
+    for hand in in_hand.of_tasks(work, locked_tasks(work, gathering)).values():
+        dismiss(work, hand.replicas)
+        hand.task.wave_size = len(hand.in_state(ReplicaState.COMMITTED))
+        if hand.task.wave_size == 0:
+            verdicts.inconclusive(context, work, hand, "no longer needed")
+            work.move(hand.task, TaskState.CANCELLED, ended_at=context.clock(), reason="no longer needed")
     work.notify("close")
 
 
@@ -55,9 +53,8 @@ def dismiss(
 ) -> list[Replica]:
     """Ends the leases among a task's replicas, and returns those replicas."""
     leased = [replica for replica in replicas if replica.state == ReplicaState.LEASED]
-    for replica in leased:
-        work.move(replica, state, reason=reason)
-        work.notify(worker_topic(replica.worker))
+    work.move_many(leased, state, reason=reason)
+    work.notify(*(worker_topic(replica.worker) for replica in leased))
     return leased
 
 
@@ -78,9 +75,8 @@ def _rest(work: Work, addresses: set[str], now: float) -> None:
         worker.rests_until = now + newcomers.rest_s(worker.stalls, worker.accepted_at is not None)
 
 
-def delivered(work: Work, replicas: Iterable[Replica], now: float) -> None:
+def delivered(work: Work, known: Iterable[Worker], now: float) -> None:
     """Records that these workers' answers were accepted: none is a newcomer any more, and their stalls are halved."""
-    known = [work.get_one(Worker, replica.worker) for replica in replicas]
     changed = {worker.address for worker in known if worker.accepted_at is None or worker.stalls}
     for worker in locked_workers(work, changed) if changed else ():
         worker.accepted_at = worker.accepted_at or now
@@ -88,9 +84,9 @@ def delivered(work: Work, replicas: Iterable[Replica], now: float) -> None:
         worker.rests_until = 0.0
 
 
-def work_off(context: Context, reader: RowReader, task: Task, replicas: Iterable[Replica]) -> None:
+def work_off(context: Context, work: Work, task: Task, replicas: Iterable[Replica]) -> None:
     """Removes one strike for each replica, so that a worker that rarely lapses is not suspended."""
-    strikes.work_off(reader, task.job_id, _keys(replicas), context.clock(), context.settings.max_strikes)
+    strikes.work_off(work, task.job_id, _keys(replicas), context.clock(), context.settings.max_strikes)
 
 
 def _keys(replicas: Iterable[Replica]) -> list[str]:

@@ -18,46 +18,44 @@ from gradmarket.requester.moves import judging
 from gradmarket.requester.moves.ending import strike, work_off
 from gradmarket.requester.store import ballots, jobs, progress, workers
 from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.tables import Earned, Job, Replica, Task
-from gradmarket.requester.store.tasks import replicas_of
+from gradmarket.requester.store.in_hand import TaskInHand
+from gradmarket.requester.store.tables import Earned, Replica, Task
 from gradmarket.requester.store.work import RowReader, Work
 
 SOON = (None, Reason.AT_CAPACITY, Reason.NO_RESERVATION)
 """A worker with only these reasons against it may still be asked."""
 
 
-def claimed(context: Context, work: Work, task: Task, replica: Replica, fault: StepFault) -> None:
+def claimed(context: Context, work: Work, hand: TaskInHand, replica: Replica, fault: StepFault) -> None:
     """Records the fault with which a worker gave its lease back; it costs a strike unless the job is known at fault."""
     replica.fault = fault.model_dump(mode="json")
-    job = work.get_one(Job, task.job_id)
-    if job.fault is None or StepFault(**job.fault["fault"]).place != fault.place:
-        strike(context, work, task, [replica])
-    if not settled(context, work, task):
-        reopen(work, task)
+    known = hand.job.fault
+    if known is None or StepFault(**known["fault"]).place != fault.place:
+        strike(context, work, hand.task, [replica])
+    if not settled(context, work, hand):
+        reopen(work, hand.task)
 
 
-def settled(context: Context, work: Work, task: Task, in_vain: bool = False) -> bool:
+def settled(context: Context, work: Work, hand: TaskInHand, in_vain: bool = False) -> bool:
     """Returns whether the job is at fault, so that nobody else is asked for the attempt.
 
     The job pauses once no worker holds a lease of the task any more. `in_vain`: nobody came who could still be asked.
     """
-    replicas = replicas_of(work, [task])[task.id]
-    claims = _claims(work, task, replicas)
-    if not claims or any(replica.sealed is not None for replica in replicas):
+    claims = _claims(work, hand)
+    if not claims or any(replica.sealed is not None for replica in hand.replicas):
         return False
-    job, quorum = work.get_one(Job, task.job_id), Plan(**task.plan).quorum
-    separation = jobs.spec(job).separation
+    quorum, separation = Plan(**hand.task.plan).quorum, jobs.spec(hand.job).separation
     reported = [claim for _replica, claim in claims]
     if not faults.shared(reported, quorum, separation, NOBODY):
         return False
-    left = NOBODY if in_vain else _left(context, work, job, task, replicas)
+    left = NOBODY if in_vain else _left(context, work, hand)
     shared = faults.shared(reported, quorum, separation, left)
     if not shared:
         return False
-    task.wave_size = sum(replica.state == ReplicaState.LEASED for replica in replicas)
-    if task.wave_size == 0:
+    hand.task.wave_size = len(hand.in_state(ReplicaState.LEASED))
+    if hand.task.wave_size == 0:
         accused = [replica for replica, claim in claims if claim in shared]
-        _find(context, work, job, task, accused, faults.separate([claim.party for claim in shared], separation))
+        _find(context, work, hand, accused, faults.separate([claim.party for claim in shared], separation))
     return True
 
 
@@ -68,12 +66,12 @@ def reopen(work: Work, task: Task) -> None:
     work.notify("assign", "close")
 
 
-def _claims(reader: RowReader, task: Task, replicas: Sequence[Replica]) -> list[tuple[Replica, FaultClaim]]:
+def _claims(reader: RowReader, hand: TaskInHand) -> list[tuple[Replica, FaultClaim]]:
     """Returns the attempt's claims that count, with their replicas."""
-    faulty = [replica for replica in replicas if replica.fault is not None]
+    faulty = [replica for replica in hand.replicas if replica.fault is not None]
     if not faulty:
         return []
-    disproved = _disproved(reader, task.job_id, operators.answerable(map(workers.party, faulty)))
+    disproved = _disproved(reader, hand.job.id, operators.answerable(map(workers.party, faulty)))
     known = _known(reader, {replica.worker for replica in faulty})
     return [
         (replica, FaultClaim(workers.party(replica), StepFault(**replica.fault).place, replica.worker in known))
@@ -102,19 +100,19 @@ def _disproved(reader: RowReader, job_id: str, keys: Collection[str]) -> set[str
     return {key for row in reader.session.execute(refuted.distinct()) for key in row}
 
 
-def _left(context: Context, reader: RowReader, job: Job, task: Task, replicas: Sequence[Replica]) -> Left:
+def _left(context: Context, reader: RowReader, hand: TaskInHand) -> Left:
     now = context.clock()
     alive = workers.live(reader, now)
-    opening = progress.opening_for(job, task, replicas, ballots.mixable(reader, job))
-    candidates = progress.candidates_of(reader, job, alive, now)
+    opening = progress.opening_for(hand.job, hand.task, hand.replicas, ballots.mixable(reader, hand.job))
+    candidates = progress.candidates_of(reader, hand.job, alive, now)
     parties = [candidate.party for candidate in candidates if assignment.why_not(candidate, opening) in SOON]
     known = _known(reader, {party.worker for party in parties})
     return Left(sum(party.worker in known for party in parties), sum(party.worker not in known for party in parties))
 
 
-def _find(context: Context, work: Work, job: Job, task: Task, accused: Sequence[Replica], parties: int) -> None:
+def _find(context: Context, work: Work, hand: TaskInHand, accused: Sequence[Replica], parties: int) -> None:
     """Finds the job at fault: takes back the strikes, pauses the job and fails the task."""
-    now, fault = context.clock(), StepFault(**(accused[0].fault or {}))
+    now, fault, task, job = context.clock(), StepFault(**(accused[0].fault or {})), hand.task, hand.job
     reason = faults.sentence(fault, parties, task.index, task.round)
     work_off(context, work, task, accused)
     if job.state == JobState.RUNNING:
@@ -123,4 +121,4 @@ def _find(context: Context, work: Work, job: Job, task: Task, accused: Sequence[
         tell(work, job.id, "paused", now, reason=reason, **details)
     if task.state == TaskState.COMMITTING:
         work.move(task, TaskState.OPEN)
-    judging.fail(context, work, task, faults.described(fault), now)
+    judging.fail(context, work, hand, faults.described(fault), now)

@@ -1,24 +1,21 @@
 """Judges a task's revealed ballots: a quorum, another wave, or no decision. The rule is market.rules.voting."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
-
-from sqlalchemy import and_, select
 
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import faults, operators, voting
 from gradmarket.market.rules.faults import StepFault
 from gradmarket.market.rules.replication import Plan
-from gradmarket.market.terms import Hash, ReplicaId, ReplicaState, TaskState
+from gradmarket.market.terms import ReplicaId, ReplicaState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import task_attempts, verdicts
 from gradmarket.requester.moves.ending import strike
 from gradmarket.requester.notifier import worker_topic
 from gradmarket.requester.store import ballots, jobs, reputations
-from gradmarket.requester.store.among import among
 from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.tables import Job, Replica, Task, Wave
-from gradmarket.requester.store.tasks import replicas_of
+from gradmarket.requester.store.in_hand import TaskInHand
+from gradmarket.requester.store.tables import Replica, Task
 from gradmarket.requester.store.work import RowReader, Work
 from gradmarket.requester.store.workers import party
 
@@ -29,35 +26,22 @@ _REASONS: Final = (
 """The reason of a rejection where roots were compared, and where sketches were."""
 
 
-def advance(context: Context, work: Work, tasks: Sequence[Task]) -> None:
+def advance(context: Context, work: Work, hands: Iterable[TaskInHand]) -> None:
     """Judges the tasks whose replicas have all revealed or whose deadline is over.
 
     The last reveal calls this in its own transaction.
     """
-    revealing = [task for task in tasks if task.state == TaskState.REVEALING]
-    committed = _committed(work, revealing)
-    for task in revealing:
-        now, replicas = context.clock(), committed[task.id]
-        if _all_said(context, work, task, replicas, now):
-            judgement = voting.judge(ballots.groups(work, task, replicas), len(replicas), Plan(**task.plan))
-            _carry_out(context, work, task, replicas, judgement, now)
+    for hand in hands:
+        if hand.task.state == TaskState.REVEALING:
+            now, committed = context.clock(), _committed(hand)
+            if _all_said(context, work, hand.task, committed, now):
+                judgement = voting.judge(ballots.groups(work, hand, committed), len(committed), Plan(**hand.task.plan))
+                _carry_out(context, work, hand, committed, judgement, now)
 
 
-def _committed(reader: RowReader, tasks: Sequence[Task]) -> dict[str, dict[ReplicaId, Replica]]:
-    """Returns for each task the replicas that committed to it."""
-    by_task: dict[str, dict[ReplicaId, Replica]] = {task.id: {} for task in tasks}
-    for replica, _wave in reader.session.execute(_COMMITTED, {"tasks": list(by_task)}) if by_task else ():
-        by_task[replica.task_id][ReplicaId(replica.id)] = replica
-    return by_task
-
-
-_COMMITTED: Final = (
-    select(Replica, Wave)  # loads the wave too, whose seed chooses the uploader
-    .join(Task, Task.id == Replica.task_id)
-    .join(Wave, and_(Wave.task_id == Task.id, Wave.number == Task.wave))
-    .where(among(Task.id, "tasks"), Replica.committed_at.is_not(None))
-    .execution_options(autoflush=False)
-)
+def _committed(hand: TaskInHand) -> dict[ReplicaId, Replica]:
+    """Returns the replicas that committed to the task, in this wave or before."""
+    return {ReplicaId(replica.id): replica for replica in hand.replicas if replica.committed_at is not None}
 
 
 def _all_said(context: Context, work: Work, task: Task, replicas: dict[ReplicaId, Replica], now: float) -> bool:
@@ -76,42 +60,43 @@ def _all_said(context: Context, work: Work, task: Task, replicas: dict[ReplicaId
 def _carry_out(
     context: Context,
     work: Work,
-    task: Task,
+    hand: TaskInHand,
     replicas: dict[ReplicaId, Replica],
     judgement: voting.Judgement,
     now: float,
 ) -> None:
+    task = hand.task
     if isinstance(judgement, voting.Quorum):
-        _crown(context, work, task, replicas, judgement, now)
-    elif isinstance(judgement, voting.Another) and _may_go_on(work, task):
+        _crown(context, work, hand, replicas, judgement, now)
+    elif isinstance(judgement, voting.Another) and _may_go_on(work, hand):
         patience = now + task.offer["lease_seconds"] + task.offer["wave_seconds"]
         wave = {"wave": task.wave + 1, "wave_size": judgement.wave, "due_at": None, "patience_until": patience}
         work.move(task, TaskState.OPEN, **wave)
+        hand.wave = None
         tell(work, task.job_id, "split", now, task=task.id, committed=len(replicas), more=judgement.wave)
         work.notify("assign")
     else:
-        fail(context, work, task, "no quorum among those that the job may ask", now)
+        fail(context, work, hand, "no quorum among those that the job may ask", now)
 
 
-def _may_go_on(reader: RowReader, task: Task) -> bool:
+def _may_go_on(reader: RowReader, hand: TaskInHand) -> bool:
     """Returns whether a further wave makes sense.
 
     It does not where sketches are compared: a worker that commits once the seed is known can hide errors from them.
     """
-    sketched = jobs.spec_of(reader, task).verifier.sketched
-    return not sketched and jobs.wants(reader, reader.get_one(Job, task.job_id), task.round)
+    return not jobs.spec(hand.job).verifier.sketched and jobs.wants(reader, hand.job, hand.task.round)
 
 
 def _crown(
     context: Context,
     work: Work,
-    task: Task,
+    hand: TaskInHand,
     replicas: dict[ReplicaId, Replica],
     quorum: voting.Quorum,
     now: float,
 ) -> None:
-    agreeing = [replicas[id_] for id_ in sorted(quorum.agreeing)]
-    uploader = _first(work, task, agreeing)
+    task, agreeing = hand.task, [replicas[id_] for id_ in sorted(quorum.agreeing)]
+    uploader = _first(hand, agreeing)
     rejected = [r for id_, r in replicas.items() if id_ not in quorum.agreeing and r.state == ReplicaState.REVEALED]
     _outvoted(work, rejected, now)
     reason = _REASONS[task.allowed is not None].format(agree=len(agreeing), committed=len(replicas))
@@ -130,11 +115,10 @@ def _outvoted(work: Work, rejected: Sequence[Replica], now: float) -> None:
         reputations.outvoted(work, operators.answerable(parties), name, now)
 
 
-def _first(reader: RowReader, task: Task, agreeing: Sequence[Replica]) -> Replica:
+def _first(hand: TaskInHand, agreeing: Sequence[Replica]) -> Replica:
     """Returns the agreeing replica that the wave's seed chooses to upload first."""
     by_id = {ReplicaId(replica.id): replica for replica in agreeing}
-    seed = Hash(reader.get_one(Wave, (task.id, task.wave)).seed)
-    order = voting.upload_order(seed, {id_: replica.worker for id_, replica in by_id.items()})
+    order = voting.upload_order(hand.wave_seed, {id_: replica.worker for id_, replica in by_id.items()})
     return by_id[order[0]]
 
 
@@ -149,25 +133,27 @@ def _ask(work: Work, task: Task, uploader: Replica, now: float) -> None:
     work.notify(worker_topic(uploader.worker))
 
 
-def ask_next(context: Context, work: Work, task: Task, agreeing: Sequence[Replica], none_left: str, now: float) -> None:
+def ask_next(
+    context: Context, work: Work, hand: TaskInHand, agreeing: Sequence[Replica], none_left: str, now: float
+) -> None:
     """Asks another agreeing replica for the payload; fails the attempt if none is left."""
     if agreeing:
-        _ask(work, task, _first(work, task, agreeing), now)
+        _ask(work, hand.task, _first(hand, agreeing), now)
     else:
-        fail(context, work, task, none_left, now)
+        fail(context, work, hand, none_left, now)
 
 
-def fail(context: Context, work: Work, task: Task, reason: str, now: float) -> None:
+def fail(context: Context, work: Work, hand: TaskInHand, reason: str, now: float) -> None:
     """Fails the attempt without blame or payment, and reissues the task."""
-    reason = _with_claim(work, task, reason)
-    verdicts.inconclusive(context, work, task, reason)
+    task, reason = hand.task, _with_claim(hand, reason)
+    verdicts.inconclusive(context, work, hand, reason)
     work.move(task, TaskState.FAILED, reason=reason, ended_at=now)
     tell(work, task.job_id, "task_failed", now, task=task.id, reason=reason)
-    task_attempts.reissue(context, work, work.get_one(Job, task.job_id), task, now)
+    task_attempts.reissue(context, work, hand, now)
 
 
-def _with_claim(reader: RowReader, task: Task, reason: str) -> str:
+def _with_claim(hand: TaskInHand, reason: str) -> str:
     """Returns the reason, followed by a fault that one of the task's workers reported."""
-    reported = [replica.fault for replica in replicas_of(reader, [task])[task.id] if replica.fault is not None]
+    reported = [replica.fault for replica in hand.replicas if replica.fault is not None]
     claim = faults.described(StepFault(**reported[0])) if reported else ""
     return reason if not claim or claim in reason else f"{reason}; a worker says: {claim}"

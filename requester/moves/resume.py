@@ -6,10 +6,10 @@ from typing import Final
 from sqlalchemy import select, update
 
 from gradmarket.market.errors import Conflict
-from gradmarket.market.terms import JobState, TaskState
+from gradmarket.market.terms import JobState, RoundState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import task_attempts
-from gradmarket.requester.store import audits
+from gradmarket.requester.store import audits, in_hand
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.tables import Job, Round, Task
 from gradmarket.requester.store.work import RowReader, Work
@@ -28,10 +28,10 @@ def resume_job(context: Context, work: Work, job: Job) -> None:
     now = context.clock()
     work.move_now(job, JobState.RUNNING, reason="", fault=None)
     work.session.execute(update(Task).where(Task.job_id == job.id, Task.failures > 0).values(failures=0))
-    for task in diverged:
-        work.move(task, TaskState.FINAL)
-        if work.get_one(Round, (job.id, task.round)).state == "open":
-            task_attempts.reissue(context, work, job, task, now)
+    for hand in in_hand.of_tasks(work, diverged).values():
+        work.move(hand.task, TaskState.FINAL)
+        if work.get_one(Round, (job.id, hand.task.round)).state == RoundState.OPEN:
+            task_attempts.reissue(context, work, hand, now)
     _go_on(work, job, now)
 
 

@@ -10,9 +10,9 @@ from gradmarket.market.wire import OfferFields, hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.in_hand import TaskInHand
 from gradmarket.requester.store.tables import Job, Round, Task
-from gradmarket.requester.store.tasks import replicas_of
-from gradmarket.requester.store.work import RowReader, Work
+from gradmarket.requester.store.work import Work
 
 
 def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: float) -> Task:
@@ -51,16 +51,17 @@ def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: 
     )
 
 
-def reissue(context: Context, work: Work, job: Job, failed: Task, now: float) -> None:
+def reissue(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     """Issues another attempt at a task; pauses the job after too many failed attempts.
 
     Attempts that a worker left unanswered do not count, so that silent workers cannot pause a job.
     """
+    job, failed = hand.job, hand.task
     if job.state not in (JobState.RUNNING, JobState.PAUSED) or not jobs.wants(work, job, failed.round):
         return
     row = work.get_one(Round, (job.id, failed.round))
     attempt = failed.attempt + 1
-    failures = failed.failures + (not _silent(work, failed))
+    failures = failed.failures + (not hand.in_state(*lifecycle.SILENT))
     if failures >= context.settings.max_attempts and job.state == JobState.RUNNING:
         work.move_now(job, JobState.PAUSED, reason=f"task {failed.index} of round {failed.round}: {failed.reason}")
         tell(work, job.id, "paused", now, reason=job.reason)
@@ -69,8 +70,3 @@ def reissue(context: Context, work: Work, job: Job, failed: Task, now: float) ->
     work.add(again)
     tell(work, job.id, "task_reissued", now, round=failed.round, task=failed.index, attempt=attempt)
     work.notify("assign")
-
-
-def _silent(reader: RowReader, failed: Task) -> bool:
-    """Returns whether a worker left the attempt unanswered."""
-    return any(replica.state in lifecycle.SILENT for replica in replicas_of(reader, [failed])[failed.id])

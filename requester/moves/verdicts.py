@@ -1,14 +1,11 @@
 """Signs and stores verdicts in the transaction that decides them."""
 
-from typing import Final
-
-from sqlalchemy import and_, or_, select
-
 from gradmarket.market.messages import Outcome, Verdict
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, Units
 from gradmarket.market.wire import NO_ROOT, hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.notifier import worker_topic
+from gradmarket.requester.store.in_hand import TaskInHand
 from gradmarket.requester.store.tables import Replica, Task
 from gradmarket.requester.store.work import Work
 
@@ -33,20 +30,21 @@ def sign(
     wake(work, replica)
 
 
-_OUTVOTED: Final = and_(
-    Replica.state == ReplicaState.REJECTED, Replica.outcome == Outcome.REJECTED, Replica.verdict_root != Replica.root
-)
-
-
 def wake(work: Work, replica: Replica) -> None:
     work.notify(worker_topic(replica.worker))
 
 
-def inconclusive(context: Context, work: Work, task: Task, reason: str) -> None:
+def inconclusive(context: Context, work: Work, hand: TaskInHand, reason: str) -> None:
     """Signs an inconclusive verdict for the replicas that revealed: nobody is to blame, and nobody is paid.
 
     Outvoted replicas get one too: a rejection would name the root that the next attempt is to find.
     """
-    undecided = or_(Replica.state.in_((ReplicaState.REVEALED, ReplicaState.AGREE)), _OUTVOTED)
-    for replica in work.session.scalars(select(Replica).where(Replica.task_id == task.id, undecided)):
-        sign(context, work, task, replica, ReplicaState.INCONCLUSIVE, Outcome.INCONCLUSIVE, None, reason)
+    undecided = hand.in_state(ReplicaState.REVEALED, ReplicaState.AGREE)
+    for replica in [*undecided, *filter(outvoted, hand.replicas)]:
+        sign(context, work, hand.task, replica, ReplicaState.INCONCLUSIVE, Outcome.INCONCLUSIVE, None, reason)
+
+
+def outvoted(replica: Replica) -> bool:
+    """Whether a verdict rejected the replica for another root than its own, though that opened its seal."""
+    judged = replica.state == ReplicaState.REJECTED and replica.outcome == Outcome.REJECTED
+    return judged and None not in (replica.verdict_root, replica.root) and replica.verdict_root != replica.root

@@ -1,6 +1,6 @@
 """Closes waves, which opens their secrets over the set of commitments."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gradmarket.market.messages import SignedWave
 from gradmarket.market.rules import secrets
@@ -9,54 +9,54 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.moves.ending import dismiss, strike
 from gradmarket.requester.notifier import worker_topic
 from gradmarket.requester.store import jobs
-from gradmarket.requester.store.tables import Job, Replica, Task, Wave
-from gradmarket.requester.store.tasks import replicas_of
+from gradmarket.requester.store.in_hand import TaskInHand
+from gradmarket.requester.store.tables import Replica, Wave
 from gradmarket.requester.store.work import Work
 
 GATHERING = (TaskState.OPEN, TaskState.COMMITTING)
 
 
-def advance(context: Context, work: Work, task: Task) -> None:
+def advance(context: Context, work: Work, hand: TaskInHand) -> None:
     """Closes the task's wave if it is complete, or if it is overdue and somebody committed."""
-    if task.due_at is not None:
-        _close(context, work, task, replicas_of(work, [task])[task.id], task.due_at)
+    if hand.task.due_at is not None:
+        _close(context, work, hand, hand.task.due_at)
 
 
-def committed(context: Context, work: Work, tasks: Sequence[Task]) -> None:
+def committed(context: Context, work: Work, hands: Iterable[TaskInHand]) -> None:
     """Handles new commitments: a wave's first sets its deadline, and the last closes the wave in this transaction."""
-    replicas = replicas_of(work, tasks)
-    for task in (task for task in tasks if task.state in GATHERING):
-        task.due_at = task.due_at or context.clock() + task.offer["wave_seconds"]
-        _close(context, work, task, replicas[task.id], task.due_at)
+    for hand in hands:
+        task = hand.task
+        if task.state in GATHERING:
+            task.due_at = task.due_at or context.clock() + task.offer["wave_seconds"]
+            _close(context, work, hand, task.due_at)
 
 
-def _close(context: Context, work: Work, task: Task, replicas: Sequence[Replica], due: float) -> None:
-    now = context.clock()
-    members = [r for r in replicas if r.wave == task.wave and r.state == ReplicaState.COMMITTED]
+def _close(context: Context, work: Work, hand: TaskInHand, due: float) -> None:
+    now, task = context.clock(), hand.task
+    members = [replica for replica in hand.in_state(ReplicaState.COMMITTED) if replica.wave == task.wave]
     complete = bool(members) and (len(members) >= task.wave_size or due <= now)
     if task.state in GATHERING and complete:
-        _open_secret(context, work, task, members, now)
-        late = dismiss(work, replicas, ReplicaState.TOO_LATE, "the wave closed before it committed")
+        _open_secret(context, work, hand, members, now)
+        late = dismiss(work, hand.replicas, ReplicaState.TOO_LATE, "the wave closed before it committed")
         strike(context, work, task, late)
 
 
-def _open_secret(context: Context, work: Work, task: Task, members: Sequence[Replica], now: float) -> None:
-    job = work.get_one(Job, task.job_id)
-    links = secrets.of_task(Hash(task.secret), jobs.spec(job).replication.max_replicas)
+def _open_secret(context: Context, work: Work, hand: TaskInHand, members: Sequence[Replica], now: float) -> None:
+    task = hand.task
+    links = secrets.of_task(Hash(task.secret), jobs.spec(hand.job).replication.max_replicas)
     sealed = [(Address(replica.worker), Hash(replica.sealed or b"")) for replica in members]
     commitments = secrets.digest_of(sealed)
     secret = links[task.wave]
     signed = SignedWave(Hash(task.offer_digest), task.wave, secret, commitments)
-    work.add(
-        Wave(
-            task_id=task.id,
-            number=task.wave,
-            secret=secret,
-            commitments=commitments,
-            seed=secrets.wave_seed(secret, commitments),
-            signature=context.sign(signed),
-            closed_at=now,
-        )
+    hand.wave = Wave(
+        task_id=task.id,
+        number=task.wave,
+        secret=secret,
+        commitments=commitments,
+        seed=secrets.wave_seed(secret, commitments),
+        signature=context.sign(signed),
+        closed_at=now,
     )
+    work.add(hand.wave)
     work.move(task, TaskState.REVEALING, due_at=now + task.offer["upload_seconds"])
     work.notify(*(worker_topic(replica.worker) for replica in members))

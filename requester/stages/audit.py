@@ -15,10 +15,11 @@ from gradmarket.market.terms import AuditState, Digest, JobState, ReplicaState, 
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import blob_cleanup, calibrating, copies, resume, scoring, task_attempts, verdicts
-from gradmarket.requester.moves.audit_draws import REOPENED, order, replicas_in
+from gradmarket.requester.moves.audit_draws import REOPENED, order
 from gradmarket.requester.moves.ending import call_off
-from gradmarket.requester.store import accusations, audits, ballots, earned_rows, jobs, reputations
+from gradmarket.requester.store import accusations, audits, ballots, earned_rows, in_hand, jobs, reputations
 from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.in_hand import TaskInHand
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import Audit, Job, Replica, Round, Task
 from gradmarket.requester.store.work import RowReader, Work
@@ -46,16 +47,16 @@ def run(context: Context, task_id: str) -> float | None:
             return None
         if row.state == RoundState.MERGING and job.ended_at is None:
             return context.settings.sweep_s
-        diverged = task.state == TaskState.DIVERGED
-        paid = replicas_in(work, task, ReplicaState.DIVERGED if diverged else ReplicaState.PAYABLE)
+        hand, diverged = in_hand.of_task(work, task, job), task.state == TaskState.DIVERGED
+        paid = hand.in_state(ReplicaState.DIVERGED if diverged else ReplicaState.PAYABLE)
         if _right(work, task, audit, now):
             _pass(work, job, task, audit, paid, now)
             if not diverged:
                 calibrating.confirm(work, job, audit, now)
         else:
             wrong = _wrong(work, task, audit, paid)
-            _fail(context, work, job, task, audit, wrong, now)
-            _consequences(context, work, job, row, task, now)
+            _fail(context, work, hand, audit, wrong, now)
+            _consequences(context, work, hand, row, now)
             copies.convicted(work, task, [replica.worker for replica in wrong], now)
             if diverged:
                 resume.after_a_lie(context, work, job)
@@ -71,14 +72,13 @@ def _right(work: Work, task: Task, audit: Audit, now: float) -> bool:
     return not scoring.convicts(work, audit, now) if audit.scored else audit.root == task.root
 
 
-def _outvoted(reader: RowReader, task: Task, audit: Audit) -> list[Replica]:
+def _outvoted(reader: RowReader, hand: TaskInHand, audit: Audit) -> list[Replica]:
     """Returns replicas that a verdict rejected although they answered as the auditor did.
 
     Replicas whose salt did not open their seal are left out: they did not commit to that answer.
     """
-    rejected = replicas_in(reader, task, ReplicaState.REJECTED)
-    judged = [loser for loser in rejected if loser.outcome == Outcome.REJECTED and loser.verdict_root != loser.root]
-    near = ballots.near_audit(reader, task, audit, judged)
+    judged = list(filter(verdicts.outvoted, hand.replicas))
+    near = ballots.near_audit(reader, hand.task, audit, judged)
     return [replica for replica in judged if replica.root == audit.root or replica.id in near]
 
 
@@ -112,8 +112,9 @@ def _prove(work: Work, job: Job, audit: Audit, now: float) -> None:
         tell(work, job.id, "class_proven", now, **proof)
 
 
-def _fail(context: Context, work: Work, job: Job, task: Task, audit: Audit, wrong: list[Replica], now: float) -> None:
+def _fail(context: Context, work: Work, hand: TaskInHand, audit: Audit, wrong: list[Replica], now: float) -> None:
     """Revokes the task, resets the records of those that answer for `wrong`, and pays replicas that were right."""
+    task, job = hand.task, hand.job
     work.move_now(audit, AuditState.FAILED, ended_at=now)
     reason = "the scores of its operator convict it" if audit.scored else "an audit found another gradient"
     work.move(task, TaskState.REVOKED, reason=reason)
@@ -122,7 +123,7 @@ def _fail(context: Context, work: Work, job: Job, task: Task, audit: Audit, wron
     reputations.failed(work, keys, audit.determinism_class, now)
     lost = earned_rows.revoke(work, task, wrong)
     accusations.bring(work, job, task, wrong, audit.root or "", now)
-    right = _outvoted(work, task, audit)
+    right = _outvoted(work, hand, audit)
     for replica in right:
         _vindicate(context, work, job, task, replica, now)
     confirmed = [replica.operator for replica in right if replica.root == audit.root]
@@ -140,16 +141,17 @@ def _vindicate(context: Context, work: Work, job: Job, task: Task, replica: Repl
     verdicts.sign(
         context, work, task, replica, ReplicaState.PAYABLE, Outcome.ACCEPTED, replica.root, reason, heard=False
     )
-    earned_rows.lock(work, [(job.id, replica.worker)])
-    account = earned_rows.earn(work, task, replica, hash_of(Digest(replica.root or "")), now)
+    (account,) = earned_rows.lock(work, [(job.id, replica.worker)]).values()
+    earned_rows.earn(work, account, task, replica, hash_of(Digest(replica.root or "")), now)
     account.voucher_signature = context.voucher(job, account)
 
 
-def _consequences(context: Context, work: Work, job: Job, row: Round, task: Task, now: float) -> None:
+def _consequences(context: Context, work: Work, hand: TaskInHand, row: Round, now: float) -> None:
     """Reissues the task if its round is open; for a merged round does what the job says: replay, pause or nothing."""
+    task, job = hand.task, hand.job
     chosen = jobs.spec(job).on_failure
     if row.state == RoundState.OPEN:
-        task_attempts.reissue(context, work, job, task, now)
+        task_attempts.reissue(context, work, hand, now)
     elif task.used and chosen == "replay" and job.ended_at is None:
         job.rewind_to = row.number if job.rewind_to is None else min(job.rewind_to, row.number)
         latest = jobs.latest_round(work, job.id)

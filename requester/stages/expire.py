@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Exists, Select, exists, select
+from sqlalchemy import Select, exists, select
 
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.context import Context
@@ -11,11 +11,12 @@ from gradmarket.requester.moves.ending import strike
 from gradmarket.requester.moves.faults import reopen
 from gradmarket.requester.notifier import worker_topic
 from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.locks import claimed_task
+from gradmarket.requester.store.in_hand import TaskInHand, claimed
 from gradmarket.requester.store.tables import Replica, Task
 from gradmarket.requester.store.work import RowReader, Work
 
 TOPIC = "expire"
+BUSY = (ReplicaState.LEASED, ReplicaState.COMMITTED)
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
@@ -27,51 +28,50 @@ def ready(reader: RowReader, now: float) -> Sequence[str]:
 
 def _stranded(now: float) -> Select[str]:
     """Selects open tasks that waited long enough for another worker and have no replica leased or committed."""
-    return select(Task.id).where(Task.state == TaskState.OPEN, Task.patience_until < now, ~_busy())
+    busy = exists().where(Replica.task_id == Task.id, Replica.state.in_(BUSY))
+    return select(Task.id).where(Task.state == TaskState.OPEN, Task.patience_until < now, ~busy)
 
 
-def _busy() -> Exists:
-    return exists().where(Replica.task_id == Task.id, Replica.state.in_([ReplicaState.LEASED, ReplicaState.COMMITTED]))
+def _in_vain(hand: TaskInHand, now: float) -> bool:
+    """Whether `_stranded` selects the task."""
+    patience = hand.task.patience_until
+    waited = hand.task.state == TaskState.OPEN and patience is not None and patience < now
+    return waited and not hand.in_state(*BUSY)
 
 
 def run(context: Context, task_id: str) -> float | None:
     now = context.clock()
     with context.begin() as work:
-        task = claimed_task(work, task_id)
-        if task is None:
+        hand = claimed(work, task_id)
+        if hand is None:
             return context.settings.sweep_s
-        _expire(context, work, task, now)
+        _expire(context, work, hand, now)
     return None
 
 
-def _expire(context: Context, work: Work, task: Task, now: float) -> None:
-    lapsed = select(Replica).where(
-        Replica.task_id == task.id, Replica.state == ReplicaState.LEASED, Replica.lease_until < now
-    )
-    silent = work.session.scalars(lapsed.order_by(Replica.worker)).all()
+def _expire(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
+    task, silent = hand.task, [row for row in hand.in_state(ReplicaState.LEASED) if row.lease_until < now]
     for replica in silent:
         work.move(replica, ReplicaState.EXPIRED, reason="the lease lapsed without a commitment")
         reopen(work, task)
         work.notify(worker_topic(replica.worker))
     strike(context, work, task, silent)
     if silent:
-        faults.settled(context, work, task)
-    if work.session.scalar(_stranded(now).where(Task.id == task.id)) and not faults.settled(context, work, task, True):
-        judging.fail(context, work, task, "no further worker that may take it came in time", now)
+        faults.settled(context, work, hand)
+    if _in_vain(hand, now) and not faults.settled(context, work, hand, True):
+        judging.fail(context, work, hand, "no further worker that may take it came in time", now)
     if task.state == TaskState.UPLOADING and (task.due_at or now) < now:
-        _ask_next(context, work, task, now)
+        _ask_next(context, work, hand, now)
 
 
-def _ask_next(context: Context, work: Work, task: Task, now: float) -> None:
+def _ask_next(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     """Marks the uploader as having withheld, and asks the next agreeing replica; fails the task if none is left."""
-    agreeing = work.session.scalars(
-        select(Replica).where(Replica.task_id == task.id, Replica.state == ReplicaState.AGREE)
-    ).all()
-    for replica in agreeing:
+    task = hand.task
+    for replica in hand.in_state(ReplicaState.AGREE):
         if replica.id == task.uploader:
             work.move(replica, ReplicaState.WITHHELD, reason="it did not bring the payload it had agreed on")
             strike(context, work, task, [replica], withheld=True)
             tell(work, task.job_id, "withheld", now, task=task.id, replica=replica.id, worker=replica.worker)
             work.notify(worker_topic(replica.worker))
-    left = [replica for replica in agreeing if replica.state == ReplicaState.AGREE]
-    judging.ask_next(context, work, task, left, "every agreeing worker withheld the payload", now)
+    left = hand.in_state(ReplicaState.AGREE)
+    judging.ask_next(context, work, hand, left, "every agreeing worker withheld the payload", now)

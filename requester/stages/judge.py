@@ -7,7 +7,7 @@ from sqlalchemy import exists, select
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves.judging import advance
-from gradmarket.requester.store.locks import claimed_task
+from gradmarket.requester.store.in_hand import claimed
 from gradmarket.requester.store.tables import Replica, Task
 from gradmarket.requester.store.work import RowReader
 
@@ -22,8 +22,8 @@ def ready(reader: RowReader, now: float) -> Sequence[str]:
 
 def run(context: Context, task_id: str) -> float | None:
     with context.begin() as work:
-        task = claimed_task(work, task_id)
-        if task is None:
+        hand = claimed(work, task_id)
+        if hand is None:
             return context.settings.sweep_s
-        advance(context, work, [task])
+        advance(context, work, [hand])
     return None

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, and_, exists, or_, select, update
 from gradmarket.market.terms import Digest, RoundState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import blob_cleanup, task_attempts
-from gradmarket.requester.store import audits, jobs, trusted_runs
+from gradmarket.requester.store import audits, in_hand, jobs, trusted_runs
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import locked, locked_tasks
 from gradmarket.requester.store.tables import Job, Round, Task, TrustedRun
@@ -88,8 +88,9 @@ def _do_again(context: Context, work: Work, job: Job, number: int, now: float) -
     rows = select(Task).where(Task.job_id == job.id, Task.round == number).order_by(Task.index, Task.attempt)
     attempts = work.session.scalars(rows).all()
     accepted = {task.index for task in attempts if task.state == TaskState.ACCEPTED}
-    for task in {task.index: task for task in attempts if task.index not in accepted}.values():
-        task_attempts.reissue(context, work, job, task, now)
+    last = {task.index: task for task in attempts if task.index not in accepted}
+    for hand in in_hand.of_tasks(work, list(last.values())).values():
+        task_attempts.reissue(context, work, hand, now)
 
 
 def _finishes(reader: RowReader, job: Job) -> bool:

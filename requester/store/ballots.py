@@ -15,6 +15,7 @@ from gradmarket.market.rules.verifiers.tolerance import Allowed
 from gradmarket.market.terms import Digest, ReplicaId, ReplicaState
 from gradmarket.requester.store import calibrations, jobs
 from gradmarket.requester.store.facts import layout_of
+from gradmarket.requester.store.in_hand import TaskInHand
 from gradmarket.requester.store.tables import Audit, Job, Replica, Task
 from gradmarket.requester.store.work import RowReader, Work
 
@@ -31,13 +32,13 @@ def sketches_of(reader: RowReader, task: Task) -> dict[str, Sketch]:
     return {replica: sketch_packing.unpack(packed or b"", tensors) for replica, packed in reader.session.execute(rows)}
 
 
-def groups(work: Work, task: Task, replicas: Mapping[ReplicaId, Replica]) -> list[frozenset[ReplicaId]]:
+def groups(work: Work, hand: TaskInHand, replicas: Mapping[ReplicaId, Replica]) -> list[frozenset[ReplicaId]]:
     """Groups the replicas that committed by agreement, the largest group first; stores the thresholds on the task."""
-    chosen = verifier(jobs.spec_of(work, task).verifier.name)
+    task, chosen = hand.task, verifier(jobs.spec(hand.job).verifier.name)
     sketches: Mapping[str, Sketch] = {}
     if chosen.SKETCHED:
         sketches = sketches_of(work, task)
-        task.allowed = tolerance.tell(_allowed(work, task, replicas.values()))
+        task.allowed = tolerance.tell(_allowed(work, hand.job, replicas.values()))
     ballots = {id_: _ballot(chosen, replica, sketches.get(id_)) for id_, replica in replicas.items()}
     return chosen.groups(ballots, None if task.allowed is None else tolerance.read(task.allowed))
 
@@ -48,9 +49,9 @@ def _ballot(chosen: Any, replica: Replica, made: Sketch | None) -> Any:
     return chosen.ballot(Revealed(Digest(replica.root or ""), replica.determinism_class, made))
 
 
-def _allowed(reader: RowReader, task: Task, replicas: Iterable[Replica]) -> Allowed:
+def _allowed(reader: RowReader, job: Job, replicas: Iterable[Replica]) -> Allowed:
     """Returns the thresholds of every calibrated pair of classes among the replicas."""
-    known = calibrations.allowed(reader, reader.get_one(Job, task.job_id))
+    known = calibrations.allowed(reader, job)
     pairs = combinations_with_replacement(sorted({replica.determinism_class for replica in replicas}), 2)
     return {classes: known[classes] for classes in pairs if classes in known}
 

@@ -7,15 +7,17 @@ from sqlalchemy import func, select, update
 
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Account, Earned, Replica, Task
-from gradmarket.requester.store.work import RowReader, Work
+from gradmarket.requester.store.work import Work
 
 
-def lock(reader: RowReader, accounts: Iterable[tuple[str, str]]) -> None:
-    """Locks accounts, given as pairs of job and worker, and reads them anew."""
+def lock(work: Work, accounts: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Account]:
+    """Locks accounts, given as pairs of job and worker, and returns them as they are now."""
     pairs = set(accounts)
-    if pairs:
-        jobs, workers = zip(*pairs, strict=True)
-        reader.session.scalars(_NAMED, {"jobs": jobs, "workers": workers}).all()
+    if not pairs:
+        return {}
+    jobs, workers = zip(*pairs, strict=True)
+    rows = work.session.scalars(_NAMED, {"jobs": jobs, "workers": workers})
+    return {(account.job_id, account.worker): account for account in rows}
 
 
 _NAMED: Final = (
@@ -27,10 +29,10 @@ _NAMED: Final = (
 )
 
 
-def earn(work: Work, task: Task, replica: Replica, root: bytes, now: float) -> Account:
-    """Records that `replica` earned its offer's price for the payload `root`; returns its account.
+def earn(work: Work, account: Account, task: Task, replica: Replica, root: bytes, now: float) -> None:
+    """Records that `replica` earned its offer's price for the payload `root`.
 
-    The caller has locked the account. The row is written at the transaction's end; the table's unique key refuses a
+    The caller has locked its account. The row is written at the transaction's end; the table's unique key refuses a
     second one for the same replica.
     """
     price = task.offer["price"]
@@ -46,9 +48,7 @@ def earn(work: Work, task: Task, replica: Replica, root: bytes, now: float) -> A
             at=now,
         ),
     )
-    account = work.get_one(Account, (task.job_id, replica.worker))
     account.earned += price
-    return account
 
 
 def revoke(work: Work, task: Task, replicas: Sequence[Replica]) -> int:

@@ -5,7 +5,7 @@ is written by whoever holds its task; chain rows by whoever holds the chain's le
 and ignores all of this. FOR NO KEY UPDATE lets others refer to the row meanwhile (foreign keys).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Final, TypeVar
@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Select, bindparam, func, select
 
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.session import Sessions, is_shared
-from gradmarket.requester.store.tables import Base, Job, Replica, Task, Worker
+from gradmarket.requester.store.tables import Base, Job, Task, Worker
 from gradmarket.requester.store.work import Work
 
 Row = TypeVar("Row", bound=Base)
@@ -37,12 +37,6 @@ def _by_key(table: type[Row]) -> Select[Row]:
     return _fresh(select(table).where(column == bindparam("key")).with_for_update(key_share=True))
 
 
-def locked_task(work: Work, task_id: str) -> Task:
-    """Returns the task, locked; its job and rounds cannot change meanwhile, though others may share the job's lock."""
-    locked_job(work, task_id)
-    return locked(work, Task, task_id)
-
-
 def locked_job(work: Work, task_id: str) -> Job:
     """Returns the job of a task under a shared lock: others may read it, nobody may change it."""
     return work.session.scalars(_job_of_task(), {"task": task_id}).one()
@@ -54,11 +48,12 @@ def _job_of_task() -> Select[Job]:
     return _fresh(select(Job).where(Job.id == its_job).with_for_update(read=True))
 
 
-def claimed_task(work: Work, task_id: str) -> Task | None:
-    """Like `locked_task`, for callers that go through many tasks: None where another transaction has this one."""
-    locked_job(work, task_id)
+def claimed_task(work: Work, task_id: str) -> tuple[Task, Job] | None:
+    """Locks the task, and its job as `locked_job` does; None where another transaction has the task."""
+    job = locked_job(work, task_id)
     query = select(Task).where(Task.id == task_id)
-    return work.session.scalars(_fresh(query.with_for_update(key_share=True, skip_locked=True))).one_or_none()
+    task = work.session.scalars(_fresh(query.with_for_update(key_share=True, skip_locked=True))).one_or_none()
+    return None if task is None else (task, job)
 
 
 def locked_tasks(work: Work, tasks: Select[Task]) -> Sequence[Task]:
@@ -77,39 +72,26 @@ _WORKERS: Final = _fresh(
 )
 
 
-class _Held:
-    """A query for tasks of any jobs, which locks as `locked_task` does; its statements are built once."""
+class LockedTasks:
+    """A query for tasks of any jobs, which locks them and, as `locked_job` does, their jobs; it is built once."""
 
     def __init__(self, tasks: Select[Task]) -> None:
         its_jobs = select(Job).where(Job.id.in_(tasks.with_only_columns(Task.job_id))).order_by(Job.id)
         self._jobs = _fresh(its_jobs.with_for_update(read=True))
         ordered = tasks.order_by(Task.job_id, Task.round, Task.index, Task.attempt)
         self._tasks = _fresh(ordered.with_for_update(key_share=True, of=Task))
+        self._both = _fresh(ordered.join(Job, Job.id == Task.job_id).add_columns(Job))
 
-    def __call__(self, work: Work, **named: Iterable[str]) -> Sequence[Task]:
-        if is_shared(work.session.get_bind()):
-            work.session.scalars(self._jobs, named).all()
-        return work.session.scalars(self._tasks, named).all()
-
-
-_OWN: Final = select(Replica.task_id).where(among(Replica.id, "replicas"), among(Replica.worker, "workers"))
-_OF_REPLICAS: Final = _Held(select(Task).where(Task.id.in_(_OWN)))
-_NAMED: Final = _Held(select(Task).where(among(Task.id, "tasks")))
-
-
-def tasks_of(work: Work, workers: Iterable[str], replicas: Collection[str]) -> Sequence[Task]:
-    """Returns the tasks of these replicas of the workers; locks them and their jobs as `locked_task` does."""
-    return _OF_REPLICAS(work, workers=workers, replicas=replicas) if replicas else ()
-
-
-def tasks_named(work: Work, tasks: Iterable[str]) -> Sequence[Task]:
-    """Returns tasks by their ids; locks them and their jobs as `locked_task` does."""
-    return _NAMED(work, tasks=tasks)
+    def __call__(self, work: Work, **named: Iterable[str]) -> list[tuple[Task, Job]]:
+        if not is_shared(work.session.get_bind()):
+            return [(task, job) for task, job in work.session.execute(self._both, named)]
+        jobs = {job.id: job for job in work.session.scalars(self._jobs, named)}
+        return [(task, jobs[task.job_id]) for task in work.session.scalars(self._tasks, named)]
 
 
 def held_tasks(work: Work, tasks: Select[Task]) -> Sequence[Task]:
-    """Returns the selected tasks of any jobs; locks them and their jobs as `locked_task` does."""
-    return _Held(tasks)(work)
+    """Returns the selected tasks of any jobs; locks them, and their jobs as `locked_job` does."""
+    return [task for task, _job in LockedTasks(tasks)(work)]
 
 
 @contextmanager

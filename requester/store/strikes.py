@@ -22,10 +22,10 @@ def strike(work: Work, job_id: str, operators: Iterable[str], now: float, most: 
         _change(work.get_one(Strike, (job_id, operator)), lambda had: strikes.struck(had, now, withheld), most)
 
 
-def work_off(reader: RowReader, job_id: str, operators: Iterable[str], now: float, most: int) -> None:
+def work_off(work: Work, job_id: str, operators: Iterable[str], now: float, most: int) -> None:
     """Removes a strike from each of the operators that has any."""
     named = sorted(operators)
-    rows = {row.operator: row for row in _held(reader, job_id, named)}
+    rows = {row.operator: row for row in _held(work, job_id, named)}
     for row in (rows[operator] for operator in named if operator in rows):
         _change(row, lambda had: strikes.worked_off(had, now), most)
 
@@ -61,9 +61,9 @@ def weight(row: Strike, now: float) -> float:
     return strikes.decayed(_kept(row), now).weight
 
 
-def _held(reader: RowReader, job_id: str, operators: Sequence[str]) -> Sequence[Strike]:
+def _held(work: Work, job_id: str, operators: Sequence[str]) -> Sequence[Strike]:
     """Returns their rows, locked for this transaction in the one common order."""
-    return reader.session.scalars(_OF_JOB, {"job": job_id, "operators": operators}).all()
+    return work.session.scalars(_OF_JOB, {"job": job_id, "operators": operators}).all()
 
 
 _OF_JOB: Final = (

@@ -190,7 +190,8 @@ class ChainFixture:
                 work.flush()
                 work.add(replica)
                 work.flush()
-                earned_rows.earn(work, task, replica, keccak(text=name), self.clock())
+                account = work.get_one(Account, (job_id, worker))
+                earned_rows.earn(work, account, task, replica, keccak(text=name), self.clock())
 
     def audits(self, job_id: str, state: AuditState) -> None:
         """The job has an audit in this state, of any task."""

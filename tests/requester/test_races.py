@@ -389,7 +389,8 @@ def test_earnings_are_numbered_as_they_are_committed(new_floor) -> None:  # type
     def earn(row: Earned) -> None:
         with market.another().begin() as work:
             replica = work.get_one(Replica, row.replica_id)
-            earned_rows.earn(work, task, replica, row.digest, row.at)
+            account = work.get_one(Account, (row.job_id, row.worker))
+            earned_rows.earn(work, account, task, replica, row.digest, row.at)
             work.flush()
             told.set()
             assert row is late or over.wait(10)

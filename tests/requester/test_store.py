@@ -103,9 +103,9 @@ def test_nobody_earns_twice_for_one_replica(new_floor) -> None:  # type: ignore[
     market.worker(), market.worker()
     market.play()
     (paid,) = market.all(Earned, Earned.worker == worker.address)
-    task, replica = market.task(), market.replica(worker)
+    account, task, replica = market.account(worker), market.task(), market.replica(worker)
     with pytest.raises(IntegrityError), market.context.begin() as work:
-        earned_rows.earn(work, task, replica, paid.digest, market.clock())
+        earned_rows.earn(work, account, task, replica, paid.digest, market.clock())
     assert market.account(worker).earned == paid.units
 
 

@@ -1,0 +1,128 @@
+"""Loads what a transaction works on and returns it in one piece, in one query after the locks."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlalchemy import and_, select
+
+from gradmarket.market.terms import Hash, ReplicaState
+from gradmarket.requester.store.among import among
+from gradmarket.requester.store.locks import LockedTasks, claimed_task
+from gradmarket.requester.store.tables import Job, Replica, Task, Wave, Worker
+from gradmarket.requester.store.work import RowReader, Work
+
+
+@dataclass(slots=True)
+class TaskInHand:
+    """A task with its job, its current wave once that is closed, and all its replicas, ordered by worker."""
+
+    task: Task
+    job: Job
+    wave: Wave | None
+    replicas: list[Replica]
+    workers: dict[str, Worker] = field(default_factory=dict)
+    """The replicas' workers, by address; loaded for uploads alone."""
+
+    def in_state(self, *states: ReplicaState) -> list[Replica]:
+        return [replica for replica in self.replicas if replica.state in states]
+
+    @property
+    def wave_seed(self) -> Hash:
+        """The seed of the closed wave; raises LookupError while it is open."""
+        if self.wave is None:
+            raise LookupError(f"the wave of task {self.task.id} is open")
+        return Hash(self.wave.seed)
+
+
+@dataclass(slots=True, frozen=True)
+class ReplicaInHand:
+    """A worker's replica, with its task and all that belongs to it."""
+
+    replica: Replica
+    hand: TaskInHand
+
+
+_REPLICAS: Final = (
+    select(Replica, Wave)
+    .join(Task, Task.id == Replica.task_id)
+    .outerjoin(Wave, and_(Wave.task_id == Task.id, Wave.number == Task.wave))
+    .where(among(Replica.task_id, "tasks"))
+    .order_by(Replica.worker)
+    .execution_options(autoflush=False)
+)
+_WITH_WORKERS: Final = _REPLICAS.add_columns(Worker).join(Worker, Worker.address == Replica.worker)
+
+
+def of_tasks(reader: RowReader, tasks: Sequence[Task]) -> dict[str, TaskInHand]:
+    """Returns each task in hand by its id, as this transaction has left the rows, whether flushed yet or not."""
+    return _in_hand(reader, [(task, reader.get_one(Job, task.job_id)) for task in tasks])
+
+
+def of_task(reader: RowReader, task: Task, job: Job) -> TaskInHand:
+    return _in_hand(reader, [(task, job)])[task.id]
+
+
+def of_replicas(work: Work, workers: Iterable[str], replicas: Collection[str]) -> dict[str, ReplicaInHand]:
+    """Returns these replicas of the workers by their ids; locks their tasks, and their jobs as `locked_job` does."""
+    if not replicas:
+        return {}
+    asked = set(replicas)
+    hands = _in_hand(work, _OF_REPLICAS(work, workers=workers, replicas=replicas))
+    return {row.id: ReplicaInHand(row, hand) for hand in hands.values() for row in hand.replicas if row.id in asked}
+
+
+def of_uploads(work: Work, tasks: Iterable[str]) -> dict[str, TaskInHand]:
+    """Returns tasks by their ids, with their workers; locks them, and their jobs as `locked_job` does."""
+    locked = _NAMED(work, tasks=tasks)
+    hands = {task.id: TaskInHand(task, job, None, []) for task, job in locked}
+    for replica, wave, worker in work.session.execute(_WITH_WORKERS, {"tasks": list(hands)}) if hands else ():
+        hand = hands[replica.task_id]
+        hand.replicas.append(replica)
+        hand.wave, hand.workers[worker.address] = wave, worker
+    return hands
+
+
+def claimed(work: Work, task_id: str) -> TaskInHand | None:
+    """Locks the task and its job, for callers that go through many; None where another transaction has the task."""
+    found = claimed_task(work, task_id)
+    return None if found is None else of_task(work, *found)
+
+
+def _in_hand(reader: RowReader, tasks: Sequence[tuple[Task, Job]]) -> dict[str, TaskInHand]:
+    hands = {task.id: TaskInHand(task, job, None, []) for task, job in tasks}
+    for replica, wave in reader.session.execute(_REPLICAS, {"tasks": list(hands)}) if hands else ():
+        hand = hands[replica.task_id]
+        hand.replicas.append(replica)
+        hand.wave = wave
+    return hands
+
+
+_OWN: Final = select(Replica.task_id).where(among(Replica.id, "replicas"), among(Replica.worker, "workers"))
+_OF_REPLICAS: Final = LockedTasks(select(Task).where(Task.id.in_(_OWN)))
+_NAMED: Final = LockedTasks(select(Task).where(among(Task.id, "tasks")))
+
+
+@dataclass(slots=True, frozen=True)
+class OwnReplica:
+    """A replica as an upload needs it, with its task, its job, and its wave once that is closed."""
+
+    replica: Replica
+    task: Task
+    job: Job
+    wave: Wave | None
+
+
+def own_replicas(reader: RowReader, replicas: Sequence[str]) -> Mapping[str, OwnReplica]:
+    """Returns the replicas that exist by their ids, in one query and without a lock."""
+    rows = reader.session.execute(_WHOLE, {"replicas": replicas})
+    return {replica.id: OwnReplica(replica, task, job, wave) for replica, task, job, wave in rows}
+
+
+_WHOLE: Final = (
+    select(Replica, Task, Job, Wave)
+    .join(Task, Task.id == Replica.task_id)
+    .join(Job, Job.id == Replica.job_id)
+    .outerjoin(Wave, and_(Wave.task_id == Task.id, Wave.number == Task.wave))
+    .where(among(Replica.id, "replicas"))
+)
