@@ -288,9 +288,9 @@ def test_a_split_reserves_for_more_newcomers_than_a_round_begins_with(new_floor)
         market.lapse(1)
         for worker in market.workers:
             worker.turn()
-        with market.context.begin() as session:
-            for address in newcomers.next_covered(session, session.get_one(Job, market.job), market.clock()):
-                earned_rows.account(session, market.job, address).reserved = PRICE
+        with market.context.begin() as work:
+            for address in newcomers.next_covered(work, work.get_one(Job, market.job), market.clock()):
+                earned_rows.account(work, market.job, address).reserved = PRICE
     assert [row["more"] for row in market.events("split")] == [2, 2]
     assert market.earned() == {worker.address: PRICE for worker in honest}
     assert market.events("task_failed") == []
@@ -344,9 +344,11 @@ def asking_of(work: Work, network: str, count: int, now: float, **changes: Any) 
     own = {"network": network, "determinism_class": CLASS, "capacity": 1, "asking_until": now + 40} | changes
     times = {"seen_at": now, "joined_at": now}
     lists: dict[str, Any] = {"jobs": [], "least_prices": {}}
-    work.add * (
-        Worker(**{**times, **lists, **own, "address": address, "payout": address, "operator": address})
-        for address in made
+    work.add(
+        *(
+            Worker(**{**times, **lists, **own, "address": address, "payout": address, "operator": address})
+            for address in made
+        )
     )
     return made
 

@@ -342,7 +342,7 @@ def test_a_ring_is_heard_in_another_process(new_floor) -> None:  # type: ignore[
         with here.begin() as work:
             tell(work, market.job, "test", 0.0)
             from_here = [f"{'x' * 60}{number}" for number in range(500)]
-            here.notifier.promise(work, [*from_here, "topic"])
+            here.notifier.promise(work.connection, [*from_here, "topic"])
             assert not notified.wait(0.1), "not before the commit"
         assert notified.wait(10)
         other.clear()
@@ -359,7 +359,7 @@ def test_who_lost_its_connection_hears_again_and_looks_at_once(new_floor, postgr
         assert notified.wait(10)
         notified.clear()
         with market.context.begin() as work:
-            market.context.notifier.promise(work, ["topic"])
+            market.context.notifier.promise(work.connection, ["topic"])
         assert notified.wait(10)
 
 
