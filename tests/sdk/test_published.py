@@ -124,6 +124,42 @@ def contrast(answer: Tensor, _: Tensor) -> Tensor:
     return functional.cross_entropy(answer @ answer.t(), torch.arange(answer.shape[0]))
 
 
+class Answering(nn.Module):
+    """A module that gives what is made of its answer."""
+
+    def __init__(self, shape: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.linear, self.shape = nn.Linear(8, 4), shape
+
+    def forward(self, x: Tensor) -> Any:
+        return self.shape(self.linear(x))
+
+
+SUMS: dict[str, tuple[Callable[[Tensor], Any], Loss]] = {
+    "of rows' numbers": (lambda h: {"rows": h.square().mean(1), "by": h}, lambda answer, _: answer["rows"].sum()),
+    "taken in the module": (lambda h: h.square().sum(), lambda answer, _: answer),
+    "with one taken in it": (lambda h: (h, h.square().sum()), lambda answer, _: answer[0].sum() + answer[1]),
+    "of what has two states": (lambda h: (h, h.mean(0)[:2]), lambda answer, _: answer[0].square().sum()),
+}
+
+
+@pytest.mark.parametrize(("told", "loss"), SUMS.values(), ids=SUMS.keys())
+def test_a_sum_is_found_wherever_it_is_taken(told: Callable[[Tensor], Any], loss: Loss) -> None:
+    with pytest.raises(DocumentRefused, match="the loss is a sum over the rows"):
+        made(Answering(told), loss)
+
+
+def test_a_mean_is_known_from_the_answers_to_two_rows() -> None:
+    rows: list[int] = []
+
+    def told(answer: Tensor) -> Tensor:
+        rows.extend([answer.shape[0]] * (type(answer.shape[0]) is int))
+        return answer
+
+    made(Answering(told))
+    assert sorted(set(rows)) == [2, 3], "four rows, twice the two, are not computed"
+
+
 @pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(weight=torch.ones(4)), contrast], ids=["weights", "contrast"])
 def test_a_loss_that_is_no_sum_is_taken(loss: Loss) -> None:
     assert same(by_document(made(LINEAR, loss)), alone(LINEAR, loss))
@@ -194,15 +230,6 @@ def test_a_parameter_with_gaps_in_memory_has_its_own_bits_or_is_refused_by_name(
         said = refused.detail
     named = "first does not lie in memory as it will" in said and "parameter.data.contiguous()" in said
     assert named or same(by_document(answer), alone(module))
-
-
-class Answering(nn.Module):
-    def __init__(self, shape: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.linear, self.shape = nn.Linear(8, 4), shape
-
-    def forward(self, x: Tensor) -> Any:
-        return self.shape(self.linear(x))
 
 
 ANSWERS: dict[str, tuple[Callable[[Tensor], Any], Callable[[Any], Tensor], str]] = {

@@ -1,11 +1,12 @@
 """Refuses properties of a module or loss that no document can express and no comparison of answers would show."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.equality import restored
@@ -29,16 +30,32 @@ def _refuse_hooks(module: nn.Module) -> None:
             )
 
 
-def refuse_sum(objective: nn.Module, data: Mapping[str, Tensor]) -> None:
+class LossModule(Protocol):
+    """What is asked for a loss: a module that answers data by name, and the loss of an answer."""
+
+    loss: Callable[[Any, Tensor], tuple[Tensor, Any]]
+
+    def answer(self, data: Mapping[str, Tensor]) -> Any: ...
+
+    def buffers(self) -> Iterable[Tensor]: ...
+
+    def __call__(self, data: dict[str, Tensor]) -> tuple[Tensor, ...]: ...
+
+
+def refuse_sum(objective: LossModule, data: Mapping[str, Tensor], target: str) -> None:
     """Raises DocumentRefused for a loss that grows with the number of rows, since a job's loss is the mean over rows.
 
     Two rows are repeated once, twice and three times. A contrastive loss between rows of a batch does not grow like
-    this.
+    this. `target` is the name of the target. Where the answer has an entry for each row, the answer to two rows is
+    repeated, and more rows are answered only if the loss of that grows: answering is most of the time.
     """
     once = {name: tensor[:2] for name, tensor in data.items()}
     with torch.no_grad(), restored(objective.buffers()):
-        loss = _repeated(objective, once, 1)
-        grows = loss != 0 and all(_is_near(_repeated(objective, once, times), times * loss) for times in (2, 3))
+        answer = objective.answer(once)
+        loss = float(objective.loss(answer, once[target])[0])
+        grows = loss != 0 and not (_is_by_rows(answer) and _is_kept(objective, answer, once[target], loss))
+        for times in (2, 3):
+            grows = grows and _is_near(float(objective(_repeated(once, times))[0]), times * loss)
     if grows:
         raise DocumentRefused(
             "the loss is a sum over the rows, and a job's loss is their mean: take reduction='mean', or divide it by "
@@ -46,9 +63,20 @@ def refuse_sum(objective: nn.Module, data: Mapping[str, Tensor]) -> None:
         )
 
 
-def _repeated(objective: nn.Module, data: Mapping[str, Tensor], times: int) -> float:
-    loss: Tensor = objective({name: torch.cat([tensor] * times) for name, tensor in data.items()})[0]
-    return float(loss)
+def _is_by_rows(answer: Any) -> bool:
+    """Returns whether all tensors of an answer to two rows, at least one, have an entry for each row."""
+    found = [leaf for leaf in tree_leaves(answer) if isinstance(leaf, Tensor)]
+    return bool(found) and all(tensor.shape[:1] == (2,) for tensor in found)
+
+
+def _is_kept(objective: LossModule, answer: Any, target: Tensor, loss: float) -> bool:
+    """Returns whether the loss of an answer that is repeated once is another than twice that of the answer."""
+    twice = tree_map_only(Tensor, lambda leaf: torch.cat([leaf, leaf]), answer)
+    return not _is_near(float(objective.loss(twice, torch.cat([target, target]))[0]), 2 * loss)
+
+
+def _repeated(data: Mapping[str, Tensor], times: int) -> dict[str, Tensor]:
+    return {name: torch.cat([tensor] * times) for name, tensor in data.items()}
 
 
 def _is_near(one: float, other: float) -> bool:
