@@ -97,7 +97,8 @@ types: $(DEVELOP)  # the rooms under their installed names, as links, for mypy
 	@rm -rf build/types && mkdir -p build/types/gradmarket
 	ln -s ../../../gradmarket/* build/types/gradmarket/
 	for room in $(ROOMS); do ln -s ../../../$$room build/types/gradmarket/$$room; done
-	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p gradmarket
+	for tool in containers mutation; do ln -s ../../$$tool build/types/$$tool; done
+	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p gradmarket -p containers -p mutation
 
 test: develop
 	@$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --disable-warnings --ignore tests/containers

@@ -10,9 +10,10 @@ from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, Market
 from gradmarket.endpoint import find
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import Publication
+from gradmarket.market.rules.task_proof import VerdictCase, faults
 from gradmarket.market.signing import Domain, checksum
+from gradmarket.market.wire_evidence import PublishedEvidence
 from gradmarket.market.wire_sign_in import ChainFacts
-from gradmarket.verdicts import ReplayedEvidence, VerdictCase, agreeing, faults
 
 app = typer.Typer(no_args_is_help=True, help="Check a verdict by its evidence.")
 
@@ -36,7 +37,7 @@ def check_command(
     """Replay a task's verdicts: signatures, seals, secrets, votes, and the draw of audits; ends with 1 at a fault."""
     with told():
         case = _case(job, task, market, signer, data)
-        problems = faults(case)
+        problems = list(map(str, faults(case)))
     if as_json:
         say_json({"task": task, "proven": not problems, "faults": problems})
     else:
@@ -54,7 +55,7 @@ def _case(job: str, task: str, market: str | None, signer: str | None, data: Pat
     if published is None:
         raise NotFound(f"job {job} is not published yet")
     try:
-        evidence, publication = ReplayedEvidence.model_validate(shown), Publication.model_validate(published)
+        evidence, publication = PublishedEvidence.model_validate(shown), Publication.model_validate(published)
     except ValidationError as error:
         raise Refused(f"what the service shows is no evidence: {error}") from error
     domain = Domain(facts.chain_id, facts.contract, facts.instance)
@@ -62,7 +63,5 @@ def _case(job: str, task: str, market: str | None, signer: str | None, data: Pat
 
 
 def _sum(case: VerdictCase, found: list[str]) -> str:
-    committed = case.evidence.committed
-    agree = len(agreeing(case))
     word = f"{len(found)} faults" if found else "proven"
-    return f"{word}: {agree} of {len(committed)} that committed agree; the task is {case.evidence.state}"
+    return f"{word}: {case.tally}; the task is {case.evidence.state}"

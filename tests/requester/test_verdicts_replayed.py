@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from gradmarket.market.job import Publication
+from gradmarket.market.rules.proof import Fault
+from gradmarket.market.rules.task_proof import VerdictCase, faults
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import TaskState
+from gradmarket.market.wire_evidence import PublishedEvidence
 from gradmarket.requester.api.round_routes import evidence_of
 from gradmarket.requester.store.tables import Job, Task
-from gradmarket.verdicts import ReplayedEvidence, VerdictCase, faults
 from tests.databases import SQLITE
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import MarketFixture
@@ -28,14 +30,12 @@ def shown(market: MarketFixture, task: Task) -> Shown:
         return evidence_of(reader, task).model_dump(mode="json")
 
 
-def found(market: MarketFixture, told: Shown) -> list[str]:
+def found(market: MarketFixture, told: Shown) -> set[Fault]:
     with market.reading() as reader:
         publication = Publication.model_validate(reader.get_one(Job, market.job).publication)
-    return faults(
-        VerdictCase(
-            market.context.domain, address_of(market.signer), publication, ReplayedEvidence.model_validate(told)
-        )
-    )
+    evidence = PublishedEvidence.model_validate(told)
+    case = VerdictCase(market.context.domain, address_of(market.signer), publication, evidence)
+    return {finding.fault for finding in faults(case)}
 
 
 def changed(told: Shown, *path: Any, value: Any) -> Shown:
@@ -61,30 +61,33 @@ def judged(new_floor: NewFloor) -> tuple[MarketFixture, Task]:
 def test_evidence_proves_its_verdicts_and_each_lie_in_it_is_found(judged: tuple[MarketFixture, Task]) -> None:
     market, task = judged
     told = shown(market, task)
-    assert found(market, told) == []
+    assert found(market, told) == set()
     outvoted = next(n for n, replica in enumerate(told["replicas"]) if replica["root"] != told["root"])
     winner = next(n for n, replica in enumerate(told["replicas"]) if replica["root"] == told["root"])
     wrong = told["replicas"][outvoted]["root"]
-    lies: list[tuple[str, Shown]] = [
-        ("not signed by", changed(told, "offer", "price", value=11)),
-        ("digest is another", changed(told, "offer", "round", value=1)),
-        ("commitment is not signed", changed(told, "replicas", winner, "sealed", value=NOTHING)),
-        ("do not open its commitment", changed(told, "replicas", winner, "salt", value=NOTHING)),
-        ("closed over other commitments", changed(told, "replicas", winner, "wave", value=1)),
-        ("does not lead to the offer's anchor", changed(told, "waves", 0, "secret", value=NOTHING)),
-        ("another seed", changed(told, "waves", 0, "seed", value=NOTHING)),
-        ("by its ballots the task has the root", changed(told, "root", value=wrong)),
-        ("verdict is not signed", changed(told, "replicas", winner, "outcome", value=2)),
-        ("rejected, and its ballot is the quorum's", changed(told, "replicas", winner, "outcome", value=2)),
-        ("promised pay for another root", changed(told, "replicas", outvoted, "outcome", value=1)),
-        ("promised pay for another root than its own", changed(told, "replicas", winner, "verdict_root", value=wrong)),
-        ("rejected for a root that the quorum", changed(told, "replicas", outvoted, "verdict_root", value=wrong)),
-        ("the link that draws audits", changed(told, "audit_link", value=NOTHING)),
-        ("the link that draws audits is not shown", changed(told, "audit_link", value=None)),
-        ("the job promises another", changed(told, "plan", "audit", value=0.5)),
+    agreed = told["replicas"][outvoted] | {"state": "agree", "outcome": 1, "verdict_root": wrong}
+    paid = changed(told, "replicas", outvoted, value=agreed | {"state": "payable"})
+    lies: list[tuple[Fault, Shown]] = [
+        (Fault.UNSIGNED_OFFER, changed(told, "offer", "price", value=11)),
+        (Fault.OTHER_OFFER, changed(told, "offer", "round", value=1)),
+        (Fault.UNSIGNED_COMMITMENT, changed(told, "replicas", winner, "sealed", value=NOTHING)),
+        (Fault.BROKEN_COMMITMENT, changed(told, "replicas", winner, "salt", value=NOTHING)),
+        (Fault.OTHER_COMMITMENTS, changed(told, "replicas", winner, "wave", value=1)),
+        (Fault.WRONG_SECRET, changed(told, "waves", 0, "secret", value=NOTHING)),
+        (Fault.OTHER_SEED, changed(told, "waves", 0, "seed", value=NOTHING)),
+        (Fault.OTHER_TASK_ROOT, changed(told, "root", value=wrong)),
+        (Fault.UNSIGNED_VERDICT, changed(told, "replicas", winner, "outcome", value=2)),
+        (Fault.REJECTED_UNPROVEN, changed(told, "replicas", winner, "outcome", value=2)),
+        (Fault.PAID_WITHOUT_AUDIT, changed(paid, "replicas", outvoted, "verdict_root", value=wrong)),
+        (Fault.AGAINST_QUORUM, changed(paid, "replicas", outvoted, value=agreed)),
+        (Fault.OTHER_ROOT, changed(told, "replicas", winner, "verdict_root", value=wrong)),
+        (Fault.REJECTED_UNPROVEN, changed(told, "replicas", outvoted, "verdict_root", value=wrong)),
+        (Fault.WRONG_LINK, changed(told, "audit_link", value=NOTHING)),
+        (Fault.NO_LINK, changed(told, "audit_link", value=None)),
+        (Fault.OTHER_PLAN, changed(told, "plan", "audit", value=0.5)),
     ]
-    for words, lie in lies:
-        assert any(words in fault for fault in found(market, lie)), words
+    for fault, lie in lies:
+        assert fault in found(market, lie), fault
 
 
 @SQLITE
@@ -94,14 +97,12 @@ def test_a_vindicated_worker_is_proven_right_by_the_audit(new_floor: NewFloor) -
     market.until(lambda: any(task.state == TaskState.ACCEPTED for task in market.tasks()))
     SimAuditor(market).work()
     task = next(task for task in market.tasks() if task.state == TaskState.REVOKED)
-    assert found(market, shown(market, task)) == ["no ballot is shown yet: evidence opens when the task is decided"]
+    assert found(market, shown(market, task)) == {Fault.NOT_SHOWN}
     market.cancel()
     told = shown(market, task)
-    assert found(market, told) == []
-    assert any(
-        "no audit found its root" in fault for fault in found(market, changed(told, "audit", "root", value=OTHER))
-    )
-    assert any("no audit found its root" in fault for fault in found(market, changed(told, "audit", value=None)))
+    assert found(market, told) == set()
+    assert Fault.PAID_WITHOUT_AUDIT in found(market, changed(told, "audit", "root", value=OTHER))
+    assert Fault.PAID_WITHOUT_AUDIT in found(market, changed(told, "audit", value=None))
 
 
 @SQLITE
@@ -113,5 +114,5 @@ def test_a_task_that_is_not_decided_shows_nothing_to_copy(new_floor: NewFloor) -
     market.commit()
     (task,) = market.tasks()
     told = shown(market, task)
-    assert found(market, told) == ["no ballot is shown yet: evidence opens when the task is decided"]
+    assert found(market, told) == {Fault.NOT_SHOWN}
     assert told["audit_link"] is None

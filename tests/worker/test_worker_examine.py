@@ -8,10 +8,10 @@ import pytest
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.terms import Digest, Hash, ReplicaId
+from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskState
 from gradmarket.market.wire import OfferFields
+from gradmarket.market.wire_evidence import PublishedBallot, PublishedEvidence
 from gradmarket.worker.money.examine import ExaminedCase, judged
-from gradmarket.worker.protocol.published_evidence import PublishedBallot, PublishedEvidence
 from tests.worker.fake_market import OTHER, FakeMarket
 
 ANSWERED, FOUND, THIRD = (Digest("blake3:" + digit * 64) for digit in "123")
@@ -21,9 +21,14 @@ ANSWERED, FOUND, THIRD = (Digest("blake3:" + digit * 64) for digit in "123")
 def shown(fake_market: FakeMarket) -> ExaminedCase:
     offer, _ = fake_market.offer(0)
     evidence = PublishedEvidence(
-        offer=OfferFields(**asdict(offer)), offer_digest=Hash(bytes(32)), waves=(), replicas=()
+        state=TaskState.REVOKED,
+        offer=OfferFields(**asdict(offer)),
+        offer_digest=Hash(bytes(32)),
+        offer_signature=bytes(65),
+        waves=(),
+        replicas=(),
     )
-    ballot = PublishedBallot(id=ReplicaId("one"), worker=OTHER, wave=0, root=ANSWERED)
+    ballot = PublishedBallot(id=ReplicaId("one"), worker=OTHER, state=ReplicaState.PAYABLE, wave=0, root=ANSWERED)
     return ExaminedCase(fake_market.publication, evidence, ballot, "task", FOUND)
 
 

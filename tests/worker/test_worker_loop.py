@@ -11,6 +11,7 @@ from fastapi import HTTPException
 from gradmarket.compute.machine import Unfit
 from gradmarket.market.messages import Offer, Outcome
 from gradmarket.market.rules import secrets
+from gradmarket.market.rules.proof import Fault
 from gradmarket.market.terms import Digest, Hash, ReplicaState
 from gradmarket.market.wire import SignedVerdict, WaveOpened
 from gradmarket.worker.journal import Journal
@@ -22,7 +23,6 @@ from gradmarket.worker.problems import MarketProblem
 from gradmarket.worker.protocol import records
 from gradmarket.worker.protocol.in_flight import InFlightFolder
 from gradmarket.worker.protocol.policy import Guard
-from gradmarket.worker.protocol.protocol_checks import Breach
 from tests.onchain import NewKey
 from tests.worker.fake_market import OTHER, FakeMarket, Row, other
 
@@ -144,7 +144,7 @@ def test_a_forged_voucher_is_not_kept_and_stops_the_worker(
     work(context, lambda: False, turns=6)
     assert fake_market.committed == 1
     assert context.account_store.accounts[0].vouchered == 0
-    assert grievances(context)[0].startswith(Breach.UNSIGNED_VOUCHER.name.lower())
+    assert grievances(context)[0].startswith(Fault.UNSIGNED_VOUCHER.name.lower())
 
 
 def wrong_secret(fake_market: FakeMarket, row: Row) -> WaveOpened:
@@ -162,14 +162,14 @@ def unsigned_wave(fake_market: FakeMarket, row: Row) -> WaveOpened:
 
 @pytest.mark.parametrize(
     ("move", "breach"),
-    [(wrong_secret, Breach.WRONG_SECRET), (left_out, Breach.LEFT_OUT), (unsigned_wave, Breach.UNSIGNED_WAVE)],
+    [(wrong_secret, Fault.WRONG_SECRET), (left_out, Fault.LEFT_OUT), (unsigned_wave, Fault.UNSIGNED_WAVE)],
 )
 def test_nothing_is_revealed_to_a_wave_that_breaks_a_rule(
     fake_market: FakeMarket,
     make_desk: MakeDesk,
     monkeypatch: pytest.MonkeyPatch,
     move: Callable[..., WaveOpened],
-    breach: Breach,
+    breach: Fault,
 ) -> None:
     monkeypatch.setattr(fake_market, "wave", lambda row: move(fake_market, row))
     context = make_desk(fake_market)
@@ -203,11 +203,11 @@ def rejected_unproven(fake_market: FakeMarket, row: Row) -> SignedVerdict:
 @pytest.mark.parametrize(
     ("move", "breach"),
     [
-        (other_root, Breach.OTHER_ROOT),
-        (other_price, Breach.OTHER_PRICE),
-        (unsigned_promise, Breach.UNSIGNED_VERDICT),
-        (contradiction, Breach.CONTRADICTION),
-        (rejected_unproven, Breach.REJECTED_UNPROVEN),
+        (other_root, Fault.OTHER_ROOT),
+        (other_price, Fault.OTHER_PRICE),
+        (unsigned_promise, Fault.UNSIGNED_VERDICT),
+        (contradiction, Fault.CONTRADICTION),
+        (rejected_unproven, Fault.REJECTED_UNPROVEN),
     ],
 )
 def test_nothing_is_uploaded_for_a_verdict_that_breaks_a_rule(
@@ -215,7 +215,7 @@ def test_nothing_is_uploaded_for_a_verdict_that_breaks_a_rule(
     make_desk: MakeDesk,
     monkeypatch: pytest.MonkeyPatch,
     move: Callable[..., SignedVerdict],
-    breach: Breach,
+    breach: Fault,
 ) -> None:
     monkeypatch.setattr(fake_market, "verdict", lambda row: move(fake_market, row))
     context = make_desk(fake_market)
@@ -281,7 +281,7 @@ def test_a_vindication_for_another_root_is_a_breach_and_counts_for_nothing(
     row.root, row.state, row.heard = FALSE_ROOT, ReplicaState.PAYABLE, False
     work(context, lambda: row.heard)
     assert (context.account_store.accounts[0].accepted, context.account_store.accounts[0].rejected) == (0, 1)
-    assert grievances(context)[0].startswith(Breach.OTHER_ROOT.name.lower())
+    assert grievances(context)[0].startswith(Fault.OTHER_ROOT.name.lower())
 
 
 def changed_offer(**changes: object) -> Callable[[FakeMarket, int], tuple[Offer, PrivateKey]]:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from gradmarket.contracts import calls
 from gradmarket.contracts.packing import PackedGroup
 from gradmarket.market.messages import Outcome
+from gradmarket.market.rules.proof import Fault
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Digest, Hash, ReplicaState, Units
 from gradmarket.market.wire import hash_of
@@ -20,7 +21,7 @@ from gradmarket.worker.cli.worker_commands import app
 from gradmarket.worker.markets.loop import Loop
 from gradmarket.worker.markets.worker_context import WorkerContext
 from gradmarket.worker.money import known_chains, self_check
-from gradmarket.worker.money.proofs import EvidenceFault, of_record
+from gradmarket.worker.money.proofs import of_record
 from gradmarket.worker.protocol import records
 from gradmarket.worker.protocol.in_flight import InFlightFolder
 from gradmarket.worker.protocol.records import ReplicaRecord
@@ -183,27 +184,27 @@ def other_secret(record: ReplicaRecord) -> ReplicaRecord:
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (forged_verdict, EvidenceFault.FORGED_VERDICT),
-        (unsigned_verdict, EvidenceFault.FORGED_VERDICT),
-        (contradicting, EvidenceFault.CONTRADICTION),
-        (broken_promise, EvidenceFault.BROKEN_PROMISE),
-        (forged_offer, EvidenceFault.FORGED_OFFER),
-        (other_salt, EvidenceFault.BROKEN_COMMITMENT),
-        (other_secret, EvidenceFault.BROKEN_WAVE),
+        (forged_verdict, Fault.UNSIGNED_VERDICT),
+        (unsigned_verdict, Fault.UNSIGNED_VERDICT),
+        (contradicting, Fault.CONTRADICTION),
+        (broken_promise, Fault.BROKEN_PROMISE),
+        (forged_offer, Fault.UNSIGNED_OFFER),
+        (other_salt, Fault.BROKEN_COMMITMENT),
+        (other_secret, Fault.WRONG_SECRET),
     ],
 )
 def test_each_lie_in_the_records_has_its_name(
     fake_market: FakeMarket,
     worked: Callable[[], WorkerContext],
     change: Callable[[ReplicaRecord], ReplicaRecord],
-    fault: EvidenceFault,
+    fault: Fault,
 ) -> None:
     fake_market.most = 1
     context = worked()
     (record,) = records.read(context.settings.data, context.domain, fake_market.job.id)
     seen = self_check.see(context.chain_view.ledger, context.account_store.accounts[0], context.address)
     assert list(of_record(context.domain, seen, context.address, record)) == []
-    assert fault in {found for found, _ in of_record(context.domain, seen, context.address, change(record))}
+    assert fault in {finding.fault for finding in of_record(context.domain, seen, context.address, change(record))}
 
 
 def test_show_tells_every_job_and_where_it_stands(

@@ -2,7 +2,7 @@
 
 Either side may repeat a message: `known` lists the states that this worker has heard of, the in-flight folder keeps
 what a reveal and an upload need, and the accounts keep the money. The loop computes nothing that `policy` refuses,
-reveals and trusts nothing that `protocol_checks` finds wrong, and writes a payload to disk before its commitment.
+reveals and trusts nothing that `market.rules.proof` finds wrong, and writes a payload to disk before its commitment.
 """
 
 import time

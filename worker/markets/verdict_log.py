@@ -4,15 +4,17 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from gradmarket.market.messages import Offer
+from gradmarket.market.rules import proof
 from gradmarket.market.rules.lifecycle import IN_FLIGHT, PAID, over
+from gradmarket.market.rules.proof import Fault, OfferScope
 from gradmarket.market.terms import ReplicaId, ReplicaState, Units
 from gradmarket.market.wire import SignedVerdict, SignedVoucher, WaveOpened, hash_of
 from gradmarket.worker.markets.leasing import UNFIT
 from gradmarket.worker.markets.worker_context import WorkerContext
 from gradmarket.worker.money.account_store import JobAccount, value
-from gradmarket.worker.protocol import protocol_checks, records
+from gradmarket.worker.protocol import records
 from gradmarket.worker.protocol.in_flight import InFlight, InFlightFolder
-from gradmarket.worker.protocol.protocol_checks import Breach
 from gradmarket.worker.protocol.records import ReplicaRecord
 
 _AGREE: Final = ReplicaState.AGREE
@@ -30,17 +32,18 @@ class VerdictLog:
 
     def wave(self, opened: WaveOpened) -> bool:
         held = self._replica_files.held.get(opened.replica)
-        if held is None or held.prepared is None or held.opened or held.state not in protocol_checks.BEFORE_REVEAL:
+        if held is None or held.prepared is None or held.opened or held.state not in proof.BEFORE_REVEAL:
             return False
-        me = (self._context.address, held.prepared.sealed)
-        breach = protocol_checks.wave(self._context.domain, held.offer, opened, me, self._context.signer)
+        context = self._context
+        faults = proof.of_opening(self._scope(held.offer), opened, context.address, held.prepared.sealed)
+        breach = next(faults, None)
         if breach is not None:
             return self._aggrieved(breach, held.replica)
         try:
-            sketch = self._context.sketch(held, self._replica_files.payload(held.replica), opened)
+            sketch = context.sketch(held, self._replica_files.payload(held.replica), opened)
         except (*UNFIT, OSError) as error:
             text = f"Could not sketch {held.replica}, so it cannot be revealed: {error}"
-            self._context.journal.once("unsketched", text, replica=held.replica)
+            context.journal.once("unsketched", text, replica=held.replica)
             return False
         self._replica_files.put(held, opened=True, wave=opened, sketch=sketch, state=ReplicaState.COMMITTED)
         return True
@@ -51,14 +54,13 @@ class VerdictLog:
             return told.state in PAID and self._vindicated(told)
         if not held.open or (told.state is held.state and held.promised) or told.state in IN_FLIGHT - {_AGREE}:
             return False
-        context = self._context
-        breach = protocol_checks.verdict(context.domain, held.offer, told, context.address, context.signer)
+        breach = proof.of_verdict(self._scope(held.offer), told, self._context.address)
         if breach is not None:
             return self._aggrieved(breach, held.replica)
-        if held.promised and protocol_checks.breaks_promise(told.state, held.asked, held.sent):
-            breach = Breach.BROKEN_PROMISE
+        if held.promised and proof.breaks_promise(told.state, held.asked, held.sent):
+            breach = Fault.BROKEN_PROMISE
         elif held.prepared is not None:
-            breach = protocol_checks.fairness(held.offer, told, hash_of(held.prepared.root), held.opened)
+            breach = proof.of_answer(held.offer, told, hash_of(held.prepared.root), held.opened)
         if breach is not None:
             self._aggrieved(breach, held.replica)
         if over(told.state):
@@ -77,8 +79,8 @@ class VerdictLog:
         before = records.rejection(context.settings.data, context.domain, told.replica)
         if before is None or before.root is None:
             return False
-        breach = protocol_checks.verdict(context.domain, before.offer, told, context.address, context.signer)
-        breach = breach or protocol_checks.fairness(before.offer, told, before.root, revealed=True)
+        breach = proof.of_verdict(self._scope(before.offer), told, context.address)
+        breach = breach or proof.of_answer(before.offer, told, before.root, revealed=True)
         if breach is not None:
             return self._aggrieved(breach, told.replica)
         record = before.model_copy(update={"at": self._clock(), "verdict": told})
@@ -129,17 +131,20 @@ class VerdictLog:
         if account is None or (told.cumulative, told.signature) == (account.vouchered, account.signature):
             return False
         struct = told.struct(context.address)
-        breach = protocol_checks.voucher(context.domain, struct, told.signature, account.signer, account.vouchered)
+        breach = proof.of_voucher(context.domain, struct, told.signature, account.signer, account.vouchered)
         if breach is not None:
             return self._aggrieved(breach, ReplicaId(f"voucher of job {told.chain_job} for {told.cumulative}"))
         in_flight = [held for held in self._replica_files.open() if held.lease.offer.job == told.chain_job]
         context.account_store.take(account, struct, told.signature, Units(sum(held.units for held in in_flight)))
         return True
 
+    def _scope(self, offer: Offer) -> OfferScope:
+        return OfferScope(self._context.domain, self._context.signer, offer)
+
     def _account(self, held: InFlight) -> JobAccount:
         return self._context.account_store.account(self._context.domain, held.lease.offer.job)
 
-    def _aggrieved(self, breach: Breach, what: ReplicaId) -> bool:
+    def _aggrieved(self, breach: Fault, what: ReplicaId) -> bool:
         """Records a breach permanently, once: each counts as a gradient that this requester took unpaid."""
         line = f"{breach.name.lower()} ({what})"
         signer = self._context.signer

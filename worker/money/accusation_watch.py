@@ -18,6 +18,7 @@ from gradmarket.contracts import events, stakes
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.stakes import CaseStage
 from gradmarket.market.errors import MarketError
+from gradmarket.market.rules.proof import OfferScope
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.worker import durable
@@ -142,10 +143,12 @@ class AccusationWatch:
             None,
         )
         kept = list(records.read(self._settings.data, account.domain, case.chain_job)) if account else []
-        answers = [record for record in kept if record.prepared is not None]
+        answers, me = [record for record in kept if record.prepared is not None], self._wallet.address
         if account is None or not answers:
             return "This worker's records have no answer of its in that job: it cannot have given a wrong one."
-        opened = sum(proofs.opens(account.domain, self._wallet.address, record) for record in answers)
+        opened = sum(
+            proofs.opens(OfferScope(account.domain, account.signer, record.offer), me, record) for record in answers
+        )
         path = records.file_of(self._settings.data, Hash(facts.instance), case.chain_job)
         return f"Its records have {len(answers)} answers there, {opened} of which open what it committed to: {path}."
 

@@ -20,19 +20,17 @@ from gradmarket.market.errors import Refused
 from gradmarket.market.gradient.merkle import root as payload_root
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
-from gradmarket.market.rules import accusing
-from gradmarket.market.signing import digest
+from gradmarket.market.rules import accusing, proof
+from gradmarket.market.rules.proof import Fault, OfferScope
 from gradmarket.market.terms import Address, Digest, Hash, JobId
 from gradmarket.market.wire import hash_of
+from gradmarket.market.wire_evidence import PublishedAudit, PublishedBallot, PublishedEvidence
 from gradmarket.runner import Runner
 from gradmarket.worker.money import cases
 from gradmarket.worker.money.chain_view import ChainView
 from gradmarket.worker.money.stake import MARKET_S, Offered
-from gradmarket.worker.protocol import published_evidence
 from gradmarket.worker.protocol.client import MarketClient
 from gradmarket.worker.protocol.own_limits import limits_of, runner_settings
-from gradmarket.worker.protocol.protocol_checks import signed
-from gradmarket.worker.protocol.published_evidence import PublishedAudit, PublishedBallot, PublishedEvidence
 from gradmarket.worker.protocol.signin import Credentials
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.wallet import Wallet
@@ -118,28 +116,24 @@ def _of(audit: PublishedAudit, case: Hash) -> bool:
 
 def unproven(ledger: Ledger, case: OnChainCase, name: Hash, spec: Hash, shown: ExaminedCase) -> str:
     """Returns how the published evidence fails to prove the accusation; empty if it proves it."""
-    evidence, ballot, domain = shown.evidence, shown.ballot, ledger.domain()
-    if evidence.offer is None or evidence.offer_signature is None:
-        return "the offer is not told"
-    offer = evidence.offer.struct()
+    offer, ballot, sealed = shown.evidence.offer.struct(), shown.ballot, Hash(shown.ballot.sealed or b"")
+    scope = OfferScope(ledger.domain(), ChainView(ledger, case.worker).opened(case.job).signer, offer)
+    faults = list(proof.of_offer(scope, shown.evidence.offer_signature, hash_of(shown.publication.digest)))
+    if offer.job != case.job or offer.spec != spec:
+        faults.append(Fault.OTHER_SPEC)
+    if not scope.commits(ballot.worker, sealed, ballot.commitment_signature):
+        faults.append(Fault.UNSIGNED_COMMITMENT)
+    if not scope.opens(ballot.worker, sealed, ballot.salt, ballot.root):
+        faults.append(Fault.BROKEN_COMMITMENT)
+    if faults:
+        return faults[0]
     names = [accusation.event for accusation in events.accused(ledger, case.worker) if accusation.case == name]
-    signer = ChainView(ledger, case.worker).opened(case.job).signer
-    if offer.job != case.job or not signed(domain, offer, evidence.offer_signature, signer):
-        return "the offer is not one of this job under its signer's signature"
-    if {offer.spec, hash_of(shown.publication.digest)} != {spec}:
-        return "the job is published otherwise than it was opened"
-    if not published_evidence.commits(domain, digest(domain, offer), ballot):
-        return "the commitment is not signed by the accused worker"
-    if not published_evidence.opens(digest(domain, offer), ballot):
-        return "the answer does not open the commitment"
-    args = (digest(domain, offer), Hash(ballot.sealed or b""), hash_of(Digest(ballot.root or "")), hash_of(shown.found))
-    return "" if names == [accusing.event(*args)] else "it makes up another event than the one accused of"
+    event = accusing.event(scope.name, sealed, hash_of(Digest(ballot.root or "")), hash_of(shown.found))
+    return "" if names == [event] else "it makes up another event than the one accused of"
 
 
 def judged(shown: ExaminedCase, recompute: Recompute) -> Examined:
     """Compares this machine's results with both roots. Raises Refused if they match neither."""
-    if shown.evidence.offer is None:
-        raise Refused("the offer is not told")
     offer, answered = shown.evidence.offer.struct(), shown.ballot.root or ""
     runs = [recompute(shown.publication, offer)]
     if runs[0] == shown.found != answered:

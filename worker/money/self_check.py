@@ -8,15 +8,18 @@ from typing import Final
 from gradmarket.contracts import events
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.market.errors import MarketError
-from gradmarket.market.terms import Address, Hash
-from gradmarket.market.wire import hash_of
+from gradmarket.market.rules.proof import Fault, Finding
+from gradmarket.market.rules.task_proof import VerdictCase, of_rejection
+from gradmarket.market.signing import digest
+from gradmarket.market.terms import Address, Hash, JobId
+from gradmarket.market.wire import NO_ROOT, hash_of
 from gradmarket.worker import wallet
 from gradmarket.worker.journal import Journal, Money
 from gradmarket.worker.money import known_chains, proofs
 from gradmarket.worker.money.account_store import AccountStore, JobAccount, value
 from gradmarket.worker.money.chain_view import ChainView, ledger_of
-from gradmarket.worker.money.proofs import ChainHistory, EvidenceFault, EvidenceFinding
-from gradmarket.worker.protocol import published_evidence, records
+from gradmarket.worker.money.proofs import ChainHistory
+from gradmarket.worker.protocol import records
 from gradmarket.worker.protocol.client import MarketClient
 from gradmarket.worker.protocol.in_flight import handed_over
 from gradmarket.worker.protocol.records import ReplicaRecord
@@ -65,37 +68,36 @@ class SelfCheck:
         kept = list(records.read(self.settings.data, account.domain, account.chain_job))
         findings = [*self._findings(account, me, seen, kept), *self._published(account, me, seen, kept)]
         for finding in findings:
-            self._say(finding)
+            self._say(account.job, finding)
         money = Money(facts.symbol, facts.decimals)
         self._sum(account, seen, kept, findings, money)
         return not findings
 
     def _findings(
         self, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
-    ) -> Iterator[EvidenceFinding]:
+    ) -> Iterator[Finding]:
         for record in kept:
-            for fault, detail in proofs.of_record(account.domain, seen, me, record):
-                yield EvidenceFinding(fault, account.job, record.lease.replica, detail)
+            yield from proofs.of_record(account.domain, seen, me, record)
         yield from self._handed_over(account)
         paid = [record for record in kept if record.paid]
         settled = [record for record in paid if record.at + FRESH_S < self.clock()]
         yield from proofs.of_money(account.domain, seen, me, account, settled)
-        yield from proofs.of_batches(seen, me, account.job, paid)
+        yield from proofs.of_batches(seen, me, paid)
 
-    def _handed_over(self, account: JobAccount) -> Iterator[EvidenceFinding]:
+    def _handed_over(self, account: JobAccount) -> Iterator[Finding]:
         """Finds payloads that were sent and not judged: logged at first, and a broken promise once overdue."""
         for held in handed_over(self.settings.data):
             if held.instance != account.instance or held.offer.job != account.chain_job:
                 continue
             shown = f"its bytes may have left, and no verdict has come; {proofs.promised(held.promise)}"
             if held.due_at + OVERDUE_S < self.clock():
-                yield EvidenceFinding(EvidenceFault.BROKEN_PROMISE, account.job, held.replica, shown)
+                yield Finding(Fault.BROKEN_PROMISE, held.replica, shown)
             else:
                 self.journal.say("handed_over", f"{account.job}, {held.replica}: {shown}.", replica=held.replica)
 
     def _published(
         self, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
-    ) -> Iterator[EvidenceFinding]:
+    ) -> Iterator[Finding]:
         """Compares the records with what the job's market publishes now, if it answers."""
         if not self.ask or not kept:
             return
@@ -108,18 +110,16 @@ class SelfCheck:
         finally:
             market.close()
 
-    def _say(self, finding: EvidenceFinding) -> None:
-        subject = f"{finding.job}{f', {finding.replica}' if finding.replica else ''}"
-        detail = f" ({finding.detail})" if finding.detail else ""
-        facts = {"fault": finding.fault.name.lower(), "job": finding.job, "replica": finding.replica}
-        self.journal.say("fault", f"{subject}: {finding.fault}{detail}.", **facts)
+    def _say(self, job: JobId, finding: Finding) -> None:
+        facts = {"fault": finding.fault.name.lower(), "job": job, "replica": finding.about or None}
+        self.journal.say("fault", f"{job}, {finding}." if finding.about else f"{job}: {finding}.", **facts)
 
     def _sum(
         self,
         account: JobAccount,
         seen: ChainHistory,
         kept: Sequence[ReplicaRecord],
-        found: Sequence[EvidenceFinding],
+        found: Sequence[Finding],
         money: Money,
     ) -> None:
         paid = [record for record in kept if record.paid]
@@ -148,41 +148,33 @@ def see(ledger: Ledger, account: JobAccount, me: Address) -> ChainHistory:
 
 def held_against(
     market: MarketClient, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
-) -> Iterator[EvidenceFinding]:
+) -> Iterator[Finding]:
     """Compares the published payments, verdicts and evidence. Raises MarketError if the market does not answer."""
     payments = {item.replica for item in market.payments(account.job) if item.worker == me}
     verdicts = {item.replica: item for item in market.verdicts(account.job) if item.worker == me}
     for record in kept:
-        replica = record.lease.replica
+        replica, told = record.lease.replica, record.verdict
         if record.paid and replica not in payments:
-            yield EvidenceFinding(EvidenceFault.MISSING_GRADIENT, account.job, replica, f"task {record.lease.task}")
-        judged, recorded = verdicts.get(replica), record.verdict
-        if (
-            judged is not None
-            and judged.signature is not None
-            and (judged.outcome, judged.signature)
-            != (
-                recorded.outcome,
-                recorded.signature,
-            )
-        ):
-            yield EvidenceFinding(
-                EvidenceFault.OTHER_VERDICT, account.job, replica, f"outcome {judged.outcome}, told {recorded.outcome}"
-            )
+            yield Finding(Fault.MISSING_GRADIENT, replica, f"task {record.lease.task}")
+        judged = verdicts.get(replica)
+        signed = judged is not None and judged.signature is not None
+        if judged and signed and (judged.outcome, judged.signature) != (told.outcome, told.signature):
+            yield Finding(Fault.OTHER_VERDICT, replica, f"outcome {judged.outcome}, told {told.outcome}")
         if record.rejected:
-            yield from _rejection(market, account, seen, record)
+            yield from _rejection(market, account, me, seen, record)
 
 
 def _rejection(
-    market: MarketClient, account: JobAccount, seen: ChainHistory, record: ReplicaRecord
-) -> Iterator[EvidenceFinding]:
+    market: MarketClient, account: JobAccount, me: Address, seen: ChainHistory, record: ReplicaRecord
+) -> Iterator[Finding]:
+    """Proves a rejection by what is published, once it is shown."""
     publication = market.job(account.job).publication
     evidence = market.task(account.job, record.lease.task)
+    replica, sealed = record.lease.replica, record.prepared.sealed if record.prepared else NO_ROOT
     if publication is None or hash_of(publication.digest) != seen.spec:
-        why = "the job that it publishes is not the one on-chain"
-    elif not evidence.shown:
-        return
-    else:
-        why = published_evidence.unproven(account.domain, record, evidence, publication.spec)
-    if why:
-        yield EvidenceFinding(EvidenceFault.UNPROVEN, account.job, record.lease.replica, why)
+        yield Finding(Fault.OTHER_SPEC, replica, "the job that it publishes is not the one on-chain")
+    elif evidence.committed:
+        case = VerdictCase(account.domain, seen.signer, publication, evidence)
+        for finding in of_rejection(case, record.verdict, digest(account.domain, record.offer), me, sealed):
+            where = ("in the evidence of its rejection", finding.about, finding.detail)
+            yield Finding(finding.fault, replica, ", ".join(filter(None, where)))

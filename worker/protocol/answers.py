@@ -38,6 +38,14 @@ class JobPage(BaseModel):
     next: str | None = None
 
 
+class PublishedPage(BaseModel):
+    """One page of any list."""
+
+    model_config = ConfigDict(extra="ignore")
+    items: tuple[dict[str, Any], ...]
+    next: str | None = None
+
+
 def timeout(waits: float) -> httpx.Timeout:
     """Returns a timeout for a request that the market may hold for `waits` seconds."""
     return httpx.Timeout(30.0, read=waits + 60.0)

@@ -14,18 +14,21 @@ from gradmarket.compute.addresses import SOCKET_OPTIONS, PublicOnly
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import JobId, JobState, ReplicaId
 from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, UploadAnswer
+from gradmarket.market.wire_evidence import PublishedAudit, PublishedEvidence, PublishedPayment, PublishedVerdict
 from gradmarket.market.wire_sign_in import ChainFacts, Session, SignInNonce
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.problems import MarketProblem, MarketUnreachable, problem
-from gradmarket.worker.protocol.answers import Answer, CutOff, JobPage, ListedJob, bounded, parsed, timeout
-from gradmarket.worker.protocol.outgoing import Payload
-from gradmarket.worker.protocol.published_evidence import (
-    PublishedAudit,
-    PublishedEvidence,
+from gradmarket.worker.protocol.answers import (
+    Answer,
+    CutOff,
+    JobPage,
+    ListedJob,
     PublishedPage,
-    PublishedPayment,
-    PublishedVerdict,
+    bounded,
+    parsed,
+    timeout,
 )
+from gradmarket.worker.protocol.outgoing import Payload
 from gradmarket.worker.protocol.signin import Credentials, sign_in
 
 MAX_PAGES: Final = 10

@@ -11,12 +11,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.lifecycle import PAID
+from gradmarket.market.rules.proof import breaks_promise
 from gradmarket.market.signing import Domain
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState
 from gradmarket.market.wire import Lease, SignedVerdict, WaveOpened, hash_of
 from gradmarket.worker import durable
 from gradmarket.worker.protocol.in_flight import SealedAnswer
-from gradmarket.worker.protocol.protocol_checks import breaks_promise
 
 
 class ReplicaRecord(BaseModel):

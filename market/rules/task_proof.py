@@ -1,0 +1,226 @@
+"""The proof of a task's verdicts from what is published about it: every signature, seal, secret, vote and draw. Pure.
+
+With this, a worker that was wrongly rejected can prove it to anybody. `faults` proves all verdicts of a task, as
+`gradmarket verdict check` does; `of_rejection` proves one rejection to the worker that holds it, as `gradmarket wallet
+verify` does. Who proves nothing is named by `rules.proof.Fault`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from gradmarket.market.job import Publication
+from gradmarket.market.messages import Outcome
+from gradmarket.market.rules import auditing, calibration, secrets, sketch_packing, voting
+from gradmarket.market.rules.proof import PROMISES, Fault, Finding, OfferScope, of_offer, of_verdict, of_wave, signed
+from gradmarket.market.rules.verifiers import Revealed, tolerance, verifier
+from gradmarket.market.signing import Domain
+from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
+from gradmarket.market.wire import SignedVerdict, SketchRequest, hash_of
+from gradmarket.market.wire_evidence import PublishedBallot, PublishedEvidence, PublishedWave
+
+OVER: Final = frozenset({TaskState.FINAL, TaskState.REVOKED})
+"""States of a task that no audit can change any more."""
+DECIDED: Final = frozenset({TaskState.ACCEPTED, TaskState.DIVERGED, *OVER})
+
+
+@dataclass(frozen=True)
+class VerdictCase:
+    """One task's evidence, the job that it belongs to, and who must have signed."""
+
+    domain: Domain
+    signer: Address
+    publication: Publication
+    evidence: PublishedEvidence
+
+    @cached_property
+    def scope(self) -> OfferScope:
+        return OfferScope(self.domain, self.signer, self.evidence.offer.struct())
+
+    @cached_property
+    def allowed(self) -> tolerance.Allowed:
+        return tolerance.read(pair.model_dump() for pair in self.evidence.allowed or ())
+
+    @cached_property
+    def groups(self) -> list[frozenset[ReplicaId]]:
+        """The replicas that agree, the largest group first; one that did not open its commitment is in no group."""
+        chosen = verifier(self.publication.spec.verifier.name)
+        cast = {one.id: chosen.ballot(_revealed(one)) if _opens(self.scope, one) else None for one in self.committed}
+        return chosen.groups(cast, self.allowed)
+
+    @cached_property
+    def agreeing(self) -> frozenset[ReplicaId]:
+        """The quorum that follows from the ballots; empty if there is none."""
+        spec, plan = self.publication.spec, self.evidence.plan
+        plan = plan if plan is not None and spec.may_check_so(plan) else spec.plan()
+        judged = voting.judge(self.groups, len(self.committed), plan)
+        return judged.agreeing if isinstance(judged, voting.Quorum) else frozenset()
+
+    @property
+    def roots(self) -> set[Digest]:
+        """The roots of the quorum."""
+        return {ballot.root for ballot in self.committed if ballot.id in self.agreeing and ballot.root is not None}
+
+    @property
+    def committed(self) -> tuple[PublishedBallot, ...]:
+        return self.evidence.committed
+
+    @property
+    def tally(self) -> str:
+        agree = max(map(len, self.groups), default=0)
+        return f"{agree} of {len(self.committed)} that committed agree"
+
+
+def faults(case: VerdictCase) -> list[Finding]:
+    """Returns every fault of the evidence; empty if all verdicts of the task are proven."""
+    if not case.committed:
+        return [Finding(Fault.NOT_SHOWN)]
+    ballots = [finding for ballot in case.committed for finding in _of_told(case, ballot)]
+    return [*_votes(case), *_root(case), *ballots, *_draw(case)]
+
+
+def of_rejection(case: VerdictCase, told: SignedVerdict, offer: Hash, me: Address, sealed: Hash) -> list[Finding]:
+    """Returns why the evidence does not prove that the worker `me` was rejected rightly; empty if it does.
+
+    `told` is the verdict as the worker was told it, `offer` the digest of its offer, and `sealed` its commitment.
+    """
+    if case.scope.name != offer:
+        return [Finding(Fault.OTHER_OFFER)]
+    own = [ballot for ballot in case.committed if (ballot.worker, ballot.sealed) == (me, sealed)]
+    missing = [] if own else [Finding(Fault.LEFT_OUT)]
+    return [*missing, *_votes(case), *(finding for ballot in own for finding in _rejects(case, ballot, told.root))]
+
+
+def _votes(case: VerdictCase) -> Iterator[Finding]:
+    """Checks what the votes are made of: offer, ballots, waves, sketches."""
+    evidence, scope = case.evidence, case.scope
+    yield from map(Finding, of_offer(scope, evidence.offer_signature, hash_of(case.publication.digest)))
+    if evidence.offer_digest != scope.name:
+        yield Finding(Fault.OTHER_OFFER)
+    for names in ([one.worker for one in case.committed], [one.id for one in case.committed]):
+        if len(set(names)) != len(names):
+            yield Finding(Fault.TWO_BALLOTS)
+    seeds = {wave.number: wave.seed for wave in evidence.waves}
+    for ballot in case.committed:
+        yield from (Finding(fault, ballot.id) for fault in _of_ballot(case, ballot, seeds.get(ballot.wave)))
+    for wave in evidence.waves:
+        yield from (Finding(fault, f"wave {wave.number}") for fault in _of_wave(case, wave))
+    for pair in evidence.allowed or ():
+        if not all(calibration.LEAST <= tau <= calibration.MOST for tau in pair.tau.values()):
+            yield Finding(Fault.NO_CALIBRATION, " and ".join(pair.classes))
+
+
+def _of_ballot(case: VerdictCase, ballot: PublishedBallot, seed: Hash | None) -> Iterator[Fault]:
+    """Yields the faults of a ballot; `seed` is that of its wave.
+
+    A rejection without a signature is for salt and root that do not open the commitment.
+    """
+    if not case.scope.commits(ballot.worker, Hash(ballot.sealed or b""), ballot.commitment_signature):
+        yield Fault.UNSIGNED_COMMITMENT
+    judged, opened = ballot.outcome is not None, _opens(case.scope, ballot)
+    refused = ballot.state is ReplicaState.REJECTED and not judged
+    if (judged or (ballot.salt is not None and not refused)) and not opened:
+        yield Fault.BROKEN_COMMITMENT
+    if refused and opened:
+        yield Fault.REJECTED_UNPROVEN
+    if opened and seed is None:
+        yield Fault.OTHER_COMMITMENTS
+    sketched = case.publication.spec.verifier.sketched and opened
+    if sketched and not _sketch_is_signed(case.scope, ballot, seed):
+        yield Fault.UNSIGNED_SKETCH
+
+
+def _of_wave(case: VerdictCase, wave: PublishedWave) -> Iterator[Fault]:
+    members = [(one.worker, Hash(one.sealed or b"")) for one in case.committed if one.wave == wave.number]
+    commitments = secrets.digest_of(members)
+    if commitments != wave.commitments:
+        yield Fault.OTHER_COMMITMENTS
+    if wave.secret is None or secrets.wave_seed(wave.secret, commitments) != wave.seed:
+        yield Fault.OTHER_SEED
+    yield from of_wave(case.scope, wave.number, wave.secret, commitments, wave.signature)
+
+
+def _opens(scope: OfferScope, ballot: PublishedBallot) -> bool:
+    return scope.opens(ballot.worker, Hash(ballot.sealed or b""), ballot.salt, ballot.root)
+
+
+def _revealed(ballot: PublishedBallot) -> Revealed:
+    sketch = None if ballot.sketch is None else sketch_packing.read(ballot.sketch)
+    return Revealed(Digest(ballot.root or ""), ballot.determinism_class or "", sketch)
+
+
+def _sketch_is_signed(scope: OfferScope, ballot: PublishedBallot, seed: Hash | None) -> bool:
+    if ballot.sketch is None or ballot.sketch_signature is None or ballot.determinism_class is None or seed is None:
+        return False
+    request = SketchRequest(
+        numbers=ballot.sketch, determinism_class=ballot.determinism_class, signature=ballot.sketch_signature
+    )
+    return signed(scope.domain, request.struct(scope.name, ballot.worker, seed), request.signature, ballot.worker)
+
+
+def _root(case: VerdictCase) -> Iterator[Finding]:
+    """Checks that a decided task's root is one of the quorum's."""
+    root = case.evidence.root
+    if (root is None) is (case.evidence.state in DECIDED):
+        yield Finding(Fault.NO_TASK_ROOT)
+    if root is not None and root not in case.roots:
+        yield Finding(Fault.OTHER_TASK_ROOT, detail=f"{', '.join(sorted(case.roots)) or 'none'}, not {root}")
+
+
+def _of_told(case: VerdictCase, ballot: PublishedBallot) -> Iterator[Finding]:
+    """Checks a ballot's verdict. If the task has no root, it was or will be redone, and nobody was judged by it."""
+    told = ballot.verdict(case.evidence.offer.price if ballot.outcome in PROMISES else Units(0))
+    if fault := of_verdict(case.scope, told, ballot.worker):
+        yield Finding(fault, ballot.id)
+    if case.evidence.root is not None and ballot.outcome in PROMISES:
+        yield from (Finding(fault, ballot.id) for fault in _promises(case, ballot))
+    if case.evidence.root is not None and ballot.outcome == Outcome.REJECTED:
+        yield from _rejects(case, ballot, told.root)
+
+
+def _promises(case: VerdictCase, ballot: PublishedBallot) -> Iterator[Fault]:
+    """Checks that a promise of pay follows from the ballots, and that its signature covers the required root."""
+    if ballot.verdict_root != ballot.root:
+        yield Fault.OTHER_ROOT
+    elif ballot.id not in case.agreeing and ballot.state is not ReplicaState.PAYABLE:
+        yield Fault.AGAINST_QUORUM
+    elif ballot.id not in case.agreeing and not _found(case, ballot):
+        yield Fault.PAID_WITHOUT_AUDIT
+
+
+def _rejects(case: VerdictCase, ballot: PublishedBallot, root: Digest | None) -> Iterator[Finding]:
+    """Checks that a rejection for the quorum's `root` follows from the ballots."""
+    if ballot.id in case.agreeing:
+        why = "rejected, and its ballot is the quorum's: only its payload could show why"
+        yield Finding(Fault.REJECTED_UNPROVEN, ballot.id, why)
+    elif root not in case.roots:
+        yield Finding(Fault.REJECTED_UNPROVEN, ballot.id, f"for a root that the quorum does not have: {case.tally}")
+
+
+def _found(case: VerdictCase, ballot: PublishedBallot) -> bool:
+    """Returns whether the audit's answer equals the ballot's, or is within the threshold of their classes."""
+    audit = case.evidence.audit
+    if audit is None or audit.root is None:
+        return False
+    if audit.root == ballot.root or audit.sketch is None or ballot.sketch is None:
+        return audit.root == ballot.root
+    sketches = (audit.determinism_class, audit.sketch), (ballot.determinism_class or "", ballot.sketch)
+    audited, own = (tolerance.SketchBallot(name, sketch_packing.read(numbers)) for name, numbers in sketches)
+    return tolerance.near(audited, own, case.allowed)
+
+
+def _draw(case: VerdictCase) -> Iterator[Finding]:
+    """Checks that the task was audited exactly if the offer's last link says so, once that link is published."""
+    evidence, spec = case.evidence, case.publication.spec
+    link, plan, over = evidence.audit_link, evidence.plan, evidence.state in OVER
+    yield from (Finding(fault) for fault, shown in ((Fault.NO_LINK, link), (Fault.NO_PLAN, plan)) if over and not shown)
+    if link is not None and not secrets.leads_to(link, spec.replication.max_replicas, evidence.offer.anchor):
+        yield Finding(Fault.WRONG_LINK)
+    if plan is not None and not spec.may_check_so(plan):
+        yield Finding(Fault.OTHER_PLAN, detail=str(plan))
+    if link is None or plan is None or evidence.root is None:
+        return
+    drawn = auditing.drawn(link, case.scope.name, hash_of(evidence.root), plan.audit)
+    if drawn and evidence.audit is None and over:
+        yield Finding(Fault.NO_AUDIT)

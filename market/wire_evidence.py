@@ -1,0 +1,123 @@
+"""What a market publishes about its verdicts, as JSON: whoever checks one reads it in this form.
+
+Unknown fields are ignored. Ids and states are labels that nobody signs; rules.task_proof checks everything else.
+"""
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from gradmarket.market.fields import AddressField, HashField, SignatureField
+from gradmarket.market.job_parts import DigestField
+from gradmarket.market.rules.replication import Plan
+from gradmarket.market.terms import Address, ReplicaId, ReplicaState, TaskState, Units
+from gradmarket.market.wire import NO_NUL, NumbersFields, OfferFields, SignedVerdict
+
+
+class PublishedView(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class PublishedPayment(PublishedView):
+    """An item of `GET /v1/jobs/{id}/payments`."""
+
+    replica: ReplicaId
+    worker: Address
+
+
+class PublishedVerdict(PublishedView):
+    """An item of `GET /v1/jobs/{id}/verdicts`."""
+
+    replica: ReplicaId
+    worker: Address
+    outcome: int | None = None
+    signature: SignatureField | None = None
+
+
+class PublishedAccusation(PublishedView):
+    """An accusation; `case` is its name in the contract."""
+
+    worker: AddressField
+    case: HashField | None = None
+
+
+class PublishedAudit(PublishedView):
+    """An item of `GET /v1/jobs/{id}/audits`, or a task's audit; `root` and `sketch` are what the auditor found."""
+
+    task: str
+    root: DigestField | None = None
+    determinism_class: str = ""
+    sketch: NumbersFields | None = None
+    accusations: tuple[PublishedAccusation, ...] = ()
+
+
+class PublishedBallot(PublishedView):
+    """A replica; its whole answer is shown once nobody can copy it any more."""
+
+    id: ReplicaId
+    worker: AddressField
+    state: ReplicaState
+    wave: int
+    sealed: HashField | None = None
+    commitment_signature: SignatureField | None = None
+    salt: HashField | None = None
+    root: DigestField | None = None
+    determinism_class: str | None = Field(default=None, max_length=200, pattern=NO_NUL)
+    sketch: NumbersFields | None = None
+    sketch_signature: SignatureField | None = None
+    outcome: int | None = None
+    verdict_root: DigestField | None = None
+    verdict_signature: SignatureField | None = None
+
+    def verdict(self, price: Units) -> SignedVerdict:
+        """Returns the verdict as its worker was told it; `price` is what it promises."""
+        return SignedVerdict(
+            replica=self.id,
+            state=self.state,
+            outcome=self.outcome,
+            root=self.verdict_root,
+            price=price,
+            reason="",
+            signature=self.verdict_signature,
+        )
+
+
+class PublishedWave(PublishedView):
+    number: int
+    commitments: HashField
+    secret: HashField | None = None
+    seed: HashField | None = None
+    signature: SignatureField | None = None
+
+
+class Thresholds(PublishedView):
+    """The largest deviation allowed for each tensor between two determinism classes."""
+
+    classes: tuple[str, str]
+    tau: dict[str, float]
+
+
+class PublishedEvidence(PublishedView):
+    """The response of `GET /v1/jobs/{id}/tasks/{id}`."""
+
+    state: TaskState
+    root: DigestField | None = None
+    offer: OfferFields
+    offer_digest: HashField
+    offer_signature: SignatureField
+    waves: tuple[PublishedWave, ...]
+    replicas: tuple[PublishedBallot, ...]
+    allowed: tuple[Thresholds, ...] | None = None
+    plan: Plan | None = None
+    audit_link: HashField | None = None
+    audit: PublishedAudit | None = None
+
+    @field_validator("offer")
+    @classmethod
+    def _can_be_signed(cls, offer: OfferFields) -> OfferFields:
+        if not all(0 <= number < 2**256 for number in dict(offer).values() if isinstance(number, int)):
+            raise ValueError("a number of the offer cannot be signed")
+        return offer
+
+    @property
+    def committed(self) -> tuple[PublishedBallot, ...]:
+        """The replicas whose commitments are shown."""
+        return tuple(ballot for ballot in self.replicas if ballot.sealed is not None)
