@@ -95,7 +95,7 @@ check: develop types
 
 types: $(DEVELOP)  # the rooms under their installed names, as links, for mypy
 	@rm -rf build/types && mkdir -p build/types/gradmarket
-	ln -s ../../../gradmarket/* build/types/gradmarket/
+	for part in gradmarket/*; do ln -s ../../../$$part build/types/gradmarket/; done
 	for room in $(ROOMS); do ln -s ../../../$$room build/types/gradmarket/$$room; done
 	for tool in containers mutation; do ln -s ../../$$tool build/types/$$tool; done
 	cd build/types && ../../$(BIN)/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p gradmarket -p containers -p mutation

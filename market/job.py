@@ -10,17 +10,16 @@ from typing import Any, Literal
 from blake3 import blake3
 from pydantic import Field, model_validator
 
+from gradmarket.market import plugins
 from gradmarket.market.fields import AmountField, Count, Part, not_kept
 from gradmarket.market.job_parts import (
-    AdaptiveReplication,
+    DEFAULT_REPLICATION,
     Aggregator,
-    AuditedReplication,
     AuditSpec,
     Deadlines,
     DigestField,
     DocumentModel,
     Evaluation,
-    FixedReplication,
     Link,
     LinkedData,
     OnFailure,
@@ -67,7 +66,7 @@ class JobSpec(Part):
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Decides the initial parameters and every draw. The service draws one if none is named: the published answers of
     one job must not be those of another."""
-    replication: Replication = FixedReplication()
+    replication: Replication = DEFAULT_REPLICATION
     verifier: Verifier = Verifier()
     audit: AuditSpec | None = None
     stake: Stakes | None = None
@@ -115,8 +114,9 @@ class JobSpec(Part):
 
     def _not_scored(self) -> str:
         """Returns why this job cannot judge answers by scores; empty where it can."""
-        if not isinstance(self.replication, AuditedReplication):
-            return 'scores what one worker answers: set replication to {"name": "audited", "audit": 0.2} say'
+        if not replication.policy(self.replication.name).ALONE:
+            alone = [name for name in plugins.names(replication.__name__) if replication.policy(name).ALONE]
+            return f"scores what one worker answers: set replication to {' or '.join(alone)}"
         if self.stake is not None:
             return "gives odds and no proof, and a stake is lost by proof only: leave out stake"
         return ""
@@ -138,7 +138,7 @@ class JobSpec(Part):
     @property
     def gain(self) -> float | None:
         """The most that a wrong gradient gains, in prices, where the policy compares stakes with it; else None."""
-        return self.replication.gain if isinstance(self.replication, AdaptiveReplication) else None
+        return self.replication.gain
 
     @property
     def on_failure(self) -> OnFailure:

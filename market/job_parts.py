@@ -1,13 +1,15 @@
 """The parts of a job's specification, as its requester posts them. Unknown fields are refused."""
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, Union
 
-from pydantic import AfterValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, GetCoreSchemaHandler, Tag, TypeAdapter, create_model
+from pydantic_core import CoreSchema
 
+from gradmarket.market import plugins
 from gradmarket.market.fields import AmountField, Chosen, Count, Name, Part
-from gradmarket.market.rules import verifiers
-from gradmarket.market.rules.replication import adaptive, audited, fixed
+from gradmarket.market.rules import replication, verifiers
+from gradmarket.market.rules.replication import ChosenPolicy
 from gradmarket.market.terms import Digest
 
 
@@ -64,44 +66,42 @@ class Link(Part):
     codec: Name = "fp32"
 
 
-class FixedReplication(fixed.Settings):
-    name: Literal["fixed"] = "fixed"
+class _ReadAs:
+    """Reads a field as a type that is only known once the plug-ins are listed."""
 
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
 
-class AdaptiveReplication(adaptive.Settings):
-    """The record and stake of the worker drawn first decide how a task is checked.
-
-    It works alone and is audited, or there are votes.
-    """
-
-    name: Literal["adaptive"]
-
-
-class AuditedReplication(audited.Settings):
-    """One replica, checked by audits only."""
-
-    name: Literal["audited"]
-
-    @property
-    def replicas(self) -> int:
-        return 1
-
-    @property
-    def max_replicas(self) -> int:
-        return 1
+    def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler.generate_schema(self._kind)
 
 
 def _policy(value: Any) -> str:
-    return str(value.get("name", "fixed") if isinstance(value, dict) else getattr(value, "name", "fixed"))
+    default = replication.DEFAULT
+    return str(value.get("name", default) if isinstance(value, dict) else getattr(value, "name", default))
 
 
+def _with_name(name: str) -> Any:
+    """Returns the settings of a policy, with its name; only the default one may be left unnamed."""
+    settings = replication.policy(name).Settings
+    kind: Any = (Literal[name], name if name == replication.DEFAULT else ...)
+    model = create_model(f"{name.title()}Replication", __base__=settings, __doc__=settings.__doc__, name=kind)
+    return Annotated[model, Tag(name)]
+
+
+_POLICIES: Final = plugins.names(replication.__name__)
+_NO_POLICY: Final = f"no policy of this name; there is {', '.join(_POLICIES)}"
 Replication = Annotated[
-    Annotated[FixedReplication, Tag("fixed")]
-    | Annotated[AuditedReplication, Tag("audited")]
-    | Annotated[AdaptiveReplication, Tag("adaptive")],
-    Discriminator(_policy, "no_such_policy", "no policy of this name; there is fixed, audited, adaptive"),
+    ChosenPolicy,
+    _ReadAs(
+        Annotated[
+            Union[tuple(map(_with_name, _POLICIES))],  # noqa: UP007
+            Discriminator(_policy, "no_such_policy", _NO_POLICY),
+        ]
+    ),
 ]
-"""`name` is a file of rules/replication."""
+"""`name` is a file of rules/replication; the other fields are that policy's settings."""
+DEFAULT_REPLICATION: Final = TypeAdapter[ChosenPolicy](Replication).validate_python({})
 
 
 OnFailure = Literal["replay", "go_on", "pause"]
@@ -119,12 +119,9 @@ class AuditSpec(Part):
 
 
 class Verifier(Part):
-    """`exact` compares the bits of one determinism class, `tolerance` compares sketches within calibrated thresholds.
+    """`name` is a file of rules/verifiers, which says which answers agree."""
 
-    `loss_change` compares nothing: audits check whether a gradient lowers the loss more on its own rows than on others.
-    """
-
-    name: Literal["exact", "tolerance", "loss_change"] = "exact"
+    name: Annotated[str, _ReadAs(Literal[plugins.names(verifiers.__name__)])] = verifiers.DEFAULT
 
     @property
     def sketched(self) -> bool:

@@ -1,5 +1,6 @@
 """One contract for every file of a plug-in folder: a new one is held to it by being there."""
 
+import ast
 import inspect
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
-from gradmarket.market import plugins
+from gradmarket.market import job, job_parts, plugins
 from gradmarket.market.data import formats
 from gradmarket.market.errors import PayloadRefused, Refused
 from gradmarket.market.gradient import aggregators, codecs, optimizers
@@ -264,3 +265,12 @@ class TestOptimizer:
             weight_decay=0.5, groups=[{"pattern": "*.bias", "weight_decay": decay}]
         )
         assert (settings.decay("layer.bias"), settings.decay("layer.weight")) == (decay, 0.5)
+
+
+@pytest.mark.parametrize("folder", [replication, verifiers])
+def test_a_policy_or_verifier_is_one_new_file(folder: ModuleType) -> None:
+    """The job reads the names of the files, and says none of them."""
+    for module in (job, job_parts):
+        tree = ast.parse(Path(module.__file__ or "").read_text())
+        said = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        assert not said & set(plugins.names(folder.__name__))

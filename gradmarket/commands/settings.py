@@ -15,7 +15,7 @@ from gradmarket.commands.edge import JsonOption, say_json
 from gradmarket.requester.settings import RequesterSettings as ServiceSettings
 from gradmarket.worker.settings import WorkerSettings
 
-KINDS: Final = {"The service": ServiceSettings, "A worker": WorkerSettings}
+KINDS: Final[dict[str, type[BaseSettings]]] = {"The service": ServiceSettings, "A worker": WorkerSettings}
 HEAD: Final = """# Settings
 
 Each is read once, at the start, from the environment, or from an option of the same name where the command has one.

@@ -435,7 +435,7 @@ BASE = {
         ({"replication": {"replicas": 3, "max_replicas": 5}}, "set replication.replicas and max_replicas alike"),
         ({"replication": {"replicas": 1, "max_replicas": 1}}, "to 2 or more"),
         ({"replication": {"name": "audited", "audit": 0.1}}, "to 2 or more"),
-        ({"verifier": {"name": "nearly"}}, "'exact', 'tolerance'"),
+        ({"verifier": {"name": "nearly"}}, "'exact', 'loss_change' or 'tolerance'"),
         ({"verifier": {"name": "tolerance", "tau": 0.1}}, "Extra inputs"),
     ],
 )

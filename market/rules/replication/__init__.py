@@ -1,7 +1,7 @@
 """How many replicas a task gets, when further ones are added, and how often it is audited. Each policy is one file.
 
-A policy is two pure things: `Settings` and `plan`. It is called twice for a task: when it opens, before a worker is
-drawn, and again when the first worker is drawn. The offer does not say which plan a task has.
+A policy is three pure things: `Settings`, `ALONE` and `plan`. The latter is called twice for a task: when it opens,
+before a worker is drawn, and again when the first worker is drawn. The offer does not say which plan a task has.
 """
 
 import math
@@ -23,6 +23,8 @@ class Lead:
     """The part of its stake that is at risk and covers nothing else yet, in prices of this task."""
 
 
+DEFAULT: Final = "fixed"
+"""The policy of a job that names none."""
 STRANGER: Final = Lead(0.0, 0.0)
 """No worker drawn yet, or an unknown one."""
 BEST: Final = Lead(1.0, math.inf)
@@ -62,12 +64,34 @@ def lies_between(plan: Plan, strictest: Plan, lightest: Plan) -> bool:
     return replace(plan, audit=lightest.audit) == lightest and lightest.audit <= plan.audit <= 1.0
 
 
+class ChosenPolicy(Protocol):
+    """A policy's settings in a job, with its name."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def replicas(self) -> int:
+        """The number of workers in the first wave."""
+
+    @property
+    def max_replicas(self) -> int: ...
+
+    @property
+    def gain(self) -> float | None:
+        """The most that a wrong gradient gains, in prices, where the policy compares stakes with it; else None."""
+
+
 class Votes(BaseModel):
     """Starts with `replicas`, and adds more only on disagreement, up to `max_replicas`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     replicas: int = Field(default=3, ge=1, le=15)
     max_replicas: int = Field(default=5, ge=1, le=31)
+
+    @property
+    def gain(self) -> float | None:
+        return None
 
     @model_validator(mode="after")
     def _room(self) -> "Votes":
@@ -81,7 +105,11 @@ class ReplicationPolicy(Protocol):
 
     @property
     def Settings(self) -> type[Any]:  # noqa: N802
-        """What a job specifies besides the name; unknown fields are refused."""
+        """What a job specifies besides the name, with what `ChosenPolicy` asks for; unknown fields are refused."""
+
+    @property
+    def ALONE(self) -> bool:  # noqa: N802
+        """Whether every task has one answer, which only audits check."""
 
     def plan(self, settings: Any, lead: Lead = STRANGER) -> Plan:
         """Returns how a task is checked whose first worker is `lead`."""

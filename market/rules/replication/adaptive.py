@@ -10,14 +10,22 @@ caught, and its stake was worth more than its gain.
 """
 
 from dataclasses import replace
+from typing import Final
 
 from pydantic import Field
 
 from gradmarket.market.rules import auditing, replication
 from gradmarket.market.rules.replication import STRANGER, Lead, Plan, fixed
 
+ALONE: Final = False
+
 
 class Settings(replication.Votes):
+    """The record and stake of the worker drawn first decide how a task is checked.
+
+    It works alone and is audited, or there are votes.
+    """
+
     floor: float = Field(default=0.05, gt=0.0, le=1.0)
     """The least probability of an audit, whatever the record."""
     tolerated: float = Field(default=0.02, gt=0.0, lt=1.0)

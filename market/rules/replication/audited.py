@@ -4,15 +4,33 @@ Suitable where the auditor is trusted and stakes cover the exposure at this rate
 one wrong answer and leaves is caught only with this probability.
 """
 
+from typing import Final
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from gradmarket.market.rules.replication import STRANGER, Lead, Plan
 
+ALONE: Final = True
+
 
 class Settings(BaseModel):
+    """One replica, checked by audits only."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     audit: float = Field(gt=0.0, le=1.0)
     """The probability p that an accepted task is audited."""
+
+    @property
+    def replicas(self) -> int:
+        return 1
+
+    @property
+    def max_replicas(self) -> int:
+        return 1
+
+    @property
+    def gain(self) -> float | None:
+        return None
 
 
 def plan(settings: Settings, _lead: Lead = STRANGER) -> Plan:

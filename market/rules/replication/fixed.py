@@ -3,8 +3,12 @@
 Workers that act as one pass when they hold the quorum, and votes never show it (rules.collusion computes how often).
 """
 
+from typing import Final
+
 from gradmarket.market.rules import replication
 from gradmarket.market.rules.replication import STRANGER, Lead, Plan
+
+ALONE: Final = False
 
 
 class Settings(replication.Votes):

@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from gradmarket.market import plugins
 from gradmarket.market.rules.projection import Sketch
 from gradmarket.market.terms import Digest, ReplicaId
+
+DEFAULT: Final = "exact"
+"""The verifier of a job that names none."""
 
 
 @dataclass(frozen=True, slots=True)
