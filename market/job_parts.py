@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Union
 
 from pydantic import AfterValidator, Discriminator, Field, GetCoreSchemaHandler, Tag, TypeAdapter, create_model
-from pydantic_core import CoreSchema
 
 from gradmarket.market import plugins
 from gradmarket.market.fields import AmountField, Chosen, Count, Name, Part
@@ -72,7 +71,7 @@ class _ReadAs:
     def __init__(self, kind: Any) -> None:
         self._kind = kind
 
-    def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(self, _source: Any, handler: GetCoreSchemaHandler) -> Any:
         return handler.generate_schema(self._kind)
 
 
