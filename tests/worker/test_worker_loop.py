@@ -489,15 +489,3 @@ def test_half_a_record_left_by_a_power_cut_is_dropped(tmp_path: Path) -> None:
     (tmp_path / "0123.json").write_bytes(b"")
     assert InFlightFolder(tmp_path).held == {}
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_was_leased_on_a_chain_that_is_gone_is_forgotten(fake_market: FakeMarket, make_desk: MakeDesk) -> None:
-    context = make_desk(fake_market)
-    work(context, lambda: fake_market.committed == 1)
-    replica_files = InFlightFolder(context.settings.data / "held")
-    assert len(replica_files.held) == 1
-    replica_files.drop_foreign(context.domain.instance)
-    assert len(replica_files.held) == 1
-    replica_files.drop_foreign(Hash(bytes(32)))
-    assert replica_files.held == {}
-    assert list((context.settings.data / "held").iterdir()) == []

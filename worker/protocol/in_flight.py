@@ -150,11 +150,6 @@ class InFlightFolder:
         loaded = map(_read, sorted(folder.glob("*.json")))
         self.held = {held.replica: held for held in loaded if held is not None}
 
-    def drop_foreign(self, instance: Hash) -> None:
-        """Forgets replicas leased on another chain or under an earlier instance: nobody pays for them here."""
-        for replica in [held.replica for held in self.held.values() if held.instance != instance]:
-            self.forget(replica)
-
     def put(self, held: InFlight, **changes: Any) -> InFlight:
         """Updates the replica in memory only: the market sends again what is lost with the process."""
         changed = held.model_copy(update=changes)
