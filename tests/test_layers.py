@@ -83,7 +83,7 @@ BY_NAME: Final = {"gradmarket.market.plugins", "gradmarket.cli", "gradmarket"}
 """Modules that import by a name out of a fixed list."""
 
 PURE_OTHERS: Final = {
-    "numpy", "pyarrow", "pydantic", "eth_account", "eth_keys", "eth_utils", "blake3", "safetensors", "torch",
+    "numba", "numpy", "pyarrow", "pydantic", "eth_account", "eth_keys", "eth_utils", "blake3", "safetensors", "torch",
     "abc", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime", "enum", "fnmatch", "fractions",
     "functools", "hashlib", "importlib", "io", "itertools", "json", "math", "mmap", "operator", "pkgutil", "re",
     "statistics", "struct", "types", "typing", "weakref", "zipfile", "zlib",

@@ -9,40 +9,16 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.norm import square_sums
-from gradmarket.market.gradient.payload import Layout
+from gradmarket.market.gradient.payload import Layout, sections
 
 VALUE_BOUND: Final = 2.0**40
 """Bound of the absolute value of the loss and of every element of a buffer."""
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of a shard whose elements share a bound; `gradient` tells whether it counts in the norm."""
-
-    part: slice
-    gradient: bool
-
-
-def sections(layout: Layout, index: int) -> tuple[Section, ...]:
-    """Returns shard `index` cut where gradients begin and end, with positions counted from the shard's start."""
-    shard, gradient = layout.shards[index], layout.gradient
-    edges = sorted({shard.start, *_inside(shard, gradient.start), *_inside(shard, gradient.stop), shard.stop})
-    spans = pairwise(edges)
-    return tuple(
-        Section(slice(start - shard.start, stop - shard.start), gradient.start <= start < gradient.stop)
-        for start, stop in spans
-    )
-
-
-def _inside(shard: slice, edge: int) -> tuple[int, ...]:
-    return (edge,) if shard.start < edge < shard.stop else ()
 
 
 class Divergence(StrEnum):

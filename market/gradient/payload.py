@@ -2,7 +2,8 @@
 
 The order is the loss, then the gradient of every trainable parameter in document order, then the new value of every
 float buffer. As one flat vector in C order they are cut into shards of SHARD_ELEMENTS. The codec packs each shard, and
-the packed shards are concatenated without separators. The Merkle root of these bytes identifies the payload.
+the packed shards are concatenated without separators. Where the codec is for gradients only, a shard is cut where they
+begin and end, and loss and buffers are packed as fp32. The Merkle root of these bytes identifies the payload.
 """
 
 import math
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
+from itertools import accumulate, pairwise
 from typing import Final, Literal
 
 import numpy as np
@@ -17,7 +19,7 @@ from blake3 import blake3
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Bytes, Tensors, Vector
-from gradmarket.market.gradient.codecs import Codec
+from gradmarket.market.gradient.codecs import Codec, fp32
 
 Kind = Literal["loss", "gradient", "buffer"]
 KIND_ORDER: Final = ("loss", "gradient", "buffer")
@@ -76,9 +78,38 @@ class Layout:
         starts = range(0, self.size, SHARD_ELEMENTS)
         return tuple(slice(start, min(start + SHARD_ELEMENTS, self.size)) for start in starts)
 
+    @cached_property
+    def _places(self) -> dict[Codec, tuple[int, ...]]:
+        return {}
+
+    def places(self, codec: Codec) -> tuple[int, ...]:
+        """Returns the byte at which each packed shard begins, and the payload's length as the last."""
+        if codec not in self._places:
+            lengths = (_shard_bytes(self, index, codec) for index in range(len(self.shards)))
+            self._places[codec] = tuple(accumulate(lengths, initial=0))
+        return self._places[codec]
+
     def of(self, kind: Kind) -> Iterator[LayoutEntry]:
         """Yields the entries of one kind, in order."""
         return (entry for entry in self.entries if entry.kind == kind)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a shard whose elements share a bound; `gradient` tells whether it counts in the norm."""
+
+    part: slice
+    gradient: bool
+
+
+def sections(layout: Layout, index: int) -> tuple[Section, ...]:
+    """Returns shard `index` cut where gradients begin and end, with positions counted from the shard's start."""
+    shard, gradient = layout.shards[index], layout.gradient
+    inside = {edge for edge in (gradient.start, gradient.stop) if shard.start < edge < shard.stop}
+    return tuple(
+        Section(slice(start - shard.start, stop - shard.start), gradient.start <= start < gradient.stop)
+        for start, stop in pairwise(sorted({shard.start, shard.stop} | inside))
+    )
 
 
 def check(layout: Layout, tensors: Tensors) -> None:
@@ -111,7 +142,18 @@ def unflatten(layout: Layout, vector: Vector) -> dict[str, Vector]:
 
 def payload_bytes(layout: Layout, codec: Codec) -> int:
     """Returns the exact length of every payload of this layout: an upload of another length is refused unread."""
-    return sum(codec.packed_bytes(part.stop - part.start) for part in layout.shards)
+    return layout.places(codec)[-1]
+
+
+def _packings(layout: Layout, index: int, codec: Codec) -> list[tuple[slice, Codec]]:
+    """Returns the parts of a shard that are packed each by itself, and by what."""
+    if not codec.GRADIENTS_ONLY:
+        return [(slice(0, _elements(layout, index)), codec)]
+    return [(each.part, codec if each.gradient else fp32) for each in sections(layout, index)]
+
+
+def _shard_bytes(layout: Layout, index: int, codec: Codec) -> int:
+    return sum(used.packed_bytes(part.stop - part.start) for part, used in _packings(layout, index, codec))
 
 
 def encode(layout: Layout, tensors: Tensors, codec: Codec, seed: bytes) -> bytes:
@@ -119,7 +161,8 @@ def encode(layout: Layout, tensors: Tensors, codec: Codec, seed: bytes) -> bytes
     check(layout, tensors)
     packed = BytesIO()
     for index, shard in enumerate(_cut(layout, tensors)):
-        packed.write(codec.pack(shard, _shard_seed(seed, index)))
+        for part, used in _packings(layout, index, codec):
+            packed.write(used.pack(shard[part], _shard_seed(seed, index)))
     return packed.getvalue()
 
 
@@ -152,13 +195,22 @@ def read_shard(layout: Layout, data: Bytes, index: int, codec: Codec, seed: byte
 
 def shard_place(layout: Layout, index: int, codec: Codec) -> slice:
     """Returns where the bytes of shard `index` lie in a payload."""
-    start = index * codec.packed_bytes(SHARD_ELEMENTS)
-    return slice(start, start + codec.packed_bytes(_elements(layout, index)))
+    start, stop = layout.places(codec)[index : index + 2]
+    return slice(start, stop)
 
 
 def unpack_shard(layout: Layout, packed: memoryview, index: int, codec: Codec, seed: bytes) -> Vector:
     """Returns shard `index` from its own bytes alone. Raises PayloadRefused where the codec refuses the shard."""
-    return codec.unpack(packed, _elements(layout, index), _shard_seed(seed, index))
+    packings = _packings(layout, index, codec)
+    lengths = [used.packed_bytes(part.stop - part.start) for part, used in packings]
+    places = pairwise(accumulate(lengths, initial=0))
+    if len(packed) != sum(lengths):
+        raise PayloadRefused(f"shard {index} has {sum(lengths)} bytes, not {len(packed)}")
+    parts = [
+        used.unpack(packed[start:stop], part.stop - part.start, _shard_seed(seed, index))
+        for (part, used), (start, stop) in zip(packings, places, strict=True)
+    ]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _elements(layout: Layout, index: int) -> int:

@@ -18,9 +18,9 @@ from gradmarket.market.gradient.aggregators import AggregatorRule, Band
 from gradmarket.market.gradient.arrays import Arrays, Bytes, Tensors, Vector
 from gradmarket.market.gradient.clipping import clip
 from gradmarket.market.gradient.codecs import Codec
-from gradmarket.market.gradient.inspection import VALUE_BOUND, sections
+from gradmarket.market.gradient.inspection import VALUE_BOUND
 from gradmarket.market.gradient.optimizers import OptimizerRule
-from gradmarket.market.gradient.payload import Layout, read_shard, unflatten
+from gradmarket.market.gradient.payload import Layout, read_shard, sections, unflatten
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from gradmarket.market.gradient import payload
 from gradmarket.market.gradient.accumulate import Accumulator
 from gradmarket.market.gradient.arrays import CHUNK
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.inspection import VALUE_BOUND, Diverged, Divergence, Usable, inspect, sections
+from gradmarket.market.gradient.inspection import VALUE_BOUND, Diverged, Divergence, Usable, inspect
 from gradmarket.market.gradient.norm import norm, square_sums
-from gradmarket.market.gradient.payload import Layout, LayoutEntry, decode, encode
+from gradmarket.market.gradient.payload import Layout, LayoutEntry, decode, encode, sections
 from tests.market.gradient_cases import LOSS, layouts, tensors_of
 
 FP32 = codec("fp32")

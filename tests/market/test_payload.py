@@ -176,3 +176,19 @@ def test_a_mapped_file_of_real_shards_is_read_in_place(tmp_path: Path, monkeypat
         assert [shard.size for _, shard in decode(layout, mapped, BF16, b"")] == [2**20, 1025]
         found = decode_tensors(layout, mapped, BF16, b"")
     assert np.abs(found["weight"] - tensors["weight"]).max() <= np.abs(tensors["weight"]).max() * 2.0**-8
+
+
+@pytest.mark.parametrize("name", ["int8", "int4", "fp4", "two_bit", "topk"])
+@given(layout=layouts(), seed=st.integers(0, 2**32), task=SEEDS)
+def test_loss_and_buffers_travel_whole_whatever_happens_to_gradients(
+    name: str, layout: Layout, seed: int, task: bytes
+) -> None:
+    """A loss of 2.5 in a block with gradients of 1e-3 would leave nothing of them, and they little of it."""
+    tensors, small = tensors_of(layout, seed), codec(name)
+    data = encode(layout, tensors, small, task)
+    assert len(data) == payload_bytes(layout, small)
+    found = decode_tensors(layout, data, small, task)
+    for entry in layout.entries:
+        if entry.kind != "gradient":
+            assert found[entry.name].tobytes() == tensors[entry.name].tobytes()
+    assert {name: each.shape for name, each in found.items()} == {name: each.shape for name, each in tensors.items()}

@@ -14,6 +14,10 @@ from gradmarket.market.gradient.arrays import Vector
 class Codec(Protocol):
     """The interface of a file in this folder."""
 
+    @property
+    def GRADIENTS_ONLY(self) -> bool:  # noqa: N802
+        """Whether loss and buffers, which are few and of other sizes, are packed as fp32 instead."""
+
     def pack(self, shard: Vector, seed: bytes) -> bytes:
         """Returns the bytes of a flat, contiguous float32 shard, exactly `packed_bytes(shard.size)` of them."""
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector, chunks
 
+GRADIENTS_ONLY: Final = False
 MAGNITUDE: Final = np.uint32(0x7FFFFFFF)
 INFINITE: Final = np.uint32(0x7F800000)
 QUIET: Final = np.uint32(0x00400000)

@@ -1,9 +1,13 @@
 """float32, little-endian: 4 bytes an element, lossless."""
 
+from typing import Final
+
 import numpy as np
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector
+
+GRADIENTS_ONLY: Final = False
 
 
 def packed_bytes(count: int) -> int:

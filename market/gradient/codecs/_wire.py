@@ -1,0 +1,38 @@
+"""What the packed forms share: arrays one after the other, and pairs of means."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradmarket.market.errors import PayloadRefused
+from gradmarket.market.gradient.arrays import Vector
+from gradmarket.market.gradient.codecs._two_classes import GREATEST, NOT_FINITE
+
+
+def parts(data: memoryview, length: int, *arrays: tuple[str, int]) -> list[NDArray[Any]]:
+    """Returns views of arrays (dtype, elements) that lie one after the other.
+
+    Raises PayloadRefused where the data are not of that length.
+    """
+    if len(data) != length:
+        raise PayloadRefused(f"a shard of this many elements has {length} bytes, not {len(data)}")
+    found, start = [], 0
+    for dtype, count in arrays:
+        found.append(np.frombuffer(data, dtype, count, start))
+        start += found[-1].nbytes
+    return found
+
+
+def check_means(means: NDArray[np.uint16]) -> None:
+    """Raises PayloadRefused where a pair of means is neither two finite, ordered magnitudes nor twice the one NaN."""
+    low, high = means[0::2], means[1::2]
+    usual = (low <= high) & (high <= GREATEST)
+    if not (usual | ((low == NOT_FINITE) & (high == NOT_FINITE))).all():
+        raise PayloadRefused("the means of a block are not two finite magnitudes in order")
+
+
+def table(means: NDArray[np.uint16]) -> Vector:
+    """Returns for each block its four values: lower, upper, and both negative; float32 of shape (blocks, 4)."""
+    values = (means.astype(np.uint32) << np.uint32(16)).view(np.float32).reshape(-1, 2)
+    return np.ascontiguousarray(np.hstack([values, -values]))

@@ -1,0 +1,39 @@
+"""Four bits an element, and a power of two for each block of 64: 4.125 bits an element.
+
+The bytes of a shard are the exponents of its blocks, then the codes of `_integers` in two's complement, two a byte, the
+first in the lower half; a last, shorter block is filled with 0.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from gradmarket.market.errors import PayloadRefused
+from gradmarket.market.gradient.arrays import Vector
+from gradmarket.market.gradient.codecs._integers import BLOCK, blocks_of, integers, values
+from gradmarket.market.gradient.codecs._nibbles import joined, split
+from gradmarket.market.gradient.codecs._wire import parts
+
+GRADIENTS_ONLY: Final = True
+WIDTH: Final = 4
+LEAST: Final = -8
+"""The code that no honest element has."""
+
+
+def packed_bytes(count: int) -> int:
+    return blocks_of(count) * (1 + BLOCK // 2)
+
+
+def pack(shard: Vector, seed: bytes) -> bytes:  # noqa: ARG001
+    exponents, codes = integers(shard, WIDTH)
+    return exponents.tobytes() + joined(codes.view(np.uint8)).tobytes()
+
+
+def unpack(data: memoryview, count: int, seed: bytes) -> Vector:  # noqa: ARG001
+    blocks = blocks_of(count)
+    exponents, pairs = parts(data, packed_bytes(count), ("u1", blocks), ("u1", blocks * BLOCK // 2))
+    codes = split(pairs, count).view(np.int8)
+    codes = (codes ^ np.int8(8)) - np.int8(8)
+    if codes.min(initial=0) == LEAST:
+        raise PayloadRefused(f"{LEAST} is no code of int4")
+    return values(exponents, codes, count, WIDTH)
