@@ -29,7 +29,7 @@ WORKERS: Final = 6
 RUNS: Final = 3
 ACCOUNTS: Final = 400
 WALLETS: Final = 8
-KINDS: Final = ("ledger", "nonce", "letters", "streams", "polls")
+KINDS: Final = ("ledger", "nonce", "letters", "streams", "polls", "asks")
 
 
 def measure() -> Iterator[Figure]:

@@ -18,6 +18,8 @@ RATE: Final = 20.0
 STREAMS: Final = 400
 POLLERS: Final = 24
 POLL: Final = json.dumps({"determinism_class": "bench", "capacity": 0, "wait_s": 0}).encode()
+ASK: Final = json.dumps({"determinism_class": "another", "capacity": 1, "wait_s": 0.01}).encode()
+"""It asks for a lease that it cannot get."""
 
 
 def main(url: str, kind: str, job: str, tokens: list[str]) -> None:
@@ -27,7 +29,8 @@ def main(url: str, kind: str, job: str, tokens: list[str]) -> None:
         "nonce": (8, lambda _: _asks(url, over, "/v1/session/nonce", 1e6)),
         "letters": (8, lambda _: _asks(url, over, "/v1/session", 1e6, _LETTERS)),
         "streams": (STREAMS, lambda _: _follows(url, over, job)),
-        "polls": (POLLERS, lambda number: _polls(url, over, tokens[number % len(tokens)])),
+        "polls": (POLLERS, lambda number: _polls(url, over, tokens[number % len(tokens)], POLL)),
+        "asks": (POLLERS, lambda number: _polls(url, over, tokens[number % len(tokens)], ASK)),
     }
     count, act = acts[kind]
     threads = [threading.Thread(target=act, args=(number,), daemon=True) for number in range(count)]
@@ -56,11 +59,11 @@ def _asks(url: str, over: threading.Event, path: str, rate: float, body: bytes |
                 over.wait(1 / rate)
 
 
-def _polls(url: str, over: threading.Event, token: str) -> None:
+def _polls(url: str, over: threading.Event, token: str, body: bytes) -> None:
     while not over.is_set():
         with suppress(OSError, HTTPException), _connected(url) as connection:
             while not over.is_set():
-                connection.request("POST", "/v1/work/poll", POLL, {**_JSON, "Authorization": f"Bearer {token}"})
+                connection.request("POST", "/v1/work/poll", body, {**_JSON, "Authorization": f"Bearer {token}"})
                 connection.getresponse().read()
 
 

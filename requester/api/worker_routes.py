@@ -25,6 +25,8 @@ router = APIRouter(prefix="/v1/work", tags=["work"])
 
 LOOK_OUT: Final = 5
 """Sweeps between two queries for news: a lost notification delays a waiting poll so long at most."""
+REASON_S: Final = 0.5
+"""Seconds that a poll waits at least to be told why it has no lease: to find the reason costs more than the poll."""
 log = structlog.get_logger("gradmarket.work")
 
 ReplicaPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,128}$")]
@@ -39,6 +41,8 @@ async def poll(context: Here, crowd: AllHere, request: Request, worker: Worker, 
             end = context.clock() + said.wait_s
             while not (outbox.any_in(answer) or context.notifier.closing):
                 left = end - context.clock()
+                if left <= 0 and said.wait_s < REASON_S:
+                    break
                 if left <= 0 or wait.ended:
                     return await run_in_threadpool(outbox.last_answer, context, waiting_poll)
                 notified = await wait.news(left)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, exists, select, update
 
 from gradmarket.market.errors import Conflict, MarketError, NotFound
 from gradmarket.market.rules import lifecycle
@@ -20,8 +20,8 @@ from gradmarket.requester.store.in_hand import ReplicaInHand, TaskInHand
 from gradmarket.requester.store.locks import locked_workers
 from gradmarket.requester.store.retries import patiently
 from gradmarket.requester.store.tables import Account, Replica, Task, Worker
-from gradmarket.requester.store.work import RowReader, Work
-from gradmarket.requester.store.workers import LIVE_S
+from gradmarket.requester.store.work import Work
+from gradmarket.requester.store.workers import HERE_S, LIVE_S
 
 SEEN_S: Final = 5.0
 """Seconds after which a poll that changes nothing else is recorded again; far less than a worker may be silent."""
@@ -43,7 +43,7 @@ def hear(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
         refusals = [_take_in(intake, workers[poll.worker], held, poll, now) for poll in polls]
         waves.committed(context, work, intake.committed.values())
         judging.advance(context, work, intake.revealed.values())
-        _stay(work, intake.asking)
+        _stay(work, intake)
         work.flush()
         answers = outbox.told(context, work, polls, held, now)
     return [answer.model_copy(update={"refusals": tuple(no)}) for answer, no in zip(answers, refusals, strict=True)]
@@ -60,6 +60,8 @@ class _Intake:
         self.committed: dict[str, TaskInHand] = {}
         self.revealed: dict[str, TaskInHand] = {}
         self.asking: list[Address] = []
+        self.begun = False
+        """Whether one of these did not ask a moment ago."""
 
     def each(
         self,
@@ -96,9 +98,9 @@ def _take_in(
     held[address] = _unheard(held[address], said)
     worker.capacity = 0 if said.leaving else max(0, said.capacity - _unheard_leases(held[address], said))
     if worker.capacity:
+        intake.begun |= worker.asking_until < now - HERE_S
         worker.asking_until = now + min(said.wait_s, LIVE_S)  # a longer wait is renewed while the worker is connected
         intake.asking.append(address)
-        work.notify("assign")
     if said.leaving:
         for account in work.session.scalars(select(Account).where(Account.worker == address)):
             account.leaving = True
@@ -139,12 +141,19 @@ def _unheard_leases(held: Held, said: PollRequest) -> int:
     )
 
 
-def _stay(reader: RowReader, asking: Sequence[Address]) -> None:
-    """Marks workers that ask for work again as not leaving."""
-    if asking:
-        reader.session.execute(_STAY, {"workers": asking})
+def _stay(work: Work, intake: _Intake) -> None:
+    """Marks workers that ask for work as not leaving, and has tasks assigned if one of them could be drawn.
+
+    That costs more than a poll, so who has no money reserved and polls again and again waits for the next sweep.
+    """
+    asking = {"workers": intake.asking}
+    if intake.asking:
+        work.session.execute(_STAY, asking)
+        if intake.begun or work.session.scalar(_COVERED, asking):
+            work.notify("assign")
 
 
+_COVERED: Final = select(exists().where(among(Account.worker, "workers"), Account.reserved > Account.earned))
 _STAY: Final = (
     update(Account)
     .where(among(Account.worker, "workers"), Account.leaving.is_(True))

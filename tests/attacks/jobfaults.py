@@ -95,7 +95,7 @@ def a_label_that_the_model_does_not_take(scene: Scene) -> str:
     """Real workers of both jobs. The link names the market as another host would, so it looks at no row itself."""
     bad, good = scene.post(replication=PAIR, **_classes(scene, label=7)), scene.post(replication=PAIR)
     with hired((bad, good), {}, {}) as workers:
-        until(lambda: bad.told()["state"] == "paused" and good.told()["state"] == "finished", 90, "both are over")
+        until(lambda: bad.told()["state"] == "paused" and good.told()["state"] == "finished", 180, "both are over")
     reason = bad.told()["reason"]
     words = [word for word in ("cross_entropy_loss", "input y") if word in reason]
     parties = "two separate workers" if reason.startswith("2 separate workers") else reason
@@ -155,7 +155,7 @@ def wallets_of_one_operator_that_let_their_leases_lapse(scene: Scene) -> str:
     second = job.scripted(IDLE)
     second.sign_in(payout=first.address, by=first.key)
     job.gather(first, second)
-    honest = job.team(HONEST, HONEST)
+    honest = job.team(HONEST)
     job.play(first, second, *honest)
     leases, struck = f"{len(first.held)} {len(second.held)}", f"{strikes(scene, first)} {strikes(scene, second)}"
     states = "+".join(dict.fromkeys(scripted.states for scripted in honest))

@@ -9,6 +9,8 @@ from gradmarket.market.terms import ReplicaState
 from gradmarket.requester.api import worker_routes
 from gradmarket.requester.exchange import outbox
 from gradmarket.requester.notifier import rung_within, worker_topic
+from gradmarket.requester.stages import assign
+from tests.requester.market_workers import SimWorker
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 
@@ -73,3 +75,22 @@ def test_who_holds_a_replica_that_is_not_its_own_or_is_gone_is_told_so(new_floor
     assert worker.say() == ()
     other.held[replica] = replace(other.held[replica], state=ReplicaState.REJECTED)
     assert other.say() == ()
+
+
+@pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)  # PostgreSQL's bell wakes all as it connects
+def test_who_has_no_money_reserved_and_asks_again_has_nothing_assigned(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """An attempt to assign costs twenty polls; strangers would have one made for each of theirs."""
+    market = new_floor()
+    poor, drawable = market.worker(reserved=0), market.worker()
+    market.driven = True
+    with market.context.notifier.listen([assign.TOPIC]) as notified:
+
+        def notifies(worker: SimWorker) -> bool:
+            notified.clear()
+            worker.say()
+            return notified.is_set()
+
+        assert [notifies(poor), notifies(poor)] == [True, False]
+        assert [notifies(drawable), notifies(drawable)] == [True, True]
+        market.clock.now += 60
+        assert notifies(poor), "it was away"
