@@ -1,0 +1,36 @@
+"""A worker as it is, but for its steps: `python -m benchmarks.rig.replayed MARKET FOLDER`.
+
+The first step is computed; what comes of it tells names and shapes. Every later one gives the same numbers, with a loss
+of the task's own: so replicas of a task agree, and no two tasks have the same bytes.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+from pydantic import HttpUrl
+
+from gradmarket.market.step import Step
+from gradmarket.worker.executor import Arrays, Compute
+from gradmarket.worker.journal import Journal
+from gradmarket.worker.run import run
+from gradmarket.worker.settings import WorkerSettings
+
+
+def replaying(compute: Compute) -> Compute:
+    recorded: dict[str, np.ndarray] = {}
+
+    def replay(state: Arrays, batch: Arrays, seed: bytes, step: Step) -> dict[str, np.ndarray]:
+        if not recorded:
+            drawn = np.random.default_rng(0)
+            for name, tensor in compute(state, batch, seed, step).items():
+                recorded[name] = drawn.standard_normal(tensor.shape, np.float32) * np.float32(1e-3)
+        loss = np.asarray(int.from_bytes(seed[:3], "little") / 2**24, np.float32)
+        return recorded | {"loss": loss}
+
+    return replay
+
+
+if __name__ == "__main__":
+    market, folder = sys.argv[1:]
+    run(WorkerSettings(market=HttpUrl(market), data=Path(folder), wait_s=20.0), replaying, Journal(as_json=True))

@@ -1,0 +1,136 @@
+"""Rounds of a market whose workers replay a recorded payload: what each took, and what CPU the service used."""
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import psutil
+
+from benchmarks.rig.service import Service
+from gradmarket.data.pack import digest_of
+from gradmarket.market.data.formats import format_of
+
+ROWS = 64
+WARM = 3
+"""Rounds that are not counted."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """`inputs`: element type and shape of a row of `x`; `y` is next tokens where those are whole numbers."""
+
+    architecture: str
+    arguments: dict[str, Any]
+    dtype: str
+    shape: tuple[int, ...]
+    classes: int
+    optimizer: dict[str, Any]
+
+    def rows(self) -> dict[str, np.ndarray]:
+        drawn = np.random.default_rng(0)
+        if self.dtype == "int64":
+            x = drawn.integers(0, self.classes, (ROWS, *self.shape))
+            return {"x": x, "y": np.roll(x, -1, axis=1)}
+        x = drawn.standard_normal((ROWS, *self.shape), np.float32)
+        return {"x": x, "y": drawn.integers(0, self.classes, ROWS)}
+
+
+MLP_1M = Model("mlp", {"hidden": [768, 768, 256]}, "float32", (256,), 10, {"name": "sgd", "lr": 0.1, "momentum": 0.9})
+GPT_10M = Model(
+    "gpt", {"depth": 6, "width": 384, "heads": 6}, "int64", (128,), 128, {"name": "adamw", "lr": 3e-4}
+)
+"""The models of the peers' benchmarks: 0.99 and 10.8 million parameters."""
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Seconds of each counted round, and CPU seconds a round of the service and of all workers together."""
+
+    seconds: list[float]
+    service_cpu_s: float
+    workers_cpu_s: float
+
+
+def measured(here: Service, model: Model, replicas: int, count: int) -> Rounds:
+    """Two tasks a round, a worker for each replica. Each round ends when its parameters are published."""
+    job = here.post(
+        model={"architecture": model.architecture, "arguments": model.arguments},
+        data={"manifest": _packed(here, model)},
+        optimizer=model.optimizer,
+        rounds=WARM + count + 2,
+        tasks_per_round=2,
+        replication={"name": "fixed", "replicas": replicas, "max_replicas": replicas},
+    )
+    with _workers(here, 2 * replicas) as workers:
+        _wait(here, job, WARM)
+        before, others = here.cpu_s(), sum(map(_cpu_s, workers))
+        ended = _wait(here, job, WARM + count)
+        own, theirs = here.cpu_s() - before, sum(map(_cpu_s, workers)) - others
+    counted = ended[WARM - 1 : WARM + count]
+    done = len(ended) - WARM
+    return Rounds([after - before for before, after in pairwise(counted)], own / done, theirs / done)
+
+
+def _packed(here: Service, model: Model) -> str:
+    rows = model.rows()
+    data = format_of("safetensors").write(rows)
+    part = {"name": "0", "link": f"/v1/blobs/{digest_of(data)}", "digest": digest_of(data), "bytes": len(data)}
+    columns: dict[str, dict[str, Any]] = {
+        name: {"dtype": str(array.dtype), "shape": list(array.shape[1:])} for name, array in rows.items()
+    }
+    columns["y"]["classes"] = model.classes
+    manifest = json.dumps({"inputs": columns, "partitions": [{**part, "rows": ROWS}]}).encode()
+    headers = {"Authorization": f"Bearer {here.token}"}
+    for blob in (data, manifest):
+        httpx.put(f"{here.url}/v1/blobs/{digest_of(blob)}", content=blob, headers=headers).raise_for_status()
+    return digest_of(manifest)
+
+
+@contextmanager
+def _workers(here: Service, count: int) -> Iterator[list[psutil.Process]]:
+    """They go on until the end of the block, then leave at once."""
+    command = [sys.executable, "-m", "benchmarks.rig.replayed", here.url]
+    running = []
+    for index in range(count):
+        folder = here.folder / f"worker-{time.monotonic_ns()}-{index}"
+        folder.mkdir()
+        with (folder / "log").open("wb") as log:
+            running.append(subprocess.Popen([*command, str(folder)], stdout=log, stderr=log))
+    try:
+        yield [psutil.Process(process.pid) for process in running]
+    finally:
+        for number in (signal.SIGINT, signal.SIGINT):
+            for process in running:
+                process.send_signal(number)
+            time.sleep(0.5)
+        for process in running:
+            process.wait()
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    return sum(sum(one.cpu_times()[:2]) for one in (process, *process.children(recursive=True)))
+
+
+def _wait(here: Service, job: str, count: int) -> list[float]:
+    """Returns when each round ended, once `count` have."""
+    path = Path(here.address.removeprefix("sqlite:///"))
+    until = time.monotonic() + 600
+    while time.monotonic() < until:
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as rows:
+            asked = "SELECT closed_at FROM rounds WHERE job_id = ? AND state = 'closed' ORDER BY number"
+            ended = [float(at) for (at,) in rows.execute(asked, (job,))]
+        if len(ended) >= count:
+            return ended
+        time.sleep(0.02)
+    raise TimeoutError(httpx.get(f"{here.url}/v1/jobs/{job}", headers={"Authorization": f"Bearer {here.token}"}).text)

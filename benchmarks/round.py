@@ -1,0 +1,44 @@
+"""What a round takes besides its steps: wall time from one published update to the next, and the service's CPU.
+
+Workers are real ones whose steps replay a recorded payload: the same bytes, votes, signatures, uploads, durable commits
+and updates. One task a worker at R = 1, two workers; at R = 3 six workers, three a task.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks.figure import Figure
+from benchmarks.rig.rounds import GPT_10M, MLP_1M, Model, measured
+from benchmarks.rig.service import service
+
+PREFIX = "round"
+COUNT = int(os.environ.get("ROUNDS", "12"))
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    model: Model
+    replicas: int
+    limit: str
+    cpu: str = ""
+
+
+CASES = (
+    Case("mlp1m.r1", MLP_1M, 1, "<= 0.04"),
+    Case("mlp1m.r3", MLP_1M, 3, "<= 0.06"),
+    Case("gpt10m.r1", GPT_10M, 1, "<= 0.20", "<= 0.8"),
+    Case("gpt10m.r3", GPT_10M, 3, "<= 0.25", "<= 0.8"),
+)
+
+
+def measure() -> Iterator[Figure]:
+    for case in CASES:
+        with service(shared=False) as here:
+            found = measured(here, case.model, case.replicas, COUNT)
+        taken = sorted(found.seconds)
+        note = f"{taken[0]:.3g} to {taken[-1]:.3g} over {len(taken)}; workers' CPU {found.workers_cpu_s:.3g} s"
+        yield Figure(f"round.overhead_s.{case.name}", median(taken), "s", target=case.limit, note=note)
+        yield Figure(f"round.cpu_s.{case.name}", found.service_cpu_s, "s", target=case.cpu, note="the service's")
