@@ -47,9 +47,7 @@ class Model:
 
 
 MLP_1M = Model("mlp", {"hidden": [768, 768, 256]}, "float32", (256,), 10, {"name": "sgd", "lr": 0.1, "momentum": 0.9})
-GPT_10M = Model(
-    "gpt", {"depth": 6, "width": 384, "heads": 6}, "int64", (128,), 128, {"name": "adamw", "lr": 3e-4}
-)
+GPT_10M = Model("gpt", {"depth": 6, "width": 384, "heads": 6}, "int64", (128,), 128, {"name": "adamw", "lr": 3e-4})
 """The models of the peers' benchmarks: 0.99 and 10.8 million parameters."""
 
 

@@ -16,7 +16,7 @@ only how many limbs there are, never how exact the sum is.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -53,6 +53,44 @@ def units(bound: float, addends: int) -> tuple[float, ...]:
 def _bits(addends: int) -> int:
     """Returns by how many powers of two a limb's unit is finer than that of the limb before it."""
     return 52 - max(1, (addends - 1).bit_length())
+
+
+def quick_mean(vectors: Sequence[Vector], bound: float, mean: Vector) -> Iterator[slice]:
+    """Writes the mean of a few flat float32 vectors to `mean`; yields the pieces of it that it could not compute.
+
+    It adds in float64 and goes on only while no addition rounds: x + y was exact where taking either of them away again
+    gives the other (Knuth 1998, section 4.2.2, theorem B). So a piece has the bits that an Accumulator gives, or is
+    yielded. Raises PayloadRefused as `Accumulator.add` does.
+    """
+    limit, scratch = math.ldexp(1.0, range_exponent(bound)), np.empty((4, STEP))
+    for part in chunks(mean.size, STEP):
+        for vector in vectors:
+            _check_range(vector[part], limit)
+        total = _exact_total([vector[part] for vector in vectors], scratch[:, : part.stop - part.start])
+        if total is None:
+            yield part
+        else:
+            mean[part] = np.divide(total, len(vectors), out=total)
+
+
+def _exact_total(pieces: Sequence[Vector], scratch: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Returns the sum, or None where an addition rounds."""
+    total, other, addend, back = scratch
+    np.add(pieces[0], 0.0, out=total)  # a mean of zeros is +0, as an Accumulator's is
+    for piece in pieces[1:]:
+        np.copyto(addend, piece)
+        np.add(total, addend, out=other)
+        if np.not_equal(np.subtract(other, total, out=back), addend).any():
+            return None
+        if np.not_equal(np.subtract(other, addend, out=back), total).any():
+            return None
+        total, other = other, total
+    return total
+
+
+def _check_range(part: Vector, limit: float) -> None:
+    if not (float(part.max()) <= limit and float(part.min()) >= -limit):
+        raise PayloadRefused(f"an element is not within {limit}")
 
 
 class Accumulator:
@@ -103,7 +141,7 @@ class Accumulator:
         scratch = np.empty((2, STEP))
         for number, part in enumerate(chunks(self.size, STEP)):
             for vector in vectors:
-                self._check_range(vector[part])
+                _check_range(vector[part], self.limit)
                 self._fold(vector, number, part, scratch)
         self.count += len(vectors)
 
@@ -126,15 +164,11 @@ class Accumulator:
     def _check(self, vector: Vector) -> None:
         self._check_shape(vector)
         for part in chunks(self.size):
-            self._check_range(vector[part])
+            _check_range(vector[part], self.limit)
 
     def _check_shape(self, vector: Vector) -> None:
         if vector.shape != (self.size,) or vector.dtype != np.float32:
             raise PayloadRefused(f"an addend is {vector.dtype}{vector.shape}, not float32({self.size},)")
-
-    def _check_range(self, part: Vector) -> None:
-        if not (float(part.max()) <= self.limit and float(part.min()) >= -self.limit):
-            raise PayloadRefused(f"an element is not within {self.limit}")
 
     def _fold_whole(self, vector: Vector) -> None:
         scratch = np.empty((2, STEP))

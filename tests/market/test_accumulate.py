@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient.accumulate import MAX_ADDENDS, Accumulator, units
+from gradmarket.market.gradient.accumulate import MAX_ADDENDS, STEP, Accumulator, quick_mean, units
 from gradmarket.market.gradient.arrays import CHUNK, Vector
 
 BOUNDS = st.integers(-60, 60).map(lambda exponent: 2.0**exponent) | st.floats(1e-12, 1e12)
@@ -179,3 +179,36 @@ def test_together_refuses_what_add_refuses() -> None:
     for vectors in ([good] * 3, [good, beyond], [good, np.ones(2, np.float32)]):
         with pytest.raises(PayloadRefused):
             Accumulator(3, 1.0, 2).extend(vectors)
+
+
+@given(addends())
+def test_a_quick_mean_has_the_bits_of_the_exact_one_or_gives_up(case: tuple[float, list[Vector]]) -> None:
+    bound, vectors = case
+    quick = np.empty(3, np.float32)
+    for part in quick_mean(vectors, bound, quick):
+        assert part == slice(0, 3)
+        assert len(vectors) > 1
+        return
+    assert quick.tobytes() == summed(vectors, bound, 12).mean().tobytes()
+
+
+def test_a_quick_mean_gives_up_just_where_an_addition_rounds() -> None:
+    ones, tiny = np.ones(2 * STEP, np.float32), np.zeros(2 * STEP, np.float32)
+    tiny[STEP] = 2.0**-60
+    mean = np.empty(2 * STEP, np.float32)
+    assert list(quick_mean([ones, tiny], 2.0, mean)) == [slice(STEP, 2 * STEP)]
+    assert (mean[:STEP] == 0.5).all()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -9.0])
+def test_a_quick_mean_refuses_what_an_exact_one_refuses(bad: float) -> None:
+    good, wrong = np.ones(5, np.float32), np.ones(5, np.float32)
+    wrong[3] = bad
+    with pytest.raises(PayloadRefused, match="not within 8"):
+        list(quick_mean([good, wrong], 4.0, np.empty(5, np.float32)))
+
+
+def test_a_quick_mean_of_negative_zeros_is_zero_as_the_exact_one() -> None:
+    zeros, mean = np.full(3, -0.0, np.float32), np.empty(3, np.float32)
+    assert list(quick_mean([zeros], 1.0, mean)) == []
+    assert mean.tobytes() == bytes(12)

@@ -1,13 +1,14 @@
 """The mean of the answers, by exact sums. All have equal weight, since every task has the same number of rows."""
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Final
 
 import numpy as np
 
+from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient import aggregators
-from gradmarket.market.gradient.accumulate import MAX_ADDENDS, Accumulator
+from gradmarket.market.gradient.accumulate import MAX_ADDENDS, Accumulator, quick_mean
 from gradmarket.market.gradient.aggregators import Band, Stack
 from gradmarket.market.gradient.arrays import Vector, chunks
 from gradmarket.market.gradient.columns import size_of
@@ -34,10 +35,14 @@ def _mean(stack: Stack, warm: dict[object, Accumulator]) -> Vector:
 
     `warm` keeps the sums' memory between shards: fresh memory pages cost more time than the sums.
     """
-    merged = np.empty(size_of(stack), np.float32)
-    sums = [(part, _nothing(stack, band, part, warm)) for band in stack.bands for part in _parts(band)]
-    rows = stack.rows()
-    while group := list(islice(rows, TOGETHER)):
+    merged, rows = np.empty(size_of(stack), np.float32), stack.rows()
+    first = list(islice(rows, TOGETHER))
+    if len(first) < TOGETHER:
+        for band, part in _parts(stack):
+            _few([row[part] for row in first], band.bound, stack.addends, merged[part])
+        return merged
+    sums = [(part, _nothing(stack, band, part, warm)) for band, part in _parts(stack)]
+    for group in chain([first], iter(lambda: list(islice(rows, TOGETHER)), [])):
         for part, total in sums:
             total.extend([row[part] for row in group])
     for part, total in sums:
@@ -45,9 +50,20 @@ def _mean(stack: Stack, warm: dict[object, Accumulator]) -> Vector:
     return merged
 
 
-def _parts(band: Band) -> Iterator[slice]:
-    start, stop, _ = band.part.indices(band.part.stop)
-    return (slice(start + part.start, start + part.stop) for part in chunks(stop - start, COLUMNS))
+def _few(rows: Sequence[Vector], bound: float, addends: int, merged: Vector) -> None:
+    """Writes the mean of all answers; exact sums in limbs are needed only where float64 does not hold the sum."""
+    if len(rows) > addends:
+        raise PayloadRefused(f"a sum has {addends} addends, not {len(rows)}")
+    for part in quick_mean(rows, bound, merged):
+        total = Accumulator(part.stop - part.start, bound, addends)
+        total.extend([row[part] for row in rows])
+        merged[part] = total.mean()
+
+
+def _parts(stack: Stack) -> Iterator[tuple[Band, slice]]:
+    for band in stack.bands:
+        start, stop, _ = band.part.indices(band.part.stop)
+        yield from ((band, slice(start + part.start, start + part.stop)) for part in chunks(stop - start, COLUMNS))
 
 
 def _nothing(stack: Stack, band: Band, part: slice, warm: dict[object, Accumulator]) -> Accumulator:
