@@ -224,6 +224,20 @@ class TestOptimizer:
                 key: (value.shape, value.dtype) for key, value in new.items()
             }
 
+    def test_an_elementwise_step_on_parts_gives_the_parts_of_the_step(self, name: str) -> None:
+        rule, settings = optimizers.optimizer(name), self.settings(name)
+        whole, slope = np.asarray(normal(0, 11), np.float32), np.asarray(normal(1, 11), np.float32)
+        step = [
+            rule.step({"p": w}, {"p": g}, rule.start({"p": w}, settings), 0.1, settings)[0]["p"]
+            for w, g in (
+                (whole, slope),
+                (whole[:4], slope[:4]),
+                (whole[4:], slope[4:]),
+            )
+        ]
+        same = step[0].tobytes() == np.concatenate(step[1:]).tobytes()
+        assert same or not rule.ELEMENTWISE
+
     def test_it_goes_downhill(self, name: str) -> None:
         """On f(p) = |p|^2 / 2, whose gradient is p."""
         rule, settings = optimizers.optimizer(name), self.settings(name)

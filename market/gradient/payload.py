@@ -7,7 +7,7 @@ begin and end, and loss and buffers are packed as fp32. The Merkle root of these
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
@@ -18,7 +18,7 @@ import numpy as np
 from blake3 import blake3
 
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient.arrays import Bytes, Tensors, Vector
+from gradmarket.market.gradient.arrays import CHUNK, Bytes, Tensors, Vector
 from gradmarket.market.gradient.codecs import Codec, fp32
 
 Kind = Literal["loss", "gradient", "buffer"]
@@ -234,16 +234,31 @@ def read_tensors(layout: Layout, data: Bytes, codec: Codec, seed: bytes) -> Iter
 
     Raises PayloadRefused as `read_shard` does.
     """
-    shards, rest = decode(layout, data, codec, seed), np.empty(0, np.float32)
+    shards = (shard for _, shard in decode(layout, data, codec, seed))
+    for entry, _, values in pieces(layout, shards, whole=True):
+        yield entry.name, values.reshape(entry.shape)
+
+
+def pieces(layout: Layout, shards: Iterable[Vector], whole: bool) -> Iterator[tuple[LayoutEntry, slice, Vector]]:
+    """Yields the elements of every tensor in order, with their place in the flat tensor.
+
+    whole: each tensor at once, as a vector of its own; else at most CHUNK elements at a time, as views of a shard.
+    """
+    rest, source = np.empty(0, np.float32), iter(shards)
     for entry in layout.entries:
-        tensor, filled = np.empty(entry.size, np.float32), 0
-        while filled < entry.size:
+        tensor, done = np.empty(entry.size if whole else 0, np.float32), 0
+        while done < entry.size:
             if not rest.size:
-                _, rest = next(shards)
-            piece, rest = np.split(rest, [entry.size - filled])
-            tensor[filled : filled + piece.size] = piece
-            filled += piece.size
-        yield entry.name, tensor.reshape(entry.shape)
+                rest = next(source)
+            piece, rest = np.split(rest, [min(rest.size, entry.size - done, entry.size if whole else CHUNK)])
+            place = slice(done, done + piece.size)
+            done = place.stop
+            if whole:
+                tensor[place] = piece
+            else:
+                yield entry, place, piece
+        if whole or not entry.size:
+            yield entry, slice(0, entry.size), tensor
 
 
 def _shard_seed(seed: bytes, index: int) -> bytes:

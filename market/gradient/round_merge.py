@@ -1,14 +1,15 @@
 """Merges a round's accepted answers exactly, and applies the result by the job's optimizer.
 
-    answers (bytes) -> stacks, shard by shard -> aggregator -> named tensors -> clip -> optimizer -> the next parameters
+    answers (bytes) -> stacks, shard by shard -> aggregator -> clip -> optimizer -> the next parameters
 
-`merge` and `apply` are pure: the whole run is a function of the accepted answers.
+The whole run is a function of the accepted answers.
 """
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,16 @@ from numpy.typing import NDArray
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.aggregators import AggregatorRule, Band
 from gradmarket.market.gradient.arrays import Arrays, Bytes, Tensors, Vector
-from gradmarket.market.gradient.clipping import clip
+from gradmarket.market.gradient.clipping import factor
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND
-from gradmarket.market.gradient.optimizers import OptimizerRule
-from gradmarket.market.gradient.payload import Layout, read_shard, sections, unflatten
+from gradmarket.market.gradient.optimizers import Memory, OptimizerRule
+from gradmarket.market.gradient.payload import Layout, flatten, pieces, read_shard, sections, unflatten
+
+Shards = Callable[[], Iterator[Vector]]
+"""Yields the merged shards in order, as often as it is called."""
+HELD: Final = 2**26
+"""Elements of a merged answer that are kept for a second pass, where clipping needs one; more are merged twice."""
 
 
 @dataclass(frozen=True)
@@ -77,17 +83,24 @@ class _Stack:
 def merge(recipe: Recipe, answers: Sequence[MergedAnswer]) -> dict[str, Vector]:
     """Returns the merged answer: float32 tensors by name, bitwise the same in any order of the answers.
 
-    Memory is one answer's vector and what the aggregator needs for a shard. Raises PayloadRefused where there is no
-    answer, or more than `addends`, or a malformed or diverged one.
+    Memory is one answer's vector and what the aggregator needs for a shard. Raises as `merged_shards` does.
+    """
+    vector = np.empty(recipe.layout.size, np.float32)
+    for part, shard in zip(recipe.layout.shards, merged_shards(recipe, answers)(), strict=True):
+        vector[part] = shard
+    return unflatten(recipe.layout, vector)
+
+
+def merged_shards(recipe: Recipe, answers: Sequence[MergedAnswer]) -> Shards:
+    """Returns a function that merges the answers anew, shard by shard; memory is what the aggregator needs for one.
+
+    Raises PayloadRefused where there is no answer, or more than `addends`; each call where one is malformed or
+    diverged.
     """
     if not 1 <= len(answers) <= recipe.addends:
         raise PayloadRefused(f"a merge takes 1 to {recipe.addends} answers, not {len(answers)}")
     stacks = [_Stack(recipe, answers, index) for index in range(len(recipe.layout.shards))]
-    vector = np.empty(recipe.layout.size, np.float32)
-    merged = recipe.aggregator.aggregate(stacks, recipe.settings)
-    for part, shard in zip(recipe.layout.shards, merged, strict=True):
-        vector[part] = shard
-    return unflatten(recipe.layout, vector)
+    return lambda: recipe.aggregator.aggregate(stacks, recipe.settings)
 
 
 @dataclass(frozen=True)
@@ -123,13 +136,87 @@ def apply(
     counters: the integer tensors that count rounds of training (`num_batches_tracked`); each is increased by one. All
     other tensors are unchanged. Raises PayloadRefused where names, shapes or dtypes do not match the layout.
     """
-    parameters = _trainable(layout, model.tensors)
-    gradient = {name: merged[name] for name in parameters}
-    gradient = clip(gradient, move.clip) if move.clip is not None else gradient
-    moved, memory = move.optimizer.step(parameters, gradient, model.memory, lr, move.settings)
-    buffers = {entry.name: merged[entry.name] for entry in layout.of("buffer")}
-    counted = {name: _counted(name, model.tensors) for name in counters}
-    return ModelState({**model.tensors, **moved, **buffers, **counted}, memory)
+    vector = flatten(layout, merged)
+    after = {name: np.empty_like(array, order="C") for name, array in model.tensors.items()}
+    memory = {name: np.array(array, order="C") for name, array in model.memory.items()}
+    advance(layout, model.tensors, after, memory, lambda: (vector[part] for part in layout.shards), move, lr, counters)
+    return ModelState(after, memory)
+
+
+def advance(
+    layout: Layout,
+    before: Arrays,
+    after: Arrays,
+    memory: Memory,
+    shards: Shards,
+    move: OptimizerStep,
+    lr: float,
+    counters: Sequence[str] = (),
+) -> float:
+    """Does what `apply` does, piece by piece: writes `after` and changes `memory` in place; returns the merged loss.
+
+    shards: merges the answers, as `merged_shards` returns it; called once more where gradients are clipped. Memory is a
+    shard's, and the largest tensor's where clipping or the optimizer need whole tensors. Raises as `apply` does, and as
+    `shards` does; after that `after` and `memory` are invalid.
+    """
+    parameters = _trainable(layout, before)
+    update = _Update(parameters, after, memory, move, lr)
+    shards, factor = _clipped(layout, shards, move.clip)
+    loss = math.nan
+    for entry, place, values in pieces(layout, shards(), whole=not move.optimizer.ELEMENTWISE):
+        if entry.kind == "gradient":
+            update.step(entry.name, place, values if factor is None else values * factor)
+        elif entry.kind == "buffer":
+            after[entry.name].reshape(-1)[place] = values
+        else:
+            loss = float(values[0])
+    update.finish()
+    counted = {name: _counted(name, before) for name in counters}
+    for name in before.keys() - {entry.name for entry in layout.entries[1:]}:
+        after[name][...] = counted.get(name, before[name])
+    return loss
+
+
+class _Update:
+    """One optimizer step, taken tensor by tensor or piece by piece."""
+
+    def __init__(self, parameters: Tensors, after: Arrays, memory: Memory, move: OptimizerStep, lr: float) -> None:
+        self._parameters, self._after, self._memory, self._move, self._lr = parameters, after, memory, move, lr
+        self._keys: dict[str, list[str]] = {}
+        """The optimizer's arrays of each parameter; those of none, such as a number of steps, under an empty name."""
+        self._common: Memory = {}
+        for key, array in memory.items():
+            _, _, name = key.partition("/")
+            if name and (name not in parameters or parameters[name].shape != array.shape):
+                raise PayloadRefused(f"the optimizer's memory has {key}, which is of no parameter of its shape")
+            self._keys.setdefault(name, []).append(key)
+
+    def step(self, name: str, place: slice, gradient: Vector) -> None:
+        """Updates this part of a parameter, as flat vectors."""
+        own, common = self._keys.get(name, ()), self._keys.get("", ())
+        held = {key: self._memory[key].reshape(-1)[place] for key in own} | {key: self._memory[key] for key in common}
+        parameter = {name: self._parameters[name].reshape(-1)[place]}
+        moved, kept = self._move.optimizer.step(parameter, {name: gradient}, held, self._lr, self._move.settings)
+        self._after[name].reshape(-1)[place] = moved[name]
+        for key in own:
+            held[key][...] = kept[key]
+        self._common = {key: kept[key] for key in common}
+
+    def finish(self) -> None:
+        """Changes what all parameters have in common, once."""
+        for key, array in self._common.items():
+            self._memory[key][...] = array
+
+
+def _clipped(layout: Layout, shards: Shards, limit: float | None) -> tuple[Shards, np.float32 | None]:
+    """Returns the shards, kept where they are few, and the factor that their gradients are to be multiplied by."""
+    if limit is None:
+        return shards, None
+    kept = list(shards()) if layout.size <= HELD else None
+    again = shards if kept is None else lambda: iter(kept)
+    return again, factor(
+        (values for entry, _, values in pieces(layout, again(), whole=True) if entry.kind == "gradient"), limit
+    )
 
 
 def _trainable(layout: Layout, tensors: Arrays) -> dict[str, Vector]:

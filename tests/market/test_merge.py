@@ -9,15 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradmarket.market import plugins
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient import payload
+from gradmarket.market.gradient import clipping, payload, round_merge
 from gradmarket.market.gradient.aggregators import aggregator
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload import Layout, LayoutEntry, encode
-from gradmarket.market.gradient.round_merge import MergedAnswer, ModelState, OptimizerStep, Recipe, apply, begin, merge
+from gradmarket.market.gradient.round_merge import (
+    MergedAnswer,
+    ModelState,
+    OptimizerStep,
+    Recipe,
+    advance,
+    apply,
+    begin,
+    merge,
+    merged_shards,
+)
 from tests.market.gradient_cases import LOSS, bits, layouts, tensors_of
 
 MEAN, FP32, SGD, ADAMW = aggregator("mean"), codec("fp32"), optimizer("sgd"), optimizer("adamw")
@@ -145,8 +156,8 @@ def test_parameters_move_buffers_follow_counters_count_and_the_rest_stays() -> N
     assert bits(model.tensors["mean"]) == bits(merged["mean"])
     assert model.tensors["batches"] == 5
     assert model.tensors["batches"].dtype == np.int64
-    assert model.tensors["positions"] is MODEL["positions"]
-    assert model.tensors["frozen"] is MODEL["frozen"]
+    assert bits(model.tensors["positions"]) == bits(MODEL["positions"])
+    assert bits(model.tensors["frozen"]) == bits(MODEL["frozen"])
     assert everything(MODEL) == before
 
 
@@ -170,6 +181,67 @@ def test_a_run_is_a_function_of_the_accepted_answers() -> None:
     assert everything(first.memory) == everything(second.memory)
     assert first.memory["steps"] == 4
     assert first.tensors["batches"] == 8
+
+
+@pytest.mark.parametrize("clip", [None, 0.25])
+@pytest.mark.parametrize("name", plugins.names("gradmarket.market.gradient.optimizers"))
+def test_piece_by_piece_gives_the_bits_of_whole_tensors(
+    name: str, clip: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payload, "CHUNK", 3)
+    rule = optimizer(name)
+    move = OptimizerStep(rule, rule.Settings(weight_decay=0.1), clip)
+    model, names = begin(LAYOUT, MODEL, move), ("weight", "bias")
+    parameters, memory = {name: MODEL[name] for name in names}, model.memory
+    for _ in range(3):
+        merged = merge(recipe(), answers(3))
+        model = apply(LAYOUT, model, merged, move, 0.1, ("batches",))
+        gradient = {name: merged[name] for name in names}
+        gradient = clipping.clip(gradient, clip) if clip is not None else gradient
+        parameters, memory = rule.step(parameters, gradient, memory, 0.1, move.settings)
+    assert everything({name: model.tensors[name] for name in names}) == everything(parameters)
+    assert everything(model.memory) == everything(memory)
+
+
+@pytest.mark.parametrize("held", [0, 2**20])
+def test_shards_are_merged_in_place_and_clipped_whether_kept_or_merged_twice(
+    held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(round_merge, "HELD", held)
+    move = OptimizerStep(ADAMW, ADAMW.Settings(), clip=0.25)
+    begun, given_answers = begin(LAYOUT, MODEL, move), answers(3)
+    expected = apply(LAYOUT, begun, merge(recipe(), given_answers), move, 0.1, ("batches",))
+    moved = {name: np.zeros_like(array) for name, array in MODEL.items()}
+    memory = {name: array.copy() for name, array in begun.memory.items()}
+    shards = merged_shards(recipe(), given_answers)
+    loss = advance(LAYOUT, MODEL, moved, memory, shards, move, 0.1, ("batches",))
+    assert everything(moved) == everything(expected.tensors)
+    assert everything(memory) == everything(expected.memory)
+    assert loss == float(merge(recipe(), given_answers)["loss"])
+
+
+def test_memory_of_an_update_is_a_few_shards_however_large_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payload, "SHARD_ELEMENTS", 2**15)
+    layout = Layout((LOSS, LayoutEntry("weight", (2**20,), "gradient")))
+    move, before = OptimizerStep(ADAMW, ADAMW.Settings()), {"weight": np.ones(2**20, np.float32)}
+    moved, memory, many = (
+        {"weight": np.empty_like(before["weight"])},
+        begin(layout, before, move).memory,
+        answers(2, layout),
+    )
+    tracemalloc.start()
+    advance(layout, before, moved, memory, merged_shards(recipe(layout), many), move, 0.1)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * 16 * 2**15
+
+
+def test_a_memory_of_another_shape_is_refused() -> None:
+    move = OptimizerStep(ADAMW, ADAMW.Settings())
+    begun = begin(LAYOUT, MODEL, move)
+    wrong = begun.memory | {"first/weight": np.zeros((4, 5), np.float32)}
+    with pytest.raises(PayloadRefused, match="memory"):
+        apply(LAYOUT, ModelState(begun.tensors, wrong), merge(recipe(), answers(1)), move, 0.1)
 
 
 @pytest.mark.parametrize("counters", [("weight",), ("nothing",)])

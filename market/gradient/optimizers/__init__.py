@@ -1,9 +1,10 @@
 """Applies the merged gradient to the parameters. Each optimizer is one file, and a job refers to it by the file's name.
 
-An optimizer is three pure things: `Settings`, `start` (its memory before the first round) and `step`. Its memory is a
-flat dict of named arrays, so it is stored like a model. It computes in float32, elementwise, with additions, products,
-quotients and numpy's square root, which is correctly rounded, so its bits do not depend on the machine. Hyperparameters
-are computed in float64 and rounded to float32 once.
+An optimizer is `Settings`, two pure functions, `start` (its memory before the first round) and `step`, and whether it
+is `ELEMENTWISE`. Its memory is a flat dict of named arrays, so it is stored like a model: `<key>/<parameter>` has a
+parameter's shape, a name without a slash is common to all. It computes in float32, elementwise, with additions,
+products, quotients and numpy's square root, which is correctly rounded, so its bits do not depend on the machine.
+Hyperparameters are computed in float64 and rounded to float32 once.
 """
 
 from collections.abc import Callable
@@ -53,6 +54,10 @@ class OptimizerRule(Protocol):
     @property
     def Settings(self) -> type[Any]:  # noqa: N802
         """A subclass of `Settings`."""
+
+    @property
+    def ELEMENTWISE(self) -> bool:  # noqa: N802
+        """Whether a step on a part of a tensor gives that part of the step on the whole tensor, to the bit."""
 
     def start(self, parameters: Tensors, settings: Any) -> Memory:
         """Returns the memory before the first step."""

@@ -5,13 +5,17 @@ m <- m + (1 - beta1) * (g - m);       v <- beta2 * v + (1 - beta2) * g^2
 p <- p - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)
 """
 
+from typing import Final
+
 import numpy as np
 
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
 from gradmarket.market.gradient.optimizers import Memory, _adam
 from gradmarket.market.gradient.optimizers._adam import Answer, Settings, start
 
-__all__ = ["Settings", "start", "step"]
+__all__ = ["ELEMENTWISE", "Settings", "start", "step"]
+
+ELEMENTWISE: Final = True
 
 
 def step(

@@ -7,6 +7,8 @@ p <- p - lr * |p| / |u| * u           |p| / |u| is 1 where either is 0
 The norms are those of `norm`: the same bits on every machine.
 """
 
+from typing import Final
+
 import numpy as np
 from pydantic import Field
 
@@ -15,7 +17,9 @@ from gradmarket.market.gradient.norm import norm
 from gradmarket.market.gradient.optimizers import Kernel, Memory, _adam, sweep
 from gradmarket.market.gradient.optimizers._adam import Answer, start
 
-__all__ = ["Settings", "start", "step"]
+__all__ = ["ELEMENTWISE", "Settings", "start", "step"]
+
+ELEMENTWISE: Final = False
 
 
 class Settings(_adam.Settings):

@@ -7,12 +7,16 @@ p <- p - lr * (g + momentum * m)
 DiLoCo (Douillard et al. 2023, section 3) takes lr 0.7 and momentum 0.9 with pseudo-gradients for g.
 """
 
+from typing import Final
+
 import numpy as np
 from pydantic import Field
 
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
 from gradmarket.market.gradient.optimizers import Kernel, Memory, check, remembered, sweep
+
+ELEMENTWISE: Final = True
 
 
 class Settings(optimizers.Settings):

@@ -5,12 +5,16 @@ m <- momentum * m + g
 p <- p - lr * m
 """
 
+from typing import Final
+
 import numpy as np
 from pydantic import Field
 
 from gradmarket.market.gradient import optimizers
 from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
 from gradmarket.market.gradient.optimizers import Kernel, Memory, check, remembered, sweep
+
+ELEMENTWISE: Final = True
 
 
 class Settings(optimizers.Settings):
