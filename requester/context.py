@@ -12,6 +12,7 @@ from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.requester.blobs import Blobs
 from gradmarket.requester.chain.chain_worker import ChainWorker
 from gradmarket.requester.event_logging import narrate
+from gradmarket.requester.live_states import LiveStates
 from gradmarket.requester.meters import Meters
 from gradmarket.requester.model_runner import ModelRunner
 from gradmarket.requester.notifier import Notifier
@@ -54,6 +55,7 @@ class Context:
     chain_trouble: Callable[[], str]
     """Returns why the chain cannot be used; empty where it can."""
     meters: Meters = field(default_factory=Meters)
+    states: LiveStates = field(default_factory=LiveStates)
 
     def begin(self) -> AbstractContextManager[Work]:
         return begun(self.sessions, self.notifier)

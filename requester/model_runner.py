@@ -11,6 +11,7 @@ import numpy as np
 from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.data.values import Outside
 from gradmarket.market.errors import JobRefused
+from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.payload import Layout
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.job_parts import DocumentModel, ReadyModel
@@ -156,12 +157,12 @@ class ModelRunner:
         return value
 
     def evaluate(
-        self, blobs: Blobs, publication: Publication, parameters: bytes, manifest: Manifest, partition: Partition
+        self, blobs: Blobs, publication: Publication, parameters: Arrays, manifest: Manifest, partition: Partition
     ) -> dict[str, float]:
         """Returns loss and metrics of these parameters on a held-out partition."""
         document = blobs.read(publication.evaluation or publication.document)
         with self._lock:
             batch = self.held_out(blobs, manifest, partition)
             self._runner.turn(publication.digest)
-            metrics = self._runner.evaluate(document, tensors.unpack(parameters), batch)
+            metrics = self._runner.evaluate(document, parameters, batch)
         return {"loss": metrics.loss, **metrics.values}

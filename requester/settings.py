@@ -132,6 +132,14 @@ class RequesterSettings(BaseSettings):
     """The least level that is logged: DEBUG, INFO, WARNING or ERROR."""
     keep_parameters_every: int = Field(default=10, ge=1)
     """Checkpoints that are kept for ever; of the other rounds only the newest few are."""
+    snapshot_rounds: int = Field(default=8, ge=1)
+    """The optimizer's state is stored after so many rounds; until then their payloads are kept, to be merged again
+    after a crash. Where several processes merge (Celery), each replays what others merged: few rounds are better."""
+    snapshot_s: float = Field(default=10.0, ge=0)
+    """Or after the first round that ends so many seconds after the last snapshot."""
+    merge_memory: int = Field(default=2 << 30, ge=0)
+    """Bytes of models and optimizer states that a process keeps in memory between merges. A job that takes more is
+    worked on in files in the data folder, a shard at a time: twice its parameters and its optimizer's state."""
 
     @classmethod
     def settings_customise_sources(

@@ -22,7 +22,7 @@ MAY_IMPORT: Final = {
 """Room -> rooms. What is in none of these rooms is what users import and type, and may import all of them."""
 
 REQUESTER: Final = {
-    **dict.fromkeys(("notifier", "broker", "settings", "keys", "blobs", "store", "chain"), 0),
+    **dict.fromkeys(("notifier", "broker", "settings", "keys", "blobs", "store", "chain", "live_states"), 0),
     **dict.fromkeys(
         ("dataset", "model_runner", "ready_data", "backup", "logs", "meters", "event_logging", "tallies"), 0
     ),

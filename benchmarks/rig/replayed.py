@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from pydantic import HttpUrl
 
+from gradmarket.compute.executor import Arrays, Compute
 from gradmarket.market.step import Step
-from gradmarket.worker.executor import Arrays, Compute
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.run import run
 from gradmarket.worker.settings import WorkerSettings

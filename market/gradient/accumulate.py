@@ -75,6 +75,7 @@ def quick_mean(vectors: Sequence[Vector], bound: float, mean: Vector) -> Iterato
 
 def _exact_total(pieces: Sequence[Vector], scratch: NDArray[np.float64]) -> NDArray[np.float64] | None:
     """Returns the sum, or None where an addition rounds."""
+    total: NDArray[np.float64]
     total, other, addend, back = scratch
     np.add(pieces[0], 0.0, out=total)  # a mean of zeros is +0, as an Accumulator's is
     for piece in pieces[1:]:

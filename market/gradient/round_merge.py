@@ -147,7 +147,7 @@ def advance(
     layout: Layout,
     before: Arrays,
     after: Arrays,
-    memory: Memory,
+    memory: Arrays,
     shards: Shards,
     move: OptimizerStep,
     lr: float,
@@ -180,7 +180,7 @@ def advance(
 class _Update:
     """One optimizer step, taken tensor by tensor or piece by piece."""
 
-    def __init__(self, parameters: Tensors, after: Arrays, memory: Memory, move: OptimizerStep, lr: float) -> None:
+    def __init__(self, parameters: Tensors, after: Arrays, memory: Arrays, move: OptimizerStep, lr: float) -> None:
         self._parameters, self._after, self._memory, self._move, self._lr = parameters, after, memory, move, lr
         self._keys: dict[str, list[str]] = {}
         """The optimizer's arrays of each parameter; those of none, such as a number of steps, under an empty name."""

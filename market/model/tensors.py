@@ -1,6 +1,7 @@
 """Named arrays as safetensors, read strictly: equal arrays have equal bytes, and files contain arrays only."""
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -11,6 +12,7 @@ from safetensors.numpy import load as load_safetensors
 from safetensors.numpy import save as save_safetensors
 
 from gradmarket.market.errors import TensorsRefused
+from gradmarket.market.gradient.arrays import Bytes
 
 DTYPES: Final = {"F32": "float32", "I64": "int64", "I32": "int32", "U8": "uint8", "BOOL": "bool"}
 NUMPY_DTYPES: Final = tuple(np.dtype(name).newbyteorder("<") for name in DTYPES.values())
@@ -50,12 +52,26 @@ def unpack(data: bytes, expected: Expected | None = None) -> dict[str, np.ndarra
     return {name: arrays[name] for name in sorted(arrays)}
 
 
-def _header(data: bytes) -> dict[str, Any]:
+def views(data: Bytes) -> dict[str, np.ndarray]:
+    """Returns the arrays of a file as views of its bytes, writable where those are. Raises TensorsRefused."""
+    header = _header(data)
+    start = _LENGTH + int.from_bytes(data[:_LENGTH], "little")
+    arrays = {}
+    for name, entry in header.items():
+        shape, dtype = _description(name, entry)
+        count, (begin, end) = math.prod(shape), entry["data_offsets"]
+        if end - begin != count * np.dtype(dtype).itemsize or not 0 <= begin <= end <= len(data) - start:
+            raise TensorsRefused(f"{name} does not lie where the header says")
+        arrays[name] = np.frombuffer(data[start + begin : start + end], dtype).reshape(shape)
+    return arrays
+
+
+def _header(data: Bytes) -> dict[str, Any]:
     length = int.from_bytes(data[:_LENGTH], "little")
     if len(data) < _LENGTH or length > min(HEADER_LIMIT, len(data) - _LENGTH):
         raise TensorsRefused("the header is longer than the file or the limit")
     try:
-        header = json.loads(data[_LENGTH : _LENGTH + length].decode(), object_pairs_hook=_unique)
+        header = json.loads(bytes(data[_LENGTH : _LENGTH + length]).decode(), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise TensorsRefused(f"the header is not JSON: {str(error)[:100]}") from None
     if not isinstance(header, dict) or len(header) > COUNT_LIMIT:

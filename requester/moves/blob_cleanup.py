@@ -3,12 +3,10 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from sqlalchemy import select
-
 from gradmarket.market.terms import Digest
 from gradmarket.requester.context import Context
 from gradmarket.requester.store import jobs
-from gradmarket.requester.store.tables import Round, Task
+from gradmarket.requester.store.tables import Round
 from gradmarket.requester.store.work import RowReader, Work
 
 KEPT_NEWEST = 3
@@ -49,15 +47,17 @@ def oldest_kept(number: int) -> int:
     return number - KEPT_NEWEST + 2
 
 
+def parameters(context: Context, digest: Digest, job_id: str, after: int) -> None:
+    """Deletes a round's parameters unless a round after `after`, a checkpoint, a replay or another job needs them."""
+    every = context.settings.keep_parameters_every
+    drop(context, digest, partial(jobs.needs_parameters, digest=digest, job_id=job_id, after=after, every=every))
+
+
 def merged(context: Context, job_id: str, number: int) -> None:
-    """Deletes a merged round's payloads, and parameters that are neither new nor a checkpoint."""
-    old, every = number - KEPT_NEWEST, context.settings.keep_parameters_every
+    """Deletes parameters that are neither new nor a checkpoint once a round is merged."""
+    old = number - KEPT_NEWEST
     with context.reading() as reader:
         row = reader.get(Round, (job_id, old))
-        dropped = [] if row is None else [Digest(row.updated or ""), Digest(row.optimizer_state)]
-        used = select(Task.payload).where(Task.job_id == job_id, Task.round == number, Task.used)
-        payloads = reader.session.scalars(used).all()
-    for digest in dropped:
-        drop(context, digest, partial(jobs.needs_parameters, digest=digest, job_id=job_id, after=old, every=every))
-    for blob in payloads:
-        payload(context, Digest(blob or ""))
+        digest = row.updated if row is not None else None
+    if digest:
+        parameters(context, Digest(digest), job_id, old)

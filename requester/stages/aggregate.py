@@ -1,28 +1,23 @@
 """Merges the accepted gradients of a round, applies the update, evaluates the new parameters, and closes the round."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from sqlalchemy import Select, select
+from sqlalchemy import select
 
 from gradmarket.market.data.manifest import parsed
 from gradmarket.market.errors import OutOfMemory, Refused, RunnerTimeout
-from gradmarket.market.gradient.aggregators import configured
-from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.round_merge import MergedAnswer, ModelState, Recipe, apply, merge
-from gradmarket.market.gradient.schedules import rate
-from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.model import tensors
+from gradmarket.market.job import Publication
+from gradmarket.market.rules.drift import Contribution
 from gradmarket.market.terms import Digest, Hash, JobState, RoundState, TaskState
 from gradmarket.requester.context import Context
-from gradmarket.requester.moves import blob_cleanup, drift
-from gradmarket.requester.moves.admission import move_of
+from gradmarket.requester.live_states import LiveState, Version
+from gradmarket.requester.moves import blob_cleanup, drift, replay, snapshots
 from gradmarket.requester.moves.ending import call_off
+from gradmarket.requester.moves.replay import MergeInputs
 from gradmarket.requester.store import jobs, trusted_runs
 from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.facts import facts_of, layout_of
 from gradmarket.requester.store.locks import alone, locked
 from gradmarket.requester.store.tables import Job, Round, Task, TrustedRun
 from gradmarket.requester.store.work import RowReader
@@ -65,69 +60,76 @@ def _say_why(context: Context, job_id: str, reason: str) -> None:
 
 
 def _run(context: Context, job_id: str) -> None:
-    inputs = _close_for_merging(context, job_id)
-    if inputs is None:
+    closing = _close_for_merging(context, job_id)
+    if closing is None:
         return
-    model, loss = _merged(context, inputs)
-    contributions = drift.contributions(context, inputs.recipe, inputs.answers, inputs.operators, inputs.drift_seed)
-    data = tensors.pack(model.tensors)
-    state = tensors.pack(model.memory)
-    updated, memory = context.blobs.put(data), context.blobs.put(state)
-    metrics, unfit = _evaluated(context, inputs, data)
-    now = context.clock()
-    with context.begin() as work:
-        job = locked(work, Job, job_id)
-        row = work.get_one(Round, (job_id, inputs.number))
-        if row.state != RoundState.MERGING:
-            return
-        job.reason = ""
-        drift.keep(work, job, row, contributions, now)
-        new_blobs = {updated: data, memory: state}
-        blob_cleanup.keep_still(
-            context, work, {name: partial(context.blobs.put, blob) for name, blob in new_blobs.items()}
-        )
-        work.move_now(
-            row,
-            RoundState.CLOSED,
-            updated=updated,
-            optimizer_state=memory,
-            loss=loss,
-            metrics=metrics,
-            closed_at=now,
-        )
-        for task in work.session.scalars(_used(job_id, inputs.number)) if not inputs.spec.audited else ():
-            work.move(task, TaskState.FINAL)
-        if inputs.spec.verifier.sketched:
-            trusted_runs.let_go(work, job_id, TrustedRun.round < blob_cleanup.oldest_kept(inputs.number))
-        body = {"round": inputs.number, "loss": loss, "metrics": metrics, "parameters": updated}
-        tell(work, job_id, "round_closed", now, **body)
-        if unfit and job.state == JobState.RUNNING:
-            work.move_now(job, JobState.PAUSED, reason=unfit)
-            tell(work, job_id, "paused", now, reason=unfit)
-        work.notify("plan", "audit", "aftermath")
+    inputs = closing.inputs
+    state = replay.state_before(context, job_id, inputs.before)
+    loss = replay.merge(context, inputs, state)
+    updated = replay.store(context.blobs, state.parameters)
+    contributions = drift.contributions(context, inputs.recipe, inputs.answers, closing.operators, closing.drift_seed)
+    metrics, unfit = _evaluated(context, closing, state)
+    closed = _closed(context, job_id, closing, contributions, _Merged(state, updated, loss, metrics, unfit))
+    if closed is None:
+        return
+    state.version = Version(inputs.number + 1, updated, closed)
     blob_cleanup.merged(context, job_id, inputs.number)
+    if snapshots.due(context, state):
+        snapshots.take(context, job_id, state)
+    context.states.keep(job_id, state, context.settings.merge_memory)
 
 
 @dataclass(frozen=True)
-class MergeWork:
-    """The inputs of one merge, read in one transaction.
+class ClosingRound:
+    """A merge read in one transaction. `operators` has for each answer the operators that agreed on it."""
 
-    `answers` are pairs (payload blob, task seed); `operators` has for each answer the operators that agreed on it.
-    """
-
-    number: int
-    spec: JobSpec
+    inputs: MergeInputs
     publication: Publication
-    recipe: Recipe
-    counters: tuple[str, ...]
-    parameters: Digest
-    memory: Digest
-    answers: tuple[tuple[Digest, bytes], ...]
     operators: tuple[frozenset[str], ...]
     drift_seed: Hash
 
 
-def _close_for_merging(context: Context, job_id: str) -> MergeWork | None:
+@dataclass(frozen=True)
+class _Merged:
+    """What a merge gave; `unfit` says why its parameters could not be evaluated, if they were to be."""
+
+    state: LiveState
+    updated: Digest
+    loss: float
+    metrics: dict[str, float]
+    unfit: str
+
+
+def _closed(
+    context: Context, job_id: str, closing: ClosingRound, contributions: list[Contribution], merged: _Merged
+) -> float | None:
+    """Publishes the update and closes the round; returns when, or None where it is not being merged any more."""
+    now, spec, number = context.clock(), closing.inputs.spec, closing.inputs.number
+    with context.begin() as work:
+        job = locked(work, Job, job_id)
+        row = work.get_one(Round, (job_id, number))
+        if row.state != RoundState.MERGING:
+            return None
+        job.reason = ""
+        drift.keep(work, job, row, contributions, now)
+        again = partial(replay.store, context.blobs, merged.state.parameters)
+        blob_cleanup.keep_still(context, work, {merged.updated: again})
+        told = {"loss": merged.loss, "metrics": merged.metrics}
+        kept = {"updated": merged.updated, "optimizer_state": "", "closed_at": now}
+        work.move_now(row, RoundState.CLOSED, **kept, **told)
+        for task in jobs.used_tasks(work, job_id, number) if not spec.audited else ():
+            work.move(task, TaskState.FINAL)
+        if spec.verifier.sketched:
+            trusted_runs.let_go(work, job_id, TrustedRun.round < blob_cleanup.oldest_kept(number))
+        tell(work, job_id, "round_closed", now, round=number, parameters=merged.updated, **told)
+        if merged.unfit and job.state == JobState.RUNNING:
+            work.move_now(job, JobState.PAUSED, reason=merged.unfit)
+            tell(work, job_id, "paused", now, reason=merged.unfit)
+        work.notify("plan", "audit", "aftermath")
+    return now
+
+
+def _close_for_merging(context: Context, job_id: str) -> ClosingRound | None:
     """Moves the round from OPEN to MERGING and fixes which tasks are used; tasks accepted later are paid, not used.
 
     Returns None if there is nothing to merge.
@@ -149,55 +151,25 @@ def _close_for_merging(context: Context, job_id: str) -> MergeWork | None:
                 task.used = True
             work.move_now(row, RoundState.MERGING)
             call_off(context, work, job_id, row.number)
-        used = work.session.scalars(_used(job_id, row.number)).all()
-        spec, facts = jobs.spec(job), facts_of(job)
-        return MergeWork(
-            number=row.number,
-            spec=spec,
+        used = jobs.used_tasks(work, job_id, row.number)
+        return ClosingRound(
+            inputs=replay.inputs_of(work, job, row),
             publication=Publication.model_validate(job.publication),
-            recipe=recipe(spec, job),
-            counters=facts.counters,
-            parameters=Digest(row.parameters),
-            memory=Digest(row.optimizer_state),
-            answers=tuple((Digest(task.payload or ""), bytes.fromhex(task.offer["seed"][2:])) for task in used),
             operators=drift.operators(work, used),
             drift_seed=drift.seed_of(job),
         )
 
 
-def _used(job_id: str, number: int) -> Select[Task]:
-    return select(Task).where(Task.job_id == job_id, Task.round == number, Task.used).order_by(Task.index)
-
-
-def recipe(spec: JobSpec, job: Job) -> Recipe:
-    chosen = spec.aggregator
-    rule, settings = configured(chosen.name, chosen.settings, spec.tasks_needed, spec.tasks_per_round)
-    return Recipe(layout_of(job), codec(spec.uplink.codec), rule, settings, spec.norm_bound, spec.tasks_per_round)
-
-
-def _merged(context: Context, inputs: MergeWork) -> tuple[ModelState, float]:
-    """Returns the model after the round, and the mean loss that its tasks measured before the update."""
-    with ExitStack() as stack:
-        answers = [MergedAnswer(stack.enter_context(context.blobs.mapped(blob)), seed) for blob, seed in inputs.answers]
-        merged = merge(inputs.recipe, answers)
-    before = ModelState(
-        tensors.unpack(context.blobs.read(inputs.parameters)), tensors.unpack(context.blobs.read(inputs.memory))
-    )
-    schedule = inputs.spec.optimizer.schedule
-    lr = rate(schedule.name, inputs.spec.optimizer.lr, inputs.number, inputs.spec.rounds, schedule.warmup)
-    after = apply(inputs.recipe.layout, before, merged, move_of(inputs.spec), lr, inputs.counters)
-    return after, float(merged["loss"])
-
-
-def _evaluated(context: Context, inputs: MergeWork, parameters: bytes) -> tuple[dict[str, float], str]:
+def _evaluated(context: Context, closing: ClosingRound, state: LiveState) -> tuple[dict[str, float], str]:
     """(metrics, why there are none): a document or data that cannot be evaluated is the job's fault, and stops it."""
-    wanted = inputs.spec.evaluation
-    due = wanted is not None and ((inputs.number + 1) % wanted.every == 0 or inputs.number + 1 == inputs.spec.rounds)
+    number, spec = closing.inputs.number, closing.inputs.spec
+    wanted = spec.evaluation
+    due = wanted is not None and ((number + 1) % wanted.every == 0 or number + 1 == spec.rounds)
     if wanted is None or not due:
         return {}, ""
-    manifest = parsed(context.blobs.read(inputs.publication.manifest))
-    partition = manifest.named(wanted.partition)
+    manifest = parsed(context.blobs.read(closing.publication.manifest))
+    partition, parameters = manifest.named(wanted.partition), state.parameters.arrays
     try:
-        return context.modelling.evaluate(context.blobs, inputs.publication, parameters, manifest, partition), ""
+        return context.modelling.evaluate(context.blobs, closing.publication, parameters, manifest, partition), ""
     except (Refused, OutOfMemory, RunnerTimeout) as error:
-        return {}, f"round {inputs.number} cannot be evaluated: {error}"[:1000]
+        return {}, f"round {number} cannot be evaluated: {error}"[:1000]

@@ -81,8 +81,7 @@ def _open(context: Context, work: Work, job: Job, latest: Round | None, price: U
     publication = Publication.model_validate(job.publication)
     number = 0 if latest is None else latest.number + 1
     parameters = publication.parameters if latest is None else Digest(latest.updated or "")
-    memory = (job.facts or {})["memory"] if latest is None else latest.optimizer_state
-    values = {"parameters": parameters, "price": price, "optimizer_state": memory, "opened_at": now}
+    values = {"parameters": parameters, "price": price, "optimizer_state": "", "opened_at": now}
     row = work.get(Round, (job.id, number))
     if row is None:
         row = Round(job_id=job.id, number=number, state=RoundState.OPEN, **values)

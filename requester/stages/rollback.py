@@ -5,13 +5,12 @@ other gradients stand, the revoked ones are computed again, and all later rounds
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 from sqlalchemy import ColumnElement, and_, exists, or_, select, update
 
 from gradmarket.market.terms import Digest, RoundState, TaskState
 from gradmarket.requester.context import Context
-from gradmarket.requester.moves import blob_cleanup, task_attempts
+from gradmarket.requester.moves import blob_cleanup, snapshots, task_attempts
 from gradmarket.requester.store import audits, in_hand, jobs, trusted_runs
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import locked, locked_tasks
@@ -27,22 +26,36 @@ def ready(reader: RowReader, _now: float) -> Sequence[str]:
     accepted = exists().where(Task.job_id == Job.id, Task.state == TaskState.ACCEPTED)
     concerned = select(Job).where(or_(Job.rewind_to.is_not(None), accepted))
     audited_jobs = [job for job in reader.session.scalars(concerned) if jobs.spec(job).audited]
-    return [job.id for job in audited_jobs if _rewinds(reader, job) or _finishes(reader, job)]
+    moving = [job.id for job in audited_jobs if _rewinds(reader, job) or _finishes(reader, job)]
+    ended = select(Job).where(Job.ended_at.is_not(None), Job.replay_from.is_not(None))
+    return [
+        *moving,
+        *(job.id for job in reader.session.scalars(ended) if job.id not in moving and _is_over(reader, job)),
+    ]
 
 
 def run(context: Context, job_id: str) -> None:
+    payloads: list[Digest] = []
+    parameters: list[Digest] = []
     with context.begin() as work:
         job = locked(work, Job, job_id)
         if _rewinds(work, job):
-            payloads, parameters = [], _rewind(context, work, job)
-        else:
-            payloads, parameters = _finish(work, job), []
+            parameters = _rewind(context, work, job)
+        elif jobs.spec(job).audited:
+            payloads = _finish(work, job)
+        over = job.ended_at is not None and _is_over(work, job)
     for digest in payloads:
         blob_cleanup.payload(context, digest)
     for digest in parameters:
-        every = context.settings.keep_parameters_every
-        needed = partial(jobs.needs_parameters, digest=digest, job_id=job_id, after=-1, every=every)
-        blob_cleanup.drop(context, digest, needed)
+        blob_cleanup.parameters(context, digest, job_id, -1)
+    if over:
+        context.states.take(job_id)
+        snapshots.collect(context, job_id)
+
+
+def _is_over(reader: RowReader, job: Job) -> bool:
+    """Returns whether nothing of an ended job can be merged again."""
+    return job.rewind_to is None and audits.earliest(reader, job.id) is None
 
 
 def _rewinds(reader: RowReader, job: Job) -> bool:
@@ -59,10 +72,10 @@ def _rewind(context: Context, work: Work, job: Job) -> list[Digest]:
     now, number = context.clock(), job.rewind_to
     standing = (Round.job_id == job.id, Round.number >= number, Round.state != RoundState.REWOUND)
     first, *later = work.session.scalars(select(Round).where(*standing).order_by(Round.number)).all()
-    blobs = [row.updated for row in (first, *later)] + [row.optimizer_state for row in later]
-    nothing = {"updated": None, "loss": None, "metrics": None, "drift": None, "closed_at": None}
+    blobs = [digest for row in (first, *later) for digest in (row.updated, row.optimizer_state)]
+    nothing = {"updated": None, "optimizer_state": "", "loss": None, "metrics": None, "drift": None, "closed_at": None}
     for row in later:
-        work.move_now(row, RoundState.REWOUND, optimizer_state="", **nothing)
+        work.move_now(row, RoundState.REWOUND, **nothing)
     work.move_now(first, RoundState.OPEN, **nothing)
     job.rewind_to = None
     if jobs.spec(job).verifier.sketched:
@@ -99,17 +112,7 @@ def _finishes(reader: RowReader, job: Job) -> bool:
 
 def _settled(reader: RowReader, job: Job) -> ColumnElement[bool]:
     """Selects accepted tasks in rounds that nothing can take back; once a job and its audits are over, all of them."""
-    return and_(Task.job_id == job.id, Task.state == TaskState.ACCEPTED, Task.round < _revocable(reader, job))
-
-
-def _revocable(reader: RowReader, job: Job) -> int:
-    """Returns the first round that may still be taken back or changed by an audit."""
-    first = audits.earliest(reader, job.id)
-    latest = jobs.latest_round(reader, job.id)
-    if latest is None or (job.ended_at is not None and first is not None) or job.rewind_to is not None:
-        return 0
-    through = latest.number if job.ended_at is not None else latest.number - audits.BEHIND
-    return through + 1 if first is None else min(through + 1, first)
+    return and_(Task.job_id == job.id, Task.state == TaskState.ACCEPTED, Task.round < snapshots.revocable(reader, job))
 
 
 def _finish(work: Work, job: Job) -> list[Digest]:

@@ -1,9 +1,9 @@
 """Queries about jobs and their rounds."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Integer, and_, bindparam, exists, func, or_, select
+from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, exists, func, or_, select
 
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.terms import Hash, RoundState, TaskState, Units
@@ -141,17 +141,60 @@ _UNACCEPTED: Final = (
 
 
 def needs_payload(reader: RowReader, digest: str) -> bool:
-    """Whether a merge waits for the payload, or a divergence must be shown with it; equal content is one blob."""
+    """Whether a merge or a replay needs the payload, or a divergence is shown with it; equal content is one blob."""
     waiting = Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED])
-    return bool(reader.session.scalar(select(exists().where(Task.payload == digest, waiting))))
+    replayed = and_(Task.used, exists().where(Job.id == Task.job_id, Job.replay_from <= Task.round))
+    return bool(reader.session.scalar(select(exists().where(Task.payload == digest, or_(waiting, replayed)))))
 
 
 def needs_parameters(reader: RowReader, digest: str, job_id: str, after: int, every: int) -> bool:
-    """Whether the blob is named by a round of the job after `after`, a checkpoint, another job, or any job's start."""
+    """Whether a round of the job after `after`, a replay, a checkpoint, another job or a job's start needs it."""
     produced = or_(Round.updated == digest, Round.optimizer_state == digest)
-    kept = or_(Round.number > after, (Round.number + 1) % every == 0)
+    kept = or_(Round.number > after, (Round.number + 1) % every == 0, Round.optimizer_state != "")
     own = exists().where(Round.job_id == job_id, produced, kept)
     others = exists().where(Round.job_id != job_id, or_(produced, Round.parameters == digest))
+    return bool(reader.session.scalar(select(or_(own, others, _starts(digest)))))
+
+
+def names_blob(reader: RowReader, digest: str) -> bool:
+    """Whether any round or any job's start names the blob."""
+    rounds = exists().where(or_(Round.updated == digest, Round.optimizer_state == digest, Round.parameters == digest))
+    return bool(reader.session.scalar(select(or_(rounds, _starts(digest)))))
+
+
+def _starts(digest: str) -> ColumnElement[bool]:
     started = (Job.publication["parameters"], Job.spec["model"]["parameters"], Job.facts["memory"])
-    first = exists().where(or_(*(field.as_string() == digest for field in started)))
-    return bool(reader.session.scalar(select(or_(own, others, first))))
+    return exists().where(or_(*(field.as_string() == digest for field in started)))
+
+
+def newest_snapshot(reader: RowReader, job_id: str, before: int) -> Round | None:
+    """Returns the newest closed round before `before` whose optimizer state is stored."""
+    return reader.session.scalar(_snapshots(job_id, before).order_by(Round.number.desc()).limit(1))
+
+
+def snapshots(reader: RowReader, job_id: str, before: int) -> Sequence[Round]:
+    """Returns closed rounds before `before` whose optimizer state is stored, in order."""
+    return reader.session.scalars(_snapshots(job_id, before).order_by(Round.number)).all()
+
+
+def _snapshots(job_id: str, before: int) -> Select[Round]:
+    stored = (Round.job_id == job_id, Round.state == RoundState.CLOSED, Round.optimizer_state != "")
+    return select(Round).where(*stored, Round.number < before)
+
+
+def closed_between(reader: RowReader, job_id: str, after: int, before: int) -> Sequence[Round]:
+    """Returns the closed rounds after `after` and before `before`, in order."""
+    between = (Round.number > after, Round.number < before, Round.state == RoundState.CLOSED)
+    return reader.session.scalars(select(Round).where(Round.job_id == job_id, *between).order_by(Round.number)).all()
+
+
+def used_tasks(reader: RowReader, job_id: str, number: int) -> Sequence[Task]:
+    """Returns the tasks whose answers are merged in the round."""
+    used = select(Task).where(Task.job_id == job_id, Task.round == number, Task.used)
+    return reader.session.scalars(used.order_by(Task.index)).all()
+
+
+def merged_payloads(reader: RowReader, job: Job, through: int) -> list[str]:
+    """Returns the payloads that are kept to be merged again, of rounds up to `through`."""
+    merged = (Task.job_id == job.id, Task.used, Task.round >= job.replay_from, Task.round <= through)
+    return [payload for payload in reader.session.scalars(select(Task.payload).where(*merged)) if payload]

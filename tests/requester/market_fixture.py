@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.market.gradient.payload import Layout, LayoutEntry
+from gradmarket.market.gradient.round_merge import begin
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.model import tensors
 from gradmarket.market.rules import assignment, calibration
@@ -31,6 +32,7 @@ from gradmarket.requester.chain.chain_context import ChainContext
 from gradmarket.requester.chain.chain_worker import ChainWorker
 from gradmarket.requester.context import Context, begun
 from gradmarket.requester.model_runner import ModelRunner
+from gradmarket.requester.moves.admission import move_of
 from gradmarket.requester.moves.ending import end
 from gradmarket.requester.moves.resume import resume_job
 from gradmarket.requester.notifier import Notifier, notifier_of
@@ -175,7 +177,7 @@ class MarketFixture:
             parameters=blobs.put(tensors.pack(first_parameters())),
             manifest=Digest("blake3:" + "2" * 64),
         )
-        memory = blobs.put(tensors.pack({}))
+        memory = blobs.put(tensors.pack(begin(LAYOUT, first_parameters(), move_of(spec)).memory))
         facts = Facts(layout=layout_facts(LAYOUT), counters=(COUNTER,), flops=1, peak_bytes=1, memory=memory)
         with self.context.begin() as work:
             work.add(

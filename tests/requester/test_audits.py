@@ -167,12 +167,15 @@ def merged_lies(market: MarketFixture) -> tuple[list[SimWorker], SimWorker]:
     return liars, honest
 
 
-def test_merged_lies_are_taken_back_and_the_rounds_done_again(new_floor: NewFloor) -> None:
-    market = new_floor(rounds=3, audit=always("replay"))
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_merged_lies_are_taken_back_and_the_rounds_done_again(new_floor: NewFloor, optimizer: str) -> None:
+    """So is what they left in the optimizer's state."""
+    spec: dict[str, Any] = {"rounds": 3, "optimizer": {"name": optimizer, "lr": 0.125}}
+    market = new_floor(audit=always("replay"), **spec)
     liars, honest = merged_lies(market)
     SimAuditor(market).play()
     assert market.state() == JobState.FINISHED
-    assert market.final_parameters() == clean_parameters(new_floor, rounds=3)
+    assert market.final_parameters() == clean_parameters(new_floor, **spec)
     assert [(event["round"], event["again"]) for event in market.events("rewound")] == [(0, [1])]
     assert {liar.address: market.earned()[liar.address] for liar in liars} == {
         liar.address: 2 * PRICE for liar in liars

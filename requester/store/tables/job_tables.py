@@ -1,11 +1,13 @@
 """Tables of jobs: a job, its rounds, and its events."""
 
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import ForeignKey, Index
+from sqlalchemy import ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.requester.store.tables.base import Base, BigKey
+
+_REPLAYED: Final = text("replay_from IS NOT NULL")
 
 
 class Job(Base):
@@ -46,8 +48,13 @@ class Job(Base):
     """What separate workers could not compute, while that keeps the job paused: api.views.job_views.FaultView."""
     rewind_to: Mapped[int | None]
     """A merged round that an audit found wrong; it opens again once nothing of later rounds is in flight."""
+    replay_from: Mapped[int | None] = mapped_column(default=0, server_default="0")
+    """The first round whose payloads are kept to be merged again (moves.replay); None once the job is over."""
 
-    __table_args__ = (Index("jobs_listed", "created_at", "id"),)
+    __table_args__ = (
+        Index("jobs_listed", "created_at", "id"),
+        Index("jobs_replayed", "ended_at", sqlite_where=_REPLAYED, postgresql_where=_REPLAYED),
+    )
 
 
 class Round(Base):
@@ -61,6 +68,7 @@ class Round(Base):
     price: Mapped[int]
     """What each of its gradients pays, in every offer; set when it opens."""
     optimizer_state: Mapped[str]
+    """Digest of the optimizer's state after its merge, where that is stored (moves.snapshots); else empty."""
     updated: Mapped[str | None]
     """Digest of the parameters that its merge produced."""
     loss: Mapped[float | None]
@@ -71,7 +79,11 @@ class Round(Base):
     opened_at: Mapped[float]
     closed_at: Mapped[float | None]
 
-    __table_args__ = (Index("rounds_by_state", "state", "job_id"), Index("rounds_by_updated", "updated"))
+    __table_args__ = (
+        Index("rounds_by_state", "state", "job_id"),
+        Index("rounds_by_updated", "updated"),
+        Index("rounds_by_optimizer_state", "optimizer_state"),
+    )
 
 
 class JobEvent(Base):

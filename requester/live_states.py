@@ -1,0 +1,131 @@
+"""The models and optimizer states that this process has at hand between two merges of a job, never the only copy."""
+
+import mmap
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from gradmarket.market.gradient.arrays import Arrays, Bytes
+from gradmarket.market.model import tensors
+from gradmarket.market.terms import Digest
+
+BLOCK: Final = 2**26
+"""Bytes of an image that are copied or read at a time."""
+
+
+class Image:
+    """A file of named arrays in memory, whose arrays are views of its bytes; a large one is a mapped, unnamed file.
+
+    The bytes of a mapped one are resident only while they are worked on, if `release` is called after it.
+    """
+
+    def __init__(self, length: int, folder: Path | None) -> None:
+        self._map: mmap.mmap | None = None
+        if folder is None:
+            self._data = np.empty(length, np.uint8).data
+        else:
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.truncate(length)
+                self._map = mmap.mmap(file.fileno(), length)
+            self._data = memoryview(self._map)
+        self.arrays: Arrays = {}
+
+    @classmethod
+    def of(cls, data: Bytes, folder: Path | None) -> "Image":
+        """Copies a file's bytes. Raises TensorsRefused where they are no arrays."""
+        view = memoryview(data).cast("B")
+        image = cls(len(view), folder)
+        for start in range(0, len(view), BLOCK):
+            image._data[start : start + BLOCK] = view[start : start + BLOCK]
+            image.release()
+        image.arrays = tensors.views(image._data)
+        return image
+
+    @property
+    def length(self) -> int:
+        return len(self._data)
+
+    @property
+    def mapped(self) -> bool:
+        return self._map is not None
+
+    def blocks(self) -> Iterator[memoryview]:
+        """Yields the bytes in order."""
+        for start in range(0, len(self._data), BLOCK):
+            yield self._data[start : start + BLOCK]
+            self.release()
+
+    def release(self) -> None:
+        """Lets the kernel take a mapped image's pages; their content stays in its file."""
+        if self._map is not None:
+            self._map.madvise(mmap.MADV_DONTNEED)
+
+
+@dataclass(frozen=True)
+class Version:
+    """Where a job is: its next round, the digest of its parameters, and when the round before was closed."""
+
+    round: int
+    parameters: Digest
+    closed_at: float | None
+
+
+@dataclass
+class LiveState:
+    """A job's model and optimizer state before a round, and room for the parameters after it."""
+
+    version: Version
+    parameters: Image
+    spare: Image
+    memory: Image
+    snapshot: int = -1
+    """The newest round of which the optimizer's state is stored; -1: that before the first."""
+    snapshot_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def length(self) -> int:
+        return self.parameters.length + self.spare.length + self.memory.length
+
+    @property
+    def mapped(self) -> bool:
+        return self.memory.mapped or self.parameters.mapped
+
+    def swap(self) -> None:
+        """Makes the spare image, which holds the next parameters, the current one."""
+        self.parameters, self.spare = self.spare, self.parameters
+
+    def release(self) -> None:
+        for image in (self.parameters, self.spare, self.memory):
+            image.release()
+
+
+class LiveStates:
+    """The states used last, by job; a state that is taken belongs to who took it until it is kept again."""
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[str, LiveState] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def take(self, job_id: str) -> LiveState | None:
+        with self._lock:
+            return self._states.pop(job_id, None)
+
+    def keep(self, job_id: str, state: LiveState, limit: int) -> None:
+        """Keeps this state, and others as long as all of them take at most `limit` bytes."""
+        with self._lock:
+            self._states[job_id] = state
+            while len(self._states) > 1 and sum(one.length for one in self._states.values()) > limit:
+                self._states.popitem(last=False)
+
+
+def load(model: Bytes, memory: Bytes, version: Version, snapshot: int, limit: int, folder: Path) -> LiveState:
+    """Copies a state from files of arrays. One of more than `limit` bytes is mapped from unnamed files in `folder`."""
+    place = folder if 2 * len(model) + len(memory) > limit else None
+    return LiveState(version, Image.of(model, place), Image.of(model, place), Image.of(memory, place), snapshot)

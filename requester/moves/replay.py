@@ -1,0 +1,145 @@
+"""A job's model and optimizer state before a round: what this process has at hand, or replayed.
+
+The state is a pure function of the accepted payloads. A snapshot of the optimizer's state is stored only now and then;
+the rounds since are merged again from their payloads, and must give the parameters that were published.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from mmap import MADV_DONTNEED, mmap
+
+from blake3 import blake3
+
+from gradmarket.market.errors import Conflict
+from gradmarket.market.gradient.aggregators import configured
+from gradmarket.market.gradient.arrays import Vector
+from gradmarket.market.gradient.codecs import codec
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, Shards, advance, merged_shards
+from gradmarket.market.gradient.schedules import rate
+from gradmarket.market.job import JobSpec
+from gradmarket.market.terms import Digest
+from gradmarket.requester.blobs import Blobs
+from gradmarket.requester.context import Context
+from gradmarket.requester.live_states import Image, LiveState, Version, load
+from gradmarket.requester.moves.admission import move_of
+from gradmarket.requester.store import jobs
+from gradmarket.requester.store.facts import facts_of, layout_of
+from gradmarket.requester.store.tables import Job, Round
+from gradmarket.requester.store.work import RowReader
+
+
+@dataclass(frozen=True)
+class MergeInputs:
+    """The inputs of one merge. `answers` are pairs (payload blob, task seed)."""
+
+    before: Version
+    spec: JobSpec
+    recipe: Recipe
+    counters: tuple[str, ...]
+    answers: tuple[tuple[Digest, bytes], ...]
+
+    @property
+    def number(self) -> int:
+        return self.before.round
+
+
+def recipe(spec: JobSpec, job: Job) -> Recipe:
+    chosen = spec.aggregator
+    rule, settings = configured(chosen.name, chosen.settings, spec.tasks_needed, spec.tasks_per_round)
+    return Recipe(layout_of(job), codec(spec.uplink.codec), rule, settings, spec.norm_bound, spec.tasks_per_round)
+
+
+def inputs_of(reader: RowReader, job: Job, row: Round) -> MergeInputs:
+    spec, tasks = jobs.spec(job), jobs.used_tasks(reader, job.id, row.number)
+    return MergeInputs(
+        before=_version(reader, row),
+        spec=spec,
+        recipe=recipe(spec, job),
+        counters=facts_of(job).counters,
+        answers=tuple((Digest(task.payload or ""), bytes.fromhex(task.offer["seed"][2:])) for task in tasks),
+    )
+
+
+def _version(reader: RowReader, row: Round) -> Version:
+    earlier = reader.get(Round, (row.job_id, row.number - 1))
+    return Version(row.number, Digest(row.parameters), earlier.closed_at if earlier else None)
+
+
+def state_before(context: Context, job_id: str, before: Version) -> LiveState:
+    """Returns the job's state before a round. Raises NotFound where a blob is gone, Conflict as `_replay` does."""
+    live = context.states.take(job_id)
+    if live is not None and live.version == before:
+        return live
+    with context.reading() as reader:
+        job = reader.get_one(Job, job_id)
+        stored = jobs.newest_snapshot(reader, job_id, before.round)
+        start, memory = (stored.number, Digest(stored.optimizer_state)) if stored else (-1, facts_of(job).memory)
+        rows = jobs.closed_between(reader, job_id, start, before.round)
+        versions = [*(_version(reader, row) for row in rows), before]
+        done = versions.index(live.version) if live is not None and live.version in versions else 0
+        rounds = [inputs_of(reader, job, row) for row in rows[done:]]
+    if not done or live is None:
+        live = _loaded(context, versions[0], memory, start)
+    _replay(context, live, rounds, versions[done + 1 :])
+    return live
+
+
+def _loaded(context: Context, version: Version, memory: Digest, snapshot: int) -> LiveState:
+    limit, folder = context.settings.merge_memory, context.settings.data
+    with context.blobs.mapped(version.parameters) as model, context.blobs.mapped(memory) as held:
+        return load(model, held, version, snapshot, limit, folder)
+
+
+def _replay(context: Context, state: LiveState, rounds: Sequence[MergeInputs], after: Sequence[Version]) -> None:
+    """Merges rounds again. Raises Conflict where one gives other parameters than were published."""
+    for inputs, version in zip(rounds, after, strict=True):
+        merge(context, inputs, state)
+        found = digest_of(state.parameters)
+        if found != version.parameters:
+            raise Conflict(f"round {inputs.number} merged again gives {found}, not {version.parameters}")
+        state.version = version
+
+
+def merge(context: Context, inputs: MergeInputs, state: LiveState) -> float:
+    """Moves the state past a round; returns the mean loss that its tasks measured. If this raises, drop the state."""
+    schedule = inputs.spec.optimizer.schedule
+    lr = rate(schedule.name, inputs.spec.optimizer.lr, inputs.number, inputs.spec.rounds, schedule.warmup)
+    with ExitStack() as stack:
+        answers = [MergedAnswer(stack.enter_context(context.blobs.mapped(blob)), seed) for blob, seed in inputs.answers]
+        shards = _releasing(state, answers, merged_shards(inputs.recipe, answers))
+        before, after, memory = state.parameters.arrays, state.spare.arrays, state.memory.arrays
+        loss = advance(inputs.recipe.layout, before, after, memory, shards, move_of(inputs.spec), lr, inputs.counters)
+    state.swap()
+    return loss
+
+
+def _releasing(state: LiveState, answers: Sequence[MergedAnswer], shards: Shards) -> Shards:
+    """Lets the kernel take what a state in files has been worked on, after each shard: memory is a few shards."""
+    if not state.mapped:
+        return shards
+
+    def released() -> Iterator[Vector]:
+        for shard in shards():
+            yield shard
+            state.release()
+            for answer in answers:
+                if isinstance(answer.data, mmap):
+                    answer.data.madvise(MADV_DONTNEED)
+
+    return released
+
+
+def digest_of(image: Image) -> Digest:
+    hasher = blake3()
+    for block in image.blocks():
+        hasher.update(block)
+    return Digest("blake3:" + hasher.hexdigest())
+
+
+def store(blobs: Blobs, image: Image) -> Digest:
+    """Stores an image's bytes as a blob."""
+    with blobs.receive() as incoming:
+        for block in image.blocks():
+            incoming.write(block)
+        return blobs.keep(incoming)

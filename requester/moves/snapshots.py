@@ -1,0 +1,87 @@
+"""Snapshots of optimizer states, taken beside the rounds; what lies before the oldest one needed is collected."""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from gradmarket.market.terms import Digest, RoundState
+from gradmarket.requester.context import Context
+from gradmarket.requester.live_states import LiveState
+from gradmarket.requester.moves import blob_cleanup, replay
+from gradmarket.requester.store import audits, jobs
+from gradmarket.requester.store.locks import locked
+from gradmarket.requester.store.tables import Job, Round
+from gradmarket.requester.store.work import RowReader
+
+SMALL: Final = 2**16
+"""Bytes of a state up to which it is stored at every round: that of an optimizer without memory."""
+
+
+def due(context: Context, state: LiveState) -> bool:
+    """Returns whether the state, as it is after the newest merge, should be stored now."""
+    rounds, seconds = state.version.round - 1 - state.snapshot, time.monotonic() - state.snapshot_at
+    settings = context.settings
+    return state.memory.length <= SMALL or rounds >= settings.snapshot_rounds or seconds >= settings.snapshot_s
+
+
+def take(context: Context, job_id: str, state: LiveState) -> None:
+    """Stores the optimizer's state after the round before the state's, unless that round was taken back meanwhile."""
+    number, digest = state.version.round - 1, replay.store(context.blobs, state.memory)
+    with context.begin() as work:
+        locked(work, Job, job_id)
+        row = work.get_one(Round, (job_id, number))
+        stands = row.state == RoundState.CLOSED and row.closed_at == state.version.closed_at
+        if stands:
+            again = partial(replay.store, context.blobs, state.memory)
+            blob_cleanup.keep_still(context, work, {digest: again})
+            row.optimizer_state = digest
+    if stands:
+        state.snapshot, state.snapshot_at = number, time.monotonic()
+    else:
+        blob_cleanup.drop(context, digest, partial(jobs.names_blob, digest=digest))
+    collect(context, job_id)
+
+
+def collect(context: Context, job_id: str) -> None:
+    """Deletes payloads and snapshots that no replay needs any more; once the job has ended, all of them."""
+    with context.begin() as work:
+        job = locked(work, Job, job_id)
+        payloads, old = _unneeded(work, job)
+        snapshots, models = [row.optimizer_state for row in old], [row.updated for row in old]
+        for row in old:
+            row.optimizer_state = ""
+        newest = jobs.latest_closed(work, job_id)
+    for payload in payloads:
+        blob_cleanup.payload(context, Digest(payload))
+    for digest in filter(None, snapshots):
+        blob_cleanup.drop(context, Digest(digest), partial(jobs.names_blob, digest=digest))
+    oldest = newest.number - blob_cleanup.KEPT_NEWEST if newest else -1
+    for digest in filter(None, models):
+        blob_cleanup.parameters(context, Digest(digest), job_id, oldest)
+
+
+def _unneeded(reader: RowReader, job: Job) -> tuple[list[str], Sequence[Round]]:
+    """Returns payloads that are merged for good, and rounds whose snapshots are older than the one to replay from."""
+    if job.replay_from is None:
+        return [], []
+    bound, over = revocable(reader, job), job.ended_at is not None
+    rows = jobs.snapshots(reader, job.id, bound)
+    base = bound - 1 if over else rows[-1].number if rows else -1
+    payloads = jobs.merged_payloads(reader, job, base)
+    job.replay_from = None if over else max(job.replay_from, base + 1)
+    return payloads, rows if over else rows[:-1]
+
+
+def revocable(reader: RowReader, job: Job) -> int:
+    """Returns the first round that may still be taken back or changed by an audit."""
+    latest = jobs.latest_round(reader, job.id)
+    if latest is None:
+        return 0
+    if not jobs.spec(job).audited:
+        return latest.number + 1
+    first = audits.earliest(reader, job.id)
+    if (job.ended_at is not None and first is not None) or job.rewind_to is not None:
+        return 0
+    through = latest.number if job.ended_at is not None else latest.number - audits.BEHIND
+    return through + 1 if first is None else min(through + 1, first)
