@@ -120,15 +120,15 @@ def judged(spec: JobSpec, cast: PublishedBallot, right: bool, root: Digest) -> P
 
 def evidence(spec: JobSpec, cast: Sequence[PublishedBallot], right: Sequence[bool], **more: Any) -> PublishedEvidence:
     """The evidence of a task that is over, in which the ballots that are `right` were accepted."""
-    offer = offer_of(spec)
+    offer, root = offer_of(spec), next(one.root for one, fit in zip(cast, right, strict=True) if fit)
     shown = {
         "state": TaskState.FINAL,
-        "root": TRUE,
+        "root": root,
         "offer": OfferFields(**asdict(offer)),
         "offer_digest": digest(DOMAIN, offer),
         "offer_signature": signature(SIGNER, offer),
         "waves": tuple(wave(spec, number, cast) for number in sorted({one.wave for one in cast})),
-        "replicas": tuple(judged(spec, one, fit, TRUE) for one, fit in zip(cast, right, strict=True)),
+        "replicas": tuple(judged(spec, one, fit, Digest(root or "")) for one, fit in zip(cast, right, strict=True)),
         "plan": spec.plan(),
         "audit_link": links(spec)[-1],
     }

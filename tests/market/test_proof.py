@@ -12,7 +12,10 @@ from pydantic import ValidationError
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.proof import Fault
 from gradmarket.market.rules.task_proof import faults
-from gradmarket.market.wire_evidence import PublishedEvidence
+from gradmarket.market.rules.verifiers import exact
+from gradmarket.market.rules.voting import Another, Inconclusive, Quorum, judge
+from gradmarket.market.terms import Digest
+from gradmarket.market.wire_evidence import PublishedBallot, PublishedEvidence
 from tests import handmade_evidence as made
 
 HONEST: Final = {
@@ -67,6 +70,21 @@ def proven(name: str, raw: Raw) -> bool:
 def test_honest_evidence_is_proven(name: str) -> None:
     spec, shown = HONEST[name]
     assert [str(finding) for finding in faults(made.case(spec, shown))] == []
+
+
+@given(st.lists(st.sampled_from([made.TRUE, made.FALSE, made.THIRD]), min_size=5, max_size=5))
+def test_whatever_is_answered_a_verdict_by_the_rules_is_proven(roots: list[Digest]) -> None:
+    """Waves follow as the job's plan says, until a quorum decides."""
+    cast, more, number, judgement = list[PublishedBallot](), made.JOB.plan().first_wave, 0, None
+    while not isinstance(judgement, Quorum | Inconclusive):
+        first = len(cast)
+        cast += [made.ballot(made.JOB, place, roots[place], number) for place in range(first, first + more)]
+        groups = exact.groups({one.id: one.root for one in cast})
+        judgement, number = judge(groups, len(cast), made.JOB.plan()), number + 1
+        more = judgement.wave if isinstance(judgement, Another) else 0
+    if isinstance(judgement, Quorum):
+        shown = made.evidence(made.JOB, cast, [one.id in judgement.agreeing for one in cast])
+        assert faults(made.case(made.JOB, shown)) == []
 
 
 def flipped(text: str, place: int) -> str:

@@ -34,10 +34,12 @@ from gradmarket.market.wire import (
     WaveOpened,
     hash_of,
 )
+from gradmarket.market.wire_evidence import PublishedEvidence
 from gradmarket.market.wire_sign_in import ChainFacts, Session, SignInNonce
 from tests.onchain import OpenedJob
 
 PRICE = Units(7)
+FALSE_ROOT = Digest("blake3:" + "11" * 32)
 OTHER = Address("0x000000000000000000000000000000000000dEaD")
 
 
@@ -81,6 +83,8 @@ class FakeMarket:
     """Of its token, as it says."""
     unlisted: set[ReplicaId] = field(default_factory=set)
     """Paid, and left out of the published payments."""
+    shown: dict[str, PublishedEvidence] = field(default_factory=dict)
+    """What it publishes of tasks."""
     longest_wait: float = 0.2
 
     # the moves that a cheat replaces
@@ -361,6 +365,10 @@ def _tell(app: FastAPI, fake_market: FakeMarket) -> None:
     @app.get("/v1/jobs/{job_id}/audits")
     def audits(job_id: str) -> dict[str, Any]:
         return {"items": [], "next": None}
+
+    @app.get("/v1/jobs/{job_id}/tasks/{task}")
+    def evidence(job_id: str, task: str) -> PublishedEvidence:
+        return fake_market.shown[task]
 
     @app.get("/v1/jobs/{job_id}/verdicts")
     def verdicts(job_id: str) -> dict[str, Any]:

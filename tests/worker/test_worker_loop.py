@@ -12,7 +12,7 @@ from gradmarket.compute.machine import Unfit
 from gradmarket.market.messages import Offer, Outcome
 from gradmarket.market.rules import secrets
 from gradmarket.market.rules.proof import Fault
-from gradmarket.market.terms import Digest, Hash, ReplicaState
+from gradmarket.market.terms import Hash, ReplicaState
 from gradmarket.market.wire import SignedVerdict, WaveOpened
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.markets.expected_pay import prospect
@@ -24,10 +24,9 @@ from gradmarket.worker.protocol import records
 from gradmarket.worker.protocol.in_flight import InFlightFolder
 from gradmarket.worker.protocol.policy import Guard
 from tests.onchain import NewKey
-from tests.worker.fake_market import OTHER, FakeMarket, Row, other
+from tests.worker.fake_market import FALSE_ROOT, OTHER, FakeMarket, Row, other
 
 MakeDesk = Callable[..., WorkerContext]
-FALSE_ROOT = Digest("blake3:" + "11" * 32)
 
 
 def work(context: WorkerContext, enough: Callable[[], bool], turns: int = 30) -> Loop:

@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from eth_keys.datatypes import PrivateKey
@@ -11,11 +13,14 @@ from typer.testing import CliRunner
 
 from gradmarket.contracts import calls
 from gradmarket.contracts.packing import PackedGroup
-from gradmarket.market.messages import Outcome
+from gradmarket.market.messages import Commitment, Outcome, Verdict
+from gradmarket.market.rules import secrets
 from gradmarket.market.rules.proof import Fault
+from gradmarket.market.rules.secrets import seal
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Digest, Hash, ReplicaState, Units
-from gradmarket.market.wire import hash_of
+from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState, TaskState, Units
+from gradmarket.market.wire import SignedVerdict, WaveOpened, hash_of
+from gradmarket.market.wire_evidence import PublishedBallot, PublishedEvidence, PublishedWave
 from gradmarket.worker import durable, wallet
 from gradmarket.worker.cli.worker_commands import app
 from gradmarket.worker.markets.loop import Loop
@@ -26,7 +31,7 @@ from gradmarket.worker.protocol import records
 from gradmarket.worker.protocol.in_flight import InFlightFolder
 from gradmarket.worker.protocol.records import ReplicaRecord
 from tests.onchain import NewKey
-from tests.worker.fake_market import FakeMarket, other
+from tests.worker.fake_market import FALSE_ROOT, FakeMarket, Row, other
 
 Verified = Callable[[], tuple[int, set[str]]]
 
@@ -151,6 +156,104 @@ def test_a_grievance_of_the_working_day_fails_it_too(
     )
     worked()
     assert verified() == (1, {"short_voucher", "grievance"})
+
+
+@dataclass
+class Outvoted:
+    """A market whose two other workers, with these keys, answer otherwise than the worker that it rejects."""
+
+    market: FakeMarket
+    keys: tuple[PrivateKey, PrivateKey]
+
+    def cast(self, offer: Hash) -> list[PublishedBallot]:
+        """The others' ballots, accepted."""
+        return [self._ballot(number, key, offer) for number, key in enumerate(self.keys)]
+
+    def _ballot(self, number: int, key: PrivateKey, offer: Hash) -> PublishedBallot:
+        worker, salt, market = address_of(key), Hash(bytes(32)), self.market
+        sealed, root = seal(offer, worker, salt, hash_of(FALSE_ROOT)), hash_of(FALSE_ROOT)
+        verdict = Verdict(offer, worker, Outcome.ACCEPTED, root, market.price)
+        return PublishedBallot(
+            id=ReplicaId(f"other-{number}"),
+            worker=worker,
+            state=ReplicaState.PAYABLE,
+            wave=0,
+            sealed=sealed,
+            commitment_signature=market.sign(Commitment(offer, worker, sealed), key),
+            salt=salt,
+            root=FALSE_ROOT,
+            outcome=Outcome.ACCEPTED,
+            verdict_root=FALSE_ROOT,
+            verdict_signature=market.sign(verdict, market.job.signer),
+        )
+
+    def wave(self, row: Row) -> WaveOpened:
+        others = [(one.worker, Hash(one.sealed or b"")) for one in self.cast(self.market.offer_digest(row))]
+        sealed = ((row.worker, row.sealed or Hash(bytes(32))), *others)
+        return self.market.signed_wave(row, secrets.links(row.secret, 5)[0], sealed)
+
+    def verdict(self, row: Row) -> SignedVerdict:
+        row.state = ReplicaState.REJECTED
+        return self.market.signed_verdict(row, row.state, Outcome.REJECTED, FALSE_ROOT, 0)
+
+    def evidence(self, record: ReplicaRecord) -> PublishedEvidence:
+        """What an honest market publishes of it."""
+        (row,) = self.market.rows.values()
+        opened, offer, kept = self.wave(row), self.market.offer_digest(row), record.prepared
+        assert kept is not None
+        commitments = secrets.digest_of(opened.commitments)
+        wave = {"number": 0, "commitments": commitments, "secret": opened.secret, "signature": opened.signature}
+        own = PublishedBallot(
+            id=row.id,
+            worker=row.worker,
+            state=row.state,
+            wave=0,
+            sealed=kept.sealed,
+            commitment_signature=kept.signature,
+            salt=kept.salt,
+            root=kept.root,
+            outcome=Outcome.REJECTED,
+            verdict_root=FALSE_ROOT,
+            verdict_signature=record.verdict.signature,
+        )
+        return PublishedEvidence(
+            state=TaskState.ACCEPTED,
+            root=FALSE_ROOT,
+            offer=record.lease.offer,
+            offer_digest=offer,
+            offer_signature=record.lease.signature,
+            waves=(PublishedWave(seed=secrets.wave_seed(opened.secret, commitments), **wave),),
+            replicas=(own, *self.cast(offer)),
+        )
+
+
+def test_a_rejection_is_proven_by_what_the_market_publishes_or_it_is_named(
+    fake_market: FakeMarket,
+    worked: Callable[[], WorkerContext],
+    verified: Verified,
+    monkeypatch: pytest.MonkeyPatch,
+    new_key: NewKey,
+) -> None:
+    outvoted = Outvoted(fake_market, (new_key(), new_key()))
+    monkeypatch.setattr(fake_market, "most", 1)
+    monkeypatch.setattr(fake_market, "wave", outvoted.wave)
+    monkeypatch.setattr(fake_market, "verdict", outvoted.verdict)
+    context = worked()
+    (record,) = records.read(context.settings.data, context.domain, fake_market.job.id)
+    honest = outvoted.evidence(record)
+    own, *others = honest.replicas
+    lies: list[tuple[set[str], dict[str, Any]]] = [
+        (set(), {}),
+        ({"broken_commitment", "rejected_unproven"}, {"replicas": (own, other(others[0], salt=None), others[1])}),
+        ({"other_commitments", "rejected_unproven"}, {"replicas": (own, others[0])}),
+        ({"other_commitments", "left_out"}, {"replicas": tuple(others)}),
+        ({"unsigned_wave"}, {"waves": (other(honest.waves[0], signature=None),)}),
+    ]
+    for faults, lie in lies:
+        fake_market.shown[record.lease.task] = other(honest, **lie)
+        found = verified()[1]
+        assert faults <= found, (faults, found)
+        assert bool(faults) == bool(found), found
 
 
 def forged_verdict(record: ReplicaRecord) -> ReplicaRecord:
