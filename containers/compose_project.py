@@ -12,11 +12,11 @@ from typing import Final
 
 from containers.engine import ContainerEngine, ran
 from gradmarket.client import RequesterClient
+from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
 from gradmarket.contracts import deployment
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.rpc import connect
 from gradmarket.demo.children import DemoFailed
-from gradmarket.problems import ServiceProblem, ServiceUnreachable
 
 UP_S: Final = 600.0
 READY_S: Final = 300.0

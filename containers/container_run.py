@@ -14,7 +14,8 @@ from containers import images
 from containers import worker_containers as hiring
 from containers.compose_project import LOOK_EVERY_S, ComposeProject, opened
 from containers.worker_containers import WorkerContainers
-from gradmarket.client import Json, RequesterClient
+from gradmarket.client import RequesterClient
+from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
 from gradmarket.commands import progress
 from gradmarket.commands.progress import OVER, Show
 from gradmarket.contracts.toolchain import ToolMissing
@@ -22,14 +23,14 @@ from gradmarket.demo import demo_outcome
 from gradmarket.demo.demo_run import Clock, introduction, watch
 from gradmarket.demo.report import report, show
 from gradmarket.demo.spec import JOB
-from gradmarket.money import TokenUnit
-from gradmarket.problems import ServiceProblem, ServiceUnreachable
+from gradmarket.market.money import TokenUnit
+from gradmarket.market.views.job_views import JobView
 
 LIMIT_S: Final = 900.0
-Disturb = Callable[[Json, ComposeProject, list[WorkerContainers]], None]
+Disturb = Callable[[JobView, ComposeProject, list[WorkerContainers]], None]
 
 
-def nothing(_job: Json, _compose_project: ComposeProject, _worker_containers: list[WorkerContainers]) -> None:
+def nothing(_job: JobView, _compose_project: ComposeProject, _worker_containers: list[WorkerContainers]) -> None:
     """Does nothing to the job."""
 
 
@@ -60,7 +61,7 @@ def _run(
     console: Console, clock: Clock, compose_project: ComposeProject, market: RequesterClient, disturb: Disturb
 ) -> dict[str, Any]:
     chain = market.chain()
-    job = market.submit(JOB)["id"]
+    job = market.submit(JOB).id
     console.print(introduction(market.url, chain, job), highlight=False, soft_wrap=True)
     worker_containers = hiring.hire(compose_project)
     watch(
@@ -81,13 +82,13 @@ def _run(
     return report(outcome, chain, {"total": clock.seconds, "first_accepted": clock.first_accepted})
 
 
-def follow(market: RequesterClient, job: str, look: Show) -> Json:
+def follow(market: RequesterClient, job: str, look: Show) -> JobView:
     """Like progress.follow, but retries while the service is unavailable, until `look` raises."""
-    last: Json = market.job(job)
+    last = market.job(job)
     while True:
         try:
             last = progress.follow(market, job, look)
-            if last["state"] in OVER:
+            if last.state in OVER:
                 return last
         except (ServiceUnreachable, ServiceProblem):
             look(last)

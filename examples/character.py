@@ -53,9 +53,9 @@ def main(rounds: int, steps: int = 20, **fields: Any) -> TrainingJob:
             price="0.01 GRAD",
             **fields,
         )
-        ended = job.watch()
+        job.watch()
         job.load_into(model)
-    print(f"held-out loss {ended['metrics']['loss']:.3f}, a guess {np.log(characters):.3f}")
+    print(f"held-out loss {job.metrics['loss']:.3f}, a guess {np.log(characters):.3f}")
     return job
 
 

@@ -19,9 +19,9 @@ Curves = Mapping[str, Sequence[tuple[int, float]]]
 
 
 def curves(job: TrainingJob) -> Curves:
-    rounds = [one for one in job.rounds() if one["loss"] is not None]
-    held_out = [(one["number"], one["metrics"]["loss"]) for one in rounds if one["metrics"]]
-    return {"loss": [(one["number"], one["loss"]) for one in rounds], "held-out": held_out}
+    rounds = [one for one in job.rounds() if one.loss is not None]
+    held_out = [(one.number, one.metrics["loss"]) for one in rounds if one.metrics]
+    return {"loss": [(one.number, one.loss) for one in job.rounds() if one.loss is not None], "held-out": held_out}
 
 
 def svg(title: str, drawn: Curves) -> str:
@@ -55,7 +55,7 @@ def _line(curve: Sequence[tuple[int, float]], last: int, top: float, colour: str
 def main(job_id: str, path: Path, title: str | None = None) -> None:
     with Market() as market:
         job = market.job(job_id)
-        path.write_text(svg(title or str(job.view()["name"]), curves(job)))
+        path.write_text(svg(title or job.view().name, curves(job)))
 
 
 if __name__ == "__main__":

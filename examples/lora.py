@@ -102,9 +102,9 @@ def main(rounds: int, depth: int = 2, steps: int = 200, **fields: Any) -> Traini
             price="0.01 GRAD",
             **{"name": "GPT-2 by LoRA", **fields},
         )
-        ended = job.watch()
+        job.watch()
         job.load_into(model)
-    print(f"held-out loss {ended['metrics']['loss']:.3f}, before {before:.3f}")
+    print(f"held-out loss {job.metrics['loss']:.3f}, before {before:.3f}")
     return job
 
 

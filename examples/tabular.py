@@ -48,9 +48,9 @@ def main(rounds: int, **fields: Any) -> TrainingJob:
             partition_format="parquet",
             **fields,
         )
-        ended = job.watch()
+        job.watch()
         job.load_into(model)
-    print(f"held-out accuracy {ended['metrics']['accuracy']:.3f}")
+    print(f"held-out accuracy {job.metrics['accuracy']:.3f}")
     return job
 
 

@@ -113,7 +113,7 @@ class Auditor:
     def _publication(self, work: AuditWork) -> Publication:
         """Returns the publication that the offer names. Raises Refused if the service publishes another one."""
         if work.job not in self._publications:
-            self._publications[work.job] = Publication.model_validate(self._market.job(work.job)["publication"])
+            self._publications[work.job] = self._market.publication(work.job)
         publication = self._publications[work.job]
         if hash_of(publication.digest) != work.offer.spec:
             raise Refused(f"job {work.job} is published otherwise than the offer of {work.task} names it")

@@ -112,3 +112,13 @@ class BatchState(StrEnum):
     PREPARED = "prepared"
     SENT = "sent"
     SETTLED = "settled"
+
+
+class Role(StrEnum):
+    """read: what is the requester's to read; submit: also to upload, and to post and steer jobs of its own; audit: the
+    auditor's doors, and what they need to be read; admin: all of it, every job, and tokens."""
+
+    READ = "read"
+    SUBMIT = "submit"
+    AUDIT = "audit"
+    ADMIN = "admin"

@@ -7,6 +7,7 @@ from typing import Final
 
 from fastapi import FastAPI
 
+from gradmarket.market.views.job_views import Stats
 from gradmarket.requester.api import (
     audit_routes,
     auth_routes,
@@ -34,7 +35,6 @@ from gradmarket.requester.api import (
     worker_routes,
 )
 from gradmarket.requester.api.token_buckets import Buckets, Rate
-from gradmarket.requester.api.views.job_views import Stats
 from gradmarket.requester.context import Context
 from gradmarket.requester.edge.body import BodyLimit
 from gradmarket.requester.edge.rate_limit import RateLimit

@@ -12,12 +12,13 @@ from tests.source_tree import Module, cycles, ours, parse, reachable, within
 
 MAY_IMPORT: Final = {
     "market": {"market"},
+    "client": {"client", "market"},
     "contracts": {"contracts", "market"},
     "runner": {"runner", "market"},
     "compute": {"compute", "runner", "market"},
     "migrations": {"migrations", "requester"},
     "requester": {"requester", "migrations", "runner", "contracts", "market"},
-    "worker": {"worker", "compute", "runner", "contracts", "market"},
+    "worker": {"worker", "client", "compute", "runner", "contracts", "market"},
 }
 """Room -> rooms. What is in none of these rooms is what users import and type, and may import all of them."""
 

@@ -2,23 +2,7 @@
 
 import json
 import sys
-from dataclasses import dataclass
 from typing import Any, TextIO
-
-from gradmarket.market.terms import Amount
-
-
-@dataclass(frozen=True)
-class Money:
-    """How amounts of the token are printed."""
-
-    symbol: str
-    decimals: int
-
-    def text(self, amount: Amount | int) -> str:
-        whole, rest = divmod(amount, 10**self.decimals)
-        fraction = str(rest).rjust(self.decimals, "0").rstrip("0")
-        return f"{whole}{'.' + fraction if fraction else ''} {self.symbol}"
 
 
 class Journal:

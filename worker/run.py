@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
 from gradmarket.contracts.transactions import chain_id
 from gradmarket.market.errors import Refused
@@ -16,7 +17,7 @@ from gradmarket.worker.markets.scheduler import Scheduler
 from gradmarket.worker.money.account_store import AccountStore
 from gradmarket.worker.money.accusation_watch import AccusationWatch
 from gradmarket.worker.money.session_summary import Summary, report, summary, totals
-from gradmarket.worker.problems import MarketUnreachable, Untrusted
+from gradmarket.worker.problems import Untrusted
 from gradmarket.worker.protocol.own_limits import runner_settings
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import LeaveNow, LeaveSoon, Signals
@@ -89,7 +90,7 @@ def _until_asked_to_leave(shared: Shared, round_: Scheduler) -> None:
         round_.start()
         while not shared.signals.leaving:
             round_.turn()
-    except (LeaveSoon, MarketUnreachable):
+    except (LeaveSoon, ServiceUnreachable):
         return
     except Untrusted:
         if round_.sessions:

@@ -1,12 +1,14 @@
 """`gradmarket job calibration`: the allowed deviation between honest answers of two classes, and its evidence."""
 
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 from rich.table import Column, Table
 
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json, told
 from gradmarket.endpoint import find
+from gradmarket.market.terms import CalibrationState
+from gradmarket.market.views.calibration_views import PairView
 
 WHY_NOT: Final = "Only a job whose verifier is tolerance has thresholds; this one's is {verifier}."
 NONE_YET: Final = "No task was computed in two classes yet: run gradmarket auditor on a machine of each."
@@ -22,26 +24,26 @@ def calibration(
         say_json(report)
         return
     console = Console()
-    if report["family"] is None:
-        console.print(WHY_NOT.format(**report), soft_wrap=True)
-    elif not report["pairs"]:
+    if report.family is None:
+        console.print(WHY_NOT.format(verifier=report.verifier), soft_wrap=True)
+    elif not report.pairs:
         console.print(NONE_YET, soft_wrap=True)
-    for pair in report["pairs"]:
+    for pair in report.pairs:
         console.print(_said(pair), soft_wrap=True, highlight=False)
         console.print(_table(pair))
 
 
-def _said(pair: dict[str, Any]) -> str:
-    one, other = pair["classes"]
-    runs = f"{pair['runs']} of {pair['runs_needed']} runs" if pair["state"] == "gathering" else f"{pair['runs']} runs"
-    sure = f"95 % of honest runs lie below the largest with confidence {pair['confidence']:.3f}"
-    why = f" ({pair['reason']})" if pair["reason"] else ""
-    newest = ", ".join(task["task"] for task in pair["tasks"][:3])
-    return f"{one}\n{other}\n{pair['state']}{why}: {runs}, {sure}; the newest: {newest}"
+def _said(pair: PairView) -> str:
+    one, other = pair.classes
+    needed = f" of {pair.runs_needed}" if pair.state is CalibrationState.GATHERING else ""
+    sure = f"95 % of honest runs lie below the largest with confidence {pair.confidence:.3f}"
+    why = f" ({pair.reason})" if pair.reason else ""
+    newest = ", ".join(task.task for task in pair.tasks[:3])
+    return f"{one}\n{other}\n{pair.state}{why}: {pair.runs}{needed} runs, {sure}; the newest: {newest}"
 
 
-def _table(pair: dict[str, Any]) -> Table:
+def _table(pair: PairView) -> Table:
     table = Table(Column("tensor", no_wrap=True), *(Column(name, justify="right") for name in ("largest", "threshold")))
-    for tensor in pair["tensors"]:
-        table.add_row(tensor["name"], f"{tensor['largest']:.2e}", f"{tensor['threshold']:.2e}")
+    for tensor in pair.tensors:
+        table.add_row(tensor.name, f"{tensor.largest:.2e}", f"{tensor.threshold:.2e}")
     return table

@@ -25,7 +25,7 @@ app = typer.Typer(no_args_is_help=True)
 def show(market: MarketOption = None, data: DataOption = None, as_json: JsonOption = False) -> None:
     """Where the service's money is: chain, contract, token, and the signer of its vouchers."""
     with told(), find(market, None, data).market() as client:
-        _say(client.chain(), as_json)
+        _say(client.chain().model_dump(mode="json"), as_json)
 
 
 @app.command()

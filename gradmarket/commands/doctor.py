@@ -96,7 +96,7 @@ def service(market: str | None, token: str | None, data: Path | None) -> list[Ch
 def _chain(place: Endpoint) -> str:
     with place.market() as client:
         facts = client.chain()
-    return f"{facts['chain_id']}, contract {facts['contract']}"
+    return f"{facts.chain_id}, contract {facts.contract}"
 
 
 def _asked(name: str, ask: Callable[[], str]) -> CheckResult:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import BaseModel
 
+from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.errors import MarketError
-from gradmarket.problems import ServiceProblem
 
 MarketOption = Annotated[
     str | None, typer.Option("--market", help="Address of the service; else GRADMARKET_URL, else this machine's own.")
@@ -38,4 +39,9 @@ def told() -> Iterator[None]:
 
 
 def say_json(value: Any) -> None:
-    typer.echo(json.dumps(value, ensure_ascii=False))
+    """Prints JSON; an answer of the service as the service writes it."""
+    typer.echo(json.dumps(value, ensure_ascii=False, default=_fields))
+
+
+def _fields(value: BaseModel) -> Any:
+    return value.model_dump(mode="json", by_alias=True, serialize_as_any=True)

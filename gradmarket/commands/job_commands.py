@@ -3,7 +3,7 @@
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -15,11 +15,12 @@ from gradmarket.endpoint import find
 from gradmarket.json_input import checked, read
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
+from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.rules.replication import BEST
-from gradmarket.money import TokenUnit
+from gradmarket.market.terms import JobState
+from gradmarket.market.views.job_views import JobView
 
-SUCCEEDED: Final = "finished"
 THE_JOB: Final = "the job"
 STEERING: Final = {
     "pause": "Give out no more leases; what is in flight is judged and paid.",
@@ -48,7 +49,7 @@ def submit(
             if not yes and not _agreed(file):
                 raise typer.Exit(1)
             job = client.submit(posted)
-    say_json(job) if as_json else typer.echo(job["id"])
+    say_json(job) if as_json else typer.echo(job.id)
 
 
 def _warning(spec: JobSpec, token: TokenUnit) -> str:
@@ -111,7 +112,7 @@ def listed(
     table = Table(Column("id", no_wrap=True), "name", "state", "round", "accepted", "rejected", "paid", "why")
     for job in jobs:
         done, _, _, accepted, rejected, paid = (value for _, value in progress.facts(job, token))
-        table.add_row(job["id"], job["name"], job["state"], done, accepted, rejected, paid, job["reason"])
+        table.add_row(job.id, job.name, job.state, done, accepted, rejected, paid, job.reason)
     Console().print(table)
 
 
@@ -131,13 +132,15 @@ def watch(job: JobArgument, market: MarketOption = None, data: DataOption = None
         shown = nullcontext(say_json) if as_json else progress.display(Console(), token)
         with shown as show:
             ended = progress.follow(client, job, show)
-    raise typer.Exit(0 if ended["state"] == SUCCEEDED else 1)
+    raise typer.Exit(0 if ended.state is JobState.FINISHED else 1)
 
 
 @app.command()
 def fund(
     job: JobArgument,
-    amount: Annotated[str | None, typer.Argument(help="How much more, in the token's smallest unit.")] = None,
+    amount: Annotated[
+        str | None, typer.Argument(help='How much more: a whole number of the smallest unit, or like "0.5 GRAD".')
+    ] = None,
     market: MarketOption = None,
     token: TokenOption = None,
     data: DataOption = None,
@@ -148,14 +151,15 @@ def fund(
     Where the money has an owner elsewhere, prints the transactions that it is to sign; without an amount, those alone.
     """
     with told(), find(market, token, data).market() as client:
-        changed = client.fund(job, amount)
+        unit = TokenUnit.of(client.chain())
+        changed = client.fund(job, None if amount is None else unit.parse(amount))
         if as_json:
             say_json(changed)
             return
-        _print(changed, TokenUnit.of(client.chain()))
-    for number, call in enumerate(changed["to_sign"], 1):
-        typer.echo(f"\nsign {number}: {call['purpose']}, from {call['from']} on chain {call['chain_id']}")
-        typer.echo(f"  to    {call['to']}\n  data  {call['data']}")
+        _print(changed, unit)
+    for number, call in enumerate(changed.to_sign, 1):
+        typer.echo(f"\nsign {number}: {call.purpose}, from {call.owner} on chain {call.chain_id}")
+        typer.echo(f"  to    {call.to}\n  data  {call.data}")
 
 
 app.command("ledger")(ledger.ledger)
@@ -200,15 +204,13 @@ def download(
     say_json(told_json) if as_json else typer.echo(f"{path}  {digest}")
 
 
-def _print(job: dict[str, Any], token: TokenUnit) -> None:
-    costs = job["costs"]
-    lines = [("job", f"{job['id']}  {job['name']}"), ("state", job["state"]), ("why", job["reason"])]
+def _print(job: JobView, token: TokenUnit) -> None:
+    costs = job.costs
+    lines = [("job", f"{job.id}  {job.name}"), ("state", job.state), ("why", job.reason)]
     lines += progress.facts(job, token)
-    lines += [
-        (name.replace("_", " "), token.text(costs[name])) for name in ("price", "at_most", "deposited", "refunded")
-    ]
-    lines += [("parameters", job["parameters"] or ""), ("on-chain job", str(job["chain_job"] or ""))]
-    lines += [("note", job["notice"])]
+    lines += [("price", token.text(costs.price)), ("at most", token.text(costs.at_most))]
+    lines += [("deposited", token.text(costs.deposited)), ("refunded", token.text(costs.refunded))]
+    lines += [("parameters", job.parameters or ""), ("on-chain job", str(job.chain_job or "")), ("note", job.notice)]
     for name, value in lines:
         if value:
             typer.echo(f"{name:>12}  {value}")

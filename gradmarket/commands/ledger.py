@@ -2,7 +2,7 @@
 
 import csv
 import sys
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -10,7 +10,9 @@ from rich.table import Column, Table
 
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json, told
 from gradmarket.endpoint import find
-from gradmarket.money import TokenUnit
+from gradmarket.market.errors import NotFound
+from gradmarket.market.money import TokenUnit
+from gradmarket.market.views.ledger_views import BooksView, EntryView, LedgerView
 
 FIELDS: Final = ("kind", "debit", "credit", "amount", "worker", "task", "replica", "batch", "tx", "block")
 
@@ -25,45 +27,44 @@ def ledger(
     """A job's books at a named block. Ends with 1 where they do not add up to the contract's figures."""
     with told(), find(market, None, data).market() as client:
         report, token = client.ledger(job), TokenUnit.of(client.chain())
+        books = report.books
+        if books is None:
+            raise NotFound("the service shows the entries without their books: ask again later")
     if as_json:
-        say_json(report)
+        say_json(report.model_dump(mode="json", exclude={"next"}))
     elif as_csv:
-        _write(report["items"])
+        _write(report.items)
     else:
-        _print(report, token)
-    raise typer.Exit(0 if report["books"]["balanced"] else 1)
+        _print(report, books, token)
+    raise typer.Exit(0 if books.balanced else 1)
 
 
-def _write(entries: list[dict[str, Any]]) -> None:
+def _write(entries: list[EntryView]) -> None:
     sheet = csv.DictWriter(sys.stdout, FIELDS, lineterminator="\n")
     sheet.writeheader()
-    sheet.writerows(entries)
+    sheet.writerows(entry.model_dump(mode="json") for entry in entries)
 
 
-def _print(found: dict[str, Any], token: TokenUnit) -> None:
+def _print(report: LedgerView, books: BooksView, token: TokenUnit) -> None:
     """Prints the sums by kind and the accounts; single entries are for --csv and --json."""
     sums: dict[str, tuple[int, int]] = {}
-    for entry in found["items"]:
-        count, units = sums.get(entry["kind"], (0, 0))
-        sums[entry["kind"]] = (count + 1, units + int(entry["amount"]))
+    for entry in report.items:
+        count, units = sums.get(entry.kind, (0, 0))
+        sums[entry.kind] = (count + 1, units + int(entry.amount))
     moves = Table("move", Column("entries", justify="right"), Column("amount", justify="right"))
     for kind, (count, units) in sums.items():
         moves.add_row(kind, str(count), token.text(units))
     accounts = Table(Column("account", no_wrap=True), Column("debits less credits", justify="right"))
-    for name, units in found["books"]["accounts"].items():
-        accounts.add_row(name, _signed(int(units), token))
+    for name, balance in books.accounts.items():
+        accounts.add_row(name, token.text(balance))
     console = Console()
     console.print(moves, accounts)
-    console.print(_verdict(found), soft_wrap=True)
+    console.print(_verdict(report, books), soft_wrap=True)
 
 
-def _signed(units: int, token: TokenUnit) -> str:
-    return f"{'-' if units < 0 else ''}{token.text(abs(units))}"
-
-
-def _verdict(found: dict[str, Any]) -> str:
-    if found["block"] is None:
+def _verdict(report: LedgerView, books: BooksView) -> str:
+    if report.block is None:
         return "The job is not on-chain yet."
-    if found["books"]["balanced"]:
-        return f"The books add up to the contract's figures at block {found['block']}."
-    return f"The books do NOT add up at block {found['block']}: {'; '.join(found['books']['differences'])}"
+    if books.balanced:
+        return f"The books add up to the contract's figures at block {report.block}."
+    return f"The books do NOT add up at block {report.block}: {'; '.join(books.differences)}"

@@ -6,8 +6,8 @@ from typing import Annotated, Final
 import typer
 from sqlalchemy.exc import OperationalError
 
+from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.commands.edge import JsonOption, say_json, told
-from gradmarket.problems import ServiceUnreachable
 from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store import schema
 from gradmarket.requester.store.session import connect

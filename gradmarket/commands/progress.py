@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 from rich.live import Live
@@ -11,16 +11,17 @@ from rich.panel import Panel
 from rich.table import Table
 
 from gradmarket.client import RequesterClient
-from gradmarket.money import TokenUnit
+from gradmarket.market.money import TokenUnit
+from gradmarket.market.terms import JobState
+from gradmarket.market.views.job_views import JobView
 
-Job = dict[str, Any]
-Show = Callable[[Job], None]
-OVER: Final = ("finished", "cancelled", "failed")
+Show = Callable[[JobView], None]
+OVER: Final = (JobState.FINISHED, JobState.CANCELLED, JobState.FAILED)
 NEWS: Final = ("round_closed", "paused", "resumed", "published", *OVER)
 LOOK_EVERY_S: Final = 0.5
 
 
-def follow(market: RequesterClient, job_id: str, show: Show) -> Job:
+def follow(market: RequesterClient, job_id: str, show: Show) -> JobView:
     """Shows the job at every relevant change until it has ended; returns its last view."""
     show(market.job(job_id))
     looked = 0.0
@@ -50,10 +51,10 @@ class Lines:
         self._round: int | None = None
         self._why = ""
 
-    def show(self, job: Job) -> None:
-        why = f"{job['state']}: {job['reason']}" if job["reason"] else job["state"]
-        if job["round"] != self._round:
-            self._round = job["round"]
+    def show(self, job: JobView) -> None:
+        why = f"{job.state}: {job.reason}" if job.reason else job.state
+        if job.round != self._round:
+            self._round = job.round
             self._say("  ".join(f"{name} {value}" for name, value in facts(job, self._token)))
         if why != self._why:
             self._why = why
@@ -63,17 +64,17 @@ class Lines:
         self._console.print(text, highlight=False, soft_wrap=True)
 
 
-def facts(job: Job, token: TokenUnit) -> list[tuple[str, str]]:
+def facts(job: JobView, token: TokenUnit) -> list[tuple[str, str]]:
     """Returns the names and values shown for rounds and money; a dash for what is not known yet."""
-    metrics = job["metrics"] or {}
-    done = 0 if job["round"] is None else job["round"] + 1
+    metrics = job.metrics or {}
+    done = 0 if job.round is None else job.round + 1
     return [
-        ("round", f"{done}/{job['rounds']}"),
-        ("loss", _figure(job["loss"])),
+        ("round", f"{done}/{job.rounds}"),
+        ("loss", _figure(job.loss)),
         ("accuracy", _figure(metrics.get("accuracy"))),
-        ("accepted", str(job["accepted"])),
-        ("rejected", str(job["rejected"])),
-        ("paid", token.text(job["costs"]["earned"])),
+        ("accepted", str(job.accepted)),
+        ("rejected", str(job.rejected)),
+        ("paid", token.text(job.costs.earned)),
     ]
 
 
@@ -81,10 +82,10 @@ def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
-def _panel(job: Job, token: TokenUnit) -> Panel:
+def _panel(job: JobView, token: TokenUnit) -> Panel:
     grid = Table.grid(padding=(0, 2))
     for name, value in facts(job, token):
         grid.add_row(f"[dim]{name}[/dim]", value)
-    grid.add_row("[dim]deposited[/dim]", token.text(job["costs"]["deposited"]))
-    grid.add_row("[dim]state[/dim]", f"{job['state']}  {job['reason']}".rstrip())
-    return Panel(grid, title=f"{job['name']}  {job['id']}", expand=False)
+    grid.add_row("[dim]deposited[/dim]", token.text(job.costs.deposited))
+    grid.add_row("[dim]state[/dim]", f"{job.state}  {job.reason}".rstrip())
+    return Panel(grid, title=f"{job.name}  {job.id}", expand=False)

@@ -1,7 +1,7 @@
 """`gradmarket token`: API tokens with a name, a role and an expiry."""
 
 import re
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -10,12 +10,12 @@ from rich.table import Table
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json, told
 from gradmarket.endpoint import find
 from gradmarket.market.errors import Refused
+from gradmarket.market.terms import Role
+from gradmarket.market.views.token_views import TOKEN_NAME
 
 app = typer.Typer(no_args_is_help=True, help="API tokens: make, list and end them. Needs a token of the role admin.")
 
-Role = Literal["read", "submit", "audit", "admin"]
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, dots, dashes: what it is for.")]
 
 
@@ -40,8 +40,8 @@ def create(
     if as_json:
         say_json(info)
         return
-    typer.echo(f"{info['role']} token {info['name']}, {_ends(info['expires_at'])}; it is shown this once:", err=True)
-    typer.echo(info["token"])
+    typer.echo(f"{info.role} token {info.name}, {_ends(info.expires_at)}; it is shown this once:", err=True)
+    typer.echo(info.token)
 
 
 @app.command("list")
@@ -56,7 +56,7 @@ def listed(
         return
     table = Table("name", "role", "made", "ends")
     for entry in tokens:
-        table.add_row(entry["name"], entry["role"], entry["created_at"] or "", entry["expires_at"] or "never")
+        table.add_row(entry.name, entry.role, entry.created_at or "", entry.expires_at or "never")
     Console().print(table)
 
 
@@ -88,7 +88,7 @@ def seconds(text: str) -> int | None:
 
 
 def _named(name: str) -> str:
-    if not NAME.fullmatch(name):
+    if not re.fullmatch(TOKEN_NAME, name):
         raise Refused(f"{name!r} is no token's name: take letters, digits, dots and dashes, 64 at most")
     return name
 

@@ -4,16 +4,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json, told
 from gradmarket.endpoint import find
-from gradmarket.market.errors import NotFound, Refused
-from gradmarket.market.job import Publication
 from gradmarket.market.rules.task_proof import VerdictCase, faults
 from gradmarket.market.signing import Domain, checksum
-from gradmarket.market.wire_evidence import PublishedEvidence
-from gradmarket.market.wire_sign_in import ChainFacts
 
 app = typer.Typer(no_args_is_help=True, help="Check a verdict by its evidence.")
 
@@ -49,15 +44,8 @@ def check_command(
 
 def _case(job: str, task: str, market: str | None, signer: str | None, data: Path | None) -> VerdictCase:
     with find(market, None, data).market() as client:
-        facts = ChainFacts.model_validate(client.chain())
-        published = client.job(job)["publication"]
-        shown = client.task(job, task)
-    if published is None:
-        raise NotFound(f"job {job} is not published yet")
-    try:
-        evidence, publication = PublishedEvidence.model_validate(shown), Publication.model_validate(published)
-    except ValidationError as error:
-        raise Refused(f"what the service shows is no evidence: {error}") from error
+        facts, publication = client.chain(), client.publication(job)
+        evidence = client.task(job, task)
     domain = Domain(facts.chain_id, facts.contract, facts.instance)
     return VerdictCase(domain, checksum(signer) if signer else facts.signer, publication, evidence)
 

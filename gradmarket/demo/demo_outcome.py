@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from gradmarket.client import Json, RequesterClient
+from gradmarket.client import RequesterClient
 from gradmarket.contracts import events
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.demo.children import DemoFailed
 from gradmarket.demo.spec import GOAL, PRICE
-from gradmarket.market.job import Publication
-from gradmarket.market.terms import Address, Digest
+from gradmarket.market.terms import Address, BatchState, Digest, JobState, ReplicaState
+from gradmarket.market.views.job_views import JobView, Stats
+from gradmarket.market.views.payment_views import JobWorkerView
+from gradmarket.market.views.task_views import VerdictView
 from gradmarket.market.wire import hash_of
 
 SETTLE_S: Final = 60.0
@@ -64,8 +66,8 @@ class Escrow:
 
 @dataclass(frozen=True)
 class DemoOutcome:
-    job: Json
-    stats: Json
+    job: JobView
+    stats: Stats
     workers: list[Pay]
     escrow: Escrow
     served: str
@@ -80,7 +82,7 @@ def settled(market: RequesterClient, ledger: Ledger, job_id: str) -> None:
     Raises DemoFailed if it is not.
     """
     _until(lambda: _all_settled(market, job_id), "not every accepted gradient is settled")
-    chain_job = market.job(job_id)["chain_job"]
+    chain_job = _chain_job(market.job(job_id))
     _until(lambda: ledger.free(chain_job) == 0, "the requester does not take the rest back")
     _until(lambda: _refunded(market, ledger, job_id), "the books do not have what the chain refunded")
 
@@ -88,21 +90,21 @@ def settled(market: RequesterClient, ledger: Ledger, job_id: str) -> None:
 def _refunded(market: RequesterClient, ledger: Ledger, job_id: str) -> bool:
     """Returns whether the service has recorded the whole refund: it comes in parts, each some time after its block."""
     job = market.job(job_id)
-    return int(job["costs"]["refunded"]) == _escrow(ledger, job).refunded > 0
+    return int(job.costs.refunded) == _escrow(ledger, job).refunded > 0
 
 
 def read(
     market: RequesterClient, ledger: Ledger, job_id: str, workers: Sequence[WorkerOutcome], folder: Path
 ) -> DemoOutcome:
     job = market.job(job_id)
-    closed = [round_ for round_ in market.listed(job_id, "rounds") if round_["updated"]]
+    closed = [updated for one in market.rounds(job_id) if (updated := one.updated) is not None]
     outcome = DemoOutcome(
         job=job,
         stats=market.stats(job_id),
         workers=_workers(market, ledger, job_id, workers),
         escrow=_escrow(ledger, job),
         served=market.download(job_id, folder / "parameters.safetensors"),
-        last_round=closed[-1]["updated"] if closed else "",
+        last_round=closed[-1] if closed else "",
     )
     outcome.checks.update(check(outcome))
     return outcome
@@ -110,11 +112,11 @@ def read(
 
 def check(outcome: DemoOutcome) -> dict[str, bool]:
     """Returns each condition for a successful demo, and whether it holds."""
-    escrow, claimed = outcome.escrow, outcome.job["costs"]
+    escrow, claimed = outcome.escrow, outcome.job.costs
     cheats = [pay for pay in outcome.workers if pay.behaviour != "honest"]
     honest = [pay for pay in outcome.workers if pay.behaviour == "honest"]
     return {
-        "the job finished": outcome.job["state"] == "finished",
+        "the job finished": outcome.job.state is JobState.FINISHED,
         f"accuracy on held-out rows is {GOAL} or more": accuracy(outcome.job) >= GOAL,
         "every cheat was paid nothing": all(pay.earned == pay.balance == pay.kept == 0 for pay in cheats),
         "each honest worker's balance is its accepted gradients x price": all(
@@ -122,44 +124,44 @@ def check(outcome: DemoOutcome) -> dict[str, bool]:
         ),
         "what was paid is what honest workers hold": escrow.paid == sum(pay.balance for pay in honest),
         "deposited = paid + refunded": escrow.deposited == escrow.paid + escrow.refunded and escrow.left == 0,
-        "the service's books say the same": escrow.refunded == int(claimed["refunded"])
-        and escrow.paid == int(claimed["earned"]),
-        "the served parameters are the last round's": outcome.served == outcome.last_round == outcome.job["parameters"],
+        "the service's books say the same": escrow.refunded == int(claimed.refunded)
+        and escrow.paid == int(claimed.earned),
+        "the served parameters are the last round's": outcome.served == outcome.last_round == outcome.job.parameters,
     }
 
 
-def accuracy(job: Json) -> float:
-    return float((job["metrics"] or {}).get("accuracy", 0.0))
+def accuracy(job: JobView) -> float:
+    return float((job.metrics or {}).get("accuracy", 0.0))
 
 
 def _workers(market: RequesterClient, ledger: Ledger, job_id: str, workers: Sequence[WorkerOutcome]) -> list[Pay]:
-    lines = {line["address"]: line for line in market.listed(job_id, "workers")}
-    verdicts = list(market.listed(job_id, "verdicts"))
+    lines = {line.address: line for line in market.workers(job_id)}
+    verdicts = list(market.verdicts(job_id))
     return [_pay(ledger, worker, lines, verdicts) for worker in workers]
 
 
-def _pay(ledger: Ledger, worker: WorkerOutcome, lines: dict[str, Json], verdicts: list[Json]) -> Pay:
+def _pay(ledger: Ledger, worker: WorkerOutcome, lines: dict[str, JobWorkerView], verdicts: list[VerdictView]) -> Pay:
     address = worker.said("wallet")["address"]
-    line: dict[str, Any] = lines.get(address, {"accepted": 0, "rejected": 0, "earned": "0"})
-    mine = [verdict for verdict in verdicts if verdict["worker"] == address and verdict["state"] == "rejected"]
+    line = lines.get(address)
+    mine = [one for one in verdicts if one.worker == address and one.state is ReplicaState.REJECTED]
     return Pay(
         address=address,
         payout=worker.payout,
         behaviour=worker.behaviour,
-        accepted=line["accepted"],
-        rejected=line["rejected"],
-        why=dict(Counter(DIGEST.sub("…", verdict["reason"]) for verdict in mine)),
-        earned=int(line["earned"]),
+        accepted=line.accepted if line else 0,
+        rejected=line.rejected if line else 0,
+        why=dict(Counter(DIGEST.sub("…", one.reason) for one in mine)),
+        earned=int(line.earned) if line else 0,
         balance=ledger.balance(worker.payout),
         kept=ledger.balance(address),
     )
 
 
-def _escrow(ledger: Ledger, job: Json) -> Escrow:
+def _escrow(ledger: Ledger, job: JobView) -> Escrow:
     """Reads the escrow. Refunded is what the deposit lost without being paid out, by the contract's count."""
-    number, unit = job["chain_job"], int(job["unit"])
+    number, unit = _chain_job(job), int(job.unit)
     now = ledger.job(number)
-    digest = hash_of(Digest(Publication.model_validate(job["publication"]).digest))
+    digest = hash_of(Digest(job.spec_digest or ""))
     opened = events.find_opened(ledger, now.requester, digest)
     if opened is None or opened.job != number:
         raise DemoFailed(f"the chain has no job of this publication at {number}")
@@ -172,10 +174,16 @@ def _escrow(ledger: Ledger, job: Json) -> Escrow:
     )
 
 
+def _chain_job(job: JobView) -> int:
+    if job.chain_job is None:
+        raise DemoFailed(f"job {job.id} is not on-chain")
+    return job.chain_job
+
+
 def _all_settled(market: RequesterClient, job_id: str) -> bool:
     stats = market.stats(job_id)
-    done = sum(batch["gradients"] for batch in stats["settlements"] if batch["state"] == "settled")
-    return bool(done == stats["accepted"])
+    done = sum(batch.gradients for batch in stats.settlements if batch.state == BatchState.SETTLED)
+    return done == stats.accepted
 
 
 def _until(condition: Callable[[], bool], otherwise: str) -> None:

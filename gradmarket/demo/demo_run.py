@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from gradmarket.client import Json, RequesterClient
+from gradmarket.client import RequesterClient
 from gradmarket.commands import progress
 from gradmarket.commands.progress import Show
 from gradmarket.demo import demo_outcome, service, workers
@@ -19,7 +19,10 @@ from gradmarket.demo.children import DemoFailed, DemoProcesses
 from gradmarket.demo.report import report, show
 from gradmarket.demo.service import Service
 from gradmarket.demo.spec import CAST, JOB
-from gradmarket.money import TokenUnit
+from gradmarket.market.money import TokenUnit
+from gradmarket.market.terms import JobState
+from gradmarket.market.views.job_views import JobView
+from gradmarket.market.wire_sign_in import ChainFacts
 
 LIMIT_S: Final = 300.0
 """Seconds after which a demo whose job has not ended has failed."""
@@ -37,11 +40,11 @@ class Clock:
     def seconds(self) -> float:
         return time.monotonic() - self.began
 
-    def look(self, job: Json) -> None:
-        if not self.first_accepted and job["accepted"]:
+    def look(self, job: JobView) -> None:
+        if not self.first_accepted and job.accepted:
             self.first_accepted = self.seconds
         if self.seconds > self.limit_s:
-            raise DemoFailed(f"after {self.limit_s:.0f} s the job is {job['state']}: {job['reason']}")
+            raise DemoFailed(f"after {self.limit_s:.0f} s the job is {job.state}: {job.reason}")
 
 
 def play(console: Console, keep: bool = False, within: Path | None = None) -> dict[str, Any]:
@@ -65,7 +68,7 @@ def _run(
     console: Console, clock: Clock, children: DemoProcesses, served: Service, market: RequesterClient, folder: Path
 ) -> dict[str, Any]:
     chain = market.chain()
-    job = market.submit(JOB)["id"]
+    job = market.submit(JOB).id
     console.print(introduction(served.place.url, chain, job), highlight=False, soft_wrap=True)
     hired = workers.hire(children, served.place.url, folder / "workers")
     watch(console, clock, lambda _job: children.check(), market, job, TokenUnit.of(chain))
@@ -78,10 +81,10 @@ def _run(
     return report(outcome, chain, {"total": clock.seconds, "first_accepted": clock.first_accepted})
 
 
-def introduction(url: str, chain: Json, job: str) -> str:
+def introduction(url: str, chain: ChainFacts, job: str) -> str:
     replication = JOB["replication"]
     return (
-        f"{url} serves job {job}; chain {chain['chain_id']}, contract {chain['contract']}.\n"
+        f"{url} serves job {job}; chain {chain.chain_id}, contract {chain.contract}.\n"
         f"{JOB['tasks_per_round']} tasks a round, {replication['replicas']} replicas of each and up to "
         f"{replication['max_replicas']} where they disagree, votes on exact bits, replicas of a task kept apart by "
         f"{' and '.join(JOB['separation'])}.\nOf {len(CAST)} workers one turns its gradients round and one "
@@ -96,19 +99,19 @@ def watch(
     market: RequesterClient,
     job: str,
     token: TokenUnit,
-    follow: Callable[[RequesterClient, str, Show], Json] = progress.follow,
+    follow: Callable[[RequesterClient, str, Show], JobView] = progress.follow,
 ) -> None:
     """Watches until the job has ended; `check` may raise at every poll. Raises DemoFailed unless the job finished."""
     with progress.display(console, token) as display:
 
-        def look(now: Json) -> None:
+        def look(now: JobView) -> None:
             check(now)
             clock.look(now)
             display(now)
 
         ended = follow(market, job, look)
-    if ended["state"] != "finished":
-        raise DemoFailed(f"the job is {ended['state']}: {ended['reason']}")
+    if ended.state is not JobState.FINISHED:
+        raise DemoFailed(f"the job is {ended.state}: {ended.reason}")
 
 
 @contextmanager

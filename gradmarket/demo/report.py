@@ -5,37 +5,37 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from gradmarket.client import Json
 from gradmarket.demo.demo_outcome import DemoOutcome, Pay, accuracy
-from gradmarket.money import TokenUnit
+from gradmarket.market.money import TokenUnit
+from gradmarket.market.wire_sign_in import ChainFacts
 
 
-def report(outcome: DemoOutcome, chain: Json, seconds: dict[str, float]) -> dict[str, Any]:
+def report(outcome: DemoOutcome, chain: ChainFacts, seconds: dict[str, float]) -> dict[str, Any]:
     """Returns the report as JSON: amounts are decimal strings in smallest units; counts are of replicas."""
     stats, escrow = outcome.stats, outcome.escrow
     return {
         "ok": all(outcome.checks.values()),
-        "job": outcome.job["id"],
-        "rounds": outcome.job["round"] + 1 if outcome.job["round"] is not None else 0,
+        "job": outcome.job.id,
+        "rounds": outcome.job.round + 1 if outcome.job.round is not None else 0,
         "accuracy": accuracy(outcome.job),
-        "chain_id": chain["chain_id"],
-        "contract": chain["contract"],
-        "token": chain["token"],
+        "chain_id": chain.chain_id,
+        "contract": chain.contract,
+        "token": chain.token,
         "escrow": {
             "deposited": str(escrow.deposited),
             "paid": str(escrow.paid),
             "refunded": str(escrow.refunded),
         },
-        "accepted": stats["accepted"],
-        "rejected": stats["rejected"],
+        "accepted": stats.accepted,
+        "rejected": stats.rejected,
         "parameters_digest": outcome.served,
         "workers": [_worker(pay) for pay in outcome.workers],
-        "payload_bytes": stats["payload_bytes"],
-        "uploads": stats["uploads"],
-        "tasks": stats["tasks"],
-        "seconds": {**{name: round(value, 3) for name, value in seconds.items()}, "compute": stats["compute_seconds"]},
+        "payload_bytes": stats.payload_bytes,
+        "uploads": stats.uploads,
+        "tasks": stats.tasks,
+        "seconds": {**{name: round(value, 3) for name, value in seconds.items()}, "compute": stats.compute_seconds},
         "settlements": [
-            {"tx": batch["tx"], "gas": batch["gas"], "gradients": batch["gradients"]} for batch in stats["settlements"]
+            {"tx": batch.tx, "gas": batch.gas, "gradients": batch.gradients} for batch in stats.settlements
         ],
         "checks": outcome.checks,
     }

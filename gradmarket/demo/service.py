@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from gradmarket.client import RequesterClient
+from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
 from gradmarket.contracts import deployment
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 from gradmarket.demo.children import LOOK_EVERY_S, DemoFailed, DemoProcess, DemoProcesses
 from gradmarket.endpoint import Endpoint, find
-from gradmarket.problems import ServiceProblem, ServiceUnreachable
 
 START_S: Final = 60.0
 

@@ -7,8 +7,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gradmarket.commands import progress
-from gradmarket.commands.progress import Job, Show
-from gradmarket.money import TokenUnit
+from gradmarket.commands.progress import Show
+from gradmarket.market.money import TokenUnit
+from gradmarket.market.views.job_views import JobView
 
 
 @contextmanager
@@ -22,14 +23,14 @@ def bar(console: Console, token: TokenUnit) -> Iterator[Show]:
     with Progress(*columns, TextColumn("{task.fields[told]}"), console=console) as shown:
         task = shown.add_task("", total=None, told="")
 
-        def show_bar(job: Job) -> None:
-            done = 0 if job["round"] is None else job["round"] + 1
-            shown.update(task, description=job["name"], total=job["rounds"], completed=done, told=_told(job, token))
+        def show_bar(job: JobView) -> None:
+            done = 0 if job.round is None else job.round + 1
+            shown.update(task, description=job.name, total=job.rounds, completed=done, told=_told(job, token))
 
         yield show_bar
 
 
-def _told(job: Job, token: TokenUnit) -> str:
+def _told(job: JobView, token: TokenUnit) -> str:
     """Returns the known figures besides the rounds, and why the job waits."""
     facts = [f"{name} {value}" for name, value in progress.facts(job, token)[1:] if value != "-"]
-    return "  ".join([*facts, job["reason"]]).strip()
+    return "  ".join([*facts, job.reason]).strip()

@@ -2,17 +2,17 @@
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from torch import nn
 
-from gradmarket.client import Json
 from gradmarket.client import RequesterClient as Client
 from gradmarket.commands import progress
 from gradmarket.market.errors import MarketError
 from gradmarket.market.model.tensors import unpack
-from gradmarket.money import TokenUnit
+from gradmarket.market.money import TokenUnit
+from gradmarket.market.terms import JobState
+from gradmarket.market.views.job_views import JobView, RoundView
 from gradmarket.sdk.bar import bar
 from gradmarket.sdk.model import load
 
@@ -34,33 +34,33 @@ class TrainingJob:
     def __repr__(self) -> str:
         return f"TrainingJob({self.id!r})"
 
-    def view(self) -> Json:
+    def view(self) -> JobView:
         """Returns the job as the service describes it."""
         return self._client.job(self.id)
 
     @property
     def state(self) -> str:
         """draft, awaiting_funds, running, paused, finished, cancelled or failed."""
-        return str(self.view()["state"])
+        return self.view().state
 
     @property
     def reason(self) -> str:
         """Why it does not proceed, or how it ended."""
-        return str(self.view()["reason"])
+        return self.view().reason
 
     @property
     def metrics(self) -> dict[str, float]:
         """The metrics on the held-out rows, after the newest round that measured them."""
-        return dict(self.view()["metrics"] or {})
+        return dict(self.view().metrics or {})
 
-    def watch(self, console: Console | None = None) -> Json:
+    def watch(self, console: Console | None = None) -> JobView:
         """Shows a bar until the job ends, and returns its last view. Raises JobEnded unless it finished."""
         console = console or Console()
         token = TokenUnit.of(self._client.chain())
         with bar(console, token) as show:
             ended = progress.follow(self._client, self.id, show)
-        if ended["state"] != "finished":
-            raise JobEnded(f"{ended['state']}: {ended['reason']}")
+        if ended.state is not JobState.FINISHED:
+            raise JobEnded(f"{ended.state}: {ended.reason}")
         return ended
 
     def load_into(self, module: nn.Module, after_round: int | None = None) -> None:
@@ -82,6 +82,6 @@ class TrainingJob:
         """Continues after a pause."""
         self._client.steer(self.id, "resume")
 
-    def rounds(self) -> list[dict[str, Any]]:
+    def rounds(self) -> list[RoundView]:
         """Returns every round so far, with its loss and metrics."""
-        return list(self._client.listed(self.id, "rounds"))
+        return list(self._client.rounds(self.id))

@@ -13,7 +13,7 @@ from gradmarket.market.data import formats
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model import tensors
 from gradmarket.market.model.figures import Published
-from gradmarket.money import TokenUnit
+from gradmarket.market.money import TokenUnit
 from gradmarket.sdk.job_handle import TrainingJob
 from gradmarket.sdk.model import Loss, check_taken, published
 from gradmarket.sdk.rows import arrays_of
@@ -78,11 +78,11 @@ class Market:
 
     def job(self, job_id: str) -> TrainingJob:
         """Returns a job that was posted before. Raises ServiceProblem if there is none."""
-        return TrainingJob(self._client, str(self._client.job(job_id)["id"]))
+        return TrainingJob(self._client, self._client.job(job_id).id)
 
     def jobs(self, state: str | None = None) -> Iterator[TrainingJob]:
         """Returns all jobs, oldest first."""
-        return (TrainingJob(self._client, job["id"]) for job in self._client.jobs(state))
+        return (TrainingJob(self._client, job.id) for job in self._client.jobs(state))
 
     def _post(self, fields: dict[str, Any], made: Published, packed: Packed) -> TrainingJob:
         parts = {"document": made.document, "evaluation": made.evaluation, "parameters": tensors.pack(made.parameters)}
@@ -90,14 +90,11 @@ class Market:
         for data in packed.files.values():
             self._client.upload(data)
         spec = {**fields, "model": model, "data": {"manifest": self._client.upload(packed.body)}}
-        return TrainingJob(self._client, str(self._client.submit(spec)["id"]))
+        return TrainingJob(self._client, self._client.submit(spec).id)
 
     def _amount(self, price: int | str) -> str:
         """Returns the price in the token's smallest unit. Raises Refused."""
-        text = str(price).strip()
-        if text.isascii() and text.isdigit():
-            return text
-        return str(TokenUnit.of(self._client.chain()).parse(text))
+        return str(TokenUnit.of(self._client.chain()).parse(str(price)))
 
 
 def _metric(made: Published) -> str:

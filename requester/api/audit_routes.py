@@ -15,14 +15,15 @@ from gradmarket.market.audit_wire import (
     SketchAnswer,
 )
 from gradmarket.market.terms import AuditState, JobId, TaskId
+from gradmarket.market.views.page_view import Page
+from gradmarket.market.views.trust_views import AuditView
 from gradmarket.market.wire import OfferFields
 from gradmarket.requester.api.auth_routes import ROLE, Auditor
 from gradmarket.requester.api.job_routes import NO_JOB, JobPath, found
 from gradmarket.requester.api.pages import CostlyLimit, Cursor, page
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.views.formats import Page
-from gradmarket.requester.api.views.trust_views import AuditView, audit_view
+from gradmarket.requester.api.views.trust_views import audit_view
 from gradmarket.requester.exchange import auditor_claims
 from gradmarket.requester.moves import calibrating
 from gradmarket.requester.store import accusations, disclosure

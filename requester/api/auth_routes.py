@@ -21,7 +21,7 @@ from starlette.concurrency import run_in_threadpool
 from gradmarket.market import signing
 from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.messages import SignedConsent
-from gradmarket.market.terms import Address
+from gradmarket.market.terms import Address, Role
 from gradmarket.market.wire_sign_in import STATEMENT, Session, SignIn, SignInNonce
 from gradmarket.requester.api.callers import caller, network_of
 from gradmarket.requester.api.nonces import Nonces, named_in
@@ -32,7 +32,6 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.remembered import Remembered
 from gradmarket.requester.store.retries import patiently
-from gradmarket.requester.store.tokens import Role
 
 router = APIRouter(prefix="/v1", tags=["session"])
 

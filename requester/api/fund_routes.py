@@ -7,12 +7,12 @@ from gradmarket.market.errors import Conflict
 from gradmarket.market.fields import AmountField
 from gradmarket.market.rules import payment
 from gradmarket.market.terms import Amount, Units
+from gradmarket.market.views.job_views import Funded, JobView
 from gradmarket.requester.api.auth_routes import Submitter
 from gradmarket.requester.api.idempotency import Key, done
 from gradmarket.requester.api.job_routes import STEER, JobPath, found, held, view
 from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.views.job_views import JobView
-from gradmarket.requester.api.views.payment_views import ToSignView, to_sign_view
+from gradmarket.requester.api.views.payment_views import to_sign_view
 from gradmarket.requester.context import Context
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.tables import Job
@@ -27,12 +27,6 @@ class Deposit(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     amount: AmountField | None = None
-
-
-class Funded(JobView):
-    """`to_sign`: transactions for the owner of the funds, in this order; none where the service owns them."""
-
-    to_sign: list[ToSignView]
 
 
 @router.post("/{job_id}/fund", responses=STEER, summary="Raise the budget; the difference is deposited")

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
 from sqlalchemy.exc import SQLAlchemyError
 
+from gradmarket.market.views.service_views import Health, Readiness
 from gradmarket.requester.context import Context
 from gradmarket.requester.store.retries import patiently
 from gradmarket.requester.store.tables import LeaderLease
@@ -18,19 +18,6 @@ router = APIRouter(tags=["service"])
 
 FRESH_S = 1.0
 TRIED = "ready"
-
-
-class Health(BaseModel):
-    status: str
-
-
-class Readiness(BaseModel):
-    """`ok`, or what is wrong in words."""
-
-    status: str
-    database: str
-    blobs: str
-    chain: str
 
 
 class Probe:

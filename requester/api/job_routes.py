@@ -11,7 +11,9 @@ from sqlalchemy import select
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.job import JobSpec
-from gradmarket.market.terms import Digest, JobState
+from gradmarket.market.terms import Digest, JobState, Role
+from gradmarket.market.views.job_views import JobView
+from gradmarket.market.views.page_view import Page
 from gradmarket.requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
 from gradmarket.requester.api.blob_routes import ELSEWHERE, KEPT, PART, WHOLE, served
 from gradmarket.requester.api.idempotency import Key, once
@@ -19,8 +21,7 @@ from gradmarket.requester.api.pages import MOST, CostliestLimit, Cursor, from_th
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.response_cache import Recent, Source
 from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.views.formats import Page
-from gradmarket.requester.api.views.job_views import JobView, job_view
+from gradmarket.requester.api.views.job_views import job_view
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves.admission import admit
 from gradmarket.requester.moves.ending import end
@@ -29,7 +30,6 @@ from gradmarket.requester.store import jobs, progress
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import Job, Round
-from gradmarket.requester.store.tokens import Role
 from gradmarket.requester.store.work import RowReader, Work
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])

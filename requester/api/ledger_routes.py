@@ -6,11 +6,12 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.market.terms import JobId
+from gradmarket.market.views.ledger_views import BooksView, LedgerView
 from gradmarket.requester.api.job_routes import NO_JOB, JobPath
 from gradmarket.requester.api.ledger_cache import QueuePlace, Statement, Statements
 from gradmarket.requester.api.pages import NOT_OURS, Cursor, decoded, encoded
 from gradmarket.requester.api.views.formats import amount
-from gradmarket.requester.api.views.ledger_views import BooksView, LedgerView, entry_view
+from gradmarket.requester.api.views.ledger_views import entry_view
 
 router = APIRouter(prefix="/v1/jobs", tags=["payments"])
 

@@ -10,7 +10,7 @@ from sqlalchemy import Select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute
 
 from gradmarket.market.fields import not_kept
-from gradmarket.requester.api.views.formats import Page
+from gradmarket.market.views.page_view import Page
 from gradmarket.requester.store.work import RowReader
 
 Row = TypeVar("Row")

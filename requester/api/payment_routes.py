@@ -8,6 +8,9 @@ from sqlalchemy import bindparam, func, select
 from gradmarket.market import signing
 from gradmarket.market.errors import NotFound
 from gradmarket.market.terms import ReplicaState
+from gradmarket.market.views.job_views import Stats
+from gradmarket.market.views.page_view import Page
+from gradmarket.market.views.payment_views import EarningsView, PaymentView, StakeView, WorkerView
 from gradmarket.market.wire import SignedVoucher
 from gradmarket.requester.api import auth_routes
 from gradmarket.requester.api.job_routes import NO_JOB, JobPath, found
@@ -15,18 +18,8 @@ from gradmarket.requester.api.pages import Cursor, Limit, from_there, page, turn
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.response_cache import CachedAnswers, Source
 from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.views.formats import Page, amount, time
-from gradmarket.requester.api.views.job_views import Stats
-from gradmarket.requester.api.views.payment_views import (
-    PAYMENT,
-    EarningsView,
-    PaymentView,
-    StakeView,
-    WorkerView,
-    payment_view,
-    settlement_view,
-    strikes_view,
-)
+from gradmarket.requester.api.views.formats import amount, time
+from gradmarket.requester.api.views.payment_views import PAYMENT, payment_view, settlement_view, strikes_view
 from gradmarket.requester.api.views.trust_views import reputation_view
 from gradmarket.requester.context import Context
 from gradmarket.requester.exchange import receipts

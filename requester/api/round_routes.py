@@ -6,22 +6,16 @@ from sqlalchemy import select
 from gradmarket.market.errors import NotFound
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Hash
+from gradmarket.market.views.job_views import RoundView
+from gradmarket.market.views.page_view import Page
+from gradmarket.market.views.payment_views import JobWorkerView
+from gradmarket.market.views.task_views import TaskEvidence, TaskView, VerdictView
 from gradmarket.requester.api.job_routes import NO_JOB, JobPath, found, unit_of
 from gradmarket.requester.api.pages import CostlyLimit, Cursor, Limit, from_there, page, turned
 from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.views.formats import Page
-from gradmarket.requester.api.views.job_views import RoundView, round_view
-from gradmarket.requester.api.views.payment_views import ACCOUNT, JobWorkerView, job_worker_view
-from gradmarket.requester.api.views.task_views import (
-    LISTED,
-    VERDICT,
-    TaskEvidence,
-    TaskView,
-    VerdictView,
-    evidence,
-    task_view,
-    verdict_view,
-)
+from gradmarket.requester.api.views.job_views import round_view
+from gradmarket.requester.api.views.payment_views import ACCOUNT, job_worker_view
+from gradmarket.requester.api.views.task_views import LISTED, VERDICT, evidence, task_view, verdict_view
 from gradmarket.requester.store import ballots, disclosure, jobs, progress
 from gradmarket.requester.store.tables import Account, Audit, Job, Replica, Round, Task, Wave, Worker
 from gradmarket.requester.store.work import RowReader

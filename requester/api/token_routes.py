@@ -1,47 +1,24 @@
 """Routes by which an administrator creates, lists and revokes API tokens; a secret is shown only on creation."""
 
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
-from pydantic import BaseModel, ConfigDict, Field
 
 from gradmarket.market.errors import NotFound
+from gradmarket.market.views.page_view import Page
+from gradmarket.market.views.token_views import TOKEN_NAME, CreatedToken, NewToken, TokenView
 from gradmarket.requester.api.auth_routes import ROLE, Admin
 from gradmarket.requester.api.pages import Cursor, Limit, page
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.state import Here
-from gradmarket.requester.api.views.formats import Page, time
+from gradmarket.requester.api.views.formats import time
 from gradmarket.requester.store import tokens
 from gradmarket.requester.store.retries import patiently
 from gradmarket.requester.store.tables import ApiToken
-from gradmarket.requester.store.tokens import Role
 
 router = APIRouter(prefix="/v1/tokens", tags=["tokens"])
 
-NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-DAY_S: Final = 86_400
-NamePath = Annotated[str, Path(pattern=NAME)]
-
-
-class NewToken(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    name: str = Field(pattern=NAME, description="What it is for; no two tokens share a name")
-    role: Role
-    expires_in_s: int | None = Field(
-        default=90 * DAY_S, ge=1, le=3650 * DAY_S, description="Seconds until it ends; null: never"
-    )
-
-
-class TokenView(BaseModel):
-    name: str
-    role: Role
-    created_at: str | None
-    expires_at: str | None
-
-
-class CreatedToken(TokenView):
-    token: str = Field(description="The secret. It is kept as a hash, so nobody can tell it again.")
+NamePath = Annotated[str, Path(pattern=TOKEN_NAME)]
 
 
 def _view(row: ApiToken) -> TokenView:

@@ -1,28 +1,18 @@
 """API tokens: each has a name, a role and an end, and is stored as a hash. A token without a row has ended."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Any, Final, cast
 
 from sqlalchemy import CursorResult, Select, delete, select
 
 from gradmarket.market.errors import Conflict
+from gradmarket.market.terms import Role
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.tables import ApiToken
 from gradmarket.requester.store.work import Work
 
 OWN: Final = "requester"
 """The name of the service's own token, which comes from the settings or from the data folder."""
-
-
-class Role(StrEnum):
-    """read: what is the requester's to read; submit: also to upload, and to post and steer jobs of its own; audit: the
-    auditor's doors, and what they need to be read; admin: all of it, every job, and tokens."""
-
-    READ = "read"
-    SUBMIT = "submit"
-    AUDIT = "audit"
-    ADMIN = "admin"
 
 
 def every() -> Select[ApiToken]:

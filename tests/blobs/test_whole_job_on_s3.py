@@ -52,14 +52,14 @@ def test_a_job_ends_well_with_its_blobs_in_a_bucket(
     settings = {"GRADMARKET_BLOBS": "s3", "GRADMARKET_S3_ENDPOINT": s3, "GRADMARKET_S3_BUCKET": bucket, **KEYS}
     served = service.start(children, tmp_path / "service", settings)
     with served.place.market() as market:
-        job = market.submit(JOB)["id"]
+        job = market.submit(JOB).id
         worker = work(children, served, tmp_path / "worker", s3)
         ended = follow(market, job, lambda _job: children.check())
-        assert ended["state"] == "finished", ended["reason"]
-        assert ended["accepted"] == 4
+        assert ended.state == "finished", ended.reason
+        assert ended.accepted == 4
         stats = market.stats(job)
-        assert (stats["uploads"], stats["accepted"]) == (4, 4)
-        assert market.download(job, tmp_path / "parameters") == ended["parameters"]
+        assert (stats.uploads, stats.accepted) == (4, 4)
+        assert market.download(job, tmp_path / "parameters") == ended.parameters
         taken = httpx.get(f"{served.place.url}/v1/jobs/{job}/parameters", headers=_token(served))
         assert taken.status_code == 307
         assert taken.headers["location"].startswith(f"{s3}/{bucket}/")

@@ -11,8 +11,8 @@ from containers import engine as engines
 from containers.compose_project import ComposeProject
 from containers.container_run import play
 from containers.worker_containers import WorkerContainers
-from gradmarket.client import Json
 from gradmarket.demo.spec import PRICE
+from gradmarket.market.views.job_views import JobView
 
 Report = dict[str, Any]
 
@@ -25,12 +25,12 @@ class Misfortunes:
         self.happened: list[str] = []
         self.project = ""
 
-    def __call__(self, job: Json, compose_project: ComposeProject, worker_containers: list[WorkerContainers]) -> None:
+    def __call__(self, job: JobView, compose_project: ComposeProject, workers: list[WorkerContainers]) -> None:
         self.project = compose_project.name
-        if self.waiting and job["accepted"] >= self.waiting[0][0]:
+        if self.waiting and job.accepted >= self.waiting[0][0]:
             _, happen = self.waiting.pop(0)
             self.happened.append(happen.__name__)
-            happen(compose_project, worker_containers)
+            happen(compose_project, workers)
 
     def worker_killed(self, _compose_project: ComposeProject, worker_containers: list[WorkerContainers]) -> None:
         """An honest one, at work: it holds a lease at nearly every moment. It comes back to what it had on disk."""

@@ -10,8 +10,23 @@ from gradmarket.demo.cheat import noise, sign_flip
 from gradmarket.demo.demo_outcome import DemoOutcome, Escrow, Pay, check
 from gradmarket.demo.spec import JOB, PRICE
 from gradmarket.market.job import JobSpec
+from gradmarket.market.terms import JobState
+from gradmarket.market.views.job_views import Stats
+from tests.shown import DIGEST, shown_job
 
-DIGEST = "blake3:" + "ab" * 32
+NOTHING = shown_job().costs.model_copy(update={"refunded": "0", "earned": "0"})
+STATS = Stats(
+    rounds=1,
+    tasks=4,
+    accepted=4,
+    rejected=0,
+    replicas={},
+    uploads=4,
+    payload_bytes=0,
+    compute_seconds=0.0,
+    first_accepted_seconds=None,
+    settlements=[],
+)
 
 
 def pay(behaviour: str, accepted: int, **changed: Any) -> Pay:
@@ -22,14 +37,8 @@ def pay(behaviour: str, accepted: int, **changed: Any) -> Pay:
 
 def outcome(*workers: Pay, **escrow: int) -> DemoOutcome:
     sums = {"deposited": 10 * PRICE, "paid": 4 * PRICE, "refunded": 6 * PRICE, "left": 0} | escrow
-    job = {
-        "state": "finished",
-        "metrics": {"accuracy": 0.96},
-        "parameters": DIGEST,
-        "costs": {"refunded": str(6 * PRICE), "earned": str(4 * PRICE)},
-    }
     cast = list(workers) or [pay("honest", 3), pay("honest", 1), pay("noise", 0), pay("sign_flip", 0)]
-    return DemoOutcome(job, {}, cast, Escrow(**sums), served=DIGEST, last_round=DIGEST)
+    return DemoOutcome(shown_job(), STATS, cast, Escrow(**sums), served=DIGEST, last_round=DIGEST)
 
 
 def failing(found: DemoOutcome) -> list[str]:
@@ -53,10 +62,10 @@ FALSE = {
     ],
     "what was paid": [outcome(paid=4 * PRICE + 1, refunded=6 * PRICE - 1)],
     "deposited": [outcome(refunded=6 * PRICE - 1), outcome(left=1), outcome(deposited=10 * PRICE + 1)],
-    "the service's books": [replace(outcome(), job=outcome().job | {"costs": {"refunded": "0", "earned": "0"}})],
+    "the service's books": [replace(outcome(), job=shown_job(costs=NOTHING))],
     "the served": [replace(outcome(), served="blake3:" + "cd" * 32), replace(outcome(), last_round="")],
-    "accuracy": [replace(outcome(), job=outcome().job | {"metrics": {"accuracy": 0.9499}})],
-    "the job": [replace(outcome(), job=outcome().job | {"state": "cancelled"})],
+    "accuracy": [replace(outcome(), job=shown_job(metrics={"accuracy": 0.9499}))],
+    "the job": [replace(outcome(), job=shown_job(state=JobState.CANCELLED))],
 }
 
 
@@ -66,7 +75,7 @@ def test_a_false_figure_is_seen(name: str, found: DemoOutcome) -> None:
 
 
 def test_an_accuracy_that_was_never_measured_is_none() -> None:
-    assert failing(replace(outcome(), job=outcome().job | {"metrics": None})) != []
+    assert failing(replace(outcome(), job=shown_job(metrics=None))) != []
 
 
 def test_the_demos_job_is_one_that_can_be_posted() -> None:

@@ -14,13 +14,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.client import RequesterClient
+from gradmarket.client.client_errors import Damaged, ServiceProblem, ServiceUnreachable
+from gradmarket.client.events import ServerSentEvent, read
 from gradmarket.endpoint import Endpoint, find
-from gradmarket.events import ServerSentEvent, read
-from gradmarket.market.errors import NotFound
-from gradmarket.money import TokenUnit
-from gradmarket.problems import Damaged, ServiceProblem, ServiceUnreachable
+from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.job import JobSpec
+from gradmarket.market.money import TokenUnit
+from gradmarket.market.wire_sign_in import ChainFacts
+from tests.shown import shown_job
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
+FACTS: dict[str, Any] = {
+    "chain_id": 1,
+    "genesis": "0x" + "00" * 32,
+    "contract": "0x" + "00" * 20,
+    "token": "0x" + "00" * 20,
+    "instance": "0x" + "00" * 32,
+    "signer": "0x" + "00" * 20,
+    "symbol": "GRAD",
+    "decimals": 18,
+    "unit": "1",
+    "rpc": None,
+}
 
 
 @contextmanager
@@ -105,7 +120,7 @@ def test_a_post_is_asked_again_under_its_own_key_and_another_one_under_another()
     def deaf_once(request: BaseHTTPRequestHandler) -> None:
         keys.append(request.headers["Idempotency-Key"])
         if len(keys) != 1:
-            sends(b"{}")(request)
+            sends(shown_job().model_dump_json().encode())(request)
 
     with stranger(deaf_once) as url, RequesterClient(url) as market:
         market.steer("1", "pause")
@@ -115,13 +130,51 @@ def test_a_post_is_asked_again_under_its_own_key_and_another_one_under_another()
 
 
 def test_lists_are_read_to_their_end() -> None:
-    pages = {"/v1/jobs": {"items": [1, 2], "next": "b"}, "/v1/jobs?cursor=b": {"items": [3], "next": None}}
+    jobs = [shown_job(id=str(number)).model_dump(mode="json") for number in range(3)]
+    pages = {"/v1/jobs": {"items": jobs[:2], "next": "b"}, "/v1/jobs?cursor=b": {"items": jobs[2:], "next": None}}
 
     def page(request: BaseHTTPRequestHandler) -> None:
         sends(json.dumps(pages[request.path]).encode())(request)
 
     with stranger(page) as url, RequesterClient(url) as market:
-        assert list(market.jobs()) == [1, 2, 3]
+        assert [job.id for job in market.jobs()] == ["0", "1", "2"]
+
+
+def test_a_list_without_an_end_is_refused() -> None:
+    endless = sends(b'{"items": [], "next": "b"}')
+    with stranger(endless) as url, RequesterClient(url) as market, pytest.raises(ServiceProblem, match="empty page"):
+        list(market.jobs())
+
+
+def test_what_a_newer_service_adds_is_ignored() -> None:
+    job = shown_job().model_dump(mode="json")
+    newer = job | {"added": 1, "costs": job["costs"] | {"added": 1}}
+    with stranger(sends(json.dumps(newer).encode())) as url, RequesterClient(url) as market:
+        assert market.job("1") == shown_job()
+    with stranger(sends(json.dumps(FACTS | {"added": {"a": 1}}).encode())) as url, RequesterClient(url) as market:
+        assert market.chain() == ChainFacts.model_validate(FACTS)
+
+
+def test_a_job_of_a_newer_specification_is_shown_as_it_came_and_not_computed_from() -> None:
+    spec = shown_job().spec
+    assert isinstance(spec, JobSpec)
+    newer = spec.model_dump(mode="json") | {"added": 1}
+    publication = {"job": "0" * 16, "spec": newer}
+    body = shown_job().model_dump(mode="json") | {"spec": newer, "publication": publication}
+    with stranger(sends(json.dumps(body).encode())) as url, RequesterClient(url) as market:
+        job = market.job("1")
+        with pytest.raises(Refused, match="update gradmarket"):
+            market.publication("1")
+    assert (job.spec, job.publication) == (newer, publication)
+    assert job.model_dump(mode="json", serialize_as_any=True) == body
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[]", b"<html>", b'{"chain_id": "one"}'])
+def test_an_answer_of_another_shape_is_a_sentence(body: bytes) -> None:
+    with stranger(sends(body)) as url, RequesterClient(url) as market, pytest.raises(ServiceProblem) as raised:
+        market.chain()
+    assert "answered something else" in raised.value.detail
+    assert "update gradmarket" in raised.value.detail
 
 
 def test_watching_goes_on_after_the_last_event_that_came() -> None:

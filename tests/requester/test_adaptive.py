@@ -8,10 +8,10 @@ from sqlalchemy import update
 
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import AccusationState, JobState, TaskState
+from gradmarket.market.views.task_views import TaskEvidence
 from gradmarket.requester.api.audit_routes import audits as audits_told
 from gradmarket.requester.api.payment_routes import stakes_of
 from gradmarket.requester.api.round_routes import evidence_of
-from gradmarket.requester.api.views.task_views import TaskEvidence
 from gradmarket.requester.store import jobs, reputations
 from gradmarket.requester.store.tables import Account, Job, JobEvent, Reputation
 from tests.databases import SQLITE

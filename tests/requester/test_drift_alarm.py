@@ -10,7 +10,8 @@ from gradmarket.market.model import tensors
 from gradmarket.market.rules import drift as rule
 from gradmarket.market.rules.drift import Contribution, Line
 from gradmarket.market.terms import Address, Digest, JobState, RoundState
-from gradmarket.requester.api.views.job_views import DriftView, round_view
+from gradmarket.market.views.job_views import DriftView
+from gradmarket.requester.api.views.job_views import round_view
 from gradmarket.requester.moves import drift
 from gradmarket.requester.store import drift_sums
 from gradmarket.requester.store.tables import Job, Lean, Round, Task

@@ -13,9 +13,9 @@ from gradmarket.market.errors import JobRefused, Refused
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.loss_change_test import BLIND, CONVICTS, LARGEST, RUNS, ChangeVerdict
 from gradmarket.market.terms import AuditState, Digest, JobState, RoundState, TaskState
+from gradmarket.market.views.trust_views import ScoreView
 from gradmarket.requester import dataset
 from gradmarket.requester.api.audit_routes import audits as audits_told
-from gradmarket.requester.api.views.trust_views import ScoreView
 from gradmarket.requester.exchange import auditor_claims
 from gradmarket.requester.model_runner import ModelRunner
 from gradmarket.requester.moves import audit_draws

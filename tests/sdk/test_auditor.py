@@ -63,10 +63,10 @@ def test_what_a_worker_computed_is_found_again_and_the_job_ends(
     runs = [done.runs for done in found if isinstance(done, Done)]
     assert runs == ([1, 1] if door is Requester else [2, 1])
     with Requester(served.place.url) as anyone:
-        told = list(anyone.listed(job.id, "audits"))
-        workers = list(anyone.listed(job.id, "workers"))
-    assert [(audit["state"], audit["rate"]) for audit in told] == [("passed", 1.0)] * 2
-    assert [worker["accepted"] for worker in workers] == [2]
+        told = list(anyone.audits(job.id))
+        workers = list(anyone.workers(job.id))
+    assert [(audit.state, audit.rate) for audit in told] == [("passed", 1.0)] * 2
+    assert [worker.accepted for worker in workers] == [2]
 
 
 def test_an_answer_is_scored_on_its_rows_where_nothing_is_compared(
@@ -90,14 +90,14 @@ def test_an_answer_is_scored_on_its_rows_where_nothing_is_compared(
     found: list[Done | MarketError] = []
     with Requester(served.place.url, served.place.token) as there, auditor(there, served, tmp_path) as made:
         watch(made, pause, found.append)
-        told = list(there.listed(job.id, "audits"))
+        told = list(there.audits(job.id))
     assert job.state == "finished"
     assert [done.runs for done in found if isinstance(done, Done)] == [1] * 3
-    scores = [audit["score"] for audit in told]
-    assert all(score["accepted"] == score["trusted"] for score in scores)
-    assert {(score["honest"], score["total"], score["verdict"]) for score in scores} == {(None, 0.0, "open")}
-    assert sum(score["accepted"]["passes"] for score in scores) >= 2
-    assert all(score["accepted"]["own"] > 0.0 for score in scores), "a step along a gradient lowers its rows' loss"
+    scores = [audit.score for audit in told if audit.score is not None]
+    assert [score.accepted for score in scores] == [score.trusted for score in scores]
+    assert {(score.honest, score.total, score.verdict) for score in scores} == {(None, 0.0, "open")}
+    assert sum(score.accepted.passes for score in scores) >= 2
+    assert all(score.accepted.own > 0.0 for score in scores), "a step along a gradient lowers its rows' loss"
 
 
 def auditor(there: Requester, served: Service, folder: Path):  # type: ignore[no-untyped-def]

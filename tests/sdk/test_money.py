@@ -5,17 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import Refused
-from gradmarket.money import TokenUnit
+from gradmarket.market.money import TokenUnit
 
 
 @given(st.integers(0, 10**30), st.integers(0, 24))
 def test_what_is_told_of_an_amount_is_that_amount(amount: int, decimals: int) -> None:
     token = TokenUnit("GRAD", decimals)
-    assert token.parse(token.text(amount)) == amount
+    assert token.parse(token.text(amount)) == token.parse(str(amount)) == amount
+    assert token.text(-amount) == ("-" if amount else "") + token.text(amount)
 
 
 @pytest.mark.parametrize(
-    "text", ["² GRAD", "1.² GRAD", "0.123 GRAD", "1 DARG", "1", "GRAD", ". GRAD", "-1 GRAD", "1e3 GRAD"]
+    "text", ["² GRAD", "1.² GRAD", "0.123 GRAD", "1 DARG", "0.5", "1.", "", "GRAD", ". GRAD", "-1 GRAD", "1e3 GRAD"]
 )
 def test_what_is_no_amount_of_the_token_is_refused(text: str) -> None:
     with pytest.raises(Refused, match=r"like '0\.01 GRAD'"):

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 from gradmarket import Market, TrainingJob
 from gradmarket.cli import app
+from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.data.inputs import columns_of
 from gradmarket.data.pack import Cut, digest_of
 from gradmarket.demo.service import Service
@@ -31,7 +32,6 @@ from gradmarket.market.data.manifest import Manifest, Partition
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
 from gradmarket.market.job import canonical
 from gradmarket.market.model.document.schema import load as load_document
-from gradmarket.problems import ServiceProblem
 from gradmarket.requester.dataset import check_inputs
 from gradmarket.sdk import market_handle as door
 from gradmarket.sdk.job_handle import JobEnded
@@ -81,7 +81,7 @@ def test_ten_lines_train_a_module_of_ones_own(market: Market) -> None:
     assert int(model[1].num_batches_tracked) == 4
     with pytest.raises(Refused, match="not the model"):
         job.load_into(nn.Linear(2, 3))
-    assert [round["number"] for round in market.job(job.id).rounds()] == list(range(4))
+    assert [round.number for round in market.job(job.id).rounds()] == list(range(4))
 
 
 def test_a_saved_hugging_face_dataset_trains_a_regression_in_parquet(market: Market, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_saved_hugging_face_dataset_trains_a_regression_in_parquet(market: Mar
         model, nn.functional.mse_loss, tmp_path, target="sum", optimizer={"name": "sgd", "lr": 0.3}, rows=60,
         rounds=4, price=10**9, partition_format="parquet", replication=ALONE,
     )  # fmt: skip
-    losses = [round["loss"] for round in (job.watch(QUIET), job.rounds())[1]]
+    losses = [round.loss for round in (job.watch(QUIET), job.rounds())[1]]
     assert losses[-1] < losses[0] / 2
 
 

@@ -86,12 +86,12 @@ def test_real_workers_of_two_classes_share_a_task_and_prove_it(
     classes = calibrate(served, job)
     until_it_is(job, "finished")
     with served.place.market() as there:
-        tasks = [there.task(job.id, f"{job.id}-{number}-0-0") for number in range(2)]
-    for task in tasks:
-        one, other = task["replicas"]
-        assert {one["determinism_class"], other["determinism_class"]} == classes
-        assert one["root"] != other["root"]
-        assert {one["state"], other["state"]} == {"payable"}
-        check = ["verdict", "check", job.id, task["id"], "--market", served.place.url]
+        tasks = {task: there.task(job.id, task) for task in (f"{job.id}-{number}-0-0" for number in range(2))}
+    for name, task in tasks.items():
+        one, other = task.replicas
+        assert {one.determinism_class, other.determinism_class} == classes
+        assert one.root != other.root
+        assert {one.state, other.state} == {"payable"}
+        check = ["verdict", "check", job.id, name, "--market", served.place.url]
         proven = CliRunner().invoke(app, check)
         assert (proven.exit_code, proven.output.split(":")[0]) == (0, "proven"), proven.output

@@ -14,12 +14,13 @@ from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
 from siwe import SiweMessage
 
+from gradmarket.client import transport
+from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, JobId
 from gradmarket.market.wire import PollAnswer, PollRequest
 from gradmarket.market.wire_sign_in import SignInNonce
-from gradmarket.worker.problems import MarketProblem, MarketUnreachable, Untrusted
-from gradmarket.worker.protocol import client
+from gradmarket.worker.problems import Untrusted
 from gradmarket.worker.protocol.client import MarketClient
 from gradmarket.worker.protocol.signin import Credentials, sign_in
 from gradmarket.worker.wallet import Wallet
@@ -70,10 +71,10 @@ def test_the_names_of_the_loopback_are_one_place_but_ports_are_not() -> None:
 
 
 def test_an_endless_answer_is_cut_off(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradmarket.worker.protocol.answers.MAX_ANSWER", 1000)
+    monkeypatch.setattr("gradmarket.client.transport.MAX_ANSWER", 1000)
     app = FastAPI()
     app.get("/v1/chain")(lambda: Response(b" " * 1001, media_type="application/json"))
-    with pytest.raises(MarketProblem, match="more than 1000 bytes"):
+    with pytest.raises(ServiceProblem, match="more than 1000 bytes"):
         MarketClient(serve(app)).facts()
 
 
@@ -81,14 +82,14 @@ def test_an_endless_answer_is_cut_off(serve: Serve, monkeypatch: pytest.MonkeyPa
 def test_an_answer_of_another_shape_is_a_problem(serve: Serve, body: bytes) -> None:
     app = FastAPI()
     app.get("/v1/chain")(lambda: Response(body, media_type="application/json"))
-    with pytest.raises(MarketProblem, match="something else"):
+    with pytest.raises(ServiceProblem, match="something else"):
         MarketClient(serve(app)).facts()
 
 
 def test_a_problem_tells_its_status_and_detail(serve: Serve) -> None:
     app = FastAPI()
     app.get("/v1/chain")(lambda: JSONResponse({"title": "No", "detail": "try tomorrow"}, 403))
-    with pytest.raises(MarketProblem, match="403: try tomorrow") as found:
+    with pytest.raises(ServiceProblem, match="403: try tomorrow") as found:
         MarketClient(serve(app)).facts()
     assert found.value.status == 403
 
@@ -96,7 +97,7 @@ def test_a_problem_tells_its_status_and_detail(serve: Serve) -> None:
 def test_a_redirect_is_not_followed(serve: Serve) -> None:
     app = FastAPI()
     app.get("/v1/chain")(lambda: Response(status_code=307, headers={"location": "http://127.0.0.1:1/"}))
-    with pytest.raises(MarketProblem, match="307"):
+    with pytest.raises(ServiceProblem, match="307"):
         MarketClient(serve(app)).facts()
 
 
@@ -104,7 +105,7 @@ def test_a_busy_market_is_asked_again_with_growing_pauses(serve: Serve) -> None:
     answers, pauses = [503, 502, 429, 404], list[float]()
     app = FastAPI()
     app.get("/v1/chain")(lambda: JSONResponse({"detail": "soon"}, answers.pop(0)))
-    with pytest.raises(MarketProblem, match="404"):
+    with pytest.raises(ServiceProblem, match="404"):
         MarketClient(serve(app), pause=pauses.append).facts()
     assert len(pauses) == 3
     assert pauses[2] > pauses[0] / 2
@@ -112,7 +113,7 @@ def test_a_busy_market_is_asked_again_with_growing_pauses(serve: Serve) -> None:
 
 def test_a_market_that_is_gone_is_given_up_when_told_so() -> None:
     pauses = list[float]()
-    with pytest.raises(MarketUnreachable):
+    with pytest.raises(ServiceUnreachable):
         MarketClient("http://127.0.0.1:1", lambda _seconds: len(pauses) < 3, pauses.append).facts()
     assert len(pauses) == 3
 
@@ -128,7 +129,7 @@ def test_a_session_that_is_refused_twice_is_a_problem(serve: Serve) -> None:
     app.state.url = serve(app)
     market = MarketClient(app.state.url)
     market.identify(replace(ME))
-    with pytest.raises(MarketProblem, match="401"):
+    with pytest.raises(ServiceProblem, match="401"):
         market.poll(PollRequest())
     assert len(asked) == 2
 
@@ -168,8 +169,8 @@ class Broken(Response):
 def test_who_cannot_wait_long_asks_for_shorter_waits_for_a_while(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, status: int | None
 ) -> None:
-    monkeypatch.setattr(client, "CUT_AFTER_S", 0.1)
-    monkeypatch.setattr(client, "SHORTEST_WAIT_S", 0.05)
+    monkeypatch.setattr(transport, "CUT_AFTER_S", 0.1)
+    monkeypatch.setattr(transport, "SHORTEST_WAIT_S", 0.05)
     cutting = Cutting(0.4, status)
     cutting.app.state.url = serve(cutting.app)
     market = MarketClient(cutting.app.state.url, keep_trying=lambda _seconds: False)
@@ -191,7 +192,7 @@ def test_a_poll_that_breaks_at_once_is_a_market_that_is_down(serve: Serve) -> No
     cutting.app.state.url = serve(cutting.app)
     market = MarketClient(cutting.app.state.url, lambda _seconds: len(cutting.waits) < 3, lambda _seconds: None)
     market.identify(ME)
-    with pytest.raises(MarketUnreachable):
+    with pytest.raises(ServiceUnreachable):
         market.poll(PollRequest(wait_s=600.0))
     assert cutting.waits == [600.0] * 3
 
@@ -201,6 +202,13 @@ def test_the_worker_s_connections_are_kept_alive_too(serve: Serve) -> None:
     app.get("/v1/jobs/{job}")(lambda job: {"id": job, "state": "running"})
     market = MarketClient(serve(app))
     market.job(JobId("a"))
-    (connection,) = market._http._transport._pool.connections  # type: ignore[attr-defined]
+    (connection,) = market._transport._http._transport._pool.connections  # type: ignore[attr-defined]
     ours = connection._connection._network_stream.get_extra_info("socket")
     assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
+def test_a_job_of_a_newer_specification_hides_no_other(serve: Serve) -> None:
+    newer = {"id": "b", "state": "running", "publication": {"job": "0" * 16, "added": 1}}
+    app = FastAPI()
+    app.get("/v1/jobs")(lambda: {"items": [newer, {"id": "a", "state": "running", "added": 1}], "next": None})
+    assert [(job.id, job.publication) for job in MarketClient(serve(app)).jobs()] == [("b", None), ("a", None)]

@@ -8,6 +8,7 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 from fastapi import HTTPException
 
+from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.compute.machine import Unfit
 from gradmarket.market.messages import Offer, Outcome
 from gradmarket.market.rules import secrets
@@ -19,7 +20,6 @@ from gradmarket.worker.markets.expected_pay import prospect
 from gradmarket.worker.markets.loop import BUSY_WAIT_S, Loop
 from gradmarket.worker.markets.worker_context import UNPAYABLE, WorkerContext
 from gradmarket.worker.money.account_store import AccountStore
-from gradmarket.worker.problems import MarketProblem
 from gradmarket.worker.protocol import records
 from gradmarket.worker.protocol.in_flight import InFlightFolder
 from gradmarket.worker.protocol.policy import Guard
@@ -395,7 +395,7 @@ def test_a_worker_that_was_killed_while_it_said_that_it_has_heard_holds_nothing_
     loop = work(context, lambda: fake_market.earned == 7)
     assert len(InFlightFolder(context.settings.data / "held").held) == 1
     fake_market.failing = True
-    with pytest.raises(MarketProblem):
+    with pytest.raises(ServiceProblem):
         loop.turn()
     assert loop.owes_word
     assert InFlightFolder(context.settings.data / "held").held == {}

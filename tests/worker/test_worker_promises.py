@@ -14,6 +14,8 @@ from eth_keys.datatypes import PrivateKey
 from fastapi import HTTPException
 from typer.testing import CliRunner
 
+from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
+from gradmarket.client.transport import Patience
 from gradmarket.market.gradient.merkle import root as payload_root
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire import Reveal, SignedVerdict, UploadAnswer
@@ -24,7 +26,6 @@ from gradmarket.worker.markets.leasing import Leasing
 from gradmarket.worker.markets.loop import Loop
 from gradmarket.worker.markets.worker_context import WorkerContext
 from gradmarket.worker.money import known_chains, self_check
-from gradmarket.worker.problems import MarketProblem, MarketUnreachable
 from gradmarket.worker.protocol import records
 from gradmarket.worker.protocol.client import MarketClient
 from gradmarket.worker.protocol.in_flight import InFlightFolder
@@ -50,7 +51,7 @@ def work(context: WorkerContext, turns: int = 9) -> Loop:
     loop = Loop(context, replica_files(context))
     vars(context.signals)["pause"] = lambda _seconds: None
     for _ in range(turns):
-        with suppress(MarketProblem, MarketUnreachable):
+        with suppress(ServiceProblem, ServiceUnreachable):
             loop.turn()
     return loop
 
@@ -178,7 +179,7 @@ def test_who_could_not_be_reached_for_its_payload_accuses_nobody(
         return send(client, request, **options)
 
     monkeypatch.setattr(httpx.Client, "send", cut)
-    monkeypatch.setattr(context.market, "_keep_trying", lambda _seconds: False)
+    monkeypatch.setattr(context.market._transport, "_patience", Patience())
     loop = work(context, turns=20)
     assert {row.state for row in market.rows.values()} == {ReplicaState.WITHHELD}
     assert len(market.rows) == 3
@@ -214,7 +215,7 @@ def test_nothing_is_noted_of_a_payload_that_found_no_connection(tmp_path: Path) 
     market = MarketClient("http://127.0.0.1:9", keep_trying=lambda _seconds: False)
     market._session = Session(token="t", address=OTHER, payout=OTHER, expires_at="")
     market._credentials = Credentials(Wallet(PrivateKey(b"\x01" * 32), tmp_path), OTHER, 1)
-    with pytest.raises(MarketUnreachable):
+    with pytest.raises(ServiceUnreachable):
         market.upload(ReplicaId("one"), 1, payload)
     assert left == []
 

@@ -15,6 +15,7 @@ import pytest
 from eth_keys.datatypes import PrivateKey
 from fastapi import FastAPI
 
+from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute.addresses import PublicOnly
 from gradmarket.contracts import calls, events
 from gradmarket.contracts.ledger import Ledger
@@ -34,7 +35,7 @@ from gradmarket.worker.markets import discovery as discovery_of
 from gradmarket.worker.markets import market_session
 from gradmarket.worker.markets import scheduler as rounds
 from gradmarket.worker.markets.discovery import Discovery, agree
-from gradmarket.worker.problems import MarketUnreachable, Untrusted
+from gradmarket.worker.problems import Untrusted
 from gradmarket.worker.protocol.client import MarketClient
 from gradmarket.worker.settings import WorkerSettings
 from gradmarket.worker.signals import Signals
@@ -189,7 +190,7 @@ def test_a_market_that_could_not_be_joined_leaves_nothing_open_and_is_joined_whe
             made.append(self)
 
     def done(said: list[dict[str, Any]]) -> bool:
-        open_now.append(sum(not market._http.is_closed for market in made))
+        open_now.append(sum(not market._transport._http.is_closed for market in made))
         return accepted(said) == 6
 
     open_now: list[int] = []
@@ -422,5 +423,5 @@ def test_a_market_that_nobody_named_is_not_reached_in_the_own_network(street: St
         http.get("http://a-market.example/v1/chain")
     market = street.opens(5, "aaaaaaaaaaaaaaaa")
     hidden = MarketClient(market.server.url, lambda _seconds: False, public_only=True)
-    with pytest.raises(MarketUnreachable, match="not a public address"):
+    with pytest.raises(ServiceUnreachable, match="not a public address"):
         hidden.facts()

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, cast
 import pytest
 from blake3 import blake3
 
+from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.terms import Digest
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.problems import MarketProblem
 from gradmarket.worker.protocol.in_flight import InFlight
 from gradmarket.worker.protocol.object_stores import ObjectStores
 from gradmarket.worker.protocol.outgoing import Payload
@@ -168,7 +168,7 @@ class Market:
     def said_put(self, *_about: Any) -> str:
         self.heard.append("put")
         if not self.finds:
-            raise MarketProblem(404, "nothing was put there")
+            raise ServiceProblem(404, "nothing was put there")
         return "paid"
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gradmarket.contracts.ledger import Ledger
+from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobId
 from gradmarket.worker import wallet
 from gradmarket.worker.cli.options import (
@@ -18,7 +19,7 @@ from gradmarket.worker.cli.options import (
     told,
     unlocked,
 )
-from gradmarket.worker.journal import Journal, Money
+from gradmarket.worker.journal import Journal
 from gradmarket.worker.money import cases, known_chains
 from gradmarket.worker.money.chain_view import ledger_of
 from gradmarket.worker.money.examine import examine
@@ -42,7 +43,7 @@ def list_command(
         settings = unlocked(settings_of(rpc=rpc, data=data, passphrase_file=passphrase_file))
         me = wallet.load(settings.data, settings.secret).address
         for facts in known_chains.kept(settings.data):
-            money = Money(facts.symbol, facts.decimals)
+            money = TokenUnit.of(facts)
             for case in cases.against(ledger_of(settings.node, facts), me):
                 until = f"{datetime.fromtimestamp(case.until, UTC):%Y-%m-%d %H:%M} UTC"
                 text = (

@@ -9,6 +9,7 @@ import typer
 
 from gradmarket.contracts import keystore
 from gradmarket.market.errors import Refused
+from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Amount, JobId
 from gradmarket.worker import wallet
 from gradmarket.worker.cli import case_commands, consent_commands
@@ -22,7 +23,7 @@ from gradmarket.worker.cli.options import (
     told,
     unlocked,
 )
-from gradmarket.worker.journal import Journal, Money
+from gradmarket.worker.journal import Journal
 from gradmarket.worker.money import accusation_watch, known_chains
 from gradmarket.worker.money.account_store import AccountStore
 from gradmarket.worker.money.chain_view import ledger_of
@@ -119,7 +120,7 @@ def stake(
         accusation_watch.begin(settings.data, listed.facts, ledger, key.address)
         bounds = Bounds(settings.stake_contest_s, settings.stake_lock_s)
         Pledge(ledger, key.key).put(listed, Amount(amount), bounds)
-        sum_ = Money(listed.facts.symbol, listed.facts.decimals).text(amount)
+        sum_ = TokenUnit.of(listed.facts).text(amount)
         deciding = f"{listed.terms.threshold} of {', '.join(listed.terms.validators)}"
         text = f"{sum_} at risk in job {job}; a contested accusation is decided by {deciding}."
         Journal(as_json).say("staked", text, job=job, chain_job=listed.chain_job, amount=str(amount))
@@ -140,7 +141,7 @@ def unstake(
         for facts in known_chains.kept(settings.data):
             pledge = Pledge(ledger_of(settings.node, facts), key.key)
             out = pledge.take_out(lambda text: journal.say("left", text))
-            journal.say("unstaked", f"{Money(facts.symbol, facts.decimals).text(out)} taken out.", amount=str(out))
+            journal.say("unstaked", f"{TokenUnit.of(facts).text(out)} taken out.", amount=str(out))
         for risk in staked(settings, key, partial(typer.echo, err=True)):
             journal.say("locked", risk.text(), **asdict(risk))
 

@@ -18,10 +18,10 @@ from gradmarket.contracts.events import announced
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, node_errors
 from gradmarket.contracts.transactions import chain_id
 from gradmarket.market.terms import Address, JobState
+from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire import hash_of
 from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.worker.problems import Untrusted
-from gradmarket.worker.protocol.answers import ListedJob
 from gradmarket.worker.protocol.client import MarketClient
 
 LOOK_BACK: Final = 200_000

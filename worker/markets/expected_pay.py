@@ -6,8 +6,8 @@ from gradmarket.market.errors import MarketError
 from gradmarket.market.job import Publication
 from gradmarket.market.rules.pricing import PricedWork
 from gradmarket.market.terms import Amount
+from gradmarket.market.views.job_views import ListedJob
 from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.protocol.answers import ListedJob
 from gradmarket.worker.protocol.worth import Prospect, best, hourly, least
 
 LOOKED_AT: Final = 8

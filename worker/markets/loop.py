@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Final
 
+from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, Reveal, UploadRequest
 from gradmarket.worker.markets.leasing import FIRST_REST_S, Leasing
 from gradmarket.worker.markets.verdict_log import VerdictLog
 from gradmarket.worker.markets.worker_context import WorkerContext
-from gradmarket.worker.problems import MarketProblem
 from gradmarket.worker.protocol.in_flight import InFlightFolder
 from gradmarket.worker.protocol.outgoing import Payload
 
@@ -192,7 +192,7 @@ class Loop:
         payload = Payload(self._replica_files.payload(held.replica), lambda: self._replica_files.sent(wanted.replica))
         try:
             answer = self._context.hand_over(held, payload, wanted.door)
-        except (MarketProblem, OSError) as problem:
+        except (ServiceProblem, OSError) as problem:
             text = f"Could not upload {held.replica}: {problem}"
             self._context.journal.once("upload_refused", text, replica=held.replica)
             return False

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
+from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Compute, Executor
 from gradmarket.compute.fetch import Fetcher
@@ -23,7 +24,7 @@ from gradmarket.worker.money import consents, known_chains
 from gradmarket.worker.money.account_store import AccountStore
 from gradmarket.worker.money.chain_view import ChainView, choose_rpc, join
 from gradmarket.worker.money.redeemer import Redeemer
-from gradmarket.worker.problems import MarketUnreachable, Untrusted
+from gradmarket.worker.problems import Untrusted
 from gradmarket.worker.protocol.client import MarketClient
 from gradmarket.worker.protocol.in_flight import InFlightFolder
 from gradmarket.worker.protocol.object_stores import ObjectStores
@@ -160,10 +161,10 @@ class MarketSession:
         self._loop.turn(leaving, wait_s, room)
 
     def turn_patiently(self, leaving: bool = False, wait_s: float | None = None) -> None:
-        """Does one turn; logs a problem of market or chain and pauses. Raises MarketUnreachable and Untrusted."""
+        """Does one turn; logs a problem of market or chain and pauses. Raises ServiceUnreachable and Untrusted."""
         try:
             self.turn(leaving, wait_s)
-        except (MarketUnreachable, Untrusted):
+        except (ServiceUnreachable, Untrusted):
             raise
         except MarketError as error:
             self.say_problem(error)
@@ -181,7 +182,7 @@ class MarketSession:
             return
         try:
             self.turn_patiently(leaving=True, wait_s=wait_s)
-        except (MarketUnreachable, Untrusted) as error:
+        except (ServiceUnreachable, Untrusted) as error:
             self._gone = True
             self.context.journal.say("unreachable", f"{error}. What was vouchered is redeemed without it.")
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
+from gradmarket.client.client_errors import ServiceUnreachable
 from gradmarket.contracts.errors import ChainError
 from gradmarket.contracts.rpc import connect
 from gradmarket.market.errors import MarketError
@@ -17,7 +18,7 @@ from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.worker.markets.discovery import Announcement, Discovery, checked, origin_of
 from gradmarket.worker.markets.loop import BUSY_WAIT_S
 from gradmarket.worker.markets.market_session import PROBLEM_PAUSE_S, MarketSession, Shared, opened
-from gradmarket.worker.problems import MarketUnreachable, Untrusted
+from gradmarket.worker.problems import Untrusted
 from gradmarket.worker.protocol.client import MarketClient
 from gradmarket.worker.protocol.worth import ranked
 
@@ -105,7 +106,7 @@ class Scheduler:
     def _turn_alone(self, session: MarketSession) -> None:
         try:
             session.turn_patiently()
-        except MarketUnreachable:
+        except ServiceUnreachable:
             if self._shared.signals.leaving:
                 raise
         session.upkeep()
@@ -114,7 +115,7 @@ class Scheduler:
         wait_s = IDLE_WAIT_S if room > 0 else min(self._shared.settings.wait_s, BUSY_WAIT_S) / max(1, asked)
         try:
             session.turn(wait_s=min(wait_s, self._shared.settings.wait_s), room=max(0, room))
-        except (MarketUnreachable, Untrusted) as error:
+        except (ServiceUnreachable, Untrusted) as error:
             self._rest(session.context.market.origin, error)
         except MarketError as error:
             session.say_problem(error)
@@ -163,7 +164,7 @@ class Scheduler:
                 self._shared.journal.say("discovered", f"Found {origin} by its job {event.job} on-chain.", **facts)
         except MarketError as error:
             self._shared.journal.say("refused_market", f"Not joined: {error}", **facts)
-            self._waiting += [announcement] if isinstance(error, MarketUnreachable) else []
+            self._waiting += [announcement] if isinstance(error, ServiceUnreachable) else []
 
     def _try_to_join(self, origin: str) -> None:
         try:

@@ -4,21 +4,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.compute.executor import Executor
 from gradmarket.compute.machine import Effort
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import Publication
+from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.pricing import PLAIN
 from gradmarket.market.signing import Domain, Signer, signer_of
 from gradmarket.market.terms import Address, Amount, JobId, JobState, Units
+from gradmarket.market.views.job_views import ListedJob
 from gradmarket.market.wire import Lease, SketchRequest, UploadAnswer, WaveOpened
 from gradmarket.market.wire_sign_in import ChainFacts
-from gradmarket.worker.journal import Journal, Money
+from gradmarket.worker.journal import Journal
 from gradmarket.worker.money.account_store import AccountStore, JobAccount
 from gradmarket.worker.money.chain_view import ChainView
-from gradmarket.worker.problems import MarketProblem
-from gradmarket.worker.protocol.answers import ListedJob
 from gradmarket.worker.protocol.client import MarketClient
 from gradmarket.worker.protocol.in_flight import InFlight, seed_of, sign_sketch
 from gradmarket.worker.protocol.object_stores import ObjectStores
@@ -113,15 +114,15 @@ class WorkerContext:
         return signer_of(self.wallet.key)
 
     @property
-    def money(self) -> Money:
-        return Money(self.facts.symbol, self.facts.decimals)
+    def money(self) -> TokenUnit:
+        return TokenUnit.of(self.facts)
 
     def view(self, job: JobId) -> ListedJob:
         """Returns the job as published, cached; raises NotFound if it has no publication."""
         if job not in self._views:
             listed = self.market.job(job)
             if listed.publication is None:
-                raise NotFound(f"job {job} has no publication")
+                raise NotFound(f"job {job} has no publication that this version reads: update gradmarket, or wait")
             self._views[job] = listed
         return self._views[job]
 
@@ -198,13 +199,13 @@ class WorkerContext:
     def hand_over(self, held: InFlight, payload: Payload, door: str | None) -> UploadAnswer:
         """Uploads to the object store if the market asks for that and it works, else to the market.
 
-        Raises MarketProblem.
+        Raises ServiceProblem.
         """
         if door is not None:
             try:
                 self.stores.put(door, payload)
                 return self.market.said_put(held.replica, held.lease.fence)
-            except (DownloadRefused, DownloadFailed, MarketProblem) as problem:
+            except (DownloadRefused, DownloadFailed, ServiceProblem) as problem:
                 text = f"Could not put a payload past the market: {problem}"
                 self.journal.once("store", text, why=str(problem))
         return self.market.upload(held.replica, held.lease.fence, payload)

@@ -18,11 +18,12 @@ from gradmarket.contracts import events, stakes
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.stakes import CaseStage
 from gradmarket.market.errors import MarketError
+from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.proof import OfferScope
 from gradmarket.market.terms import Address, Hash
 from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.worker import durable
-from gradmarket.worker.journal import Journal, Money
+from gradmarket.worker.journal import Journal
 from gradmarket.worker.money import cases, known_chains, proofs
 from gradmarket.worker.money.account_store import AccountStore
 from gradmarket.worker.money.cases import WalletCase
@@ -126,7 +127,7 @@ class AccusationWatch:
         return CONTESTED
 
     def _tell(self, facts: ChainFacts, case: WalletCase) -> None:
-        sum_ = Money(facts.symbol, facts.decimals).text(int(case.amount))
+        sum_ = TokenUnit.of(facts).text(int(case.amount))
         what = f"{sum_} of its stake in job {case.chain_job} of chain {case.chain_id} (case {case.case}, {case.stage})"
         word = "An accusation is over" if case.stage == CLOSED else "ACCUSED"
         self._journal.say("accused", f"{word}: {what}. {self._evidence(facts, case)}", **asdict(case))

@@ -89,7 +89,7 @@ def fitting(paths: Iterable[Path], facts: ChainFacts, worker: Address, payout: A
 
 
 def withdraw(market: MarketClient, message: Withdrawal, signature: bytes) -> OperatorStatus:
-    """Sends a withdrawal and returns the worker's operator after it. Raises MarketProblem if the market refuses it."""
+    """Sends a withdrawal and returns the worker's operator after it. Raises ServiceProblem if the market refuses it."""
     request = WithdrawalRequest(payout=message.payout, nonce=message.nonce, signature=signature)
     path = f"/v1/workers/{message.worker}/withdrawal"
     return market.signed_in(OperatorStatus, "POST", path, json=request.model_dump(mode="json"))

@@ -7,8 +7,8 @@ from typing import Any
 
 from gradmarket.contracts import stakes
 from gradmarket.market.errors import MarketError
+from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address, Hash
-from gradmarket.worker.journal import Money
 from gradmarket.worker.money import cases, known_chains
 from gradmarket.worker.money.account_store import AccountStore, JobAccount, value
 from gradmarket.worker.money.chain_view import ledger_of
@@ -48,7 +48,7 @@ class JobStanding:
     trouble: str
     rejections: tuple[Rejection, ...]
 
-    def text(self, money: Money) -> str:
+    def text(self, money: TokenUnit) -> str:
         names = ("earned", "vouchered", "settled", "redeemed", "reserved", "at_stake")
         amounts = {name: asdict(self)[name] for name in names}
         sums = ", ".join(f"{name.replace('_', ' ')} {_text(money, units)}" for name, units in amounts.items())
@@ -59,11 +59,11 @@ class JobStanding:
         return "\n".join(lines)
 
 
-def _text(money: Money, amount: str | None) -> str:
+def _text(money: TokenUnit, amount: str | None) -> str:
     return "unknown" if amount is None else money.text(int(amount))
 
 
-def standings(settings: WorkerSettings, me: Address) -> Iterator[tuple[JobStanding, Money]]:
+def standings(settings: WorkerSettings, me: Address) -> Iterator[tuple[JobStanding, TokenUnit]]:
     for account in AccountStore(settings.data / "book.json").accounts:
         kept = list(records.read(settings.data, account.domain, account.chain_job))
         yield _standing(settings, me, account, kept)
@@ -71,12 +71,12 @@ def standings(settings: WorkerSettings, me: Address) -> Iterator[tuple[JobStandi
 
 def _standing(
     settings: WorkerSettings, me: Address, account: JobAccount, kept: list[ReplicaRecord]
-) -> tuple[JobStanding, Money]:
+) -> tuple[JobStanding, TokenUnit]:
     onchain: dict[str, Any] = {"settled": None, "reserved": None, "at_stake": None}
-    money, trouble = Money("of the smallest unit", 0), ""
+    money, trouble = TokenUnit("of the smallest unit", 0), ""
     try:
         facts = known_chains.find(settings.data, Hash(account.instance))
-        money = Money(facts.symbol, facts.decimals)
+        money = TokenUnit.of(facts)
         ledger = ledger_of(settings.node, facts)
         onchain_account = ledger.account(account.chain_job, me)
         onchain["settled"], onchain["reserved"] = (
@@ -130,7 +130,7 @@ def staked(settings: WorkerSettings, wallet: Wallet, say: Callable[[str], None])
         except MarketError as error:
             say(f"stakes on chain {facts.chain_id} are not known: {error}")
             continue
-        money = Money(facts.symbol, facts.decimals)
+        money = TokenUnit.of(facts)
         for part in parts:
             sums = (str(part.at_risk), str(part.accused))
             yield Risk(facts.chain_id, part.chain_job, *sums, part.locked_until, money.text(part.at_risk))

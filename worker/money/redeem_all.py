@@ -2,9 +2,10 @@
 
 from gradmarket.contracts.errors import ChainError
 from gradmarket.market.errors import MarketError
+from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Hash
 from gradmarket.worker import durable, wallet
-from gradmarket.worker.journal import Journal, Money
+from gradmarket.worker.journal import Journal
 from gradmarket.worker.money import known_chains
 from gradmarket.worker.money.account_store import AccountStore
 from gradmarket.worker.money.chain_view import ChainView, ledger_of
@@ -34,8 +35,6 @@ def _redeem_on(
     except (MarketError, ChainError) as error:
         journal.say("redeem_failed", f"Chain {instance.hex()[:10]}: {error}")
         return False
-    redeemer = Redeemer(
-        chain_view, key.key, account_store, journal, Money(facts.symbol, facts.decimals), settings.payout
-    )
+    redeemer = Redeemer(chain_view, key.key, account_store, journal, TokenUnit.of(facts), settings.payout)
     done = [redeemer.redeem(account) for account in redeemer.accounts() if account.redeemable]
     return all(done)

@@ -15,9 +15,10 @@ from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import fund_gas
 from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS
 from gradmarket.contracts.transactions import mined
+from gradmarket.market.money import TokenUnit
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount, Units
-from gradmarket.worker.journal import Journal, Money
+from gradmarket.worker.journal import Journal
 from gradmarket.worker.money.account_store import AccountStore, JobAccount, value
 from gradmarket.worker.money.chain_view import ChainView
 
@@ -43,7 +44,7 @@ class Redeemer:
         key: PrivateKey,
         account_store: AccountStore,
         journal: Journal,
-        money: Money,
+        money: TokenUnit,
         payout: Address | None,
     ) -> None:
         self._chain_view = chain_view

@@ -8,13 +8,14 @@ from typing import Final
 from gradmarket.contracts import events
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.market.errors import MarketError
+from gradmarket.market.money import TokenUnit
 from gradmarket.market.rules.proof import Fault, Finding
 from gradmarket.market.rules.task_proof import VerdictCase, of_rejection
 from gradmarket.market.signing import digest
 from gradmarket.market.terms import Address, Hash, JobId
 from gradmarket.market.wire import NO_ROOT, hash_of
 from gradmarket.worker import wallet
-from gradmarket.worker.journal import Journal, Money
+from gradmarket.worker.journal import Journal
 from gradmarket.worker.money import known_chains, proofs
 from gradmarket.worker.money.account_store import AccountStore, JobAccount, value
 from gradmarket.worker.money.chain_view import ChainView, ledger_of
@@ -69,7 +70,7 @@ class SelfCheck:
         findings = [*self._findings(account, me, seen, kept), *self._published(account, me, seen, kept)]
         for finding in findings:
             self._say(account.job, finding)
-        money = Money(facts.symbol, facts.decimals)
+        money = TokenUnit.of(facts)
         self._sum(account, seen, kept, findings, money)
         return not findings
 
@@ -120,7 +121,7 @@ class SelfCheck:
         seen: ChainHistory,
         kept: Sequence[ReplicaRecord],
         found: Sequence[Finding],
-        money: Money,
+        money: TokenUnit,
     ) -> None:
         paid = [record for record in kept if record.paid]
         on = seen.account

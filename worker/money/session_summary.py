@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
+from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import Address
-from gradmarket.worker.journal import Journal, Money
+from gradmarket.worker.journal import Journal
 from gradmarket.worker.money.account_store import JobAccount, value
 
 
@@ -60,7 +61,7 @@ def summary(address: Address, payout: Address, before: Totals, after: Totals, ac
     )
 
 
-def report(journal: Journal, done: Summary, money: Money) -> None:
+def report(journal: Journal, done: Summary, money: TokenUnit) -> None:
     """Logs the result of a session."""
     earned, redeemed = money.text(int(done.earned)), money.text(int(done.redeemed))
     text = f"accepted {done.accepted}, rejected {done.rejected}, earned {earned}, redeemed {redeemed}"

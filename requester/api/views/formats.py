@@ -1,21 +1,9 @@
-"""Formats times, hashes, sketches and amounts for the API, and defines a page of a list."""
+"""Formats times, hashes, sketches and amounts for the API."""
 
 from datetime import UTC, datetime
-from typing import Generic, TypeVar
-
-from pydantic import BaseModel
 
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.rules.projection import Sketch
-
-Item = TypeVar("Item")
-
-
-class Page(BaseModel, Generic[Item]):
-    """`next` goes into `?cursor=` for what follows; none at the end."""
-
-    items: list[Item]
-    next: str | None
 
 
 def time(seconds: float | None) -> str | None:

@@ -1,24 +1,8 @@
 """Views of a job's ledger in double entry, and of whether it agrees with the contract's figures."""
 
-from pydantic import BaseModel
-
-from gradmarket.market.rules.bookkeeping import EntryKind, LedgerEntry
+from gradmarket.market.rules.bookkeeping import LedgerEntry
+from gradmarket.market.views.ledger_views import EntryView
 from gradmarket.requester.api.views.formats import amount
-
-
-class EntryView(BaseModel):
-    """`amount` from the account `credit` to the account `debit`, and what brought it about."""
-
-    kind: EntryKind
-    debit: str
-    credit: str
-    amount: str
-    worker: str | None
-    task: str | None
-    replica: str | None
-    batch: int | None
-    tx: str | None
-    block: int | None
 
 
 def entry_view(move: LedgerEntry, unit: str) -> EntryView:
@@ -35,22 +19,3 @@ def entry_view(move: LedgerEntry, unit: str) -> EntryView:
         tx=cause.tx,
         block=cause.block,
     )
-
-
-class BooksView(BaseModel):
-    """The sum of `accounts` (debits less credits) is zero; `balanced`: they are the contract's figures at the block."""
-
-    balanced: bool
-    differences: list[str]
-    accounts: dict[str, str]
-
-
-class LedgerView(BaseModel):
-    """`block` is none while the job is not on-chain. `books` come with the first page, `next` leads to the others."""
-
-    job: str
-    chain_job: int | None
-    block: int | None
-    books: BooksView | None
-    items: list[EntryView]
-    next: str | None

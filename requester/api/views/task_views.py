@@ -2,14 +2,22 @@
 
 from typing import Any, Final
 
-from pydantic import BaseModel
 from sqlalchemy import Row
 from sqlalchemy.orm import defer
 
 from gradmarket.market.rules.projection import Sketch
 from gradmarket.market.terms import Hash, ReplicaState, TaskState
+from gradmarket.market.views.task_views import (
+    AllowedView,
+    PlanView,
+    ReplicaView,
+    TaskEvidence,
+    TaskView,
+    VerdictView,
+    WaveView,
+)
 from gradmarket.requester.api.views.formats import hexed, sketch_view, time
-from gradmarket.requester.api.views.trust_views import AuditView, audit_view
+from gradmarket.requester.api.views.trust_views import audit_view
 from gradmarket.requester.store.ballots import UNSKETCHED, RevealedBallot
 from gradmarket.requester.store.tables import Audit, Replica, Task, Wave
 
@@ -17,32 +25,6 @@ DECIDED: Final = (TaskState.ACCEPTED, TaskState.DIVERGED, TaskState.FINAL, TaskS
 GATHERING: Final = (TaskState.OPEN, TaskState.COMMITTING)
 STANDING: Final = (TaskState.FINAL, TaskState.REVOKED)
 """States of a task that no audit can change any more."""
-
-
-class ReplicaView(BaseModel):
-    """Ballot, salt and signatures are none as long as another attempt at the task could copy them."""
-
-    id: str
-    worker: str
-    payout: str
-    state: ReplicaState
-    wave: int
-    reason: str
-    leased_at: str | None
-    committed_at: str | None
-    compute_seconds: float | None
-    sealed: str | None
-    commitment_signature: str | None
-    salt: str | None
-    root: str | None
-    determinism_class: str | None
-    sketch: dict[str, str] | None
-    """Each tensor's 64 float32, little-endian, as `0x…`; null unless the job compares sketches."""
-    sketch_signature: str | None
-    outcome: int | None
-    verdict_root: str | None
-    """The root in the signed verdict: the replica's own, or one of the quorum."""
-    verdict_signature: str | None
 
 
 def replica_view(row: Replica, shown: bool, sketch: Sketch | None) -> ReplicaView:
@@ -69,15 +51,6 @@ def replica_view(row: Replica, shown: bool, sketch: Sketch | None) -> ReplicaVie
     )
 
 
-class WaveView(BaseModel):
-    number: int
-    secret: str | None
-    commitments: str | None
-    seed: str | None
-    signature: str | None
-    closed_at: str | None
-
-
 def wave_view(row: Wave) -> WaveView:
     return WaveView(
         number=row.number,
@@ -87,21 +60,6 @@ def wave_view(row: Wave) -> WaveView:
         signature=hexed(row.signature),
         closed_at=time(row.closed_at),
     )
-
-
-class TaskView(BaseModel):
-    id: str
-    round: int
-    index: int
-    attempt: int
-    state: TaskState
-    wave: int
-    reason: str
-    root: str | None
-    payload_bytes: int | None
-    used: bool
-    created_at: str | None
-    ended_at: str | None
 
 
 LISTED: Final = tuple(defer(column, raiseload=True) for column in (Task.offer, Task.plan, Task.allowed))
@@ -128,45 +86,6 @@ def _task_fields(row: Task, published: bool) -> dict[str, Any]:
         "created_at": time(row.created_at),
         "ended_at": time(row.ended_at),
     }
-
-
-class PlanView(BaseModel):
-    """Replicas asked first, agreeing ballots that decide, replicas at most, and the probability of an audit."""
-
-    first_wave: int
-    quorum: int
-    maximum: int
-    audit: float
-
-
-class AllowedView(BaseModel):
-    """How far the tensors of two determinism classes may deviate: market.rules.verifiers.tolerance."""
-
-    classes: tuple[str, str]
-    tau: dict[str, float]
-
-
-class TaskEvidence(TaskView):
-    """All that a verdict rests on: offer, waves, and every replica with its ballot.
-
-    Ballots and the found root are told once no other attempt at the task can follow: it would have the same answer.
-    """
-
-    offer: dict[str, Any]
-    offer_digest: str | None
-    offer_signature: str | None
-    waves: list[WaveView]
-    replicas: list[ReplicaView]
-    allowed: list[AllowedView] | None
-    """The thresholds for its sketches, if the job compares sketches; shown together with the ballots."""
-    plan: PlanView | None
-    """How it was checked. Shown once no audit can change the task: a worker that knew it could cheat accordingly."""
-    audit_link: str | None
-    """The last link of the chain to the offer's anchor, which draws the audit (market.rules.auditing.drawn).
-
-    Shown once no audit can change the task.
-    """
-    audit: AuditView | None
 
 
 def evidence(
@@ -204,16 +123,6 @@ def _at_work(task: Task, replica: Replica) -> bool:
     Such replicas are hidden: a worker that sees its siblings, or that it has none, could cheat accordingly.
     """
     return replica.wave == task.wave and task.state in GATHERING
-
-
-class VerdictView(BaseModel):
-    task: str
-    replica: str
-    worker: str
-    state: ReplicaState
-    outcome: int | None
-    reason: str
-    signature: str | None
 
 
 VERDICT: Final = (

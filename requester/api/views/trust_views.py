@@ -2,25 +2,13 @@
 
 from collections.abc import Iterable
 
-from pydantic import BaseModel
-
 from gradmarket.market.rules import loss_change_test
 from gradmarket.market.rules.projection import Sketch
 from gradmarket.market.terms import AccusationState, AuditState
+from gradmarket.market.views.trust_views import AccusationView, AuditView, ChangeView, ReputationView, ScoreView
 from gradmarket.requester.api.views.formats import hexed, sketch_view, time
 from gradmarket.requester.store import reputations, scores
 from gradmarket.requester.store.tables import Accusation, Audit, Reputation, Score
-
-
-class AccusationView(BaseModel):
-    """`case` and `event` are the contract's (market.rules.accusing says of what); `until`: to contest, or to decide."""
-
-    worker: str
-    state: AccusationState
-    case: str | None
-    event: str | None
-    amount: str
-    until: str | None
 
 
 def accusation_view(row: Accusation) -> AccusationView:
@@ -32,32 +20,6 @@ def accusation_view(row: Accusation) -> AccusationView:
         amount=row.amount,
         until=time(row.until),
     )
-
-
-class ChangeView(BaseModel):
-    """By how much a small step along a gradient lowered the loss on its task's rows, and on other draws of rows."""
-
-    own: float
-    others: list[float]
-    score: float
-    passes: bool
-
-
-class ScoreView(BaseModel):
-    """A gradient that was scored (rules.loss_change), and the auditor's own. The numbers follow the job's scores.
-
-    `honest`: at least this share of honest gradients passes; null where too few trusted runs say so, and nothing is
-    weighed. `total`: of the operator's weights until then; at `convicts` or above the audit failed.
-    """
-
-    number: int
-    operator: str
-    accepted: ChangeView
-    trusted: ChangeView
-    honest: float | None
-    total: float
-    convicts: float
-    verdict: loss_change_test.ChangeVerdict
 
 
 def score_view(row: Score) -> ScoreView:
@@ -76,29 +38,6 @@ def score_view(row: Score) -> ScoreView:
 
 def _change_view(change: loss_change_test.Change) -> ChangeView:
     return ChangeView(own=change.own, others=list(change.others), score=change.score, passes=change.passes)
-
-
-class AuditView(BaseModel):
-    """`rate`: the probability that the task was drawn with; `root`: what the auditor found, in `runs` runs.
-
-    The root is told once no further attempt at the task can use it. Where answers are
-    scored the root decided nothing; the list of a job's audits has the `score`.
-    """
-
-    task: str
-    round: int
-    state: AuditState
-    rate: float
-    reason: str
-    determinism_class: str
-    root: str | None
-    sketch: dict[str, str] | None
-    """The sketch of the auditor's answer, under the wave's seed; only in the evidence of tasks compared by sketches."""
-    runs: int
-    seconds: float | None
-    ended_at: str | None
-    accusations: list[AccusationView]
-    score: ScoreView | None
 
 
 def audit_view(
@@ -124,16 +63,6 @@ def audit_view(
         accusations=[accusation_view(accusation) for accusation in accusations],
         score=None if score is None else score_view(score),
     )
-
-
-class ReputationView(BaseModel):
-    """`standing`: at 95 % the least share of honest answers that so many passed audits show (rules.reputation)."""
-
-    determinism_class: str
-    standing: float
-    passed: int
-    failed: int
-    failed_at: str | None
 
 
 def reputation_view(row: Reputation, now: float) -> ReputationView:

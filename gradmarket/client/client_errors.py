@@ -1,0 +1,66 @@
+"""Errors of requests to a market's service.
+
+MarketError
+├── ServiceProblem         the service refused, with its reason and the fields concerned
+├── ServiceUnreachable     the service does not answer
+│   ├── Silence            it took the request and sends nothing
+│   └── CutOff             the connection closed before the wait that was asked for was over
+└── Damaged                the bytes received do not match their digest
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gradmarket.market.errors import MarketError
+
+LONGEST_DETAIL: Final = 500
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a request, and what is wrong with it."""
+
+    name: str
+    detail: str
+
+
+class ServiceProblem(MarketError):
+    """The service refused."""
+
+    def __init__(self, status: int, detail: str, fields: tuple[Field, ...] = ()) -> None:
+        super().__init__(f"{status}: {detail[:LONGEST_DETAIL]}")
+        self.status = status
+        self.detail = detail[:LONGEST_DETAIL]
+        self.fields = fields
+
+
+class ServiceUnreachable(MarketError):
+    """The service does not answer."""
+
+
+class Silence(ServiceUnreachable):
+    """The service says nothing."""
+
+
+class CutOff(ServiceUnreachable):
+    """The connection or a proxy closed before the wait that was requested from the service was over."""
+
+
+class Damaged(MarketError):
+    """These are not the bytes that were asked for."""
+
+
+def problem(status: int, reason: str, body: bytes) -> ServiceProblem:
+    """Returns the error from RFC 9457 problem details, or from the plain body, or else with the status's `reason`."""
+    text = body.decode("utf-8", "replace")
+    try:
+        details: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        details = None
+    if not isinstance(details, dict):
+        return ServiceProblem(status, text or reason)
+    listed = details.get("errors")
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    fields = tuple(Field(str(entry.get("field")), str(entry.get("detail"))) for entry in entries)
+    return ServiceProblem(status, str(details.get("detail") or details.get("title") or text), fields)

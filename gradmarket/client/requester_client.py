@@ -1,0 +1,239 @@
+"""The requester's client of the API: post a job, follow it, control it, download its parameters.
+
+Every method raises ServiceProblem if the service refuses, and ServiceUnreachable if it does not answer.
+"""
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import httpx
+from blake3 import blake3
+from pydantic import BaseModel
+
+from gradmarket.client.client_errors import Damaged, ServiceProblem, Silence
+from gradmarket.client.events import ServerSentEvent, read
+from gradmarket.client.transport import CHUNK, CONNECT_S, Answer, Patience, ServiceTransport, opened, timeout
+from gradmarket.market.audit_wire import (
+    AuditAnswer,
+    AuditAssignment,
+    AuditReceipt,
+    AuditRequest,
+    AuditWork,
+    SketchAnswer,
+)
+from gradmarket.market.errors import NotFound, Refused
+from gradmarket.market.job import Publication
+from gradmarket.market.terms import Amount, Role
+from gradmarket.market.views.calibration_views import CalibrationView
+from gradmarket.market.views.job_views import Funded, JobView, NewerPart, RoundView, Stats
+from gradmarket.market.views.ledger_views import LedgerView
+from gradmarket.market.views.page_view import Page
+from gradmarket.market.views.payment_views import JobWorkerView
+from gradmarket.market.views.service_views import Readiness
+from gradmarket.market.views.task_views import VerdictView
+from gradmarket.market.views.token_views import CreatedToken, NewToken, TokenView
+from gradmarket.market.views.trust_views import AuditView
+from gradmarket.market.wire_evidence import PublishedEvidence
+from gradmarket.market.wire_sign_in import ChainFacts
+
+UPLOAD: Final = httpx.Timeout(600.0, connect=CONNECT_S)
+LEDGER_PAGE: Final = 1000
+
+Item = TypeVar("Item")
+
+
+class RequesterClient:
+    """`url` of the service; `token` is the requester's, needed for all that changes something or costs bandwidth."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else None
+        self._transport = ServiceTransport(url, Patience(), headers)
+        self.url = self._transport.url
+
+    def __enter__(self) -> "RequesterClient":
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._transport.close()
+
+    def ready(self) -> Readiness:
+        """Returns the state of each part that the service needs; raises ServiceProblem (503) if one is not ok."""
+        return self._get(Readiness, "/v1/ready")
+
+    def chain(self) -> ChainFacts:
+        return self._get(ChainFacts, "/v1/chain")
+
+    def submit(self, spec: Mapping[str, Any]) -> JobView:
+        return self._post(JobView, "/v1/jobs", spec)
+
+    def job(self, job_id: str) -> JobView:
+        return self._get(JobView, _job(job_id))
+
+    def publication(self, job_id: str) -> Publication:
+        """Raises NotFound if the job has none yet, Refused if this version does not know all of its fields."""
+        publication = self.job(job_id).publication
+        if publication is None:
+            raise NotFound(f"job {job_id} is not published yet")
+        if isinstance(publication, NewerPart):
+            raise Refused(f"job {job_id} has fields that this version does not know: update gradmarket")
+        return publication
+
+    def jobs(self, state: str | None = None) -> Iterator[JobView]:
+        return self._items(Page[JobView], "/v1/jobs", {"state": state} if state else {})
+
+    def steer(self, job_id: str, action: str) -> JobView:
+        """Changes the job's state; `action` is pause, resume or cancel."""
+        return self._post(JobView, f"{_job(job_id)}/{action}")
+
+    def fund(self, job_id: str, amount: Amount | None = None) -> Funded:
+        """Raises the budget by `amount` of the token's smallest unit; `to_sign` is what the funds' owner must sign."""
+        return self._post(Funded, f"{_job(job_id)}/fund", {"amount": str(amount)} if amount else {})
+
+    def stats(self, job_id: str) -> Stats:
+        return self._get(Stats, f"{_job(job_id)}/stats")
+
+    def task(self, job_id: str, task_id: str) -> PublishedEvidence:
+        """Returns all evidence for the verdicts on a task."""
+        return self._get(PublishedEvidence, f"{_job(job_id)}/tasks/{quote(task_id, safe='')}")
+
+    def rounds(self, job_id: str) -> Iterator[RoundView]:
+        return self._items(Page[RoundView], f"{_job(job_id)}/rounds")
+
+    def verdicts(self, job_id: str) -> Iterator[VerdictView]:
+        return self._items(Page[VerdictView], f"{_job(job_id)}/verdicts")
+
+    def workers(self, job_id: str) -> Iterator[JobWorkerView]:
+        return self._items(Page[JobWorkerView], f"{_job(job_id)}/workers")
+
+    def audits(self, job_id: str) -> Iterator[AuditView]:
+        return self._items(Page[AuditView], f"{_job(job_id)}/audits")
+
+    def ledger(self, job_id: str) -> LedgerView:
+        """Returns every entry of the job's ledger, with the `books` of its first page."""
+        path = f"{_job(job_id)}/ledger"
+        first, *others = self._transport.pages(LedgerView, path, {"limit": LEDGER_PAGE})
+        items = [*first.items, *(item for page in others for item in page.items)]
+        return first.model_copy(update={"items": items, "next": None})
+
+    def calibration(self, job_id: str) -> CalibrationView:
+        """Returns the allowed deviations between two classes, and the trusted runs that they come from."""
+        return self._get(CalibrationView, f"{_job(job_id)}/calibration")
+
+    def claim_audit(self, asked: AuditRequest) -> AuditWork | None:
+        """Claims the next accepted task that a machine of this class is to audit, or to calibrate with."""
+        return self._transport.ask(AuditAssignment, "POST", "/v1/audits/claim", json=asked.model_dump(mode="json")).work
+
+    def answer_audit(self, task: str, said: AuditAnswer) -> bool:
+        """Sends an audit's answer; returns whether the task must be run once more."""
+        return self._put_audit(f"/v1/audits/{quote(task, safe='')}", said)
+
+    def answer_sketch(self, task: str, said: SketchAnswer) -> bool:
+        """Sends a calibration sketch; returns whether the task must be computed once more."""
+        return self._put_audit(f"/v1/audits/{quote(task, safe='')}/sketch", said)
+
+    def _put_audit(self, path: str, said: BaseModel) -> bool:
+        return self._transport.ask(AuditReceipt, "PUT", path, json=said.model_dump(mode="json")).again
+
+    def upload(self, data: bytes) -> str:
+        """Uploads a blob unless the service has it; returns its digest."""
+        digest = f"blake3:{blake3(data).hexdigest()}"
+        try:
+            self._transport.send("HEAD", f"/v1/blobs/{digest}")
+        except ServiceProblem as missing:
+            if missing.status != httpx.codes.NOT_FOUND:
+                raise
+            self._transport.send("PUT", f"/v1/blobs/{digest}", content=lambda: BytesIO(data), timeout=UPLOAD)
+        return digest
+
+    def blob(self, digest: str) -> bytes:
+        """Returns a blob; raises Damaged if its bytes have another digest."""
+        with self._stream(f"/v1/blobs/{digest}", {}) as (response, _):
+            data = response.read()
+        if digest != f"blake3:{blake3(data).hexdigest()}":
+            raise Damaged(f"the service sent other bytes than those of {digest}")
+        return data
+
+    def watch(self, job_id: str, after: int = 0, silence_s: float = 2.0) -> Iterator[ServerSentEvent | None]:
+        """Yields the job's events as they happen, until it ends; None after each `silence_s` seconds without one."""
+        while True:
+            try:
+                for event in self._events(job_id, after, silence_s):
+                    after = event.id
+                    yield event
+                return
+            except Silence:
+                yield None
+
+    def download(self, job_id: str, path: Path, after_round: int | None = None) -> str:
+        """Writes the parameters (safetensors) to `path` and returns their digest; raises Damaged, leaving no file."""
+        parameters = {} if after_round is None else {"round": str(after_round)}
+        part = path.with_name(path.name + ".part")
+        try:
+            digest = self._save(f"{_job(job_id)}/parameters", parameters, part)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+        return digest
+
+    def _save(self, path: str, asked: Mapping[str, str], target: Path) -> str:
+        hashed = blake3()
+        with self._stream(path, asked) as (response, etag), target.open("wb") as file:
+            for chunk in response.iter_bytes(CHUNK):
+                hashed.update(chunk)
+                file.write(chunk)
+        digest, expected = f"blake3:{hashed.hexdigest()}", etag.strip('"')
+        if digest != expected:
+            raise Damaged(f"the service says {expected or 'no digest'}, the bytes have {digest}")
+        return digest
+
+    @contextmanager
+    def _stream(self, path: str, asked: Mapping[str, str]) -> Iterator[tuple[httpx.Response, str]]:
+        """Yields the response, after at most one redirect, and the entity tag that the service itself gives.
+
+        The token is not sent to another server.
+        """
+        with self._transport.stream("GET", path, params=asked) as response:
+            etag = response.headers.get("etag", "")
+            if not response.has_redirect_location:
+                yield response, etag
+                return
+        with opened(self.url, httpx.stream("GET", response.headers["location"], timeout=timeout())) as elsewhere:
+            yield elsewhere, etag
+
+    def create_token(self, name: str, role: Role, expires_in_s: int | None) -> CreatedToken:
+        """Creates an API token; `token` is its secret, shown only this once."""
+        asked = NewToken(name=name, role=role, expires_in_s=expires_in_s)
+        return self._transport.ask(CreatedToken, "POST", "/v1/tokens", json=asked.model_dump(mode="json"))
+
+    def tokens(self) -> Iterator[TokenView]:
+        return self._items(Page[TokenView], "/v1/tokens")
+
+    def revoke_token(self, name: str) -> None:
+        self._transport.send("DELETE", f"/v1/tokens/{name}")
+
+    def _events(self, job_id: str, after: int, silence_s: float) -> Iterator[ServerSentEvent]:
+        waits = httpx.Timeout(silence_s, connect=CONNECT_S)
+        headers = {"Last-Event-ID": str(after)}
+        with self._transport.stream("GET", f"{_job(job_id)}/events", headers=headers, timeout=waits) as response:
+            yield from read(response.iter_lines())
+
+    def _items(self, kind: type[Page[Item]], path: str, asked: Mapping[str, str] | None = None) -> Iterator[Item]:
+        for page in self._transport.pages(kind, path, asked or {}):
+            yield from page.items
+
+    def _get(self, kind: type[Answer], path: str) -> Answer:
+        return self._transport.ask(kind, "GET", path)
+
+    def _post(self, kind: type[Answer], path: str, body: Mapping[str, Any] | None = None) -> Answer:
+        """Sends a POST with an idempotency key, so that a retry after a broken connection has no second effect."""
+        headers = {"Idempotency-Key": secrets.token_hex(16)}
+        return self._transport.ask(kind, "POST", path, json=body, headers=headers, tries=2)
+
+
+def _job(job_id: str) -> str:
+    return f"/v1/jobs/{quote(job_id, safe='')}"

@@ -1,0 +1,177 @@
+"""HTTP requests to a market's service: bounded and typed answers, retries, timeouts, and errors in sentences.
+
+A newer service may answer with more fields than this version knows: they are ignored.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from gradmarket.client.client_errors import CutOff, ServiceProblem, ServiceUnreachable, Silence, problem
+from gradmarket.market.fields import first_fault
+from gradmarket.market.views.ledger_views import LedgerView
+from gradmarket.market.views.page_view import Page
+from gradmarket.market.wire import Wire
+from gradmarket.market.wire_evidence import PublishedView
+
+CONNECT_S: Final = 5.0
+READ_S: Final = 60.0
+SEND_S: Final = 30.0
+MAX_ANSWER: Final = 16 * 2**20
+"""Bytes of one JSON answer; a hostile service must not fill the memory."""
+CHUNK: Final = 1 << 16
+
+FIRST_PAUSE_S: Final = 0.25
+LONGEST_PAUSE_S: Final = 10.0
+BUSY: Final = frozenset({429, 502, 503, 504})
+SHORTEST_WAIT_S: Final = 10.0
+CUT_AFTER_S: Final = 5.0
+"""Seconds. A request that fails sooner means that the service is down or busy, not that a long wait was cut off."""
+
+Answer = TypeVar("Answer", bound=BaseModel)
+AnyPage = TypeVar("AnyPage", bound=Page[Any] | LedgerView)
+Open = Callable[[], AbstractContextManager[BinaryIO]]
+"""Opens the bytes to send, anew for each try."""
+
+
+def timeout(waits: float = 0.0) -> httpx.Timeout:
+    """Returns the timeout of a request whose answer the service may hold back for `waits` seconds."""
+    return httpx.Timeout(SEND_S, connect=CONNECT_S, read=waits + READ_S)
+
+
+def never(_seconds: float) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Patience:
+    """When a request that failed is sent again.
+
+    `keep_trying(seconds)` says whether to go on with a service that has been unreachable, or has answered with a status
+    of `busy`, for so long; `pause` sleeps; `say` is told why each time.
+    """
+
+    keep_trying: Callable[[float], bool] = never
+    pause: Callable[[float], object] = time.sleep
+    busy: frozenset[int] = frozenset()
+    say: Callable[[Exception], None] = lambda _error: None
+
+
+class ServiceTransport:
+    """Sends requests to the service at `url`; `headers` go with each. `network` decides which addresses are reached.
+
+    Without a `network` of its own it is httpx's, with the proxies that the environment names. Redirects are not
+    followed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        patience: Patience,
+        headers: Mapping[str, str] | None = None,
+        network: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._patience = patience
+        self._http = httpx.Client(
+            base_url=self.url, headers=headers, timeout=timeout(), trust_env=network is None, transport=network
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def ask(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
+        """Returns the JSON answer as a `kind`. Options and errors are those of `send`."""
+        status, body = self.send(method, path, **options)
+        try:
+            return kind.model_validate_json(body, extra="ignore" if issubclass(kind, Wire | PublishedView) else None)
+        except ValidationError as error:
+            where = ": ".join(filter(None, first_fault(error)))
+            fix = "check the address, or update gradmarket"
+            raise ServiceProblem(status, f"{method} {path} answered something else ({where}): {fix}") from error
+
+    def pages(self, kind: type[AnyPage], path: str, asked: Mapping[str, str | int]) -> Iterator[AnyPage]:
+        """Yields the pages of a list, one request each. Raises ServiceProblem for a list without an end."""
+        cursor: str | None = None
+        while True:
+            page = self.ask(kind, "GET", path, params={**asked, **({"cursor": cursor} if cursor else {})})
+            yield page
+            cursor = page.next
+            if cursor is None:
+                return
+            if not page.items:
+                raise ServiceProblem(200, f"{path} has an empty page and says that more follows: ask another service")
+
+    def send(
+        self, method: str, path: str, *, tries: int = 1, waits: float = 0.0, content: Open | None = None, **options: Any
+    ) -> tuple[int, bytes]:
+        """Sends a request until it is answered; returns the status and the body of a success.
+
+        Tries at least `tries` times, then as patience allows. Raises ServiceProblem, or ServiceUnreachable once it may
+        not retry any more; CutOff if the service was to wait for `waits` seconds and the connection closed earlier.
+        """
+        options.setdefault("timeout", timeout(waits))
+        since, longest, tried = time.monotonic(), FIRST_PAUSE_S, 0
+        while True:
+            began, tried = time.monotonic(), tried + 1
+            try:
+                return self._once(method, path, content, **options)
+            except (ServiceUnreachable, ServiceProblem) as error:
+                if isinstance(error, ServiceProblem) and error.status not in self._patience.busy:
+                    raise
+                if waits > SHORTEST_WAIT_S and CUT_AFTER_S < time.monotonic() - began < waits:
+                    raise CutOff(f"{self.url}: {error}") from error
+                if tried >= tries and not self._patience.keep_trying(time.monotonic() - since):
+                    raise _given_up(self.url, error) from error
+                self._patience.say(error)
+            self._patience.pause(longest * random.uniform(0.5, 1.0))
+            longest = min(2 * longest, LONGEST_PAUSE_S)
+
+    def _once(self, method: str, path: str, content: Open | None, **options: Any) -> tuple[int, bytes]:
+        with ExitStack() as stack:
+            if content is not None:
+                options["content"] = stack.enter_context(content())
+            response = stack.enter_context(self.stream(method, path, **options))
+            body = bounded(response)
+            if not response.is_success:
+                raise problem(response.status_code, response.reason_phrase, body)
+            return response.status_code, body
+
+    def stream(self, method: str, path: str, **options: Any) -> AbstractContextManager[httpx.Response]:
+        """Gives the response before its body is read; for options and errors see `opened`."""
+        return opened(self.url, self._http.stream(method, path, **options))
+
+
+def bounded(response: httpx.Response) -> bytes:
+    """Returns the body. Raises ServiceProblem for one that is longer than MAX_ANSWER."""
+    body = bytearray()
+    for chunk in response.iter_bytes(CHUNK):
+        body += chunk
+        if len(body) > MAX_ANSWER:
+            raise ServiceProblem(response.status_code, f"an answer of more than {MAX_ANSWER} bytes")
+    return bytes(body)
+
+
+@contextmanager
+def opened(url: str, streamed: AbstractContextManager[httpx.Response]) -> Iterator[httpx.Response]:
+    """Yields the response. Raises ServiceProblem for an error's status, Silence or ServiceUnreachable with the `url`
+    for httpx's errors, those of reading the body included."""
+    try:
+        with streamed as response:
+            if response.is_error:
+                raise problem(response.status_code, response.reason_phrase, bounded(response))
+            yield response
+    except httpx.ReadTimeout as error:
+        raise Silence(url) from error
+    except httpx.TransportError as error:
+        raise ServiceUnreachable(f"{url}: {error or type(error).__name__}") from error
+
+
+def _given_up(url: str, error: ServiceUnreachable | ServiceProblem) -> ServiceUnreachable:
+    return error if isinstance(error, ServiceUnreachable) else ServiceUnreachable(f"{url}: {error}")

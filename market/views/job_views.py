@@ -1,0 +1,160 @@
+"""A job, its rounds and its counts, as the API answers them."""
+
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetPydanticSchema,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+)
+
+from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.rules.faults import StepFault
+from gradmarket.market.terms import JobId, JobState, RoundState
+from gradmarket.market.views.payment_views import SettlementView, ToSignView
+
+
+class NewerPart(dict[str, Any]):
+    """A specification or publication with fields that this version does not know, kept as it came.
+
+    Nobody may compute from it: what an unknown field asks for is unknown, and digests cover it.
+    """
+
+
+def _known_or_newer(value: Any, known: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return known(value)
+    except ValidationError:
+        if not isinstance(value, dict):
+            raise
+        return NewerPart(value)
+
+
+def _or_newer(kind: type[BaseModel]) -> GetPydanticSchema:
+    """Returns the annotation of a field that reads a `kind` or else a NewerPart; its JSON schema is the `kind`'s."""
+    return GetPydanticSchema(lambda _source, handler: handler(Annotated[kind, WrapValidator(_known_or_newer)]))
+
+
+KnownSpec = Annotated[JobSpec | NewerPart, _or_newer(JobSpec)]
+KnownPublication = Annotated[Publication | NewerPart, _or_newer(Publication)]
+
+
+class Costs(BaseModel):
+    """`price`: of a gradient in the newest round; of a draft, at most. `at_most`: every replica of every task is asked
+    for and agrees, each at the highest price. `deposited` is what the contract holds of it."""
+
+    price: str
+    at_most: str
+    budget: str
+    deposited: str
+    earned: str
+    refunded: str
+
+
+class FaultView(BaseModel):
+    """What `parties` separate workers could not compute, in the words of one of them."""
+
+    fault: StepFault
+    round: int
+    task: int
+    parties: int
+
+
+class JobView(BaseModel):
+    id: str
+    name: str
+    state: JobState
+    reason: str
+    """Why the job makes no progress, or why it ended."""
+    fault: FaultView | None
+    """The fault that paused the job, if its document or data are at fault."""
+    notice: str
+    spec: KnownSpec
+    publication: KnownPublication | None
+    spec_digest: str | None
+    chain_job: int | None
+    unit: str
+    costs: Costs
+    round: int | None
+    rounds: int
+    accepted: int
+    rejected: int
+    loss: float | None
+    metrics: dict[str, float] | None
+    parameters: str | None
+    """Digest of the newest parameters."""
+    determinism_class: str | None
+    class_proven: bool
+    """Whether audits confirmed three operators in that class; until then tasks that one replica decides are audited."""
+    task_flops: int | None
+    task_peak_bytes: int | None
+    expiry: str | None
+    claim_until: str | None
+    created_at: str | None
+    ended_at: str | None
+
+
+class ListedJob(BaseModel):
+    """What a worker reads of a JobView: it serves markets of several versions at once."""
+
+    model_config = ConfigDict(frozen=True)
+    id: JobId
+    name: str = ""
+    state: JobState
+    reason: str = ""
+    publication: Publication | None = None
+    """Null for one with fields that this version does not know, too: it cannot be computed from."""
+    chain_job: int | None = None
+
+    @field_validator("publication", mode="wrap")
+    @classmethod
+    def _known(cls, value: Any, known: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return known(value)
+        except ValidationError:
+            return None
+
+
+class Funded(JobView):
+    """`to_sign`: transactions for the owner of the funds, in this order; none where the service owns them."""
+
+    to_sign: list[ToSignView]
+
+
+class DriftView(BaseModel):
+    """Of how many `operators` the merges up to this one could say whether their accepted answers push the model one
+    way; those who do by more than honest errors could are `leaning`. How near the others are is not told."""
+
+    operators: int
+    leaning: list[str]
+
+
+class RoundView(BaseModel):
+    number: int
+    state: RoundState
+    price: str
+    """The price of each of its gradients."""
+    parameters: str
+    updated: str | None
+    loss: float | None
+    metrics: dict[str, float] | None
+    drift: DriftView | None
+    opened_at: str | None
+    closed_at: str | None
+
+
+class Stats(BaseModel):
+    rounds: int
+    tasks: int
+    accepted: int
+    rejected: int
+    replicas: dict[str, int]
+    uploads: int
+    payload_bytes: int
+    compute_seconds: float
+    first_accepted_seconds: float | None
+    settlements: list[SettlementView]

@@ -1,0 +1,109 @@
+"""Earnings, settlements, stakes, strikes and workers, as the API answers them."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gradmarket.market.views.trust_views import ReputationView
+
+
+class JobWorkerView(BaseModel):
+    """One worker's standing in one job; amounts in smallest units."""
+
+    address: str
+    payout: str
+    accepted: int
+    rejected: int
+    replicas: dict[str, int]
+    earned: str
+    reserved: str
+    settled: str
+    withdrawn: str
+    at_risk: str
+    """The part of its stake that the job can slash and that no accusation claims yet."""
+
+
+class PaymentView(BaseModel):
+    """One accepted gradient and the batch that carries it on-chain."""
+
+    id: int
+    worker: str
+    task: str
+    replica: str
+    amount: str
+    payload_root: str | None
+    batch: int | None
+    batch_state: str | None
+    tx: str | None
+    at: str | None
+
+
+class SettlementView(BaseModel):
+    batch: int
+    state: str
+    tx: str | None
+    gas: int | None
+    block: int | None
+    gradients: int
+    amount: str
+
+
+class StakeView(BaseModel):
+    """What of a worker's stake one job can slash, by the chain; in the token's smallest unit."""
+
+    job: str
+    chain_job: int | None
+    at_risk: str
+
+
+class StrikesView(BaseModel):
+    """Answers that a worker's operator owed in one job and did not give, as they weigh now."""
+
+    job: str
+    weight: float
+    suspended_until: str | None
+    """Until then it gets no work of the job; null if it may get work now."""
+
+
+class WorkerView(BaseModel):
+    address: str
+    payout: str
+    operator: str
+    """Whose record it has: its payout address if that key consented, else the worker itself."""
+    proven: bool
+    """Whether its payout address is its operator: by that key's consent, or because it is the worker's own address."""
+    determinism_class: str
+    seen_at: str | None
+    joined_at: str | None
+    strikes: list[StrikesView]
+    """Its operator's strikes, by job."""
+    barred: bool
+    """Whether an audit of its work, or of its operator's, failed not long ago, so that it gets no work."""
+    copies: int
+    """Answers it was paid for that an audit found wrong and another task had too; the copied worker's do not count."""
+    reputation: list[ReputationView]
+    """Its operator's record, by class."""
+    stakes: list[StakeView]
+    replicas: dict[str, int]
+
+
+class EarningsView(BaseModel):
+    """Per job: what was earned, and how far settlement has come."""
+
+    job: str
+    chain_job: int | None
+    earned: str
+    reserved: str
+    settled: str
+    withdrawn: str
+
+
+class ToSignView(BaseModel):
+    """A transaction for a wallet: EIP-1474's fields, without gas, fees and nonce, which are the wallet's to choose."""
+
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
+
+    purpose: str
+    chain_id: int
+    owner: str = Field(alias="from")
+    to: str
+    data: str
+    value: str

@@ -1,0 +1,107 @@
+"""A task, its waves and replicas, and the verdicts on them, as the API answers them."""
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from gradmarket.market.terms import ReplicaState, TaskState
+from gradmarket.market.views.trust_views import AuditView
+
+
+class ReplicaView(BaseModel):
+    """Ballot, salt and signatures are none as long as another attempt at the task could copy them."""
+
+    id: str
+    worker: str
+    payout: str
+    state: ReplicaState
+    wave: int
+    reason: str
+    leased_at: str | None
+    committed_at: str | None
+    compute_seconds: float | None
+    sealed: str | None
+    commitment_signature: str | None
+    salt: str | None
+    root: str | None
+    determinism_class: str | None
+    sketch: dict[str, str] | None
+    """Each tensor's 64 float32, little-endian, as `0x…`; null unless the job compares sketches."""
+    sketch_signature: str | None
+    outcome: int | None
+    verdict_root: str | None
+    """The root in the signed verdict: the replica's own, or one of the quorum."""
+    verdict_signature: str | None
+
+
+class WaveView(BaseModel):
+    number: int
+    secret: str | None
+    commitments: str | None
+    seed: str | None
+    signature: str | None
+    closed_at: str | None
+
+
+class TaskView(BaseModel):
+    id: str
+    round: int
+    index: int
+    attempt: int
+    state: TaskState
+    wave: int
+    reason: str
+    root: str | None
+    payload_bytes: int | None
+    used: bool
+    created_at: str | None
+    ended_at: str | None
+
+
+class PlanView(BaseModel):
+    """Replicas asked first, agreeing ballots that decide, replicas at most, and the probability of an audit."""
+
+    first_wave: int
+    quorum: int
+    maximum: int
+    audit: float
+
+
+class AllowedView(BaseModel):
+    """How far the tensors of two determinism classes may deviate: market.rules.verifiers.tolerance."""
+
+    classes: tuple[str, str]
+    tau: dict[str, float]
+
+
+class TaskEvidence(TaskView):
+    """All that a verdict rests on: offer, waves, and every replica with its ballot.
+
+    Ballots and the found root are told once no other attempt at the task can follow: it would have the same answer.
+    """
+
+    offer: dict[str, Any]
+    offer_digest: str | None
+    offer_signature: str | None
+    waves: list[WaveView]
+    replicas: list[ReplicaView]
+    allowed: list[AllowedView] | None
+    """The thresholds for its sketches, if the job compares sketches; shown together with the ballots."""
+    plan: PlanView | None
+    """How it was checked. Shown once no audit can change the task: a worker that knew it could cheat accordingly."""
+    audit_link: str | None
+    """The last link of the chain to the offer's anchor, which draws the audit (market.rules.auditing.drawn).
+
+    Shown once no audit can change the task.
+    """
+    audit: AuditView | None
+
+
+class VerdictView(BaseModel):
+    task: str
+    replica: str
+    worker: str
+    state: ReplicaState
+    outcome: int | None
+    reason: str
+    signature: str | None

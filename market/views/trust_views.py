@@ -1,0 +1,76 @@
+"""Finished audits, scores and accusations, and an operator's record in a class, as the API answers them."""
+
+from pydantic import BaseModel
+
+from gradmarket.market.rules import loss_change_test
+from gradmarket.market.terms import AccusationState, AuditState
+
+
+class AccusationView(BaseModel):
+    """`case` and `event` are the contract's (market.rules.accusing says of what); `until`: to contest, or to decide."""
+
+    worker: str
+    state: AccusationState
+    case: str | None
+    event: str | None
+    amount: str
+    until: str | None
+
+
+class ChangeView(BaseModel):
+    """By how much a small step along a gradient lowered the loss on its task's rows, and on other draws of rows."""
+
+    own: float
+    others: list[float]
+    score: float
+    passes: bool
+
+
+class ScoreView(BaseModel):
+    """A gradient that was scored (rules.loss_change), and the auditor's own. The numbers follow the job's scores.
+
+    `honest`: at least this share of honest gradients passes; null where too few trusted runs say so, and nothing is
+    weighed. `total`: of the operator's weights until then; at `convicts` or above the audit failed.
+    """
+
+    number: int
+    operator: str
+    accepted: ChangeView
+    trusted: ChangeView
+    honest: float | None
+    total: float
+    convicts: float
+    verdict: loss_change_test.ChangeVerdict
+
+
+class AuditView(BaseModel):
+    """`rate`: the probability that the task was drawn with; `root`: what the auditor found, in `runs` runs.
+
+    The root is told once no further attempt at the task can use it. Where answers are
+    scored the root decided nothing; the list of a job's audits has the `score`.
+    """
+
+    task: str
+    round: int
+    state: AuditState
+    rate: float
+    reason: str
+    determinism_class: str
+    root: str | None
+    sketch: dict[str, str] | None
+    """The sketch of the auditor's answer, under the wave's seed; only in the evidence of tasks compared by sketches."""
+    runs: int
+    seconds: float | None
+    ended_at: str | None
+    accusations: list[AccusationView]
+    score: ScoreView | None
+
+
+class ReputationView(BaseModel):
+    """`standing`: at 95 % the least share of honest answers that so many passed audits show (rules.reputation)."""
+
+    determinism_class: str
+    standing: float
+    passed: int
+    failed: int
+    failed_at: str | None
