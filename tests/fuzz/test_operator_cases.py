@@ -32,6 +32,13 @@ def elsewhere() -> Iterator[Elsewhere]:
     other.close()
 
 
+@pytest.fixture(scope="module")
+def measuring() -> Iterator[Elsewhere]:
+    other = Elsewhere(MEASURING)
+    yield other
+    other.close()
+
+
 @pytest.fixture(autouse=True)
 def plain_memory() -> Iterator[None]:
     yield
@@ -128,12 +135,35 @@ def test_memory_that_the_bound_does_not_tell_is_found(faulty: Callable[..., None
         taking.taken(KEY, large)
 
 
-def test_memory_is_measured_in_a_process_of_its_own() -> None:
-    other = Elsewhere(MEASURING)
-    assert other.begun("softmax.int", [tensor("f", [600, 700]), 1, None])() == ""
+def test_memory_is_measured_in_a_process_of_its_own(measuring: Elsewhere) -> None:
+    assert measuring.begun("softmax.int", [tensor("f", [600, 700]), 1, None])() == ""
     with pytest.raises(DocumentRefused, match="too large"):
-        other.begun(KEY, [tensor("f", [2**30])])()
-    other.close()
+        measuring.begun(KEY, [tensor("f", [2**30])])()
+
+
+def recurrence(kind: str, features: int, width: int, ways: int, projected: int = 0, batch_first: bool = False) -> Any:
+    """One layer over a hundred places of fifty rows."""
+    gates, answer = {"lstm": 4, "gru": 3, "rnn_tanh": 1}[kind] * width, projected or width
+    one_way = [tensor("f", [gates, features]), tensor("f", [gates, answer]), tensor("f", [gates]), tensor("f", [gates])]
+    one_way += [tensor("f", [projected, width])] if projected else []
+    state, cells = tensor("f", [ways, 50, answer]), tensor("f", [ways, 50, width])
+    started: Any = [state, cells] if kind == "lstm" else state
+    given = tensor("f", [50, 100, features] if batch_first else [100, 50, features])
+    return [given, started, ways * one_way, True, 1, 0.0, True, ways == 2, batch_first]
+
+
+@pytest.mark.parametrize("ways", [1, 2])
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "features", "width", "projected"),
+    [("rnn_tanh", 500, 4, 0), ("gru", 500, 4, 0), ("lstm", 200, 4, 2), ("lstm", 4, 60, 2), ("lstm", 4, 50, 12)],
+)
+def test_a_recurrence_takes_what_is_told(
+    measuring: Elsewhere, kind: str, features: int, width: int, projected: int, ways: int, batch_first: bool
+) -> None:
+    """Wide inputs are copied where rows come first, and have two gradients where there are two ways."""
+    call = recurrence(kind, features, width, ways, projected, batch_first)
+    assert measuring.begun(f"{kind}.input", call)() == ""
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int64"])

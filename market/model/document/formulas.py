@@ -25,21 +25,23 @@ class Taken:
     """What a recurrence takes, as measured: in elements a place, row and hidden feature, but for `step`.
 
     `kept` is what each run of a layer keeps for its backward pass, `cells` and `features` (of the input) what one run
-    takes in it. `step`: bytes for each place of a run whose places are nodes of the graph each.
+    takes in it. `both`: of the input's features, what a run back beside the first one takes. `step`: bytes for each
+    place of a run whose places are nodes of the graph each.
     """
 
     kept: float
     cells: float
     features: float
+    both: float = 0
     step: int = 0
 
 
 FUSED: Final = Taken(0, 4, 1)
 """An LSTM in float32 without projection, which oneDNN computes as one; what it keeps, `_workspace` tells."""
 UNFUSED: Final = {
-    "lstm": Taken(8, 2, 0.5, 20 * 2**10),
-    "gru": Taken(9, 2, 0.5, 18 * 2**10),
-    "rnn": Taken(4.5, 2, 0.25, 5 * 2**10),
+    "lstm": Taken(12, 6, 0.5, 2, 20 * 2**10),
+    "gru": Taken(10, 2, 0.5, 2, 18 * 2**10),
+    "rnn": Taken(4.5, 2, 0.25, 2, 5 * 2**10),
 }
 
 
@@ -78,12 +80,18 @@ def _recurrence(kind: str, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
     steps = tensor.shape[1 if batch_first else 0] * runs * each.step
     places = tensor.shape[0] * tensor.shape[1]
     kept = int(each.kept * cells * runs) + steps // tensor.element_size()
-    kept += places * _workspace(weights, runs, width) if fused else 0
-    taken = int((each.cells * cells) * (2 if both_ways else 1) + each.features * tensor.numel())
+    kept += places * _workspace(weights, runs, width) if fused else _copied(tensor, batch_first)
+    features = each.features + (each.both if both_ways else 0)
+    taken = int((each.cells * cells) * (2 if both_ways else 1) + features * tensor.numel())
     found: tuple[Tensor, ...] = _Formula.apply(  # type: ignore[no-untyped-call]
         shapes(arguments), kept, taken, tensor, *states, *weights
     )
     return found
+
+
+def _copied(tensor: Tensor, batch_first: bool) -> int:
+    """Elements of a copy of the input that is kept: its places follow each other in memory then."""
+    return 0 if (tensor.transpose(0, 1) if batch_first else tensor).is_contiguous() else tensor.numel()
 
 
 def _workspace(weights: Sequence[Tensor], runs: int, width: int) -> int:
