@@ -122,6 +122,9 @@ class RequesterSettings(BaseSettings):
     """Attempts at one task in which nobody stayed silent before its job pauses; anew after a resume."""
     trusted_proxies: frozenset[IPvAnyNetwork] = frozenset()
     """Addresses or networks whose X-Forwarded-For is believed."""
+    proxy_blobs: str | None = Field(default=None, pattern="^/(?:.*/)?$")
+    """The path under which a trusted proxy serves the folder of blobs by itself, when the service sends it there
+    (X-Accel-Redirect), such as `/inside/blobs/`; the service sends the bytes where none is given."""
     session_s: int = Field(default=86_400, ge=60)
     """How long a worker's sign-in holds."""
     sweep_s: float = Field(default=1.0, gt=0)
@@ -158,6 +161,8 @@ class RequesterSettings(BaseSettings):
     def _parts_fit(self) -> Self:
         if self.stages == "celery" and (self.broker is None or not self.database_url.startswith("postgresql")):
             raise ValueError("stages in Celery need a PostgreSQL database and a Redis broker")
+        if self.proxy_blobs and not (self.trusted_proxies and self.blobs == "disk"):
+            raise ValueError("a proxy that serves blobs must be trusted (GRADMARKET_TRUSTED_PROXIES), and blobs on disk")
         return self
 
     @property

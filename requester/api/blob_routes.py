@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import Address, Digest
 from gradmarket.requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
+from gradmarket.requester.api.callers import through_proxy
 from gradmarket.requester.api.problems import Responses, answers
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.streams import streamed
@@ -50,7 +51,7 @@ def get(context: Here, request: Request, who: AnyoneOrNobody, digest: DigestPath
     if request.method == "HEAD" and context.blobs.reached_past_us:
         length = context.blobs.length(Digest(digest))
         return Response(None, 200, {"ETag": f'"{digest}"', "Content-Length": str(length)}, OCTETS)
-    return served(context, Digest(digest), None)
+    return served(context, request, Digest(digest), None)
 
 
 def _check(context: Context, who: Identity | None, digest: Digest) -> None:
@@ -69,16 +70,22 @@ class Served(FileResponse):
     """Bytes read at a time; with Starlette's 64 KiB most of the time is spent switching threads."""
 
 
-def served(context: Context, digest: Digest, name: str | None) -> Response:
+def served(context: Context, request: Request, digest: Digest, name: str | None) -> Response:
     """Returns the blob as a response, or a redirect to where it is served. Raises NotFound.
 
-    With a `name` the client is told to save it as a file of that name.
+    With a `name` the client is told to save it as a file of that name. The caller has checked who may read it: what
+    comes through a trusted proxy is only named, for the proxy to send.
     """
     place, tag = context.blobs.where(digest), {"ETag": f'"{digest}"'}
     if isinstance(place, str):
         return RedirectResponse(place, 307, {**tag, "Cache-Control": "no-store"})
     caching = {} if name else {"Cache-Control": "private, max-age=31536000, immutable"}
-    return Served(place, 200, {**tag, **caching}, OCTETS, filename=name)
+    whole = Served(place, 200, {**tag, **caching}, OCTETS, filename=name)
+    settings = context.settings
+    if settings.proxy_blobs is None or not through_proxy(request.scope, settings.trusted_proxies):
+        return whole
+    inside = settings.proxy_blobs + place.relative_to(settings.data / "blobs").as_posix()
+    return Response(None, 200, {**whole.headers, "X-Accel-Redirect": inside})
 
 
 @router.put(

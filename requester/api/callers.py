@@ -27,8 +27,13 @@ def caller(scope: Scope, trusted: frozenset[Network]) -> str:
 
 def speaks_for_others(scope: Scope, trusted: frozenset[Network]) -> bool:
     """Returns whether the client forwards requests of others, by its headers, and is no trusted proxy."""
+    return not through_proxy(scope, trusted) and any(name in FORWARDED for name, _ in scope["headers"])
+
+
+def through_proxy(scope: Scope, trusted: frozenset[Network]) -> bool:
+    """Returns whether the connection is a trusted proxy's."""
     client = scope.get("client")
-    return not (client and among(client[0], trusted)) and any(name in FORWARDED for name, _ in scope["headers"])
+    return bool(client and among(client[0], trusted))
 
 
 def bearer(scope: Scope) -> str | None:

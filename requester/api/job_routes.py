@@ -189,6 +189,7 @@ def resume(context: Here, identity: Submitter, job_id: JobPath, key: Key = None)
 )
 def parameters(
     context: Here,
+    request: Request,
     who: AnyoneOrNobody,
     job_id: JobPath,
     after: Annotated[int | None, Query(alias="round", ge=0, le=MOST)] = None,
@@ -203,7 +204,7 @@ def parameters(
     if digest is None or not context.blobs.has(Digest(digest)):
         raise NotFound(f"no parameters after round {after} of job {job_id[:80]} (only every tenth round is kept)")
     name = f"{job_id}-{'newest' if after is None else after}.safetensors"
-    return served(context, Digest(digest), name)
+    return served(context, request, Digest(digest), name)
 
 
 def _check_visible(job: Job, who: Identity | None) -> None:
