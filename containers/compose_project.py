@@ -22,9 +22,9 @@ UP_S: Final = 600.0
 READY_S: Final = 300.0
 LOOK_EVERY_S: Final = 0.5
 LABEL: Final = "gradmarket.demo"
-PORTS: Final = ("GRADMARKET_PORT_1", "GRADMARKET_PORT_2", "GRADMARKET_CHAIN_PORT")
+PORTS: Final = ("GRADMARKET_PORT", "GRADMARKET_TLS_PORT", "GRADMARKET_CHAIN_PORT")
 INSIDE: Final = "http://requester:8700"
-"""The market's address for workers in the project's network; both API processes have this name."""
+"""The market's address for workers in the project's network: the proxy in front of both API processes."""
 
 
 @dataclass
@@ -41,23 +41,22 @@ class ComposeProject:
     def network(self) -> str:
         return f"{self.name}_market"
 
-    def market(self, replica: int = 1) -> RequesterClient:
+    def market(self) -> RequesterClient:
         token = (self.folder / "secrets" / "gradmarket_token").read_text().strip()
-        return RequesterClient(f"http://127.0.0.1:{self.ports[f'GRADMARKET_PORT_{replica}']}", token)
+        return RequesterClient(f"http://127.0.0.1:{self.ports['GRADMARKET_PORT']}", token)
 
     def up(self) -> None:
         ran([str(self.source / "docker" / "secrets.sh"), str(self.folder / "secrets")])
         self.compose("up", "--detach", "--no-build", seconds=UP_S)
 
     def ready(self) -> None:
-        """Waits until both API processes are ready. Raises DemoFailed if one is not in time."""
+        """Waits until an API process is ready behind the proxy. Raises DemoFailed if none is in time."""
         until = time.monotonic() + READY_S
-        for replica in (1, 2):
-            with self.market(replica) as market:
-                while trouble := _trouble(market):
-                    if time.monotonic() > until:
-                        raise DemoFailed(f"{market.url} is not ready: {trouble}\n{self.last_words()}")
-                    time.sleep(LOOK_EVERY_S)
+        with self.market() as market:
+            while trouble := _trouble(market):
+                if time.monotonic() > until:
+                    raise DemoFailed(f"{market.url} is not ready: {trouble}\n{self.last_words()}")
+                time.sleep(LOOK_EVERY_S)
 
     def compose(self, *arguments: str, seconds: float = UP_S) -> str:
         command = [*self.engine.compose, "--project-name", self.name, "--file", str(self.source / "docker-compose.yml")]

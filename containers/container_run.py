@@ -103,11 +103,10 @@ def _source() -> Path:
 
 
 def _stays(console: Console, compose_project: ComposeProject) -> None:
-    ports = " and ".join(str(compose_project.ports[f"GRADMARKET_PORT_{replica}"]) for replica in (1, 2))
+    port = compose_project.ports["GRADMARKET_PORT"]
     console.print(
-        f"It stays up: 127.0.0.1, ports {ports}; secrets are in {compose_project.folder / 'secrets'}, "
-        f"containers are named "
-        f"{compose_project.name}….",
+        f"It stays up: 127.0.0.1, port {port}; secrets are in {compose_project.folder / 'secrets'}, "
+        f"containers are named {compose_project.name}….",
         highlight=False,
         soft_wrap=True,
     )

@@ -11,7 +11,7 @@ import typer
 from containers.engine import ContainerEngine, found, ran
 from gradmarket.commands.edge import told
 
-TARGETS: Final = ("chain", "requester", "stages", "worker-cpu")
+TARGETS: Final = ("chain", "proxy", "requester", "stages", "worker-cpu")
 BUILD_S: Final = 1800.0
 MOUNTED: Final = "/wheels"
 SOURCE: Final = Path(__file__).resolve().parents[1]

@@ -11,4 +11,10 @@ for name in postgres_password gradmarket_token gradmarket_signer_key gradmarket_
   write "$name" "$(random)"
 done
 write gradmarket_database "postgresql://gradmarket:$(cat "$folder/postgres_password")@postgres/gradmarket"
+if ! [ -e "$folder/tls_key" ] && ! [ -e "$folder/tls_certificate" ]; then  # for this machine and a first try; put a certificate for your own name here
+  command -v openssl > /dev/null || { echo "openssl is missing: install it, or put tls_certificate and tls_key into $folder" >&2; exit 1; }
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650 -subj /CN=localhost \
+    -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout "$folder/tls_key" -out "$folder/tls_certificate" 2> /dev/null
+  chmod 0644 "$folder/tls_key" "$folder/tls_certificate"
+fi
 echo "secrets are in $folder; back gradmarket_signer_key and gradmarket_sender_key up: vouchers and escrow hang on them"

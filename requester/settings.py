@@ -162,7 +162,7 @@ class RequesterSettings(BaseSettings):
         if self.stages == "celery" and (self.broker is None or not self.database_url.startswith("postgresql")):
             raise ValueError("stages in Celery need a PostgreSQL database and a Redis broker")
         if self.proxy_blobs and not (self.trusted_proxies and self.blobs == "disk"):
-            raise ValueError("a proxy that serves blobs must be trusted (GRADMARKET_TRUSTED_PROXIES), and blobs on disk")
+            raise ValueError("a proxy that serves blobs must be one of GRADMARKET_TRUSTED_PROXIES, and blobs on disk")
         return self
 
     @property

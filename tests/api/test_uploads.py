@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 from blake3 import blake3
+from structlog.testing import capture_logs
 
 from gradmarket.requester.api.blob_routes import Served
 from gradmarket.requester.api.streams import AT_ONCE, BLOCK
@@ -78,9 +79,13 @@ def test_a_body_that_is_refused_while_it_comes_is_let_through_and_the_next_reque
         raise OSError("no space left")
 
     monkeypatch.setattr("gradmarket.requester.blobs.disk.Incoming.write", full)
-    with connected(service) as connection:
+    with (
+        connected(service) as connection,
+        capture_logs() as logged,
+    ):  # a traceback with megabytes takes its time to draw
         connection.sendall(head(service, digest, len(data)) + data[: 4 * BLOCK])
         assert statuses(connection, 1) == ["503"]
+        assert "storage failed" in [line["event"] for line in logged]
         connection.sendall(data[4 * BLOCK :] + HEALTH)
         assert statuses(connection, 1) == ["200"]
 

@@ -13,12 +13,13 @@ from itertools import count
 
 import httpx
 import pytest
+import yaml
 from blake3 import blake3
 
 from gradmarket.contracts import deployment as deployments
 from gradmarket.requester.settings import RequesterSettings
 from tests.api.api_service import Service, serving
-from tests.ops.proxied import INSIDE, Proxy, program, proxied
+from tests.ops.proxied import INSIDE, SAMPLE, Proxy, program, proxied
 
 pytestmark = pytest.mark.skipif(program() is None, reason="nginx is not here: apt-get install nginx-light")
 
@@ -261,3 +262,20 @@ def test_events_come_as_they_happen(service: Service, proxy: Proxy) -> None:
     time.sleep(0.5)
     assert service.requester.post(f"/v1/jobs/{job}/cancel").status_code == 200
     assert heard.wait(LET_GO_S)
+
+
+def test_only_the_proxy_is_reached_from_outside_and_it_sees_no_key() -> None:
+    """What may connect to the API processes is believed about who asks."""
+    services = yaml.safe_load((SAMPLE.parents[1] / "docker-compose.yml").read_text())["services"]
+    for name in ("requester-1", "requester-2"):
+        assert "ports" not in services[name]
+        assert list(services[name]["networks"]) == ["inside"]
+    assert set(services["proxy"]["networks"]) == {"inside", "market"}
+    assert services["proxy"]["volumes"] == ["blobs:/blobs:ro"]
+    assert services["proxy"]["secrets"] == ["tls_certificate", "tls_key"]
+    assert services["worker"]["networks"] == ["market"]
+
+
+def test_a_proxy_that_nobody_trusts_is_sent_to_no_file() -> None:
+    with pytest.raises(ValueError, match="GRADMARKET_TRUSTED_PROXIES"):
+        RequesterSettings(proxy_blobs=INSIDE)
