@@ -1,7 +1,7 @@
 """Reads the contract's events. Money is in the job's units."""
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, TypeVar
 
 from eth_abi.exceptions import DecodingError
 from eth_utils.crypto import keccak
@@ -10,9 +10,10 @@ from web3 import Web3
 from web3.contract.contract import ContractEvent
 from web3.exceptions import Web3Exception
 from web3.logs import DISCARD
-from web3.types import FilterParams
+from web3.types import FilterParams, LogReceipt
 
 from gradmarket.contracts.artifact import load
+from gradmarket.contracts.errors import ChainError
 from gradmarket.contracts.event_types import Accused, Amounted, Ended, JobOpened, Reserved, Skipped
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.packing import PackedGroup
@@ -22,8 +23,22 @@ from gradmarket.market.terms import Address, Hash, Units
 
 SPAN: Final = 5_000
 """Blocks in one request: public nodes refuse more."""
+Log = TypeVar("Log")
 OF_AN_ACCOUNT: Final = ("Paid", "Released", "Joined", "Left", "Freed", "Accused", "Slashed")
 """Events that name a job and one of its workers, and change what either may withdraw."""
+
+
+def in_spans(ask: Callable[[int, int], Iterable[Log]], first: int, last: int) -> Iterator[Log]:
+    """Yields what `ask` returns for spans of at most SPAN blocks, from `first` to `last`. Raises as `node_errors`."""
+    for at in range(first, last + 1, SPAN):
+        with node_errors():
+            found = ask(at, min(last, at + SPAN - 1))
+        yield from found
+
+
+def logs(web3: Web3, asked: FilterParams, first: int, last: int) -> Iterator[LogReceipt]:
+    """Yields the logs of these blocks that `asked` describes by address and topics, in the chain's order."""
+    return in_spans(lambda at, to: web3.eth.get_logs({**asked, "fromBlock": at, "toBlock": to}), first, last)
 
 
 def opened(ledger: Ledger, receipt: Receipt) -> list[JobOpened]:
@@ -71,13 +86,9 @@ def accounts_touched(ledger: Ledger, first: int, last: int) -> set[tuple[int, Ad
     """Returns jobs and workers with a payment, a release or a change of the stake in these blocks."""
     events = {_event(ledger, name) for name in OF_AN_ACCOUNT}
     by_topic = {HexBytes(keccak(text=event.signature)): event for event in events}
-    touched = set()
-    for at in range(first, last + 1, SPAN):
-        with node_errors():
-            span: FilterParams = {"fromBlock": at, "toBlock": min(last, at + SPAN - 1)}
-            logs = ledger.web3.eth.get_logs({**span, "address": ledger.market.address, "topics": [list(by_topic)]})
-        touched |= {(args["jobId"], args["worker"]) for args in (_args(by_topic, log) for log in logs)}
-    return touched
+    asked: FilterParams = {"address": ledger.market.address, "topics": [list(by_topic)]}
+    found = (_args(by_topic, log) for log in logs(ledger.web3, asked, first, last))
+    return {(args["jobId"], args["worker"]) for args in found}
 
 
 def joined(ledger: Ledger, worker: Address) -> list[int]:
@@ -102,6 +113,14 @@ def accused(ledger: Ledger, worker: Address, first: int | None = None, last: int
     ]
 
 
+def opened_job(ledger: Ledger, job: int) -> JobOpened:
+    """Returns the terms that the job opened with; nobody can change them. Raises ChainError unless it did, once."""
+    found = [_opened(log) for log in _logs(ledger, "JobOpened", {"jobId": job})]
+    if len(found) != 1:
+        raise ChainError(f"the contract opened job {job} {len(found)} times")
+    return found[0]
+
+
 def find_opened(ledger: Ledger, requester: Address, spec_digest: Hash) -> JobOpened | None:
     """Returns the newest job that `requester` opened for this specification, or None."""
     return next(iter(all_opened(ledger, requester, spec_digest)), None)
@@ -116,15 +135,11 @@ def all_opened(ledger: Ledger, requester: Address, spec_digest: Hash) -> list[Jo
 def announced(web3: Web3, first: int, last: int) -> Iterator[JobOpened]:
     """Yields every JobOpened event of these blocks, of any contract: the caller must check the contract's code."""
     event = web3.eth.contract(abi=list(load("GradMarket").abi)).events.JobOpened()
-    for at in range(first, last + 1, SPAN):
-        with node_errors():
-            topics = [HexBytes(keccak(text=event.signature))]
-            logs = web3.eth.get_logs({"fromBlock": at, "toBlock": min(last, at + SPAN - 1), "topics": topics})
-        for log in logs:
-            try:
-                yield _opened(event.process_log(log))
-            except (Web3Exception, DecodingError):
-                continue  # another contract's event of the same name
+    for log in logs(web3, {"topics": [HexBytes(keccak(text=event.signature))]}, first, last):
+        try:
+            yield _opened(event.process_log(log))
+        except (Web3Exception, DecodingError):
+            continue  # another contract's event of the same name
 
 
 def jobs_touched(ledger: Ledger, first: int, last: int) -> set[int]:
@@ -185,10 +200,7 @@ def _logs(
     event = _event(ledger, name)
     start = ledger.deployment.block if first is None else first
     end = ledger.block().number if last is None else last
-    for at in range(start, end + 1, SPAN):
-        with node_errors():
-            logs = event.get_logs(filters, from_block=at, to_block=min(end, at + SPAN - 1))
-        yield from logs
+    return in_spans(lambda at, to: event.get_logs(filters, from_block=at, to_block=to), start, end)
 
 
 def _event(ledger: Ledger, name: str) -> ContractEvent:

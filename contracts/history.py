@@ -4,14 +4,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from eth_utils.address import to_checksum_address
 from eth_utils.crypto import keccak
 from hexbytes import HexBytes
 from web3.types import FilterParams, LogReceipt
 
-from gradmarket.contracts.events import SPAN
+from gradmarket.contracts.events import logs
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.rpc import node_errors
 from gradmarket.market.rules.bookkeeping import FREE, Cause, EntryKind, LedgerEntry
 from gradmarket.market.terms import Address, Units
 
@@ -88,15 +86,8 @@ def _freed(move: LedgerEntry) -> int:
 def _logs(ledger: Ledger, job: int, first: int | None, last: int) -> Iterator[LogReceipt]:
     kinds = [HexBytes(topic) for topic in _names(ledger)]
     start = ledger.deployment.block if first is None else first
-    for at in range(start, last + 1, SPAN):
-        filters: FilterParams = {
-            "address": to_checksum_address(ledger.deployment.contract),
-            "topics": [kinds, HexBytes(job.to_bytes(32, "big"))],
-            "fromBlock": at,
-            "toBlock": min(last, at + SPAN - 1),
-        }
-        with node_errors():
-            yield from ledger.web3.eth.get_logs(filters)
+    of_job: FilterParams = {"address": ledger.market.address, "topics": [kinds, HexBytes(job.to_bytes(32, "big"))]}
+    return logs(ledger.web3, of_job, start, last)
 
 
 def _names(ledger: Ledger) -> dict[bytes, str]:

@@ -1,17 +1,21 @@
 """What the contract pays, as Python sees it: the worker's honest moves and their cheating twins."""
 
+from typing import Any
+
 import pytest
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts import calls, claims, events
+from gradmarket.contracts import calls, claims, events, history
 from gradmarket.contracts.errors import ContractRefused
 from gradmarket.contracts.ledger import AccountOnChain, Ledger
 from gradmarket.contracts.local import fund_gas
 from gradmarket.contracts.packing import PackedGroup
+from gradmarket.contracts.rpc import connect
 from gradmarket.contracts.transactions import mined
 from gradmarket.market.messages import Release, Voucher
 from gradmarket.market.signing import address_of, digest, sign
 from gradmarket.market.terms import Hash, Units
+from gradmarket.worker.money.chain_view import ChainView
 from tests.onchain import ETHER, NewKey, OpenedJob, OpenJob
 
 
@@ -38,6 +42,45 @@ def test_an_opened_job_is_what_was_asked(open_job: OpenJob) -> None:
     assert found is not None
     assert found.job == job.id
     assert events.find_opened(job.ledger, address_of(job.requester), Hash(bytes(32))) is None
+
+
+def test_no_request_for_events_asks_for_more_blocks_than_a_public_node_answers(
+    open_job: OpenJob, worker: PrivateKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every reader of events finds in spans of three blocks what it finds in one request."""
+    job, me = open_job(deposit=500), address_of(worker)
+    job.reserve((me, 60))
+    settle(job, worker, 0, 2)
+    mined(claims.redeem(job.ledger, worker, *job.voucher(me, 45)))
+    provider, spans = job.ledger.web3.provider, list[int]()
+    make = type(provider).make_request
+    end = job.ledger.block().number
+
+    def read() -> list[object]:
+        return [
+            events.opened_job(ledger, job.id),
+            ChainView(ledger, me).opened(job.id),
+            events.find_opened(ledger, address_of(job.requester), job.spec_digest),
+            sorted(events.accounts_touched(ledger, 0, end)),
+            list(events.announced(ledger.web3, 0, end)),
+            history.moves(ledger, job.id, end),
+            events.batches_crediting(ledger, job.id, me),
+        ]
+
+    def note(self: Any, method: Any, about: Any) -> Any:
+        if method == "eth_getLogs":
+            spans.append(int(about[0]["toBlock"], 16) - int(about[0]["fromBlock"], 16) + 1)
+        return make(self, method, about)
+
+    monkeypatch.setattr(type(provider), "make_request", note)
+    ledger = Ledger(connect(provider.endpoint_uri), job.ledger.deployment)  # type: ignore[attr-defined]
+    whole = read()
+    spans.clear()
+    monkeypatch.setattr(events, "SPAN", 3)
+    assert read() == whole
+    assert all(whole)
+    assert len(spans) > len(whole)
+    assert max(spans) == 3
 
 
 def test_no_such_job(ledger: Ledger) -> None:

@@ -7,14 +7,15 @@ for FRESH_S seconds.
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
-from gradmarket.contracts.deployment import Deployment, market_at
-from gradmarket.contracts.errors import ChainError, ForeignChain
+from gradmarket.contracts.deployment import Deployment
+from gradmarket.contracts.errors import ForeignChain
+from gradmarket.contracts.event_types import JobOpened
+from gradmarket.contracts.events import opened_job
 from gradmarket.contracts.ledger import Ledger
-from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect, node_errors
-from gradmarket.market.terms import Address, Amount, Hash, Units
+from gradmarket.contracts.rpc import LOCAL_CHAIN_IDS, connect
+from gradmarket.market.terms import Address, Amount, Units
 from gradmarket.market.wire_sign_in import ChainFacts
 from gradmarket.worker.problems import Untrusted
 from gradmarket.worker.protocol.policy import OnChain
@@ -26,14 +27,6 @@ LONGEST_WINDOW_S: Final = 90 * 86_400
 FRESH_S: Final = 60.0
 PATIENCE_S: Final = 3.0
 """Seconds to wait for a node that lags behind the market to show a reservation."""
-
-
-@dataclass(frozen=True)
-class OpenedJob:
-    """The unchangeable facts of the job's `JobOpened` event."""
-
-    signer: Address
-    spec: Hash
 
 
 def choose_rpc(own: str | None, facts: ChainFacts) -> str:
@@ -90,7 +83,7 @@ class ChainView:
         self._worker = worker
         self._clock = clock
         self._pause = pause
-        self._opened: dict[int, OpenedJob] = {}
+        self._opened: dict[int, JobOpened] = {}
         self._seen: dict[int, tuple[float, OnChain]] = {}
 
     def covering(self, chain_job: int, units: Units) -> OnChain:
@@ -113,7 +106,7 @@ class ChainView:
         account = self.ledger.account(chain_job, self._worker)
         now = max(self._clock(), float(self.ledger.block().time))
         signers = frozenset({opened.signer})
-        seen = OnChain(signers, opened.spec, job.unit, account.reserved, float(job.claim_until), now)
+        seen = OnChain(signers, opened.spec_digest, job.unit, account.reserved, float(job.claim_until), now)
         self._seen[chain_job] = (self._clock(), seen)
         return seen
 
@@ -130,14 +123,8 @@ class ChainView:
         _, seen = self._seen.get(chain_job, (0.0, None))
         return seen.claim_until if seen is not None else self.look(chain_job).claim_until
 
-    def opened(self, chain_job: int) -> OpenedJob:
-        """Returns the signer and the specification from the job's JobOpened event; nobody can change them."""
+    def opened(self, chain_job: int) -> JobOpened:
+        """Returns the job's terms from its JobOpened event. Raises ChainError."""
         if chain_job not in self._opened:
-            event = market_at(self.ledger.web3, self.ledger.deployment.contract).events.JobOpened()
-            with node_errors():
-                logs = list(event.get_logs({"jobId": chain_job}, from_block=0, to_block="latest"))
-            if len(logs) != 1:
-                raise ChainError(f"the contract opened job {chain_job} {len(logs)} times")
-            terms = logs[0]["args"]["params"]
-            self._opened[chain_job] = OpenedJob(terms["voucherSigner"], Hash(bytes(terms["specDigest"])))
+            self._opened[chain_job] = opened_job(self.ledger, chain_job)
         return self._opened[chain_job]

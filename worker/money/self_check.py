@@ -144,7 +144,7 @@ def see(ledger: Ledger, account: JobAccount, me: Address) -> ChainHistory:
         )
         for number in numbers
     }
-    return ChainHistory(opened.signer, opened.spec, ledger.account(account.chain_job, me), batches)
+    return ChainHistory(opened.signer, opened.spec_digest, ledger.account(account.chain_job, me), batches)
 
 
 def held_against(

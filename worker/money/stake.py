@@ -72,7 +72,7 @@ def _terms(job: JobId, publication: Publication | None, chain_job: int | None) -
 
 def confirmed(ledger: Ledger, me: Address, job: Offered) -> None:
     """Raises Untrusted unless the chain has the job under the specification that its market publishes."""
-    if ChainView(ledger, me).opened(job.chain_job).spec != job.spec:
+    if ChainView(ledger, me).opened(job.chain_job).spec_digest != job.spec:
         raise Untrusted(f"job {job.chain_job} on the chain has other terms than the market tells")
 
 
