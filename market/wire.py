@@ -5,7 +5,7 @@ leases, opened waves, requested uploads, verdicts and vouchers. The response is 
 worker does not report as known is sent again, so neither side loses anything by crashing.
 """
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -56,6 +56,10 @@ class OfferFields(Wire):
     lease_seconds: int
     wave_seconds: int
     upload_seconds: int
+
+    @classmethod
+    def of(cls, offer: Offer) -> Self:
+        return cls.model_validate(offer, from_attributes=True)
 
     def struct(self) -> Offer:
         return Offer(**dict(self))

@@ -68,4 +68,4 @@ class Context:
 
     def voucher(self, job: Job, account: Account) -> bytes:
         """Signs a voucher over all that the worker has earned in the job."""
-        return self.sign(Voucher(job.chain_job or 0, Address(account.worker), account.earned))  # type: ignore[arg-type]
+        return self.sign(Voucher(job.chain_job or 0, account.worker, account.earned))  # type: ignore[arg-type]

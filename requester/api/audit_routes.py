@@ -42,7 +42,7 @@ def claim(context: Here, _identity: Auditor, asked: AuditRequest) -> AuditAssign
     claimed = auditor_claims.claim(context, asked.auditor, asked.determinism_class)
     if claimed is None:
         return AuditAssignment(work=None)
-    offer = OfferFields.model_validate(claimed.offer)
+    offer = OfferFields.of(claimed.offer)
     work = AuditWork(
         task=TaskId(claimed.task),
         job=JobId(claimed.job),

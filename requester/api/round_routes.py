@@ -5,7 +5,6 @@ from sqlalchemy import select
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.rules import secrets
-from gradmarket.market.terms import Hash
 from gradmarket.market.views.job_views import RoundView
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import JobWorkerView
@@ -55,7 +54,7 @@ def evidence_of(reader: RowReader, row: Task) -> TaskEvidence:
     waves = reader.session.scalars(select(Wave).where(Wave.task_id == row.id).order_by(Wave.number)).all()
     replicas = reader.session.scalars(select(Replica).where(Replica.task_id == row.id).order_by(Replica.id)).all()
     job = reader.get_one(Job, row.job_id)
-    link = secrets.of_task(Hash(row.secret), jobs.spec(job).replication.max_replicas)[-1]
+    link = secrets.of_task(row.secret, jobs.spec(job).replication.max_replicas)[-1]
     published = disclosure.of_job(reader, job).of(row)
     audit = reader.get(Audit, row.id)
     made = ballots.shown(reader, row, audit)

@@ -16,7 +16,7 @@ from gradmarket.contracts import calls, events, stakes
 from gradmarket.contracts.calls import Call
 from gradmarket.contracts.errors import ContractRefused
 from gradmarket.contracts.stakes import CaseStage, OnChainCase
-from gradmarket.market.terms import AccusationState, Address, Amount, Hash
+from gradmarket.market.terms import AccusationState, Amount
 from gradmarket.requester.chain import funding, mirror, sender
 from gradmarket.requester.chain.chain_context import ChainContext, TransactionKind
 from gradmarket.requester.chain.chain_jobs import tell_once
@@ -40,19 +40,19 @@ def step(chain: ChainContext) -> bool:
 
 
 def _advance(chain: ChainContext, job: Job, row: Accusation) -> bool:
-    case = stakes.case(chain.ledger, Hash(row.case))
+    case = stakes.case(chain.ledger, row.case)
     if case.stage == CaseStage.NONE:
         return _accuse(chain, job, row)
     if case.stage == CaseStage.CLOSED:
         return _end(chain, job, row, case)
     moved = _book(chain, row, STAGES[case.stage], case)
     if chain.ledger.block().time > case.until:
-        moved |= _post(chain, job, TransactionKind.CLOSE, calls.close_case(chain.market, Hash(row.case)))
+        moved |= _post(chain, job, TransactionKind.CLOSE, calls.close_case(chain.market, row.case))
     return moved
 
 
 def _accuse(chain: ChainContext, job: Job, row: Accusation) -> bool:
-    worker, chain_job = Address(row.worker), job.chain_job or 0
+    worker, chain_job = row.worker, job.chain_job or 0
     exposure = stakes.exposure(chain.ledger, chain_job, worker)
     amount = Amount(exposure.at_risk - exposure.accused)
     late = exposure.locked_until and chain.ledger.block().time > exposure.locked_until
@@ -64,21 +64,19 @@ def _accuse(chain: ChainContext, job: Job, row: Accusation) -> bool:
         return False
     if chain.ledger.allowance(chain.sender) < bond:
         return funding.approve(chain)
-    return _post(
-        chain, job, TransactionKind.ACCUSE, calls.accuse(chain.market, chain_job, worker, amount, Hash(row.event))
-    )
+    return _post(chain, job, TransactionKind.ACCUSE, calls.accuse(chain.market, chain_job, worker, amount, row.event))
 
 
 def _end(chain: ChainContext, job: Job, row: Accusation, case: OnChainCase) -> bool:
     """Records the end of a case once it has enough confirmations, and withdraws a returned bond from the stake."""
-    ended = events.ended(chain.ledger, Hash(row.case))
+    ended = events.ended(chain.ledger, row.case)
     if ended is None or chain.ledger.height() < ended.block + chain.policy.confirmations - 1:
         return False
     mine = stakes.staker(chain.ledger, chain.sender)
     if (back := Amount(mine.amount - mine.exposed)) > 0:
         _post(chain, None, TransactionKind.UNSTAKE, calls.unstake(chain.market, back))
     _book(chain, row, ENDS[ended.name], case)
-    mirror.workers(chain, job, [Address(row.worker)])
+    mirror.workers(chain, job, [row.worker])
     return True
 
 

@@ -71,7 +71,7 @@ def expiry_of(job: Job, now: float, lifetime_s: int) -> int:
 
 def groups_of(rows: Iterable[Earned]) -> list[PackedGroup]:
     """Packs EARNED rows into a batch's groups; the same rows in the same order always give the same bytes."""
-    return group((Address(row.worker), Units(row.units), Hash(row.digest)) for row in rows)
+    return group((row.worker, Units(row.units), row.digest) for row in rows)
 
 
 def that_fit(rows: Sequence[Earned]) -> Sequence[Earned]:

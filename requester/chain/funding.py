@@ -52,7 +52,7 @@ def close_jobs(chain: ChainContext) -> bool:
     if chain.owner is not None:
         return False
     with chain.reading() as reader:
-        over = [job for job in with_money(reader) if lifecycle.over(JobState(job.state))]
+        over = [job for job in with_money(reader) if lifecycle.over(job.state)]
         cases = [job for job in over if not _closing(reader, job.id)]
     return sum(_close(chain, job) for job in cases) > 0
 

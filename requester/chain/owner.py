@@ -104,7 +104,7 @@ def _opening(chain: ChainContext, job: Job, terms: calls.OpenJob, added: Units) 
 def _keeping(chain: ChainContext, job: Job, added: Units) -> list[tuple[str, Call]]:
     chain_job = job.chain_job or 0
     now = chain.ledger.job(chain_job)
-    if lifecycle.over(JobState(job.state)):
+    if lifecycle.over(job.state):
         if chain.ledger.block().time > now.claim_until:
             return [("refund", calls.refund(chain.market, chain_job))] if now.deposited > now.credited else []
         free = Units(now.deposited - now.reserved)

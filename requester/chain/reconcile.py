@@ -13,7 +13,7 @@ from gradmarket.contracts import events
 from gradmarket.contracts.packing import PackedGroup
 from gradmarket.contracts.proofs import batch_root
 from gradmarket.market.errors import Conflict
-from gradmarket.market.terms import Address, BatchState
+from gradmarket.market.terms import BatchState
 from gradmarket.requester.chain import escrow, mirror, outcomes
 from gradmarket.requester.chain.chain_context import ChainContext, TransactionState
 from gradmarket.requester.chain.chain_jobs import tell_once, with_money
@@ -91,7 +91,7 @@ def differences(chain: ChainContext, job_id: str) -> list[str]:
     for number, root in roots.items():
         lines.append(_differs(f"root of batch {number}", root.hex(), chain.ledger.batch_root(chain_job, number).hex()))
     for row in accounts:
-        on_chain = chain.ledger.account(chain_job, Address(row.worker))
+        on_chain = chain.ledger.account(chain_job, row.worker)
         lines.append(_differs(f"settled for {row.worker}", credited[row.worker], on_chain.settled))
         lines.append(_differs(f"copy of {row.worker}'s settled", row.settled, on_chain.settled))
         lines.append(_differs(f"reserved for {row.worker}", row.reserved, on_chain.reserved))

@@ -8,7 +8,7 @@ from gradmarket.contracts import calls
 from gradmarket.contracts.errors import ContractRefused
 from gradmarket.market.rules import assignment, lifecycle
 from gradmarket.market.rules.payment import AccountStanding, top_up
-from gradmarket.market.terms import Address, JobState, Units
+from gradmarket.market.terms import Address, Units
 from gradmarket.requester.chain import sender
 from gradmarket.requester.chain.chain_context import ChainContext, TransactionKind
 from gradmarket.requester.chain.chain_jobs import expired, running, tell_once, with_money
@@ -110,7 +110,7 @@ def _classes(reader: RowReader, job: Job) -> frozenset[str] | None:
 
 def _uncovered(reader: RowReader, job: Job, now: float) -> ReservationCase | None:
     """For a job that is over: returns the workers whose earnings after an audit exceed their reservations, or None."""
-    if not lifecycle.over(JobState(job.state)) or not _may_reserve(reader, job, now):
+    if not lifecycle.over(job.state) or not _may_reserve(reader, job, now):
         return None
     short = {who: money for who, money in workers.standings(reader, job).items() if money.earned > money.reserved}
     needs = tuple(Need(Address(worker), short[worker]) for worker in sorted(short))

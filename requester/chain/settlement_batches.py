@@ -18,7 +18,7 @@ from gradmarket.contracts import calls
 from gradmarket.contracts.errors import ContractRefused
 from gradmarket.market.errors import Conflict
 from gradmarket.market.rules import lifecycle
-from gradmarket.market.terms import BatchState, JobState
+from gradmarket.market.terms import BatchState
 from gradmarket.requester.chain import escrow, reconcile, sender
 from gradmarket.requester.chain.chain_context import ChainContext, ChainPolicy, TransactionKind
 from gradmarket.requester.chain.chain_jobs import UNBATCHED, tell_once, with_money
@@ -78,7 +78,7 @@ def _due(reader: RowReader, job: Job, policy: ChainPolicy, now: float) -> BatchD
     new = (Earned.job_id == job.id, *UNBATCHED, disclosure.of_job(reader, job).tasks)
     summary = select(func.count(), func.sum(Earned.units), func.min(Earned.at))
     waiting, units, oldest = reader.session.execute(summary.join(Task, Task.id == Earned.task_id).where(*new)).one()
-    if not due(waiting, units or 0, oldest or now, policy, now, lifecycle.over(JobState(job.state))):
+    if not due(waiting, units or 0, oldest or now, policy, now, lifecycle.over(job.state)):
         return None
     oldest_first = select(Earned).join(Task, Task.id == Earned.task_id).where(*new).order_by(Earned.id)
     rows = reader.session.scalars(oldest_first.limit(4 * policy.settle_gradients)).all()

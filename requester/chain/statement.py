@@ -50,8 +50,8 @@ def promises(reader: RowReader, job: Job, through: int | None = None) -> Promise
     rows = select(Earned, Batch.number).outerjoin(Batch, Batch.id == Earned.batch_id).where(*known)
     earned = [_earned(row, number) for row, number in reader.session.execute(rows.order_by(Earned.id))]
     accounts = reader.session.scalars(select(Account).where(Account.job_id == job.id).order_by(Account.worker)).all()
-    signed = {Address(row.worker) for row in accounts if row.voucher_signature is not None}
-    workers = tuple(Address(row.worker) for row in accounts)
+    signed = {row.worker for row in accounts if row.voucher_signature is not None}
+    workers = tuple(row.worker for row in accounts)
     return Promises(job.chain_job, workers, (*earned, *_vouchered(earned, signed)), last, opened_in(reader, job.id))
 
 
@@ -96,9 +96,7 @@ def _account(found: AccountOnChain, ended: bool) -> AccountFigures:
 
 
 def _earned(row: Earned, batch: int | None) -> LedgerEntry:
-    return LedgerEntry(
-        EntryKind.EARNED, Units(row.units), Address(row.worker), Cause(row.task_id, row.replica_id, batch)
-    )
+    return LedgerEntry(EntryKind.EARNED, Units(row.units), row.worker, Cause(row.task_id, row.replica_id, batch))
 
 
 def _vouchered(earned: list[LedgerEntry], signed: set[Address]) -> list[LedgerEntry]:

@@ -5,10 +5,10 @@ scored audit cannot be blind: its auditor gets the accepted payload, and answers
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from gradmarket.market.audit_wire import AuditAnswer
 from gradmarket.market.errors import Conflict, NotFound, Refused
+from gradmarket.market.messages import Offer
 from gradmarket.market.rules import auditing, sketch_packing
 from gradmarket.market.terms import AuditState, Hash
 from gradmarket.requester.context import Context
@@ -29,7 +29,7 @@ class Claimed:
 
     task: str
     job: str
-    offer: dict[str, Any]
+    offer: Offer
     run: int
     seconds: float
     wave_seed: Hash | None = None
@@ -46,13 +46,13 @@ def claim(context: Context, auditor: str, determinism_class: str) -> Claimed | N
             run = calibrating.claim(work, auditor, determinism_class, now)
             return None if run is None else _claimed(work, work.get_one(Task, run.task_id), run.runs, True)
         task = work.get_one(Task, audit.task_id)
-        audit.auditor, audit.claimed_until = auditor, now + task.offer["lease_seconds"]
+        audit.auditor, audit.claimed_until = auditor, now + task.offer.lease_seconds
         score = scoring.wanted(work, task) if audit.scored else None
         return replace(_claimed(work, task, audit.runs), score=score)
 
 
 def _claimed(reader: RowReader, task: Task, runs: int, calibrates: bool = False) -> Claimed:
-    seconds, seed = float(task.offer["lease_seconds"]), _wave_seed(reader, task)
+    seconds, seed = float(task.offer.lease_seconds), _wave_seed(reader, task)
     return Claimed(task.id, task.job_id, task.offer, runs, seconds, seed, calibrates)
 
 
@@ -90,7 +90,7 @@ def _take(context: Context, work: Work, task: Task, audit: Audit, said: AuditAns
     audit.root, audit.seconds = said.root, said.seconds
     work.flush()
     if passes is None:
-        audit.claimed_until = context.clock() + task.offer["lease_seconds"]
+        audit.claimed_until = context.clock() + task.offer.lease_seconds
         return True  # logged only when the audit ends: an event now would reveal that the task is audited
     work.move_now(audit, AuditState.ANSWERED, claimed_until=None)
     work.notify("audit")

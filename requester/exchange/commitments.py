@@ -5,7 +5,7 @@ from typing import TypeVar
 from gradmarket.market import signing
 from gradmarket.market.errors import Conflict, NotFound, Refused
 from gradmarket.market.rules import faults, secrets, sketch_packing
-from gradmarket.market.terms import Address, Hash, ReplicaState, TaskState
+from gradmarket.market.terms import Address, ReplicaState, TaskState
 from gradmarket.market.wire import CommitmentRequest, LeaseReturn, Reveal, hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves.ending import strike
@@ -40,7 +40,7 @@ def commit(context: Context, work: Work, own: ReplicaInHand, said: CommitmentReq
 
     Returns False if the same commitment was made before; raises Conflict if another one was.
     """
-    replica, worker = own.replica, Address(own.replica.worker)
+    replica, worker = own.replica, own.replica.worker
     if replica.sealed is not None:
         if replica.sealed != said.sealed:
             raise Conflict("another commitment was made for this replica")
@@ -48,7 +48,7 @@ def commit(context: Context, work: Work, own: ReplicaInHand, said: CommitmentReq
     now = context.clock()
     if replica.state != ReplicaState.LEASED or now > replica.lease_until:
         raise TooLate(f"the lease is over ({replica.state})")
-    struct = said.struct(Hash(own.hand.task.offer_digest), worker)
+    struct = said.struct(own.hand.task.offer_digest, worker)
     signing.check(context.domain, struct, said.signature, worker)
     work.move(
         replica,
@@ -66,7 +66,7 @@ def reveal(context: Context, work: Work, own: ReplicaInHand, said: Reveal) -> bo
 
     The task may be judged now. Returns False if the same was revealed before.
     """
-    replica, task, worker = own.replica, own.hand.task, Address(own.replica.worker)
+    replica, task, worker = own.replica, own.hand.task, own.replica.worker
     if replica.salt is not None:
         if (replica.salt, replica.root) != (said.salt, said.root) or not _same_sketch(own, said):
             raise Conflict("something else was revealed for this replica")
@@ -76,7 +76,7 @@ def reveal(context: Context, work: Work, own: ReplicaInHand, said: Reveal) -> bo
     if replica.state != ReplicaState.COMMITTED:
         raise TooLate(f"the replica is {replica.state}")
     sketch = _sketched(context, own, said)
-    opened = secrets.seal(Hash(task.offer_digest), worker, said.salt, hash_of(said.root)) == replica.sealed
+    opened = secrets.seal(task.offer_digest, worker, said.salt, hash_of(said.root)) == replica.sealed
     state = ReplicaState.REVEALED if opened else ReplicaState.REJECTED
     reason = "" if opened else "salt and root do not open the commitment"
     work.move(replica, state, salt=said.salt, root=said.root, reason=reason, **sketch)
@@ -108,8 +108,8 @@ def _sketched(context: Context, own: ReplicaInHand, said: Reveal) -> dict[str, b
         raise Refused(f"the sketch has other tensors than an answer: {', '.join(sorted(differing)[:5])[:200]}")
     if said.sketch.determinism_class != replica.determinism_class:
         raise Refused(f"the lease was given to class {replica.determinism_class}, and the sketch is of another")
-    worker = Address(replica.worker)
-    struct = said.sketch.struct(Hash(hand.task.offer_digest), worker, hand.wave_seed)
+    worker = replica.worker
+    struct = said.sketch.struct(hand.task.offer_digest, worker, hand.wave_seed)
     signing.check(context.domain, struct, said.sketch.signature, worker)
     return {
         "sketch": sketch_packing.pack(sketch_packing.read(said.sketch.numbers), names),

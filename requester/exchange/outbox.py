@@ -57,7 +57,7 @@ _UNHEARD: Final = (
 def held(reader: RowReader, workers: Collection[Address]) -> defaultdict[Address, Held]:
     by_worker: defaultdict[Address, Held] = defaultdict(list)
     for replica, task in reader.session.execute(_UNHEARD, {"workers": list(workers)}):
-        by_worker[Address(replica.worker)].append((replica, task))
+        by_worker[replica.worker].append((replica, task))
     return by_worker
 
 
@@ -136,7 +136,7 @@ def _is_judged(replica: Replica, task: Task) -> bool:
     """
     if replica.state == ReplicaState.REJECTED and task.state == TaskState.UPLOADING:
         return False
-    return replica.state == ReplicaState.AGREE or lifecycle.over(ReplicaState(replica.state))
+    return replica.state == ReplicaState.AGREE or lifecycle.over(replica.state)
 
 
 def _paid_in(poll: Poll, held: Held) -> list[JobId]:
@@ -151,7 +151,7 @@ def _vouchers(reader: RowReader, keys: Sequence[tuple[JobId, Address]]) -> Vouch
         return {}
     jobs, workers = zip(*keys, strict=True)
     rows = reader.session.execute(_ACCOUNTS, {"jobs": jobs, "workers": workers})
-    return {(JobId(job.id), Address(account.worker)): receipts.voucher(account, job) for account, job in rows}
+    return {(JobId(job.id), account.worker): receipts.voucher(account, job) for account, job in rows}
 
 
 _ACCOUNTS: Final = (
@@ -168,7 +168,7 @@ def _lease(replica: Replica, task: Task, now: float) -> Lease:
         job=JobId(task.job_id),
         fence=replica.fence,
         seconds=replica.lease_until - now,
-        offer=OfferFields.model_validate(task.offer),
+        offer=OfferFields.of(task.offer),
         signature=task.offer_signature,
     )
 

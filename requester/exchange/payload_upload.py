@@ -209,7 +209,7 @@ def _pay(
         work.move(replica, ReplicaState.PAYABLE)
     earned_rows.earn(work, account, task, replica, hash_of(Digest(replica.root or "")), now)
     account.voucher_signature = context.voucher(hand.job, account)
-    if account.reserved - account.earned <= 2 * task.offer["price"]:
+    if account.reserved - account.earned <= 2 * task.offer.price:
         work.notify("settle")
     verdicts.wake(work, replica)
 

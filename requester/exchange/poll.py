@@ -128,7 +128,7 @@ def _code(error: MarketError) -> str:
 def _unheard(held: Held, said: PollRequest) -> Held:
     """Marks replicas whose end the worker knows as heard; returns the others."""
     for replica, _task in held:
-        state = ReplicaState(replica.state)
+        state = replica.state
         if lifecycle.over(state) and said.known.get(ReplicaId(replica.id)) == state:
             replica.heard = True
     return [(replica, task) for replica, task in held if not replica.heard]

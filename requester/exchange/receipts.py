@@ -1,7 +1,7 @@
 """Composes the signed verdicts and vouchers that workers get by poll, by upload and in their accounts."""
 
 from gradmarket.market.messages import Outcome
-from gradmarket.market.terms import JobId, ReplicaId, ReplicaState
+from gradmarket.market.terms import JobId, ReplicaId
 from gradmarket.market.wire import SignedVerdict, SignedVoucher
 from gradmarket.requester.store.tables import Account, Job, Replica, Task
 
@@ -13,10 +13,10 @@ def verdict(replica: Replica, task: Task) -> SignedVerdict:
     promised = replica.outcome in PROMISES
     return SignedVerdict(
         replica=ReplicaId(replica.id),
-        state=ReplicaState(replica.state),
+        state=replica.state,
         outcome=replica.outcome,
         root=replica.verdict_root,
-        price=task.offer["price"] if promised else 0,
+        price=task.offer.price if promised else 0,
         reason=replica.reason,
         signature=replica.verdict_signature,
     )

@@ -88,7 +88,7 @@ def _wanted(own: OwnReplica | None, claim: UploadClaim) -> UploadGrant:
         worker=claim.worker,
         root=Digest(replica.root or ""),
         length=payload_bytes(layout, codec(spec.uplink.codec)),
-        seed=bytes.fromhex(task.offer["seed"][2:]),
+        seed=task.offer.seed,
         spec=spec,
         layout=layout,
         sketch=_revealed(known) if spec.verifier.sketched else None,
@@ -97,4 +97,4 @@ def _wanted(own: OwnReplica | None, claim: UploadClaim) -> UploadGrant:
 
 
 def _revealed(own: OwnReplica) -> RevealedSketch | None:
-    return None if own.wave is None else RevealedSketch(Hash(own.wave.seed), own.replica.sketch or b"")
+    return None if own.wave is None else RevealedSketch(own.wave.seed, own.replica.sketch or b"")

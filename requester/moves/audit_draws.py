@@ -3,9 +3,8 @@
 from typing import Final
 
 from gradmarket.market.rules import auditing, classes, operators, secrets
-from gradmarket.market.rules.replication import Plan
 from gradmarket.market.rules.reputation import BARRED_S
-from gradmarket.market.terms import AuditState, Digest, Hash, ReplicaState
+from gradmarket.market.terms import AuditState, Digest, ReplicaState
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.moves import copies, scoring
 from gradmarket.requester.store import jobs, reputations
@@ -44,13 +43,13 @@ def draw(work: Work, hand: TaskInHand, now: float) -> None:
     if reputations.barred_among(work, operators.answerable(paid), now - BARRED_S):
         order(work, task, 1.0, REOPENED, now)
         return
-    link = secrets.of_task(Hash(task.secret), jobs.spec(job).replication.max_replicas)[-1]
-    plan = Plan(**task.plan)
+    link = secrets.of_task(task.secret, jobs.spec(job).replication.max_replicas)[-1]
+    plan = task.plan
     if jobs.spec(job).verifier.scored:
         rate, certain = scoring.rate(work, task, plan.audit), UNCLEARED
     else:
         rate, certain = classes.rate(plan, task.determinism_class == job.proven_class), UNPROVEN
-    if auditing.drawn(link, Hash(task.offer_digest), hash_of(Digest(task.root or "")), rate):
+    if auditing.drawn(link, task.offer_digest, hash_of(Digest(task.root or "")), rate):
         order(work, task, rate, DRAWN if rate == plan.audit else certain, now)
 
 

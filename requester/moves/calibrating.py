@@ -44,7 +44,7 @@ def claim(work: Work, auditor: str, determinism_class: str, now: float) -> Trust
     )
     if run.ended_at is not None or (run.claimed_until is not None and run.claimed_until >= now):
         return None  # another auditor was quicker
-    run.auditor, run.claimed_until = auditor, now + task.offer["lease_seconds"]
+    run.auditor, run.claimed_until = auditor, now + task.offer.lease_seconds
     work.add(run)
     work.flush()
     return run
@@ -96,7 +96,7 @@ def _take(work: Work, job: Job, task: Task, run: TrustedRun, said: SketchAnswer,
     run.root, run.seconds = said.root, said.seconds
     compared = list(_compared(work, job, run, said, now))
     if before != said.root and any(after.excess for _, after in compared):
-        run.claimed_until = now + task.offer["lease_seconds"]
+        run.claimed_until = now + task.offer.lease_seconds
         tell(work, job.id, "calibration_unsure", now, task=task.id, determinism_class=run.determinism_class)
         return True
     run.claimed_until, run.ended_at = None, now

@@ -102,7 +102,7 @@ class CandidatePool:
     def lease(self, candidate: Candidate, task: Task) -> None:
         """Subtracts one more task from what the candidate can take."""
         self._trials -= not candidate.known
-        left = Units(candidate.uncommitted - task.offer["price"])
+        left = Units(candidate.uncommitted - task.offer.price)
         worker = candidate.party.worker
         self.candidates[worker] = replace(candidate, capacity=candidate.capacity - 1, uncommitted=left)
         if self._gain is not None:

@@ -11,7 +11,6 @@ from sqlalchemy.orm import aliased
 from gradmarket.market.rules import assignment, faults, operators
 from gradmarket.market.rules.assignment import Reason
 from gradmarket.market.rules.faults import NOBODY, FaultClaim, Left, StepFault
-from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import judging
@@ -44,7 +43,7 @@ def settled(context: Context, work: Work, hand: TaskInHand, in_vain: bool = Fals
     claims = _claims(work, hand)
     if not claims or any(replica.sealed is not None for replica in hand.replicas):
         return False
-    quorum, separation = Plan(**hand.task.plan).quorum, jobs.spec(hand.job).separation
+    quorum, separation = hand.task.plan.quorum, jobs.spec(hand.job).separation
     reported = [claim for _replica, claim in claims]
     if not faults.shared(reported, quorum, separation, NOBODY):
         return False

@@ -1,12 +1,11 @@
 """Judges a task's revealed ballots: a quorum, another wave, or no decision. The rule is market.rules.voting."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import faults, operators, voting
 from gradmarket.market.rules.faults import StepFault
-from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import ReplicaId, ReplicaState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import task_attempts, verdicts
@@ -35,7 +34,7 @@ def advance(context: Context, work: Work, hands: Iterable[TaskInHand]) -> None:
         if hand.task.state == TaskState.REVEALING:
             now, committed = context.clock(), _committed(hand)
             if _all_said(context, work, hand.task, committed, now):
-                judgement = voting.judge(ballots.groups(work, hand, committed), len(committed), Plan(**hand.task.plan))
+                judgement = voting.judge(ballots.groups(work, hand, committed), len(committed), hand.task.plan)
                 _carry_out(context, work, hand, committed, judgement, now)
 
 
@@ -69,7 +68,7 @@ def _carry_out(
     if isinstance(judgement, voting.Quorum):
         _crown(context, work, hand, replicas, judgement, now)
     elif isinstance(judgement, voting.Another) and _may_go_on(work, hand):
-        patience = now + task.offer["lease_seconds"] + task.offer["wave_seconds"]
+        patience = now + task.offer.lease_seconds + task.offer.wave_seconds
         wave = {"wave": task.wave + 1, "wave_size": judgement.wave, "due_at": None, "patience_until": patience}
         work.move(task, TaskState.OPEN, **wave)
         hand.wave = None
@@ -124,8 +123,9 @@ def _first(hand: TaskInHand, agreeing: Sequence[Replica]) -> Replica:
 
 def _ask(work: Work, task: Task, uploader: Replica, now: float) -> None:
     """Asks the uploader for its payload, which is the one that is merged and that an audit compares with."""
-    request = {"uploader": uploader.id, "root": uploader.root, "determinism_class": uploader.determinism_class}
-    request["due_at"] = now + task.offer["upload_seconds"]
+    due = now + task.offer.upload_seconds
+    request: dict[str, Any] = {"uploader": uploader.id, "root": uploader.root, "due_at": due}
+    request["determinism_class"] = uploader.determinism_class
     if task.state != TaskState.UPLOADING:
         work.move(task, TaskState.UPLOADING, **request)
     for name, value in request.items():

@@ -57,7 +57,7 @@ def inputs_of(reader: RowReader, job: Job, row: Round) -> MergeInputs:
         spec=spec,
         recipe=recipe(spec, job),
         counters=facts_of(job).counters,
-        answers=tuple((Digest(task.payload or ""), bytes.fromhex(task.offer["seed"][2:])) for task in tasks),
+        answers=tuple((task.payload or Digest(""), task.offer.seed) for task in tasks),
     )
 
 

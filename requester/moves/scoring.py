@@ -26,8 +26,8 @@ class ScoringTask:
 
 def wanted(reader: RowReader, task: Task) -> ScoringTask:
     spec = jobs.spec(reader.get_one(Job, task.job_id))
-    link = secrets.of_task(Hash(task.secret), spec.replication.max_replicas)[-1]
-    return ScoringTask(Digest(task.payload or ""), loss_change_test.seed(link, Hash(task.offer_digest)))
+    link = secrets.of_task(task.secret, spec.replication.max_replicas)[-1]
+    return ScoringTask(Digest(task.payload or ""), loss_change_test.seed(link, task.offer_digest))
 
 
 def take(work: Work, task: Task, audit: Audit, said: ScoreRequest | None) -> None:

@@ -50,7 +50,7 @@ def collect(context: Context, job_id: str) -> None:
         payloads, old = _unneeded(work, job)
         snapshots, models = [row.optimizer_state for row in old], [row.updated for row in old]
         for row in old:
-            row.optimizer_state = ""
+            row.optimizer_state = Digest("")
         newest = jobs.latest_closed(work, job_id)
     for payload in payloads:
         blob_cleanup.payload(context, Digest(payload))

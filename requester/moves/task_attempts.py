@@ -1,12 +1,10 @@
 """Creates tasks and their further attempts, each with its signed offer."""
 
-from dataclasses import asdict
-
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import lifecycle, secrets
 from gradmarket.market.signing import digest
 from gradmarket.market.terms import Digest, JobState, TaskState, Units
-from gradmarket.market.wire import OfferFields, hash_of
+from gradmarket.market.wire import hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.event_log import tell
@@ -26,7 +24,7 @@ def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: 
         round=row.number,
         task=index,
         attempt=attempt,
-        parameters=hash_of(Digest(row.parameters)),
+        parameters=hash_of(row.parameters),
         seed=secrets.task_seed(spec.seed, row.number, index),
         price=Units(row.price),
         anchor=secrets.anchor_of_task(secret, spec.replication.max_replicas),
@@ -41,11 +39,11 @@ def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: 
         index=index,
         attempt=attempt,
         state=TaskState.OPEN,
-        offer=OfferFields(**asdict(offer)).model_dump(mode="json"),
+        offer=offer,
         offer_digest=digest(context.domain, offer),
         offer_signature=context.sign(offer),
         secret=secret,
-        plan=asdict(plan),
+        plan=plan,
         wave_size=plan.first_wave,
         created_at=now,
     )

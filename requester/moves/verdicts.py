@@ -1,7 +1,7 @@
 """Signs and stores verdicts in the transaction that decides them."""
 
 from gradmarket.market.messages import Outcome, Verdict
-from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, Units
+from gradmarket.market.terms import Digest, ReplicaState, Units
 from gradmarket.market.wire import NO_ROOT, hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.notifier import worker_topic
@@ -22,9 +22,9 @@ def sign(
     heard: bool | None = None,
 ) -> None:
     """Moves the replica to `state` with a signed verdict, and notifies its worker; sets `heard` unless it is None."""
-    price = Units(task.offer["price"] if outcome in (Outcome.ACCEPTED, Outcome.DIVERGED) else 0)
+    price = Units(task.offer.price if outcome in (Outcome.ACCEPTED, Outcome.DIVERGED) else 0)
     agreed = hash_of(Digest(root)) if root else NO_ROOT
-    verdict = Verdict(Hash(task.offer_digest), Address(replica.worker), int(outcome), agreed, price)
+    verdict = Verdict(task.offer_digest, replica.worker, int(outcome), agreed, price)
     signed = {"outcome": int(outcome), "verdict_root": root, "verdict_signature": context.sign(verdict)}
     work.move(replica, state, reason=reason, **signed, **({} if heard is None else {"heard": heard}))
     wake(work, replica)

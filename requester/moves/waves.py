@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from gradmarket.market.messages import SignedWave
 from gradmarket.market.rules import secrets
-from gradmarket.market.terms import Address, Hash, ReplicaState, TaskState
+from gradmarket.market.terms import Hash, ReplicaState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves.ending import dismiss, strike
 from gradmarket.requester.notifier import worker_topic
@@ -27,7 +27,7 @@ def committed(context: Context, work: Work, hands: Iterable[TaskInHand]) -> None
     for hand in hands:
         task = hand.task
         if task.state in GATHERING:
-            task.due_at = task.due_at or context.clock() + task.offer["wave_seconds"]
+            task.due_at = task.due_at or context.clock() + task.offer.wave_seconds
             _close(context, work, hand, task.due_at)
 
 
@@ -43,11 +43,11 @@ def _close(context: Context, work: Work, hand: TaskInHand, due: float) -> None:
 
 def _open_secret(context: Context, work: Work, hand: TaskInHand, members: Sequence[Replica], now: float) -> None:
     task = hand.task
-    links = secrets.of_task(Hash(task.secret), jobs.spec(hand.job).replication.max_replicas)
-    sealed = [(Address(replica.worker), Hash(replica.sealed or b"")) for replica in members]
+    links = secrets.of_task(task.secret, jobs.spec(hand.job).replication.max_replicas)
+    sealed = [(replica.worker, Hash(replica.sealed or b"")) for replica in members]
     commitments = secrets.digest_of(sealed)
     secret = links[task.wave]
-    signed = SignedWave(Hash(task.offer_digest), task.wave, secret, commitments)
+    signed = SignedWave(task.offer_digest, task.wave, secret, commitments)
     hand.wave = Wave(
         task_id=task.id,
         number=task.wave,
@@ -58,5 +58,5 @@ def _open_secret(context: Context, work: Work, hand: TaskInHand, members: Sequen
         closed_at=now,
     )
     work.add(hand.wave)
-    work.move(task, TaskState.REVEALING, due_at=now + task.offer["upload_seconds"])
+    work.move(task, TaskState.REVEALING, due_at=now + task.offer.upload_seconds)
     work.notify(*(worker_topic(replica.worker) for replica in members))

@@ -4,7 +4,8 @@ It is never first come, first served.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlalchemy import exists, select
 
@@ -133,7 +134,7 @@ def _draw(
     """Draws workers for the task's open places, or returns in how many seconds to try again."""
     places = progress.missing(task, replicas)
     opening = progress.opening_for(job, task, replicas, pool.mixable)
-    seed = tagged("draw", Hash(task.secret), task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
+    seed = tagged("draw", task.secret, task.wave.to_bytes(8, "big"), len(replicas).to_bytes(8, "big"))
     able = pool.able(seed, opening, places)
     if places > 0 and not able:
         return context.settings.sweep_s
@@ -182,11 +183,11 @@ def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> None:
         takers = [worker for worker, name in drawn if asks(worker, now) and worker.determinism_class == name]
         for worker in takers:
             _lease(work, task, worker, lease_s, now)
-        changes = {"patience_until": now + lease_s + task.offer["wave_seconds"]} if takers else {}
+        changes: dict[str, Any] = {"patience_until": now + lease_s + task.offer.wave_seconds} if takers else {}
         if takers and task.determinism_class is None:
             changes["determinism_class"] = takers[0].determinism_class
         if takers and deal.plan is not None:
-            changes |= {"plan": asdict(deal.plan), "wave_size": deal.plan.first_wave}
+            changes |= {"plan": deal.plan, "wave_size": deal.plan.first_wave}
         if len(takers) >= deal.places:
             work.move(task, TaskState.COMMITTING, window_opened=None, **changes)
         else:

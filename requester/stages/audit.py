@@ -64,7 +64,7 @@ def run(context: Context, task_id: str) -> float | None:
             order(work, other, 1.0, copies.ALIKE, now)
         work.notify("aftermath", "plan", "aggregate", "settle")
     if task.state == TaskState.REVOKED and task.payload:
-        blob_cleanup.payload(context, Digest(task.payload))
+        blob_cleanup.payload(context, task.payload)
     return None
 
 

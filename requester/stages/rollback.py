@@ -121,4 +121,4 @@ def _finish(work: Work, job: Job) -> list[Digest]:
     tasks = work.session.scalars(settled.order_by(Task.round, Task.index, Task.attempt)).all()
     for task in tasks:
         work.move(task, TaskState.FINAL)
-    return [Digest(task.payload) for task in tasks if task.payload]
+    return [task.payload for task in tasks if task.payload]

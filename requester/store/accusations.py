@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from gradmarket.contracts.calls import case_id
 from gradmarket.market.rules import accusing
-from gradmarket.market.terms import AccusationState, Address, Digest, Hash
+from gradmarket.market.terms import AccusationState, Digest, Hash
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.tables import Accusation, Job, Replica, Task
@@ -22,7 +22,7 @@ def bring(work: Work, job: Job, task: Task, replicas: Iterable[Replica], found: 
         return
     for replica in replicas:
         roots = (hash_of(Digest(replica.root or "")), hash_of(Digest(found)))
-        event = accusing.event(Hash(task.offer_digest), Hash(replica.sealed or b""), *roots)
+        event = accusing.event(task.offer_digest, Hash(replica.sealed or b""), *roots)
         work.add(
             Accusation(
                 task_id=task.id,
@@ -30,7 +30,7 @@ def bring(work: Work, job: Job, task: Task, replicas: Iterable[Replica], found: 
                 job_id=job.id,
                 state=AccusationState.DUE,
                 event=event,
-                case=case_id(job.chain_job, Address(replica.worker), event),
+                case=case_id(job.chain_job, replica.worker, event),
                 amount="0",
                 created_at=now,
             )

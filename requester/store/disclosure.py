@@ -27,7 +27,7 @@ class Disclosure:
 
     def of(self, task: Task | Row[*tuple[Any, ...]]) -> bool:
         """Whether the answer of the task, or of one whose state, reason and round these are, may be published."""
-        return disclosure.published(TaskState(task.state), diverged(task), task.round, self.first_open, self.audited)
+        return disclosure.published(task.state, diverged(task), task.round, self.first_open, self.audited)
 
     @property
     def tasks(self) -> ColumnElement[bool]:

@@ -35,7 +35,7 @@ def earn(work: Work, account: Account, task: Task, replica: Replica, root: bytes
     The caller has locked its account. The row is written at the transaction's end; the table's unique key refuses a
     second one for the same replica.
     """
-    price = task.offer["price"]
+    price = task.offer.price
     work.record(
         Earned(
             job_id=task.job_id,

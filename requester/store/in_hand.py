@@ -32,7 +32,7 @@ class TaskInHand:
         """The seed of the closed wave; raises LookupError while it is open."""
         if self.wave is None:
             raise LookupError(f"the wave of task {self.task.id} is open")
-        return Hash(self.wave.seed)
+        return self.wave.seed
 
 
 @dataclass(slots=True, frozen=True)

@@ -6,7 +6,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, exists, func, or_, select
 
 from gradmarket.market.job import JobSpec, Publication
-from gradmarket.market.terms import Hash, RoundState, TaskState, Units
+from gradmarket.market.terms import RoundState, TaskState, Units
 from gradmarket.market.wire import digest_of
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.remembered import Remembered
@@ -68,7 +68,7 @@ def round_cost(job: Job) -> Units:
 
 def spec_of(reader: RowReader, task: Task) -> JobSpec:
     """Returns the spec of the task's job; reads the job's row only where the spec is not cached."""
-    digest = digest_of(Hash(bytes.fromhex(task.offer["spec"][2:])))
+    digest = digest_of(task.offer.spec)
     return _SPECS.get(digest, lambda: JobSpec.model_validate(reader.get_one(Job, task.job_id).spec))
 
 

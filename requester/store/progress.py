@@ -114,7 +114,7 @@ def opening_for(job: Job, task: Task, replicas: Sequence[Replica], mixable: assi
         tried=frozenset(workers.party(replica).worker for replica in replicas),
         parties=tuple(workers.party(replica) for replica in replicas),
         determinism_class=task.determinism_class or job.determinism_class or "",
-        price=Units(task.offer["price"]),
+        price=task.offer.price,
         separation=jobs.spec(job).separation,
         at_work=tuple(replica.determinism_class for replica in replicas if replica.state in HOLDS_A_PLACE),
         mixable=mixable,

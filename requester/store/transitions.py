@@ -22,14 +22,14 @@ class Moves:
     """Rows that a transaction moved and has not written yet, each with the state in which it was read."""
 
     def __init__(self) -> None:
-        self._was: dict[Held, str] = {}
+        self._was: dict[Held, StrEnum] = {}
 
     def add(self, row: Held, new: StrEnum, values: Mapping[str, Any]) -> None:
         """Moves the row in memory; raises IllegalTransition where the entity's table has no such step."""
-        lifecycle.step(type(new)(row.state), new)
+        lifecycle.step(row.state, new)
         if instance_state(row).key is not None:  # others are inserted in the state that they have then
             self._was.setdefault(row, row.state)
-        for name, value in {"state": new.value, **values}.items():
+        for name, value in {"state": new, **values}.items():
             setattr(row, name, value)
 
     def write(self, connection: Connection) -> None:
@@ -37,7 +37,7 @@ class Moves:
 
         Raises StaleDataError where another transaction moved a row meanwhile: a clash, which store.retries tries again.
         """
-        alike: defaultdict[tuple[type[Held], tuple[str, ...]], list[tuple[Held, str]]] = defaultdict(list)
+        alike: defaultdict[tuple[type[Held], tuple[str, ...]], list[tuple[Held, StrEnum]]] = defaultdict(list)
         for row, was in self._was.items():
             alike[type(row), tuple(sorted(instance_state(row).committed_state))].append((row, was))
         self._was.clear()
@@ -68,13 +68,13 @@ def move_now(connection: Connection, row: Row, new: StrEnum, values: Mapping[str
 
     Raises IllegalTransition where the entity's table has no such step.
     """
-    lifecycle.step(type(new)(row.state), new)
+    lifecycle.step(row.state, new)
     table = type(row)
     same = [column == getattr(row, column.key) for column in _key(table)]
     statement = update(cast(Table, table.__table__)).where(*same, table.state == row.state)
     # through the connection: the same statement through the session costs three times as much
-    moved = connection.execute(statement, {"state": new.value, **values}).rowcount == 1
-    for name, value in {"state": new.value, **values}.items() if moved else ():
+    moved = connection.execute(statement, {"state": new, **values}).rowcount == 1
+    for name, value in {"state": new, **values}.items() if moved else ():
         set_committed_value(row, name, value)
     return moved
 

@@ -29,7 +29,7 @@ Present = Select[str, str, str, str, str | None]
 def party(row: Any) -> Party:
     """Returns the party of a worker's or a replica's row, or of a row of `present`."""
     address = row.worker if isinstance(row, Replica) else row.address
-    return Party(Address(address), row.operator, Address(row.payout), row.network)
+    return Party(Address(address), row.operator, row.payout, row.network)
 
 
 def live(reader: RowReader, now: float, most: int | None = None) -> Sequence[Worker]:

@@ -12,6 +12,7 @@ from eth_utils.crypto import keccak
 from gradmarket.market.terms import ReplicaState, RoundState, TaskState
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.tables import Job, Replica, Round, Task
+from tests.offers import ALONE, offer
 
 DATA = b"the matrix"
 DIGEST = "blake3:" + blake3(DATA).hexdigest()
@@ -62,7 +63,7 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("POST", "/v1/work/poll"): (401, 403, 200, 200),
     ("PUT", "/v1/work/payloads/{replica}"): (401, 403, 413, 404),  # its own is asked for, at another length
     ("GET", "/v1/workers/{address}"): EVERYBODY,
-    ("POST", "/v1/workers/{address}/withdrawal"): (401, 422, 422, 422),  # the payout key did not sign it
+    ("POST", "/v1/workers/{address}/withdrawal"): (401, 404, 404, 404),  # it brought no consent
     ("GET", "/v1/workers/{address}/earnings"): (401, 403, 200, 403),
     ("GET", "/v1/workers/{address}/vouchers"): (401, 403, 200, 403),
     ("GET", "/v1/chain"): EVERYBODY,
@@ -152,12 +153,12 @@ def with_a_replica(service, job: str, worker: str) -> tuple[str, str]:  # type: 
                 index=0,
                 attempt=0,
                 state=TaskState.UPLOADING,
-                offer={"seed": "0x" + "00" * 32, "price": 1},
+                offer=offer(1),
                 offer_digest=keccak(text=task),
                 offer_signature=b"",
                 secret=b"",
                 wave_size=3,
-                plan={},
+                plan=ALONE,
                 root=root,
                 uploader=f"{task}-1",
                 due_at=now + 60,

@@ -19,7 +19,7 @@ from gradmarket.contracts.ledger import Ledger
 from gradmarket.market.job import JobSpec
 from gradmarket.market.messages import Voucher
 from gradmarket.market.signing import address_of, digest, sign
-from gradmarket.market.terms import Address, AuditState, BatchState, JobState, Units
+from gradmarket.market.terms import Address, AuditState, BatchState, JobState, ReplicaState, TaskState, Units
 from gradmarket.requester.chain import reconcile
 from gradmarket.requester.chain.chain_context import ChainContext, ChainPolicy, TransactionState
 from gradmarket.requester.chain.chain_worker import ChainWorker, local_grant
@@ -28,6 +28,7 @@ from gradmarket.requester.store.session import connect, sessions_of
 from gradmarket.requester.store.tables import Account, Audit, Batch, Earned, Job, Replica, Task, Transaction, Worker
 from gradmarket.requester.store.work import begin, reading
 from tests.databases import NewDatabase, new_sqlite
+from tests.offers import ALONE, offer
 from tests.onchain import NewKey
 
 PRICE = 10
@@ -203,13 +204,13 @@ class ChainFixture:
     def _accepted(self, job: Job, worker: Address, name: str) -> tuple[Task, Replica]:
         now = self.clock()
         task = Task(
-            id=f"t{name}", job_id=job.id, round=0, index=int(name, 16), attempt=0, state="final",
-            offer={"price": PRICE}, offer_digest=keccak(text=f"{self.folder} {name}"), offer_signature=b"",
-            secret=bytes(32), wave_size=1, plan={}, created_at=now,
+            id=f"t{name}", job_id=job.id, round=0, index=int(name, 16), attempt=0, state=TaskState.FINAL,
+            offer=offer(PRICE), offer_digest=keccak(text=f"{self.folder} {name}"), offer_signature=b"",
+            secret=bytes(32), wave_size=1, plan=ALONE, created_at=now,
         )  # fmt: skip
         replica = Replica(
             id=f"r{name}", task_id=task.id, job_id=job.id, worker=worker, payout=worker, operator=worker,
-            state="payable", wave=0, fence=1, leased_at=now, lease_until=now,
+            state=ReplicaState.PAYABLE, wave=0, fence=1, leased_at=now, lease_until=now,
         )  # fmt: skip
         return task, replica
 

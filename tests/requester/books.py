@@ -5,7 +5,6 @@ from collections import Counter
 from gradmarket.market import signing
 from gradmarket.market.messages import Voucher
 from gradmarket.market.rules import lifecycle
-from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import Address, AuditState, Digest, ReplicaState, TaskState, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.store import jobs
@@ -30,9 +29,9 @@ def check_books(market: MarketFixture) -> None:
 def _earned_by_a_majority(market: MarketFixture, row: Earned, task: Task, replicas: list[Replica]) -> None:
     committed = [replica for replica in replicas if replica.task_id == task.id and replica.committed_at is not None]
     agreeing = [r for r in committed if _agreed(task, r)]
-    plan = Plan(**task.plan)
+    plan = task.plan
     assert task.state in PAYS
-    assert row.units == task.offer["price"]
+    assert row.units == task.offer.price
     assert row.revoked <= (task.state == TaskState.REVOKED)
     if vindicated(market, row, task):
         return

@@ -31,7 +31,7 @@ class SimAuditor:
         return auditor_claims.claim(self.market.context, self.name, self.determinism_class)
 
     def find(self, claimed: Claimed) -> Digest:
-        return root(self.computer.compute(OfferFields.model_validate(claimed.offer)))
+        return root(self.computer.compute(OfferFields.of(claimed.offer)))
 
     def answer(self, claimed: Claimed, again: int = 0) -> bool:
         """Runs the task once, after so many runs; whether it is to do so again."""
@@ -45,7 +45,7 @@ class SimAuditor:
         """The sketch of its answer, where the replicas were compared by theirs."""
         if claimed.wave_seed is None:
             return None
-        offer = OfferFields.model_validate(claimed.offer)
+        offer = OfferFields.of(claimed.offer)
         payload = self.computer.compute(offer)
         return sketch_packing.tell(
             sketch_packing.of_payload(LAYOUT, payload, codec("fp32"), offer.seed, claimed.wave_seed)

@@ -25,13 +25,13 @@ class Scorer(SimAuditor):
         """Looks at the accepted payload, as the real one does."""
         assert claimed.score is not None
         accepted = self.market.context.blobs.read(claimed.score.payload)
-        honest = accepted == self.computer.compute(OfferFields.model_validate(claimed.offer))
+        honest = accepted == self.computer.compute(OfferFields.of(claimed.offer))
         return ScoreRequest(
             accepted=self._change(self._passing if honest else BLIND), trusted=self._change(self._passing)
         )
 
     def said(self, claimed: Claimed) -> AuditAnswer:
-        own = root(self.computer.compute(OfferFields.model_validate(claimed.offer)))
+        own = root(self.computer.compute(OfferFields.of(claimed.offer)))
         return AuditAnswer(auditor=self.name, run=claimed.run, root=own, seconds=1.0, score=self.score(claimed))
 
     def answer(self, claimed: Claimed, again: int = 0) -> bool:

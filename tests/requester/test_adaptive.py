@@ -1,6 +1,7 @@
 """`adaptive` in the service: newcomers' tasks are voted on, who is proven and has staked works alone and is audited."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -61,7 +62,7 @@ def here(market: MarketFixture) -> None:
 
 
 def shape(task: Any) -> tuple[int, int, int]:
-    return task.plan["first_wave"], task.plan["quorum"], task.plan["maximum"]
+    return task.plan.first_wave, task.plan.quorum, task.plan.maximum
 
 
 @SQLITE
@@ -72,7 +73,7 @@ def test_newcomers_are_voted_on_and_audited_at_the_floor(new_floor: NewFloor) ->
     SimAuditor(market).play()
     assert market.state() == JobState.FINISHED
     assert {shape(task) for task in market.tasks()} == {VOTES}
-    assert {task.plan["audit"] for task in market.tasks()} == {0.05}
+    assert {task.plan.audit for task in market.tasks()} == {0.05}
     assert len(market.replicas()) == 3
     check_books(market)
 
@@ -83,7 +84,7 @@ def test_who_is_proven_and_staked_works_alone(new_floor: NewFloor) -> None:
     SimAuditor(market).play()
     assert market.state() == JobState.FINISHED
     assert {shape(task) for task in market.tasks()} == {ALONE}
-    assert all(0.05 <= task.plan["audit"] <= 0.051 for task in market.tasks())
+    assert all(0.05 <= task.plan.audit <= 0.051 for task in market.tasks())
     assert len(market.replicas()) == 4
     assert sum(market.earned().values()) == 4 * PRICE
     assert set(market.earned()) <= {worker.address for worker in workers}
@@ -97,7 +98,7 @@ def test_a_stake_without_a_record_is_audited_nearly_always_and_grows_one(new_flo
         stake(market, market.worker(), 1000)
     SimAuditor(market).play()
     assert market.state() == JobState.FINISHED
-    rates = [task.plan["audit"] for task in market.tasks()]
+    rates = [task.plan.audit for task in market.tasks()]
     assert rates[0] == pytest.approx(0.98)
     assert min(rates) < 0.98
     assert {shape(task) for task in market.tasks()} == {ALONE}
@@ -169,7 +170,7 @@ def test_a_burst_raises_its_own_probability_and_ends_where_the_stake_does(new_fl
     here(market)
     market.gather(greedy)
     alone = [task for task in market.tasks() if shape(task) == ALONE]
-    assert sorted(task.plan["audit"] for task in alone) == [pytest.approx(1.0 - 0.05**0.5), 1.0]
+    assert sorted(task.plan.audit for task in alone) == [pytest.approx(1.0 - 0.05**0.5), 1.0]
     assert len(greedy.held) == 2
 
 
@@ -183,11 +184,11 @@ def test_how_a_task_is_checked_is_told_when_it_is_over_and_proven_then(new_floor
     (task,) = market.tasks()
     plan = told(market).plan
     assert plan is not None
-    assert plan.model_dump() == task.plan
+    assert plan.model_dump() == asdict(task.plan)
     with market.reading() as reader:
         spec = jobs.spec(reader.get_one(Job, market.job))
         at_risk = [stake.at_risk for stake in stakes_of(reader, worker.address)]
-    assert spec.may_check_so(Plan(**task.plan))
+    assert spec.may_check_so(task.plan)
     assert not spec.may_check_so(Plan(1, 1, 1, 0.01))
     assert not spec.may_check_so(Plan(2, 1, 5, 0.05))
     assert at_risk == [str(1000 * PRICE)]

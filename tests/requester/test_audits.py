@@ -438,7 +438,7 @@ def test_the_draw_is_committed_to_in_the_offer_and_can_be_checked_by_any_worker(
     audited = {audit.task_id for audit in audits_of(market)}
     for task in market.tasks(Task.root.is_not(None)):
         link = secrets.of_task(Hash(task.secret), 5)[-1]
-        assert secrets.leads_to(link, 5, Hash(bytes.fromhex(task.offer["anchor"][2:])))
+        assert secrets.leads_to(link, 5, Hash(task.offer.anchor))
         root = Hash(bytes.fromhex((task.root or "")[7:]))
         assert auditing.drawn(link, Hash(task.offer_digest), root, 0.5) == (task.id in audited)
 

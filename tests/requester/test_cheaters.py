@@ -194,7 +194,7 @@ def test_four_that_never_agree_pause_the_job_after_the_last_attempt(new_floor) -
     assert "no quorum" in market.the_job().reason
     assert [task.state for task in market.tasks()] == [TaskState.FAILED] * 3 + [TaskState.OPEN]
     assert len({task.offer_digest for task in market.tasks()}) == 4
-    assert len({task.offer["seed"] for task in market.tasks()}) == 1
+    assert len({task.offer.seed for task in market.tasks()}) == 1
     for worker in workers:
         worker.turn()
         told = next(iter(worker.held.values())).told

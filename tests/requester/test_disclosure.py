@@ -54,7 +54,7 @@ class Reader:
     def root(self, task: Task) -> str:
         """The honest one, in hexadecimal; computed while the task's parameters are kept."""
         if task.id not in self._roots:
-            payload = self.computer.compute(OfferFields.model_validate(task.offer))
+            payload = self.computer.compute(OfferFields.of(task.offer))
             self._roots[task.id] = root(payload).removeprefix("blake3:")
         return self._roots[task.id]
 

@@ -134,7 +134,7 @@ def answers_of(market: MarketFixture, row: Round, patient: str) -> Iterator[Cont
     parameters = tensors.unpack(market.context.blobs.read(Digest(row.parameters)))
     worked = {replica.task_id: replica.operator for replica in market.replicas()}
     for task in market.tasks(Task.round == row.number):
-        answer = honest_answer(parameters, bytes.fromhex(task.offer["seed"][2:]))
+        answer = honest_answer(parameters, task.offer.seed)
         given = _leaning(answer, Address(patient)) if worked[task.id] == patient else answer
         line = rule.line(LAYOUT, [(0, flatten(LAYOUT, given))], seed)
         yield Contribution(frozenset({worked[task.id]}), line)

@@ -42,7 +42,7 @@ def test_a_robust_merge_of_the_rounds_answers(new_floor, aggregator: dict[str, A
     market.play()
     assert market.state() == JobState.FINISHED
     job = market.the_job()
-    seeds = [bytes.fromhex(task.offer["seed"][2:]) for task in market.tasks()]
+    seeds = [task.offer.seed for task in market.tasks()]
     answers = [MergedAnswer(worker.encode(honest_answer(first_parameters(), seed), seed), seed) for seed in seeds]
     merged = merge(recipe(jobs.spec(job), job), answers[::-1])["w"]
     after = tensors.unpack(market.context.blobs.read(Digest(market.rounds()[0].updated)))["w"]

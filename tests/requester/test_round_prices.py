@@ -28,7 +28,7 @@ def test_each_round_pays_its_own_price_and_the_books_say_so(new_floor) -> None: 
     assert market.state() == JobState.FINISHED
     assert len(set(prices(market))) > 1
     assert all(60 <= price <= 100 for price in prices(market))
-    assert all(task.offer["price"] == prices(market)[task.round] for task in market.tasks())
+    assert all(task.offer.price == prices(market)[task.round] for task in market.tasks())
     assert set(market.earned().values()) == {sum(prices(market))}
     check_books(market)
 

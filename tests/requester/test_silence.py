@@ -124,8 +124,8 @@ def test_when_all_withhold_the_task_is_offered_anew(new_floor) -> None:  # type:
     }
     assert "withheld" in first.reason
     assert second.attempt == 1
-    assert first.offer["anchor"] != second.offer["anchor"]
-    assert first.offer["seed"] == second.offer["seed"]
+    assert first.offer.anchor != second.offer.anchor
+    assert first.offer.seed == second.offer.seed
     assert market.earned() == {worker.address: PRICE for worker in workers}
     check_books(market)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from gradmarket.market.rules.calibration import RUNS
-from gradmarket.market.terms import CalibrationState, Digest, TaskId
+from gradmarket.market.terms import Digest, TaskId
 from gradmarket.market.views.calibration_views import ComparedView, PairView, TensorView
 from gradmarket.requester.api.views.formats import time
 from gradmarket.requester.store import calibrations
@@ -15,7 +15,7 @@ def pair_view(row: Calibration, compared: Iterable[tuple[str, str, str]]) -> Pai
     tau = known.tau
     return PairView(
         classes=(row.one, row.other),
-        state=CalibrationState(row.state),
+        state=row.state,
         reason=known.excess,
         runs=known.runs,
         runs_needed=RUNS,

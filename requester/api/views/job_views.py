@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.terms import JobState, ReplicaState, RoundState
+from gradmarket.market.terms import ReplicaState
 from gradmarket.market.views.job_views import Costs, DriftView, FaultView, JobView, RoundView
 from gradmarket.requester.api.views.formats import amount, time
 from gradmarket.requester.store import jobs
@@ -21,7 +21,7 @@ def job_view(
     return JobView(
         id=job.id,
         name=spec.name,
-        state=JobState(job.state),
+        state=job.state,
         reason=reason,
         fault=FaultView.model_validate(job.fault) if job.fault else None,
         notice=NOTICE,
@@ -59,7 +59,7 @@ def job_view(
 def round_view(row: Round, unit: str) -> RoundView:
     return RoundView(
         number=row.number,
-        state=RoundState(row.state),
+        state=row.state,
         price=amount(row.price, unit),
         parameters=row.parameters,
         updated=row.updated,

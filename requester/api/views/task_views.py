@@ -1,12 +1,13 @@
 """Views of a task, its waves and replicas, and the verdicts on them."""
 
+from dataclasses import asdict
 from typing import Any, Final
 
 from sqlalchemy import Row
 from sqlalchemy.orm import defer
 
 from gradmarket.market.rules.projection import Sketch
-from gradmarket.market.terms import Hash, ReplicaState, TaskState
+from gradmarket.market.terms import Hash, TaskState
 from gradmarket.market.views.task_views import (
     AllowedView,
     PlanView,
@@ -16,6 +17,7 @@ from gradmarket.market.views.task_views import (
     VerdictView,
     WaveView,
 )
+from gradmarket.market.wire import OfferFields
 from gradmarket.requester.api.views.formats import hexed, sketch_view, time
 from gradmarket.requester.api.views.trust_views import audit_view
 from gradmarket.requester.store.ballots import UNSKETCHED, RevealedBallot
@@ -32,7 +34,7 @@ def replica_view(row: Replica, shown: bool, sketch: Sketch | None) -> ReplicaVie
         id=row.id,
         worker=row.worker,
         payout=row.payout,
-        state=ReplicaState(row.state),
+        state=row.state,
         wave=row.wave,
         reason=row.reason,
         leased_at=time(row.leased_at),
@@ -77,7 +79,7 @@ def _task_fields(row: Task, published: bool) -> dict[str, Any]:
         "round": row.round,
         "index": row.index,
         "attempt": row.attempt,
-        "state": TaskState(row.state),
+        "state": row.state,
         "wave": row.wave,
         "reason": row.reason,
         "root": row.root if published and row.state in DECIDED else None,
@@ -101,7 +103,7 @@ def evidence(
     over = row.state in STANDING
     return TaskEvidence(
         **_task_fields(row, published),
-        offer=row.offer,
+        offer=OfferFields.of(row.offer).model_dump(mode="json"),
         offer_digest=hexed(row.offer_digest),
         offer_signature=hexed(row.offer_signature),
         waves=[wave_view(wave) for wave in waves],
@@ -111,7 +113,7 @@ def evidence(
             if published or not _at_work(row, replica)
         ],
         allowed=[AllowedView(**pair) for pair in row.allowed] if published and row.allowed is not None else None,
-        plan=PlanView(**row.plan) if over else None,
+        plan=PlanView(**asdict(row.plan)) if over else None,
         audit_link=hexed(link) if over else None,
         audit=audit_view(audit, published, found=made.audit) if audit is not None and over else None,
     )
@@ -137,7 +139,7 @@ def verdict_view(row: Row[*tuple[Any, ...]]) -> VerdictView:
         task=row.task_id,
         replica=row.id,
         worker=row.worker,
-        state=ReplicaState(row.state),
+        state=row.state,
         outcome=row.outcome,
         reason=row.reason,
         signature=hexed(row.verdict_signature),

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from gradmarket.market.rules import loss_change_test
 from gradmarket.market.rules.projection import Sketch
-from gradmarket.market.terms import AccusationState, AuditState
 from gradmarket.market.views.trust_views import AccusationView, AuditView, ChangeView, ReputationView, ScoreView
 from gradmarket.requester.api.views.formats import hexed, sketch_view, time
 from gradmarket.requester.store import reputations, scores
@@ -14,7 +13,7 @@ from gradmarket.requester.store.tables import Accusation, Audit, Reputation, Sco
 def accusation_view(row: Accusation) -> AccusationView:
     return AccusationView(
         worker=row.worker,
-        state=AccusationState(row.state),
+        state=row.state,
         case=hexed(row.case),
         event=hexed(row.event),
         amount=row.amount,
@@ -51,7 +50,7 @@ def audit_view(
     return AuditView(
         task=row.task_id,
         round=row.round,
-        state=AuditState(row.state),
+        state=row.state,
         rate=row.rate,
         reason=row.reason,
         determinism_class=row.determinism_class,

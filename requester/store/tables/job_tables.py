@@ -5,6 +5,7 @@ from typing import Any, Final
 from sqlalchemy import ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
+from gradmarket.market.terms import Digest, Hash, JobState, RoundState
 from gradmarket.requester.store.tables.base import Base, BigKey
 
 _REPLAYED: Final = text("replay_from IS NOT NULL")
@@ -14,19 +15,19 @@ class Job(Base):
     __tablename__ = "jobs"
 
     id: Mapped[str] = mapped_column(primary_key=True)
-    state: Mapped[str] = mapped_column(index=True)
+    state: Mapped[JobState] = mapped_column(index=True)
     reason: Mapped[str] = mapped_column(default="")
     spec: Mapped[dict[str, Any]]
     visibility: Mapped[str] = mapped_column(default="workers", server_default="workers")
     """The spec's visibility, for queries."""
     publication: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
     """Large, like `facts`: loaded only when it is accessed, within the row's transaction."""
-    spec_digest: Mapped[str | None]
+    spec_digest: Mapped[Digest | None]
     facts: Mapped[dict[str, Any] | None] = mapped_column(deferred=True)
     """What the runner found out about the document: layout, rows' cost, integer buffers (stages.publish)."""
     token: Mapped[str]
     """Name of the API token that posted the job."""
-    secret: Mapped[bytes]
+    secret: Mapped[Hash]
     """The wave secrets of all tasks are derived from it; never shown."""
     chain_job: Mapped[int | None] = mapped_column(unique=True)
     unit: Mapped[str]
@@ -62,14 +63,14 @@ class Round(Base):
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
-    state: Mapped[str]
-    parameters: Mapped[str]
+    state: Mapped[RoundState]
+    parameters: Mapped[Digest]
     """Digest of the parameters that the round's tasks start from."""
     price: Mapped[int]
     """What each of its gradients pays, in every offer; set when it opens."""
-    optimizer_state: Mapped[str]
+    optimizer_state: Mapped[Digest]
     """Digest of the optimizer's state after its merge, where that is stored (moves.snapshots); else empty."""
-    updated: Mapped[str | None]
+    updated: Mapped[Digest | None]
     """Digest of the parameters that its merge produced."""
     loss: Mapped[float | None]
     metrics: Mapped[dict[str, Any] | None]

@@ -3,6 +3,7 @@
 from sqlalchemy import ForeignKey, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
+from gradmarket.market.terms import Address, BatchState, Hash
 from gradmarket.requester.store.tables.base import Base, BigKey
 
 
@@ -12,7 +13,7 @@ class Account(Base):
     __tablename__ = "accounts"
 
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
-    worker: Mapped[str] = mapped_column(ForeignKey("workers.address"), primary_key=True)
+    worker: Mapped[Address] = mapped_column(ForeignKey("workers.address"), primary_key=True)
     earned: Mapped[int] = mapped_column(default=0)
     """The sum of its EARNED rows, updated in the same transaction."""
     voucher_signature: Mapped[bytes | None]
@@ -35,9 +36,9 @@ class Earned(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"))
     replica_id: Mapped[str] = mapped_column(ForeignKey("replicas.id"))
-    worker: Mapped[str]
+    worker: Mapped[Address]
     units: Mapped[int]
-    digest: Mapped[bytes]
+    digest: Mapped[Hash]
     """The 32 bytes that settlement puts on-chain: the accepted payload's root."""
     batch_id: Mapped[int | None] = mapped_column(ForeignKey("batches.id"))
     revoked: Mapped[bool] = mapped_column(default=False)
@@ -59,7 +60,7 @@ class Batch(Base):
     id: Mapped[int] = mapped_column(BigKey, primary_key=True, autoincrement=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     number: Mapped[int]
-    state: Mapped[str]
+    state: Mapped[BatchState]
     gradients: Mapped[int]
     units: Mapped[int]
     transaction_id: Mapped[int | None] = mapped_column(ForeignKey("transactions.id"))

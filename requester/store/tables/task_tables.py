@@ -5,6 +5,9 @@ from typing import Any
 from sqlalchemy import JSON, ForeignKey, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
+from gradmarket.market.messages import Offer
+from gradmarket.market.rules.replication import Plan
+from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState
 from gradmarket.requester.store.tables.base import Base
 
 
@@ -16,11 +19,11 @@ class Task(Base):
     round: Mapped[int]
     index: Mapped[int]
     attempt: Mapped[int]
-    state: Mapped[str]
-    offer: Mapped[dict[str, Any]]
-    offer_digest: Mapped[bytes] = mapped_column(unique=True)
+    state: Mapped[TaskState]
+    offer: Mapped[Offer]
+    offer_digest: Mapped[Hash] = mapped_column(unique=True)
     offer_signature: Mapped[bytes]
-    secret: Mapped[bytes]
+    secret: Mapped[Hash]
     wave: Mapped[int] = mapped_column(default=0)
     wave_size: Mapped[int]
     """Number of workers that the current wave needs."""
@@ -33,14 +36,14 @@ class Task(Base):
     """While it is open: until when it waits for workers that have not tried it."""
     allowed: Mapped[list[Any] | None] = mapped_column(JSON)
     """The thresholds by which its sketches were judged (store.ballots); None where roots were compared."""
-    root: Mapped[str | None]
+    root: Mapped[Digest | None]
     """Root of the payload that was requested last."""
     uploader: Mapped[str | None]
-    payload: Mapped[str | None] = mapped_column(index=True)
+    payload: Mapped[Digest | None] = mapped_column(index=True)
     """Digest of the accepted payload's blob; its Merkle root is `root`."""
     payload_bytes: Mapped[int | None]
     used: Mapped[bool] = mapped_column(default=False)
-    plan: Mapped[dict[str, Any]]
+    plan: Mapped[Plan]
     """How the task is checked: market.rules.replication.Plan."""
     reason: Mapped[str] = mapped_column(default="")
     failures: Mapped[int] = mapped_column(default=0)
@@ -64,9 +67,9 @@ class Wave(Base):
 
     task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
-    secret: Mapped[bytes]
-    commitments: Mapped[bytes]
-    seed: Mapped[bytes]
+    secret: Mapped[Hash]
+    commitments: Mapped[Hash]
+    seed: Mapped[Hash]
     signature: Mapped[bytes]
     closed_at: Mapped[float]
 
@@ -77,28 +80,28 @@ class Replica(Base):
     id: Mapped[str] = mapped_column(primary_key=True)
     task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"))
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
-    worker: Mapped[str] = mapped_column(ForeignKey("workers.address"))
-    payout: Mapped[str]
+    worker: Mapped[Address] = mapped_column(ForeignKey("workers.address"))
+    payout: Mapped[Address]
     operator: Mapped[str]
     network: Mapped[str | None]
-    state: Mapped[str]
+    state: Mapped[ReplicaState]
     wave: Mapped[int]
     fence: Mapped[int]
     leased_at: Mapped[float]
     lease_until: Mapped[float]
     determinism_class: Mapped[str] = mapped_column(default="")
     """The worker's class when the replica was leased."""
-    sealed: Mapped[bytes | None]
+    sealed: Mapped[Hash | None]
     signature: Mapped[bytes | None]
     committed_at: Mapped[float | None]
     salt: Mapped[bytes | None]
-    root: Mapped[str | None]
+    root: Mapped[Digest | None]
     sketch: Mapped[bytes | None] = mapped_column(deferred=True)
     """float32[tensors, 64] in the layout's order, little-endian; set where the job's verifier compares sketches."""
     sketch_signature: Mapped[bytes | None]
     compute_seconds: Mapped[float | None]
     outcome: Mapped[int | None]
-    verdict_root: Mapped[str | None]
+    verdict_root: Mapped[Digest | None]
     """The root that its verdict is signed over: its own, or the quorum's."""
     verdict_signature: Mapped[bytes | None]
     reason: Mapped[str] = mapped_column(default="")
@@ -121,8 +124,8 @@ class Replica(Base):
 class Worker(Base):
     __tablename__ = "workers"
 
-    address: Mapped[str] = mapped_column(primary_key=True)
-    payout: Mapped[str]
+    address: Mapped[Address] = mapped_column(primary_key=True)
+    payout: Mapped[Address]
     operator: Mapped[str]
     """Its payout address where that address's key consented, else its own address (market.rules.operators)."""
     network: Mapped[str | None]

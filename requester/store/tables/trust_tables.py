@@ -5,6 +5,7 @@ from typing import Any
 from sqlalchemy import JSON, ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
+from gradmarket.market.terms import AccusationState, Address, AuditState, CalibrationState, Digest, Hash
 from gradmarket.requester.store.tables.base import Base
 
 
@@ -16,7 +17,7 @@ class Audit(Base):
     task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
     round: Mapped[int]
-    state: Mapped[str]
+    state: Mapped[AuditState]
     rate: Mapped[float]
     """The probability with which it was drawn; 1 where another audit's failure caused it."""
     determinism_class: Mapped[str]
@@ -24,7 +25,7 @@ class Audit(Base):
     reason: Mapped[str]
     scored: Mapped[bool] = mapped_column(default=False)
     """Its answer is a score and machines of any class may run it: the job's verifier is `loss_change`."""
-    root: Mapped[str | None]
+    root: Mapped[Digest | None]
     """The payload root that the auditor found last."""
     sketch: Mapped[bytes | None] = mapped_column(deferred=True)
     """Sketch of that payload under the wave's seed, stored like replicas' sketches; where the job compares sketches."""
@@ -53,7 +54,7 @@ class TrustedRun(Base):
     round: Mapped[int]
     family: Mapped[str]
     """The job's family: store.calibrations."""
-    root: Mapped[str | None]
+    root: Mapped[Digest | None]
     """The payload root that was found last."""
     sketch: Mapped[bytes | None]
     """float32[tensors, 64] in the layout's order, little-endian; None while it runs, and once no run can follow."""
@@ -81,7 +82,7 @@ class Calibration(Base):
     one: Mapped[str] = mapped_column(primary_key=True)
     other: Mapped[str] = mapped_column(primary_key=True)
     """Two determinism classes, in order of name."""
-    state: Mapped[str]
+    state: Mapped[CalibrationState]
     runs: Mapped[int]
     largest: Mapped[dict[str, Any]]
     """The largest deviation of each tensor."""
@@ -119,12 +120,12 @@ class Accusation(Base):
     __tablename__ = "accusations"
 
     task_id: Mapped[str] = mapped_column(ForeignKey("tasks.id"), primary_key=True)
-    worker: Mapped[str] = mapped_column(ForeignKey("workers.address"), primary_key=True)
+    worker: Mapped[Address] = mapped_column(ForeignKey("workers.address"), primary_key=True)
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
-    state: Mapped[str]
-    event: Mapped[bytes]
+    state: Mapped[AccusationState]
+    event: Mapped[Hash]
     """Hash of what the worker did: market.rules.accusing."""
-    case: Mapped[bytes]
+    case: Mapped[Hash]
     """The contract's id of the case."""
     amount: Mapped[str]
     """In the token's smallest unit, as a decimal string; zero until the case is on-chain."""
