@@ -22,7 +22,7 @@ LANE_unit := tests/data tests/market tests/models tests/simulation $(wildcard te
 LANE_integration := tests/api tests/blobs tests/chain tests/contracts tests/fuzz tests/ops tests/requester tests/runner tests/worker
 LANE_e2e := tests/attacks tests/e2e tests/sdk
 
-.PHONY: help install develop demo demo-containers images secrets check types test test-unit test-integration test-e2e test-deep attacks fuzz mutants test-containers bench figures lock clean
+.PHONY: help install develop demo demo-containers images secrets check types test test-unit test-integration test-e2e test-deep attacks fuzz mutants test-containers bench rounds figures lock clean
 
 help:
 	@echo "make install            a virtual environment with exact pins, and Anvil unless one is on the PATH"
@@ -39,6 +39,7 @@ help:
 	echo "make test-containers    the demo across containers while parts of it are killed, where containers can run"
 	echo "make bench              what is measured: ONLY=prefix, JSON=path"
 	echo "make figures            the committed results of make bench written into the pages that quote them"
+	echo "make rounds             where a round's time goes, drawn anew: docs/rounds.svg"
 	echo "make lock               pin anew what pyproject.toml asks for"
 	echo "make clean              what the above left behind, but for .venv and contracts/node_modules"
 
@@ -130,6 +131,11 @@ bench: develop
 
 figures: develop
 	@$(BIN)/python -m benchmarks.pages
+
+rounds: develop
+	@mkdir -p build
+	$(BIN)/python -m benchmarks.rig.rounds build/spans.jsonl
+	$(BIN)/python -m benchmarks.rig.picture build/spans.jsonl docs/rounds.svg
 
 lock:
 	@rm -rf build/lock && $(PYTHON) -m venv build/lock

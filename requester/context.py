@@ -20,6 +20,7 @@ from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store.session import Sessions
 from gradmarket.requester.store.tables import Account, Job
 from gradmarket.requester.store.work import RowReader, Work, begin, reading
+from gradmarket.requester.tracing import span
 
 Clock = Callable[[], float]
 
@@ -27,7 +28,7 @@ Clock = Callable[[], float]
 @contextmanager
 def begun(sessions: Sessions, notifier: Notifier) -> Iterator[Work]:
     """Opens one unit of work; after its commit logs the events and sends the notifications that it asked for."""
-    with begin(sessions) as work:
+    with span("transaction"), begin(sessions) as work:
         yield work
         notifier.promise(work.connection, work.topics)
     narrate(work.recorded)

@@ -9,6 +9,7 @@ from gradmarket.requester import logs
 from gradmarket.requester.context import Context
 from gradmarket.requester.stages.stage import Stage
 from gradmarket.requester.store.retries import patiently
+from gradmarket.requester.tracing import span
 
 log = structlog.get_logger("gradmarket.engine")
 
@@ -82,7 +83,7 @@ def run_once(context: Context, stage: Stage, row_id: str) -> float | None:
     with logs.about(stage.TOPIC, row_id):
         log.debug("stage begins")
         try:
-            with context.meters.stage(stage.TOPIC):
+            with context.meters.stage(stage.TOPIC), span(f"stage {stage.TOPIC}"):
                 again = patiently(stage.run)(context, row_id)
         except Exception:
             log.exception("stage failed")

@@ -131,6 +131,8 @@ class RequesterSettings(BaseSettings):
     """How often a stage looks for rows of which no notification came."""
     drain_s: int = Field(default=5, ge=1)
     """How long requests in progress may go on when the service is asked to end."""
+    tracing: Path | None = None
+    """File for spans of requests, stages, transactions and merges: OpenTelemetry's JSON, one a line; or none."""
     log: str = "WARNING"
     """The least level that is logged: DEBUG, INFO, WARNING or ERROR."""
     keep_parameters_every: int = Field(default=10, ge=1)

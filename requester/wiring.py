@@ -32,6 +32,7 @@ from gradmarket.requester.store.retries import patiently
 from gradmarket.requester.store.session import Sessions, sessions_of
 from gradmarket.requester.store.session import connect as connect_database
 from gradmarket.requester.store.work import begin, reading
+from gradmarket.requester.tracing import started
 
 OFFICE = "settle"
 """The topic that is notified when there may be chain work."""
@@ -67,6 +68,7 @@ def wired(settings: RequesterSettings, public_url: str, relay: Relay | None = No
     """Yields a context for one process, closed at the end of the block; `relay` as in notifier.DatabaseNotifier."""
     settings.data.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
+        stack.enter_context(started(settings.tracing))
         engine = connect_database(settings.database_url)
         stack.callback(engine.dispose)
         schema.upgrade(engine)

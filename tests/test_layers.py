@@ -25,7 +25,7 @@ MAY_IMPORT: Final = {
 REQUESTER: Final = {
     **dict.fromkeys(("notifier", "broker", "settings", "keys", "blobs", "store", "chain", "live_states"), 0),
     **dict.fromkeys(
-        ("dataset", "model_runner", "ready_data", "backup", "logs", "meters", "event_logging", "tallies"), 0
+        ("dataset", "model_runner", "ready_data", "backup", "logs", "meters", "event_logging", "tallies", "tracing"), 0
     ),
     "context": 1,
     "moves": 2,

@@ -17,7 +17,7 @@ import httpx
 import numpy as np
 import psutil
 
-from benchmarks.rig.service import Service
+from benchmarks.rig.service import Service, service
 from gradmarket.data.pack import digest_of
 from gradmarket.market.data.formats import format_of
 
@@ -132,3 +132,14 @@ def _wait(here: Service, job: str, count: int) -> list[float]:
             return ended
         time.sleep(0.02)
     raise TimeoutError(httpx.get(f"{here.url}/v1/jobs/{job}", headers={"Authorization": f"Bearer {here.token}"}).text)
+
+
+def traced(spans: Path) -> None:
+    """Writes the spans of a market with GPT rounds, R = 1."""
+    spans.unlink(missing_ok=True)
+    with service(shared=False, GRADMARKET_TRACING=str(spans.resolve())) as here:
+        measured(here, GPT_10M, 1, 8)
+
+
+if __name__ == "__main__":
+    traced(Path(sys.argv[1]))

@@ -13,6 +13,7 @@ from structlog.contextvars import bound_contextvars
 
 from gradmarket.requester.api import problems
 from gradmarket.requester.meters import Meters
+from gradmarket.requester.tracing import span
 
 _Children = tuple[Histogram, Counter, Counter]
 log = structlog.get_logger("gradmarket.requests")
@@ -32,7 +33,7 @@ class RequestLog:
             await self._app(scope, receive, send)
             return
         seen = _Seen(send)
-        with bound_contextvars(request=seen.id):
+        with bound_contextvars(request=seen.id), span("request") as recorded:
             try:
                 await self._app(scope, receive, seen.send)
             except ClientDisconnect:
@@ -46,6 +47,7 @@ class RequestLog:
                     raise
             finally:
                 self._note(scope, seen)
+                recorded.update_name(f"{scope['method']} {getattr(scope.get('route'), 'path', NO_ROUTE)}")
 
     def _note(self, scope: Scope, seen: "_Seen") -> None:
         method = scope["method"] if scope["method"] in METHODS else "other"

@@ -30,6 +30,7 @@ from gradmarket.requester.store.in_hand import TaskInHand
 from gradmarket.requester.store.retries import patiently
 from gradmarket.requester.store.tables import Account, Job, Replica, Round, Task
 from gradmarket.requester.store.work import Work
+from gradmarket.requester.tracing import span
 
 SKETCHED_OTHERWISE: Final = "its payload is not what its sketch was made of"
 DELIVERED: Final = (TaskState.ACCEPTED, TaskState.FINAL, TaskState.DIVERGED)
@@ -85,7 +86,8 @@ def look(context: Context, want: UploadGrant, arrival: IncomingUpload) -> Delive
     """Inspects the payload and stores it durably; raises Conflict as `check` does."""
     check(want, arrival.root())
     finding = _look(want, arrival)
-    return Delivery(want, arrival.incoming, context.blobs.keep(arrival.incoming), finding)
+    with span("keep payload"):
+        return Delivery(want, arrival.incoming, context.blobs.keep(arrival.incoming), finding)
 
 
 def book(context: Context, deliveries: Sequence[Delivery]) -> list[UploadAnswer | NotFound]:

@@ -21,6 +21,7 @@ from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import alone, locked
 from gradmarket.requester.store.tables import Job, Round, Task, TrustedRun
 from gradmarket.requester.store.work import RowReader
+from gradmarket.requester.tracing import span
 
 TOPIC = "aggregate"
 
@@ -64,9 +65,12 @@ def _run(context: Context, job_id: str) -> None:
     if closing is None:
         return
     inputs = closing.inputs
-    state = replay.state_before(context, job_id, inputs.before)
-    loss = replay.merge(context, inputs, state)
-    updated = replay.store(context.blobs, state.parameters)
+    with span("state before"):
+        state = replay.state_before(context, job_id, inputs.before)
+    with span("merge"):
+        loss = replay.merge(context, inputs, state)
+    with span("store parameters"):
+        updated = replay.store(context.blobs, state.parameters)
     contributions = drift.contributions(context, inputs.recipe, inputs.answers, closing.operators, closing.drift_seed)
     metrics, unfit = _evaluated(context, closing, state)
     closed = _closed(context, job_id, closing, contributions, _Merged(state, updated, loss, metrics, unfit))
@@ -75,7 +79,8 @@ def _run(context: Context, job_id: str) -> None:
     state.version = Version(inputs.number + 1, updated, closed)
     blob_cleanup.merged(context, job_id, inputs.number)
     if snapshots.due(context, state):
-        snapshots.take(context, job_id, state)
+        with span("snapshot"):
+            snapshots.take(context, job_id, state)
     context.states.keep(job_id, state, context.settings.merge_memory)
 
 
