@@ -29,12 +29,12 @@ class Image:
     def __init__(self, length: int, folder: Path | None) -> None:
         self._map: mmap.mmap | None = None
         if folder is None:
-            self._data = np.empty(length, np.uint8).data
+            self.data = np.empty(length, np.uint8).data
         else:
             with tempfile.TemporaryFile(dir=folder) as file:
                 file.truncate(length)
                 self._map = mmap.mmap(file.fileno(), length)
-            self._data = memoryview(self._map)
+            self.data = memoryview(self._map)
         self.arrays: Arrays = {}
 
     @classmethod
@@ -43,14 +43,14 @@ class Image:
         view = memoryview(data).cast("B")
         image = cls(len(view), folder)
         for start in range(0, len(view), BLOCK):
-            image._data[start : start + BLOCK] = view[start : start + BLOCK]
+            image.data[start : start + BLOCK] = view[start : start + BLOCK]
             image.release()
-        image.arrays = tensors.views(image._data)
+        image.arrays = tensors.views(image.data)
         return image
 
     @property
     def length(self) -> int:
-        return len(self._data)
+        return len(self.data)
 
     @property
     def mapped(self) -> bool:
@@ -58,8 +58,8 @@ class Image:
 
     def blocks(self) -> Iterator[memoryview]:
         """Yields the bytes in order."""
-        for start in range(0, len(self._data), BLOCK):
-            yield self._data[start : start + BLOCK]
+        for start in range(0, len(self.data), BLOCK):
+            yield self.data[start : start + BLOCK]
             self.release()
 
     def release(self) -> None:

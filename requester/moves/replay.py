@@ -94,19 +94,19 @@ def _loaded(context: Context, version: Version, memory: Digest, snapshot: int) -
 def _replay(context: Context, state: LiveState, rounds: Sequence[MergeInputs], after: Sequence[Version]) -> None:
     """Merges rounds again. Raises Conflict where one gives other parameters than were published."""
     for inputs, version in zip(rounds, after, strict=True):
-        merge(context, inputs, state)
+        merge(context.blobs, inputs, state)
         found = digest_of(state.parameters)
         if found != version.parameters:
             raise Conflict(f"round {inputs.number} merged again gives {found}, not {version.parameters}")
         state.version = version
 
 
-def merge(context: Context, inputs: MergeInputs, state: LiveState) -> float:
+def merge(blobs: Blobs, inputs: MergeInputs, state: LiveState) -> float:
     """Moves the state past a round; returns the mean loss that its tasks measured. If this raises, drop the state."""
     schedule = inputs.spec.optimizer.schedule
     lr = rate(schedule.name, inputs.spec.optimizer.lr, inputs.number, inputs.spec.rounds, schedule.warmup)
     with ExitStack() as stack:
-        answers = [MergedAnswer(stack.enter_context(context.blobs.mapped(blob)), seed) for blob, seed in inputs.answers]
+        answers = [MergedAnswer(stack.enter_context(blobs.mapped(blob)), seed) for blob, seed in inputs.answers]
         shards = _releasing(state, answers, merged_shards(inputs.recipe, answers))
         before, after, memory = state.parameters.arrays, state.spare.arrays, state.memory.arrays
         loss = advance(inputs.recipe.layout, before, after, memory, shards, move_of(inputs.spec), lr, inputs.counters)

@@ -68,7 +68,7 @@ def _run(context: Context, job_id: str) -> None:
     with span("state before"):
         state = replay.state_before(context, job_id, inputs.before)
     with span("merge"):
-        loss = replay.merge(context, inputs, state)
+        loss = replay.merge(context.blobs, inputs, state)
     with span("store parameters"):
         updated = replay.store(context.blobs, state.parameters)
     contributions = drift.contributions(context, inputs.recipe, inputs.answers, closing.operators, closing.drift_seed)
