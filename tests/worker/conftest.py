@@ -1,6 +1,7 @@
 """What the worker's tests share: a runner, a tiny published job on the session's chain, and a market that offers it."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Amount, Digest, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.runner import Runner, RunnerSettings
+from gradmarket.worker import durable, wallet
+from gradmarket.worker import run as session
 from gradmarket.worker.journal import Journal
 from gradmarket.worker.markets.worker_context import WorkerContext
 from gradmarket.worker.money.account_store import AccountStore
@@ -145,3 +148,22 @@ def make_desk(
         fetcher.close()
     for server in opened:
         server.__exit__()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, worker_key: PrivateKey) -> Path:
+    """A worker's folder with a known key."""
+    durable.write(tmp_path / wallet.PLAIN, worker_key.to_bytes().hex().encode())
+    return tmp_path
+
+
+@pytest.fixture
+def server(anvil: LocalChain, fake_market: FakeMarket) -> Iterator[Server]:
+    with Server(app_of(fake_market, anvil.url)) as serving:
+        yield serving
+
+
+@pytest.fixture
+def shared_child(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker computes in the child that the tests share: to start one takes seconds."""
+    monkeypatch.setattr(session, "Runner", lambda _settings: nullcontext(runner))

@@ -14,13 +14,11 @@ from typing import Any
 import pytest
 from eth_keys.datatypes import PrivateKey
 
-from gradmarket.contracts.local import LocalChain
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, ReplicaState
 from gradmarket.market.wire import WaveOpened
-from gradmarket.worker import durable, wallet
 from tests.onchain import NewKey
-from tests.worker.fake_market import FakeMarket, Row, Server, app_of
+from tests.worker.fake_market import FakeMarket, Row, Server
 
 COMMAND = "from gradmarket.worker.cli.worker_commands import app; app()"
 
@@ -47,19 +45,6 @@ class Process:
 
 
 Start = Callable[..., Process]
-
-
-@pytest.fixture
-def folder(tmp_path: Path, worker_key: PrivateKey) -> Path:
-    """A worker's folder with a known key."""
-    durable.write(tmp_path / wallet.PLAIN, worker_key.to_bytes().hex().encode())
-    return tmp_path
-
-
-@pytest.fixture
-def server(anvil: LocalChain, fake_market: FakeMarket) -> Iterator[Server]:
-    with Server(app_of(fake_market, anvil.url)) as serving:
-        yield serving
 
 
 @pytest.fixture
@@ -178,54 +163,9 @@ def test_the_second_signal_leaves_at_once_and_keeps_the_vouchers(
     assert balance(fake_market, address_of(worker_key)) == int(done["earned"]) > 0
 
 
-def test_a_job_that_ends_is_redeemed_and_released_without_a_signal(
-    fake_market: FakeMarket, start: Start, worker_key: PrivateKey
-) -> None:
-    process = start()
-    process.until(lambda: fake_market.earned == 21)
-    fake_market.state = "finished"
-    process.until(lambda: fake_market.job.ledger.account(fake_market.job.id, address_of(worker_key)).reserved == 21)
-    assert balance(fake_market, address_of(worker_key)) == 21
-
-
 def test_two_workers_do_not_share_a_folder(fake_market: FakeMarket, start: Start) -> None:
     first = start()
     first.until(lambda: len(first.events()) > 1)
     second = start()
     assert second.popen.wait(30) == 1
     assert "another worker uses" in second.log.read_text()
-
-
-def test_a_market_that_is_down_is_waited_for(
-    anvil: LocalChain, fake_market: FakeMarket, start: Start, server: Server, worker_key: PrivateKey
-) -> None:
-    fake_market.most = 1
-    process = start()
-    process.until(lambda: fake_market.earned == 7)
-    port = server.port
-    server.__exit__()
-    process.until(lambda: any(event["event"] == "unreachable" for event in process.events()))
-    fake_market.most = 2
-    with Server(app_of(fake_market, anvil.url), port):
-        process.until(lambda: fake_market.earned == 14)
-        process.popen.send_signal(signal.SIGTERM)
-        assert process.summary()["earned"] == "14"
-
-
-def test_without_a_market_it_still_redeems_when_it_leaves(
-    fake_market: FakeMarket, start: Start, server: Server, worker_key: PrivateKey, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opening = fake_market.wave
-    monkeypatch.setattr(fake_market, "wave", lambda row: opening(row) if row.number < 2 else gone(server, row))
-    process = start()
-    process.until(lambda: any(event["event"] == "unreachable" for event in process.events()))
-    process.popen.send_signal(signal.SIGTERM)
-    done = process.summary()
-    assert (done["earned"], done["redeemed"], done["finished"]) == ("14", "14", True)
-    assert balance(fake_market, address_of(worker_key)) == 14
-
-
-def gone(server: Server, row: Row) -> WaveOpened:
-    """The market ends for good with a commitment in its hands."""
-    server.stop()
-    raise ConnectionError(f"nothing is said of {row.id}")

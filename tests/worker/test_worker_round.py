@@ -4,7 +4,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
@@ -27,7 +26,6 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import Address, Amount, Digest, Units
 from gradmarket.market.wire import CommitmentRequest, PollRequest, hash_of
 from gradmarket.market.wire_sign_in import ChainFacts
-from gradmarket.runner import Runner
 from gradmarket.worker import durable, wallet
 from gradmarket.worker import run as session
 from gradmarket.worker.journal import Journal
@@ -101,12 +99,6 @@ def street(
 
 SILENT = "http://127.0.0.1:9"
 Working = Callable[..., list[dict[str, Any]]]
-
-
-@pytest.fixture
-def shared_child(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker computes in the child that the tests share: to start one takes seconds."""
-    monkeypatch.setattr(session, "Runner", lambda _settings: nullcontext(runner))
 
 
 @pytest.fixture

@@ -1,0 +1,121 @@
+"""A market that is down, gone or done: the worker waits or leaves, and redeems what it was promised."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eth_keys.datatypes import PrivateKey
+
+from gradmarket.contracts.local import LocalChain
+from gradmarket.market.signing import address_of
+from gradmarket.market.wire import WaveOpened
+from gradmarket.worker import run as session
+from gradmarket.worker.journal import Journal
+from gradmarket.worker.settings import WorkerSettings
+from gradmarket.worker.signals import Signals
+from tests.worker.fake_market import FakeMarket, Row, Server, app_of
+
+
+class RunningWorker:
+    """A worker in a thread of this process; a process of its own is in test_worker_process."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._signals, self._said = Signals(), StringIO()
+        given = (settings, None, Journal(True, self._said), self._signals)
+        self._thread = threading.Thread(target=session.run, args=given)
+        self._thread.start()
+
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._said.getvalue().splitlines() if line.endswith("}")]
+
+    def until(self, reached: Callable[[], object], seconds: float = 120.0) -> None:
+        end = time.monotonic() + seconds
+        while not reached():
+            assert time.monotonic() < end, self._said.getvalue()
+            assert self._thread.is_alive(), self._said.getvalue()
+            time.sleep(0.02)
+
+    def unreachable(self) -> bool:
+        return any(event["event"] == "unreachable" for event in self.events())
+
+    def leaves(self) -> dict[str, Any]:
+        """As the first signal asks it to; returns its summary."""
+        self._signals.leave()
+        self._thread.join(120)
+        assert self.events()[-1]["event"] == "summary", self._said.getvalue()
+        return self.events()[-1]
+
+
+Start = Callable[[], RunningWorker]
+
+
+@pytest.fixture
+def start(
+    server: Server, fake_market: FakeMarket, folder: Path, worker_key: PrivateKey, shared_child: None
+) -> Iterator[Start]:
+    """Starts a worker with money reserved for it; it has left when the test is over."""
+    fake_market.job.reserve((address_of(worker_key), 100))
+    times: dict[str, Any] = {"leave_s": 20, "upkeep_s": 0.5, "leave_market_s": 1, "wait_s": 0.3}
+    settings = WorkerSettings(market=server.url, data=folder, max_memory=2**31, **times)  # type: ignore[arg-type]
+    with ExitStack() as stack:
+
+        def begin() -> RunningWorker:
+            running = RunningWorker(settings)
+            stack.callback(running.leaves)
+            return running
+
+        yield begin
+
+
+def balance(fake_market: FakeMarket, key: PrivateKey) -> int:
+    return fake_market.job.ledger.balance(address_of(key))
+
+
+def test_a_job_that_ends_is_redeemed_and_released_without_a_signal(
+    fake_market: FakeMarket, start: Start, worker_key: PrivateKey
+) -> None:
+    worker = start()
+    worker.until(lambda: fake_market.earned == 21)
+    fake_market.state = "finished"
+    worker.until(lambda: fake_market.job.ledger.account(fake_market.job.id, address_of(worker_key)).reserved == 21)
+    assert balance(fake_market, worker_key) == 21
+
+
+def test_a_market_that_is_down_is_waited_for(
+    anvil: LocalChain, fake_market: FakeMarket, start: Start, server: Server
+) -> None:
+    fake_market.most = 1
+    worker = start()
+    worker.until(lambda: fake_market.earned == 7)
+    port = server.port
+    server.__exit__()
+    worker.until(worker.unreachable)
+    fake_market.most = 2
+    with Server(app_of(fake_market, anvil.url), port):
+        worker.until(lambda: fake_market.earned == 14)
+        assert worker.leaves()["earned"] == "14"
+
+
+def test_without_a_market_it_still_redeems_when_it_leaves(
+    fake_market: FakeMarket, start: Start, server: Server, worker_key: PrivateKey,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    opening = fake_market.wave
+
+    def gone(row: Row) -> WaveOpened:
+        """The market ends for good with a commitment in its hands."""
+        server.stop()
+        raise ConnectionError(f"nothing is said of {row.id}")
+
+    monkeypatch.setattr(fake_market, "wave", lambda row: opening(row) if row.number < 2 else gone(row))
+    worker = start()
+    worker.until(worker.unreachable)
+    done = worker.leaves()
+    assert (done["earned"], done["redeemed"], done["finished"]) == ("14", "14", True)
+    assert balance(fake_market, worker_key) == 14
