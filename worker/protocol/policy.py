@@ -4,19 +4,18 @@ Enforced: no work unless money is reserved for this worker alone and can still b
 most k unpaid gradients per requester; nothing computed but what was published and what this machine can handle.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
 
 from gradmarket.compute.machine import Effort, MachineLimits
-from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.payment import unpaid
 from gradmarket.market.rules.pricing import Price, PricedWork
+from gradmarket.market.rules.proof import signed
 from gradmarket.market.rules.secrets import task_seed
-from gradmarket.market.signing import Domain, check
+from gradmarket.market.signing import Domain
 from gradmarket.market.terms import GENESIS_ROUND, Address, Amount, Hash, JobId, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.worker.protocol.worth import NOTHING, Minimum, least
@@ -126,7 +125,7 @@ def _chosen(proposal: Proposal, standing: RequesterStanding, limits: WorkLimits)
 
 def _published(proposal: Proposal, chain: OnChain) -> Guard | None:
     offer, spec = proposal.offer, proposal.publication.spec
-    if not _signed(proposal, chain.signers):
+    if not any(signed(proposal.domain, offer, proposal.signature, signer) for signer in chain.signers):
         return Guard.FOREIGN_SIGNER
     if offer.spec != hash_of(proposal.publication.digest) or proposal.publication.job != proposal.job:
         return Guard.OTHER_SPEC
@@ -154,16 +153,6 @@ def _covered(proposal: Proposal, chain: OnChain, standing: RequesterStanding, li
     if chain.claim_until - chain.now < judged_within(proposal) + limits.margin_s:
         return Guard.CLAIMS_END
     return None
-
-
-def _signed(proposal: Proposal, signers: Iterable[Address]) -> bool:
-    for signer in signers:
-        try:
-            check(proposal.domain, proposal.offer, proposal.signature, signer)
-        except (SignatureRefused, OverflowError):
-            continue
-        return True
-    return False
 
 
 def judged_within(proposal: Proposal) -> int:
