@@ -1,0 +1,67 @@
+"""What a request that does nothing costs the service, against FastAPI on uvicorn alone, by turns in one run."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Final
+from urllib.parse import urlsplit
+
+import psutil
+
+from benchmarks.figure import Figure
+from benchmarks.rig.bare import PATH
+from benchmarks.rig.service import service
+
+PREFIX = "request."
+ASKED: Final = 2_000
+TURNS: Final = 5
+START_S: Final = 30.0
+
+
+def measure() -> Iterator[Figure]:
+    with service(shared=False) as here, _bare() as (bare, url):
+        ours, theirs = [], []
+        for _ in range(TURNS):
+            ours.append(_cpu_ms(here.process, here.url))
+            theirs.append(_cpu_ms(bare, url))
+    note = f"GET {PATH} on one connection, {ASKED} times; the median of {TURNS} turns"
+    alone = median(theirs)
+    yield Figure("request.nothing_ms", median(ours), "ms", "bare FastAPI", median(ours) / alone, "<= 0.4", note)
+
+
+@contextmanager
+def _bare() -> Iterator[tuple[psutil.Process, str]]:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "url"
+        child = subprocess.Popen([sys.executable, "-m", "benchmarks.rig.bare", str(file)])
+        try:
+            until = time.monotonic() + START_S
+            while not file.exists() and time.monotonic() < until:
+                time.sleep(0.05)
+            yield psutil.Process(child.pid), file.read_text()
+        finally:
+            child.terminate()
+            child.wait()
+
+
+def _cpu_ms(process: psutil.Process, url: str) -> float:
+    """CPU of one request, with what the process does by itself meanwhile."""
+    place = urlsplit(url)
+    connection = HTTPConnection(str(place.hostname), place.port, timeout=60)
+    before = _spent(process)
+    for _ in range(ASKED):
+        connection.request("GET", PATH)
+        connection.getresponse().read()
+    connection.close()
+    return 1000 * (_spent(process) - before) / ASKED
+
+
+def _spent(process: psutil.Process) -> float:
+    spent = process.cpu_times()
+    return float(spent.user + spent.system)
