@@ -55,7 +55,7 @@ def main(rounds: int, steps: int = 20, **fields: Any) -> TrainingJob:
         )
         job.watch()
         job.load_into(model)
-    print(f"held-out loss {job.metrics['loss']:.3f}, a guess {np.log(characters):.3f}")
+        print(f"held-out loss {job.metrics['loss']:.3f}, a guess {np.log(characters):.3f}")
     return job
 
 

@@ -104,7 +104,7 @@ def main(rounds: int, depth: int = 2, steps: int = 200, **fields: Any) -> Traini
         )
         job.watch()
         job.load_into(model)
-    print(f"held-out loss {job.metrics['loss']:.3f}, before {before:.3f}")
+        print(f"held-out loss {job.metrics['loss']:.3f}, before {before:.3f}")
     return job
 
 

@@ -50,7 +50,7 @@ def main(rounds: int, **fields: Any) -> TrainingJob:
         )
         job.watch()
         job.load_into(model)
-    print(f"held-out accuracy {job.metrics['accuracy']:.3f}")
+        print(f"held-out accuracy {job.metrics['accuracy']:.3f}")
     return job
 
 

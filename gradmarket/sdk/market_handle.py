@@ -94,7 +94,8 @@ class Market:
 
     def _amount(self, price: int | str) -> str:
         """Returns the price in the token's smallest unit. Raises Refused."""
-        return str(TokenUnit.of(self._client.chain()).parse(str(price)))
+        text = str(price)
+        return str(TokenUnit.of(self._client.chain()).parse(text)) if " " in text else text
 
 
 def _metric(made: Published) -> str:

@@ -72,7 +72,7 @@ def test_ten_lines_train_a_module_of_ones_own(market: Market) -> None:
     lines = io.StringIO()
     ended = job.watch(Console(file=lines))
     assert "round 4/4" in lines.getvalue()
-    assert ended["costs"]["price"] == str(10**16)
+    assert ended.costs.price == str(10**16)
     assert job.state == "finished"
     assert job.metrics["accuracy"] > 0.95
     job.load_into(model)
