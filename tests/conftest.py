@@ -15,12 +15,18 @@ from hypothesis import HealthCheck, settings
 from gradmarket.contracts.deployment import Deployment, deploy
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
-from tests.databases import NewDatabase, Postgres, new_sqlite, postgres_server
+from tests.databases import NewDatabase, Postgres, databases_of, new_sqlite, postgres_server
 from tests.onchain import DEPLOYER, NewKey, OpenJob, open_on
 
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 settings.register_profile("deep", settings.get_profile("tests"), max_examples=1_000, stateful_step_count=100)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
+
+os.environ |= {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""Several of these processes share the cores, so each of them uses one."""
 
 HERE = Path(__file__).parent
 LONGEST = (
@@ -85,9 +91,14 @@ def postgres() -> Iterator[Postgres]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "new_database" in metafunc.fixturenames:
+        metafunc.parametrize("new_database", databases_of(metafunc.definition), indirect=True)
+
+
+@pytest.fixture
 def new_database(request: pytest.FixtureRequest) -> Iterator[NewDatabase]:
-    """Both databases: each test that asks for one runs on either."""
+    """Of the kind that the test's mark `databases` names."""
     if request.param == "sqlite":
         yield new_sqlite
         return

@@ -19,12 +19,18 @@ IN_MEMORY = Path("/dev/shm")
 """Syncing to disk is most of what tests would wait for."""
 TEMPLATE = "newest"
 
-DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
-SQLITE = pytest.mark.parametrize("new_database", ["sqlite", *(["postgresql"] if DEEP else [])], indirect=True)
-"""For tests that ask the database for no more than others do: `make test-deep` plays them on PostgreSQL too."""
+BOTH = pytest.mark.databases("sqlite", "postgresql")
+"""Tests of this mark send every statement to PostgreSQL. The others need SQLite alone, but for `make test-deep`."""
 
 NewDatabase = Callable[[Path], str]
 """A new database's address; on SQLite it lies in the folder."""
+
+
+def databases_of(test: pytest.Function) -> tuple[str, ...]:
+    """Those that its mark names; without a mark SQLite, and in `make test-deep` PostgreSQL too."""
+    if mark := test.get_closest_marker("databases"):
+        return mark.args
+    return ("sqlite", "postgresql") if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else ("sqlite",)
 
 
 def in_memory() -> str | None:

@@ -18,6 +18,7 @@ from gradmarket.requester.settings import RequesterSettings
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.tables import ApiToken, Nonce
 from tests.api.api_service import serving
+from tests.databases import BOTH
 
 OURS = Nonces(signer_of(PrivateKey(keccak(text="ours"))))
 TIMES = st.floats(0, 2**38)
@@ -80,6 +81,7 @@ def test_letters_without_a_nonce_of_ours_are_not_read(service) -> None:  # type:
         assert ("nonce" in answer.json()["detail"]) == (letters <= SIGN_IN_LETTERS)
 
 
+@BOTH
 def test_one_nonce_at_the_same_time_signs_in_once(anvil, deployment, new_database, tmp_path) -> None:  # type: ignore[no-untyped-def]
     deployments.write(deployment, tmp_path / "deployment.json")
     with serving(RequesterSettings(data=tmp_path, rpc=anvil.url, database=new_database(tmp_path))) as service:
@@ -93,6 +95,7 @@ def test_one_nonce_at_the_same_time_signs_in_once(anvil, deployment, new_databas
             assert reader.session.scalar(tokens) == 1
 
 
+@BOTH
 def test_one_wallet_signs_in_many_times_at_once(anvil, deployment, new_database, tmp_path) -> None:  # type: ignore[no-untyped-def]
     deployments.write(deployment, tmp_path / "deployment.json")
     with serving(RequesterSettings(data=tmp_path, rpc=anvil.url, database=new_database(tmp_path))) as service:

@@ -15,7 +15,7 @@ from gradmarket.requester.api.payment_routes import stakes_of
 from gradmarket.requester.api.round_routes import evidence_of
 from gradmarket.requester.store import jobs, reputations
 from gradmarket.requester.store.tables import Account, Job, JobEvent, Reputation
-from tests.databases import SQLITE
+from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
@@ -65,7 +65,6 @@ def shape(task: Any) -> tuple[int, int, int]:
     return task.plan.first_wave, task.plan.quorum, task.plan.maximum
 
 
-@SQLITE
 def test_newcomers_are_voted_on_and_audited_at_the_floor(new_floor: NewFloor) -> None:
     market = new_floor(**adaptive())
     for _ in range(3):
@@ -78,6 +77,7 @@ def test_newcomers_are_voted_on_and_audited_at_the_floor(new_floor: NewFloor) ->
     check_books(market)
 
 
+@BOTH
 def test_who_is_proven_and_staked_works_alone(new_floor: NewFloor) -> None:
     market = new_floor(**adaptive(tasks_per_round=2, rounds=2))
     workers = [trusted(market) for _ in range(3)]
@@ -91,7 +91,6 @@ def test_who_is_proven_and_staked_works_alone(new_floor: NewFloor) -> None:
     check_books(market)
 
 
-@SQLITE
 def test_a_stake_without_a_record_is_audited_nearly_always_and_grows_one(new_floor: NewFloor) -> None:
     market = new_floor(**adaptive(tasks_per_round=2, rounds=3))
     for _ in range(3):
@@ -104,7 +103,6 @@ def test_a_stake_without_a_record_is_audited_nearly_always_and_grows_one(new_flo
     assert {shape(task) for task in market.tasks()} == {ALONE}
 
 
-@SQLITE
 def test_a_record_without_a_stake_is_worth_no_task_of_ones_own(new_floor: NewFloor) -> None:
     market = new_floor(**adaptive())
     for _ in range(3):
@@ -113,7 +111,6 @@ def test_a_record_without_a_stake_is_worth_no_task_of_ones_own(new_floor: NewFlo
     assert {shape(task) for task in market.tasks()} == {VOTES}
 
 
-@SQLITE
 def test_the_sleepers_lie_is_found_taken_back_and_its_standing_gone(new_floor: NewFloor) -> None:
     """It was honest until it was trusted, and lies in all it is given from then on."""
     market = new_floor(**adaptive(tasks_per_round=3, rounds=2, replication={"name": "adaptive", "floor": 0.5}))
@@ -144,7 +141,6 @@ def test_the_sleepers_lie_is_found_taken_back_and_its_standing_gone(new_floor: N
     check_books(market)
 
 
-@SQLITE
 def test_who_gives_a_lease_back_hands_nobody_its_own_plan(new_floor: NewFloor) -> None:
     """A sibling that is proven takes the task and declines, so that the liar is drawn for it alone: it is not."""
     market = new_floor(**adaptive())
@@ -161,7 +157,6 @@ def test_who_gives_a_lease_back_hands_nobody_its_own_plan(new_floor: NewFloor) -
     assert shape(market.task()) == VOTES
 
 
-@SQLITE
 def test_a_burst_raises_its_own_probability_and_ends_where_the_stake_does(new_floor: NewFloor) -> None:
     market = new_floor(**adaptive(tasks_per_round=4))
     greedy, *_ = [market.worker() for _ in range(3)]
@@ -174,7 +169,6 @@ def test_a_burst_raises_its_own_probability_and_ends_where_the_stake_does(new_fl
     assert len(greedy.held) == 2
 
 
-@SQLITE
 def test_how_a_task_is_checked_is_told_when_it_is_over_and_proven_then(new_floor: NewFloor) -> None:
     market = new_floor(**adaptive())
     worker, *_ = [trusted(market) for _ in range(3)]

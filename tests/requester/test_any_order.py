@@ -15,7 +15,7 @@ from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import JobState, ReplicaState, RoundState
 from gradmarket.market.wire import PollRequest
 from gradmarket.requester.exchange import outbox, poll
-from tests.databases import NewDatabase
+from tests.databases import BOTH, NewDatabase
 from tests.requester.books import check_books
 from tests.requester.market_fixture import MarketFixture, folder_for_floor
 from tests.requester.market_workers import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, Behaviour, SimWorker
@@ -141,6 +141,7 @@ class Market(RuleBasedStateMachine):
 
 
 @pytest.mark.hypothesis
+@BOTH
 def test_any_order(ledger: Ledger, new_database: NewDatabase, request: pytest.FixtureRequest) -> None:
     with ExitStack() as stack:
         calm = new_market(stack, ledger, new_database, honest=3, cheaters=0)

@@ -17,7 +17,7 @@ from gradmarket.requester.moves import audit_draws
 from gradmarket.requester.stages import aggregate, audit
 from gradmarket.requester.store import progress, reputations
 from gradmarket.requester.store.tables import Earned, Job, JobEvent, Reputation, Round, Task
-from tests.databases import SQLITE
+from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
@@ -46,7 +46,6 @@ def clean_parameters(new_floor: NewFloor, **spec: Any) -> str:
     return market.final_parameters()
 
 
-@SQLITE
 def test_honest_work_passes_and_ends_with_the_same_bits(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, audit=always())
     workers = [market.worker() for _ in range(3)]
@@ -63,7 +62,6 @@ def test_honest_work_passes_and_ends_with_the_same_bits(new_floor: NewFloor) -> 
     check_books(market)
 
 
-@SQLITE
 def test_without_an_auditor_a_job_goes_no_further_than_can_be_taken_back(new_floor: NewFloor) -> None:
     market = new_floor(rounds=5, audit=always())
     for _ in range(3):
@@ -78,7 +76,6 @@ def test_without_an_auditor_a_job_goes_no_further_than_can_be_taken_back(new_flo
     assert market.state() == JobState.FINISHED
 
 
-@SQLITE
 def test_a_lie_is_revoked_in_an_open_round_and_who_was_outvoted_is_paid(new_floor: NewFloor) -> None:
     market = new_floor(tasks_per_round=2, audit=always())
     liars, honest = betrayed(market)
@@ -103,7 +100,6 @@ def test_a_lie_is_revoked_in_an_open_round_and_who_was_outvoted_is_paid(new_floo
     check_books(market)
 
 
-@SQLITE
 def test_who_opened_another_seal_is_not_vindicated_by_the_right_root(new_floor: NewFloor) -> None:
     market = new_floor(audit=always())
     liars, forger = betrayed(market)
@@ -128,7 +124,6 @@ def is_told(market: MarketFixture, root: str | None) -> bool:
     return any(root in text for text in (*told, *(list_.model_dump_json() for list_ in lists)) if root)
 
 
-@SQLITE
 def test_the_right_answer_is_nowhere_to_be_copied_while_its_task_is_done_again(new_floor: NewFloor) -> None:
     market = new_floor(tasks_per_round=2, audit=always())
     _, honest = betrayed(market)
@@ -142,7 +137,6 @@ def test_the_right_answer_is_nowhere_to_be_copied_while_its_task_is_done_again(n
     assert is_told(market, right)
 
 
-@SQLITE
 def test_the_right_answer_of_a_merged_round_is_not_told_before_it_is_done_again(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, audit=always("replay"))
     _, honest = merged_lies(market)
@@ -189,7 +183,6 @@ def test_merged_lies_are_taken_back_and_the_rounds_done_again(new_floor: NewFloo
     check_books(market)
 
 
-@SQLITE
 def test_a_job_may_go_on_with_what_was_merged(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, audit=always("go_on"))
     liars, honest = merged_lies(market)
@@ -203,7 +196,6 @@ def test_a_job_may_go_on_with_what_was_merged(new_floor: NewFloor) -> None:
     check_books(market)
 
 
-@SQLITE
 def test_a_job_may_pause_until_its_requester_says_what_to_do(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, audit=always("pause"))
     merged_lies(market)
@@ -217,7 +209,6 @@ def test_a_job_may_pause_until_its_requester_says_what_to_do(new_floor: NewFloor
     check_books(market)
 
 
-@SQLITE
 def test_a_job_does_not_pause_for_a_gradient_that_was_never_merged(new_floor: NewFloor) -> None:
     market = new_floor(tasks_per_round=2, audit=always("pause"))
     betrayed(market)
@@ -228,7 +219,6 @@ def test_a_job_does_not_pause_for_a_gradient_that_was_never_merged(new_floor: Ne
     assert market.events("task_reissued")
 
 
-@SQLITE
 def test_an_audit_waits_for_a_merge_under_way_though_its_job_is_paused(new_floor: NewFloor) -> None:
     """What is revoked is dropped, and the merge reads it."""
     market = new_floor(audit=always())
@@ -249,7 +239,6 @@ def test_an_audit_waits_for_a_merge_under_way_though_its_job_is_paused(new_floor
     assert market.task().state == TaskState.REVOKED
 
 
-@SQLITE
 def test_while_a_round_is_to_be_taken_back_who_committed_later_is_judged_and_paid(new_floor: NewFloor) -> None:
     market = new_floor(rounds=4, audit=always())
     betrayed(market)
@@ -274,7 +263,6 @@ def why_no_lease(market: MarketFixture, worker: SimWorker) -> str:
         return progress.why_no_lease(reader, worker.address, market.clock())
 
 
-@SQLITE
 def test_who_failed_an_audit_gets_no_more_work_nor_does_its_operator(new_floor: NewFloor) -> None:
     market = new_floor(tasks_per_round=2, audit=always())
     liars, _ = betrayed(market)
@@ -292,7 +280,6 @@ def test_who_failed_an_audit_gets_no_more_work_nor_does_its_operator(new_floor: 
         assert (row.evidence, row.operator in {liar.address for liar in liars}) == (0.0, True)
 
 
-@SQLITE
 def test_one_failed_audit_has_all_audited_that_its_operators_were_paid_for(new_floor: NewFloor) -> None:
     market = new_floor(tasks_per_round=16, audit={"probability": 0.5})
     betrayed(market)
@@ -308,6 +295,7 @@ def test_one_failed_audit_has_all_audited_that_its_operators_were_paid_for(new_f
     assert all(task.state == TaskState.REVOKED for task in market.tasks() if task.id in {a.id for a in accepted})
 
 
+@BOTH
 def test_what_was_in_flight_when_its_worker_was_barred_is_audited_when_it_is_accepted(new_floor: NewFloor) -> None:
     market = new_floor(rounds=1, audit={"probability": 1e-9})
     (liar, _), _ = betrayed(market)
@@ -321,7 +309,6 @@ def test_what_was_in_flight_when_its_worker_was_barred_is_audited_when_it_is_acc
     assert market.tasks()[0].state == TaskState.REVOKED
 
 
-@SQLITE
 def test_a_failed_audit_leaves_jobs_alone_that_asked_for_none(new_floor: NewFloor) -> None:
     """Nobody would ever run an audit there, and the job would wait for it for good."""
     market = new_floor(audit=always())
@@ -333,6 +320,7 @@ def test_a_failed_audit_leaves_jobs_alone_that_asked_for_none(new_floor: NewFloo
     assert {audit.job_id for audit in audits_of(market)} == {market.job}
 
 
+@BOTH
 def test_a_failed_audit_reopens_what_its_operators_did_in_other_audited_jobs(new_floor: NewFloor) -> None:
     market = new_floor(audit=always())
     betrayed(market)
@@ -348,7 +336,6 @@ def told_kinds(market: MarketFixture) -> str:
     return " ".join(event.kind for event in market.all(JobEvent))
 
 
-@SQLITE
 def test_an_auditor_that_errs_once_convicts_nobody(new_floor: NewFloor) -> None:
     market = new_floor(audit=always())
     for _ in range(3):
@@ -373,7 +360,6 @@ def test_an_auditor_that_errs_once_convicts_nobody(new_floor: NewFloor) -> None:
     check_books(market)
 
 
-@SQLITE
 def test_an_answer_that_is_sent_again_is_one_run(new_floor: NewFloor) -> None:
     """Else a machine that erred once, on a network that lost an answer, would convict by itself."""
     market = new_floor(audit=always())
@@ -394,7 +380,6 @@ def test_an_answer_that_is_sent_again_is_one_run(new_floor: NewFloor) -> None:
     assert [audit.state for audit in audits_of(market)] == [AuditState.FAILED]
 
 
-@SQLITE
 def test_only_who_claimed_an_audit_last_answers_it(new_floor: NewFloor) -> None:
     market = new_floor(audit=always())
     for _ in range(3):
@@ -416,7 +401,6 @@ def test_only_who_claimed_an_audit_last_answers_it(new_floor: NewFloor) -> None:
     assert [(audit.state, audit.runs) for audit in audits_of(market)] == [(AuditState.PASSED, 1)]
 
 
-@SQLITE
 def test_an_audit_that_its_auditor_left_is_given_to_another(new_floor: NewFloor) -> None:
     market = new_floor(audit=always())
     for _ in range(3):
@@ -429,7 +413,6 @@ def test_an_audit_that_its_auditor_left_is_given_to_another(new_floor: NewFloor)
     assert auditor.claim() == first
 
 
-@SQLITE
 def test_the_draw_is_committed_to_in_the_offer_and_can_be_checked_by_any_worker(new_floor: NewFloor) -> None:
     market = new_floor(tasks_per_round=8, rounds=1, audit={"probability": 0.5})
     for _ in range(3):
@@ -443,7 +426,6 @@ def test_the_draw_is_committed_to_in_the_offer_and_can_be_checked_by_any_worker(
         assert auditing.drawn(link, Hash(task.offer_digest), root, 0.5) == (task.id in audited)
 
 
-@SQLITE
 def test_one_replica_and_audits_alone_find_a_lone_liar(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, replication={"name": "audited", "audit": 1.0})
     liar = market.worker(LIE)
@@ -462,7 +444,6 @@ def test_one_replica_and_audits_alone_find_a_lone_liar(new_floor: NewFloor) -> N
     check_books(market)
 
 
-@SQLITE
 def test_an_ended_job_is_still_audited_and_takes_nothing_back(new_floor: NewFloor) -> None:
     market = new_floor(rounds=3, audit=always())
     liars, honest = betrayed(market)

@@ -14,7 +14,7 @@ from gradmarket.requester.exchange import auditor_claims
 from gradmarket.requester.exchange.auditor_claims import Claimed
 from gradmarket.requester.moves import calibrating
 from gradmarket.requester.store.tables import TrustedRun
-from tests.databases import SQLITE
+from tests.databases import BOTH
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_calibrating import (
     GPU,
@@ -34,6 +34,7 @@ from tests.requester.market_fixture import CLASS, MarketFixture
 from tests.requester.market_workers import HONEST, scaled
 
 
+@BOTH
 def test_what_two_classes_find_of_one_task_becomes_a_threshold_that_anybody_sees(new_floor: NewFloor) -> None:
     market = tolerant(new_floor, GPU, TPU)
     known(market, RUNS - 1)
@@ -62,7 +63,6 @@ def test_what_two_classes_find_of_one_task_becomes_a_threshold_that_anybody_sees
     assert roots[CLASS] == task.root != roots[GPU]
 
 
-@SQLITE
 def test_fewer_than_59_runs_allow_nothing(new_floor: NewFloor) -> None:
     market = tolerant(new_floor)
     known(market, RUNS - 2)
@@ -73,7 +73,6 @@ def test_fewer_than_59_runs_allow_nothing(new_floor: NewFloor) -> None:
     assert market.events("calibrated") == []
 
 
-@SQLITE
 def test_a_task_is_to_calibrate_with_once_it_passed_one_auditor_at_a_time(new_floor: NewFloor) -> None:
     market = tolerant(new_floor)
     market.until(lambda: audits_of(market))
@@ -88,7 +87,6 @@ def test_a_task_is_to_calibrate_with_once_it_passed_one_auditor_at_a_time(new_fl
     assert to_calibrate(market, auditor(market)).task == first.task
 
 
-@SQLITE
 def test_a_calibrated_pair_is_looked_at_further_where_workers_of_the_class_are_there(new_floor: NewFloor) -> None:
     market = tolerant(new_floor)
     known(market, RUNS)
@@ -101,7 +99,6 @@ def test_a_calibrated_pair_is_looked_at_further_where_workers_of_the_class_are_t
     assert to_calibrate(market, gpu).task == market.tasks()[0].id
 
 
-@SQLITE
 def test_a_lie_is_never_taken_for_trusted_nor_is_any_workers_sketch(new_floor: NewFloor) -> None:
     """The liars' payload was accepted, and an audit found another: neither says how far honest answers deviate."""
     market = tolerant(new_floor)
@@ -121,7 +118,6 @@ def test_a_lie_is_never_taken_for_trusted_nor_is_any_workers_sketch(new_floor: N
     }
 
 
-@SQLITE
 def test_what_was_not_asked_for_is_refused(new_floor: NewFloor) -> None:
     market = tolerant(new_floor)
     audited(market)
@@ -143,7 +139,6 @@ def test_what_was_not_asked_for_is_refused(new_floor: NewFloor) -> None:
     assert pairs(market) == {}
 
 
-@SQLITE
 def test_the_same_answer_counts_once_and_another_is_a_conflict(new_floor: NewFloor) -> None:
     market = tolerant(new_floor)
     audited(market)
@@ -163,7 +158,6 @@ def test_the_same_answer_counts_once_and_another_is_a_conflict(new_floor: NewFlo
     assert [run.sketch for run in market.all(TrustedRun)] == [run.sketch for run in before]
 
 
-@SQLITE
 def test_a_pair_whose_noise_hides_lies_is_refused_and_told_and_asked_for_no_more(new_floor: NewFloor) -> None:
     market = tolerant(new_floor, GPU, tasks_per_round=2)
     known(market, RUNS + 1)
@@ -182,7 +176,6 @@ def test_a_pair_whose_noise_hides_lies_is_refused_and_told_and_asked_for_no_more
     assert told(market.context, market.job).pairs[0].reason == event["reason"]
 
 
-@SQLITE
 @pytest.mark.parametrize(
     "wrongly",
     [
@@ -205,7 +198,6 @@ def test_an_auditor_that_errs_once_spoils_no_pair(
     assert max(allowed(market)[CLASS, GPU].values()) < 1e-4
 
 
-@SQLITE
 def test_a_threshold_grows_with_what_honest_machines_show_and_is_told(new_floor: NewFloor) -> None:
     market = tolerant(new_floor, GPU)
     known(market, RUNS)
@@ -219,7 +211,6 @@ def test_a_threshold_grows_with_what_honest_machines_show_and_is_told(new_floor:
     assert event["threshold"] == max(after.values())
 
 
-@SQLITE
 def test_jobs_alike_share_what_was_found_and_others_do_not(new_floor: NewFloor) -> None:
     market = tolerant(new_floor)
     known(market, RUNS)
@@ -232,7 +223,6 @@ def test_jobs_alike_share_what_was_found_and_others_do_not(new_floor: NewFloor) 
         assert bool(allowed(market, job)) == same
 
 
-@SQLITE
 def test_an_ended_job_still_calibrates_for_those_like_it_until_that_is_done(new_floor: NewFloor) -> None:
     market = tolerant(new_floor, tasks_per_round=2)
     known(market, RUNS - 1)
@@ -243,7 +233,6 @@ def test_an_ended_job_still_calibrates_for_those_like_it_until_that_is_done(new_
     assert pairs(market)[CLASS, GPU].state == CalibrationState.CALIBRATED
 
 
-@SQLITE
 def test_no_task_is_asked_for_whose_parameters_are_gone(new_floor: NewFloor) -> None:
     market = tolerant(new_floor)
     SimAuditor(market).play()
@@ -257,7 +246,6 @@ def test_no_task_is_asked_for_whose_parameters_are_gone(new_floor: NewFloor) -> 
     assert asked == {task.id for task in market.tasks() if task.round >= 1}
 
 
-@SQLITE
 def test_a_round_that_is_taken_back_leaves_nothing_to_calibrate_with(new_floor: NewFloor) -> None:
     market = tolerant(new_floor)
     for worker in market.workers:
@@ -280,7 +268,6 @@ def test_a_round_that_is_taken_back_leaves_nothing_to_calibrate_with(new_floor: 
     assert auditor(market).claim() is None
 
 
-@SQLITE
 def test_a_job_that_compares_roots_keeps_no_sketches(new_floor: NewFloor) -> None:
     market = new_floor(audit={"probability": 1.0})
     for name in (CLASS, CLASS, CLASS, GPU):

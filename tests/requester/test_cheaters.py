@@ -5,7 +5,6 @@ from eth_utils.crypto import keccak
 from gradmarket.market.model import tensors
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Digest, JobState, ReplicaState, TaskState
-from tests.databases import SQLITE
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE
 from tests.requester.market_workers import HONEST, NOISE, SIGN_FLIP, Behaviour, filled, scaled
@@ -28,7 +27,6 @@ def test_a_minority_cheater_is_rejected_with_evidence_and_paid_nothing(new_floor
     check_books(market)
 
 
-@SQLITE
 def test_a_cheater_does_not_change_the_parameters(new_floor) -> None:  # type: ignore[no-untyped-def]
     clean, attacked = new_floor(rounds=3), new_floor(rounds=3)
     for market, third in ((clean, HONEST), (attacked, NOISE)):
@@ -37,7 +35,6 @@ def test_a_cheater_does_not_change_the_parameters(new_floor) -> None:  # type: i
     assert attacked.final_parameters() == clean.final_parameters()
 
 
-@SQLITE
 def test_a_gradient_on_stale_parameters_has_another_root(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=2)
     stale, *_ = market.worker(), market.worker(), market.worker()
@@ -55,7 +52,6 @@ def test_a_gradient_on_stale_parameters_has_another_root(new_floor) -> None:  # 
     check_books(market)
 
 
-@SQLITE
 def test_two_colluders_of_three_hold_the_quorum(new_floor) -> None:  # type: ignore[no-untyped-def]
     """The limit of voting, told plainly: only separation and audits stand against a majority."""
     market = new_floor()
@@ -67,7 +63,6 @@ def test_two_colluders_of_three_hold_the_quorum(new_floor) -> None:  # type: ign
     check_books(market)
 
 
-@SQLITE
 def test_sybils_of_one_payout_get_one_place_on_a_task(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=2)
     first = market.worker(scaled(3.0))
@@ -81,7 +76,6 @@ def test_sybils_of_one_payout_get_one_place_on_a_task(new_floor) -> None:  # typ
     assert market.earned() == {worker.address: 2 * PRICE for worker in honest}
 
 
-@SQLITE
 def test_sybils_of_one_operator_where_the_job_separates_operators(new_floor) -> None:  # type: ignore[no-untyped-def]
     together, apart = new_floor(separation=["operator"]), new_floor(separation=[])
     for market in (together, apart):
@@ -120,22 +114,18 @@ def diverges(new_floor, behaviour: Behaviour, reason: str) -> None:  # type: ign
     check_books(market)
 
 
-@SQLITE
 def test_not_a_number_diverges(new_floor) -> None:  # type: ignore[no-untyped-def]
     diverges(new_floor, filled("w", float("nan")), "not_finite")
 
 
-@SQLITE
 def test_infinity_in_a_buffer_diverges(new_floor) -> None:  # type: ignore[no-untyped-def]
     diverges(new_floor, filled("m", float("inf")), "not_finite")
 
 
-@SQLITE
 def test_a_norm_over_the_bound_diverges(new_floor) -> None:  # type: ignore[no-untyped-def]
     diverges(new_floor, filled("w", 1e6), "norm_over_bound")
 
 
-@SQLITE
 def test_a_lone_diverging_answer_is_only_outvoted(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     cheater, *_ = market.worker(filled("w", float("nan"))), market.worker(), market.worker()
@@ -144,7 +134,6 @@ def test_a_lone_diverging_answer_is_only_outvoted(new_floor) -> None:  # type: i
     assert market.replica(cheater).state == ReplicaState.REJECTED
 
 
-@SQLITE
 def test_a_malformed_payload_that_a_quorum_agreed_on_is_rejected_and_the_task_tried_again(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     workers = [market.worker() for _ in range(3)]
@@ -172,7 +161,6 @@ def test_a_malformed_payload_that_a_quorum_agreed_on_is_rejected_and_the_task_tr
     check_books(market)
 
 
-@SQLITE
 def test_a_tie_at_the_most_replicas_is_inconclusive_and_tried_again(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(replication={"name": "fixed", "replicas": 3, "max_replicas": 4}, settings={"max_attempts": 3})
     for behaviour in (scaled(2.0), scaled(2.0), HONEST, HONEST):
@@ -185,7 +173,6 @@ def test_a_tie_at_the_most_replicas_is_inconclusive_and_tried_again(new_floor) -
     check_books(market)
 
 
-@SQLITE
 def test_four_that_never_agree_pause_the_job_after_the_last_attempt(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(settings={"max_attempts": 3}, replication={"name": "fixed", "replicas": 3, "max_replicas": 3})
     workers = [market.worker(NOISE) for _ in range(3)]
@@ -207,7 +194,6 @@ def test_four_that_never_agree_pause_the_job_after_the_last_attempt(new_floor) -
     check_books(market)
 
 
-@SQLITE
 def test_accepted_payloads_are_kept_until_they_are_merged_and_then_dropped(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(tasks_per_round=2, rounds=1)
     workers = [market.worker() for _ in range(3)]
@@ -219,7 +205,6 @@ def test_accepted_payloads_are_kept_until_they_are_merged_and_then_dropped(new_f
     assert tensors.unpack(market.context.blobs.read(Digest(market.final_parameters())))["n"] == 1
 
 
-@SQLITE
 def test_a_root_without_its_payload_earns_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
     """Three that agree on a made-up root: nobody can bring its payload, so nobody is paid."""
     market = new_floor(settings={"max_attempts": 2})

@@ -15,7 +15,7 @@ from gradmarket.requester.store.tables import Replica, Task, Worker
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import answered
 
-pytestmark = pytest.mark.parametrize("new_database", ["postgresql"], indirect=True)
+pytestmark = pytest.mark.databases("postgresql")
 
 ONE_OF_TWO = {"tasks_per_round": 2, "replication": {"name": "fixed", "replicas": 2, "max_replicas": 2}}
 

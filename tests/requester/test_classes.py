@@ -12,7 +12,7 @@ from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import Address, AuditState, JobState, Units
 from gradmarket.requester.moves.audit_draws import UNPROVEN
 from gradmarket.requester.store.tables import Job, Worker
-from tests.databases import SQLITE
+from tests.databases import BOTH
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.market_workers import IDLE, SimWorker, scaled
@@ -47,7 +47,6 @@ def test_three_operators_prove_a_class_and_audits_are_drawn_from_then_on(new_flo
     assert 3 <= len(audits_of(market)) < len(market.tasks())
 
 
-@SQLITE
 def test_three_workers_of_one_operator_prove_nothing(new_floor: NewFloor) -> None:
     market = new_floor(tasks_per_round=3, separation=["network"], **ALONE)
     first = market.worker()
@@ -58,7 +57,6 @@ def test_three_workers_of_one_operator_prove_nothing(new_floor: NewFloor) -> Non
     assert len(audits_of(market)) == len(market.tasks()) == 3
 
 
-@SQLITE
 def test_a_false_claim_is_found_in_its_first_task(new_floor: NewFloor) -> None:
     """Whose kernels differ answers otherwise than the class does, and is audited once in a billion tasks by chance."""
     market = new_floor(tasks_per_round=2, **ALONE)
@@ -70,7 +68,6 @@ def test_a_false_claim_is_found_in_its_first_task(new_floor: NewFloor) -> None:
     assert market.earned()[honest.address] > 0
 
 
-@SQLITE
 def test_where_replicas_vote_nothing_more_is_audited(new_floor: NewFloor) -> None:
     market = new_floor(rounds=1, audit={"probability": 1e-9})
     for _ in range(3):
@@ -115,7 +112,6 @@ def test_identities_that_never_have_room_settle_no_class(new_floor: NewFloor) ->
     assert market.earned() == {worker.address: PRICE for worker in honest}
 
 
-@SQLITE
 def test_a_class_ends_when_none_of_its_newcomers_can_be_drawn_any_more(new_floor: NewFloor) -> None:
     market = new_floor()
     idle = idle_identities(market, 4)
@@ -125,7 +121,6 @@ def test_a_class_ends_when_none_of_its_newcomers_can_be_drawn_any_more(new_floor
     assert market.the_job().determinism_class == CLASS
 
 
-@SQLITE
 def test_those_who_delivered_before_replace_a_class_of_newcomers(new_floor: NewFloor) -> None:
     """Even one whose newcomers ask with room, while no known worker of it is there."""
     market = new_floor()
@@ -142,7 +137,6 @@ def test_those_who_delivered_before_replace_a_class_of_newcomers(new_floor: NewF
     assert market.earned() == {worker.address: PRICE for worker in known}
 
 
-@SQLITE
 def test_newcomers_at_work_keep_their_class_though_they_ask_no_more(new_floor: NewFloor) -> None:
     market = new_floor(tasks_per_round=2)
     team = [market.worker() for _ in range(3)]
@@ -154,6 +148,7 @@ def test_newcomers_at_work_keep_their_class_though_they_ask_no_more(new_floor: N
     assert len(market.replicas()) == 3
 
 
+@BOTH
 def test_newcomers_that_want_more_than_this_job_pays_settle_no_class(new_floor: NewFloor) -> None:
     market = new_floor()
     for sybil in [market.worker(IDLE, determinism_class="made-up") for _ in range(3)]:

@@ -7,7 +7,7 @@ from gradmarket.market.wire import CommitmentRequest, OfferFields
 from gradmarket.requester.moves.copies import ALIKE
 from gradmarket.requester.store.answers import history
 from gradmarket.requester.store.tables import Earned, Reputation, Task
-from tests.databases import SQLITE
+from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -50,6 +50,7 @@ def copies_of(market: MarketFixture, worker: SimWorker) -> int:
         return history(reader, worker.address).copies
 
 
+@BOTH
 def test_the_copier_loses_all_and_who_was_copied_nothing(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, tasks_per_round=2, **ALONE)
     market.prove_class()
@@ -73,7 +74,6 @@ def test_the_copier_loses_all_and_who_was_copied_nothing(new_floor: NewFloor) ->
     check_books(market)
 
 
-@SQLITE
 def test_an_answer_given_again_in_the_next_round_is_found(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, **ALONE)
     market.prove_class()
@@ -93,7 +93,6 @@ def test_an_answer_given_again_in_the_next_round_is_found(new_floor: NewFloor) -
     assert market.final_parameters() == clean.final_parameters()
 
 
-@SQLITE
 def test_honest_workers_are_never_audited_for_it(new_floor: NewFloor) -> None:
     market = new_floor(rounds=1, tasks_per_round=3, **ALONE)
     market.prove_class()

@@ -16,13 +16,11 @@ from gradmarket.requester.chain import settlement_batches
 from gradmarket.requester.chain.chain_context import ChainPolicy
 from gradmarket.requester.store import identities
 from gradmarket.requester.store.tables import Task
-from tests.databases import SQLITE
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import CLASS, PRICE, MarketFixture
 from tests.requester.market_workers import HONEST, SimWorker, key_of, scaled
 
 NewFloor = Callable[..., MarketFixture]
-pytestmark = SQLITE
 AT_ONCE = ChainPolicy(settle_every_s=0.0, settle_gradients=1)
 LIE = scaled(-1.0)
 LOOPBACK = ("127.0.0.1", 50_000)

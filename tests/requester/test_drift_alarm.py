@@ -15,7 +15,7 @@ from gradmarket.requester.api.views.job_views import round_view
 from gradmarket.requester.moves import drift
 from gradmarket.requester.store import drift_sums
 from gradmarket.requester.store.tables import Job, Lean, Round, Task
-from tests.databases import SQLITE
+from tests.databases import BOTH
 from tests.requester.market_fixture import LAYOUT, MarketFixture
 from tests.requester.market_workers import HONEST, Answer, Behaviour, honest_answer
 from tests.requester.test_tallies import measured
@@ -67,7 +67,6 @@ def market(new_floor: NewFloor) -> MarketFixture:
     return market
 
 
-@SQLITE
 def test_who_leans_is_told_once_and_stays_told(market: MarketFixture) -> None:
     after = rounds(push=24.0)
     for number in range(90):
@@ -83,7 +82,6 @@ def test_who_leans_is_told_once_and_stays_told(market: MarketFixture) -> None:
     assert measured(market)["gradmarket_leaning_operators", market.job] == 1
 
 
-@SQLITE
 def test_its_honest_twin_is_not(market: MarketFixture) -> None:
     after = rounds(push=0.0)
     for number in range(90):
@@ -96,6 +94,7 @@ def test_its_honest_twin_is_not(market: MarketFixture) -> None:
     assert len(market.all(Lean)) <= 4 * len(OPERATORS), "what no round taken back can need is gone"
 
 
+@BOTH
 def test_a_round_that_is_taken_back_takes_its_leans_with_it(market: MarketFixture) -> None:
     first = list(zip(range(8), rounds(push=1.0), strict=False))
     for number, answers in first:
@@ -110,7 +109,6 @@ def test_a_round_that_is_taken_back_takes_its_leans_with_it(market: MarketFixtur
     assert kept(market, 8)["mallory"].rounds == 6
 
 
-@SQLITE
 def test_a_merge_sketches_what_was_accepted_and_an_honest_run_raises_no_alarm(new_floor: NewFloor) -> None:
     """One replica decides a task and hardly any is audited: what is left is the alarm."""
     alone = {"name": "audited", "audit": 1e-9}
@@ -140,7 +138,6 @@ def answers_of(market: MarketFixture, row: Round, patient: str) -> Iterator[Cont
         yield Contribution(frozenset({worked[task.id]}), line)
 
 
-@SQLITE
 def test_where_all_agree_on_all_answers_there_is_nothing_to_compare(new_floor: NewFloor) -> None:
     market = new_floor(rounds=1, tasks_per_round=1)
     for _ in range(3):

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.requester.store.tables import Job, Replica, Round, Task
-from tests.databases import SQLITE
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import IDLE, NOISE, scaled
@@ -44,7 +43,6 @@ def test_a_cancelled_job_judges_and_pays_what_was_committed(new_floor) -> None: 
     check_books(market)
 
 
-@SQLITE
 def test_a_job_cancelled_in_a_split_asks_nobody_further(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     for factor in (2.0, 3.0, 4.0):
@@ -59,7 +57,6 @@ def test_a_job_cancelled_in_a_split_asks_nobody_further(new_floor) -> None:  # t
     assert market.earned() == {}
 
 
-@SQLITE
 def test_a_job_cancelled_while_a_payload_is_awaited_pays_for_it(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     workers = [market.worker() for _ in range(3)]
@@ -75,7 +72,6 @@ def test_a_job_cancelled_while_a_payload_is_awaited_pays_for_it(new_floor) -> No
     check_books(market)
 
 
-@SQLITE
 def test_a_job_ends_at_its_date_and_its_leases_are_not_needed(new_floor) -> None:  # type: ignore[no-untyped-def]
     date = datetime.fromtimestamp(1_800_000_015, UTC)
     market = new_floor(stop=[{"date": date.isoformat()}])
@@ -88,7 +84,6 @@ def test_a_job_ends_at_its_date_and_its_leases_are_not_needed(new_floor) -> None
     assert market.task().state == TaskState.CANCELLED
 
 
-@SQLITE
 def test_a_job_ends_when_its_sum_is_spent(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=9, stop=[{"spent": str(6 * PRICE)}])
     for _ in range(3):
@@ -99,7 +94,6 @@ def test_a_job_ends_when_its_sum_is_spent(new_floor) -> None:  # type: ignore[no
     assert "spent" in market.the_job().reason
 
 
-@SQLITE
 def test_a_job_pauses_when_the_escrow_does_not_cover_a_round(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=9)
     with market.context.begin() as work:
@@ -112,7 +106,6 @@ def test_a_job_pauses_when_the_escrow_does_not_cover_a_round(new_floor) -> None:
     assert sum(market.earned().values()) == 3 * PRICE
 
 
-@SQLITE
 def test_a_round_closes_at_its_least_tasks_and_late_ones_are_paid_but_not_used(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(tasks_per_round=2, min_tasks=1, rounds=1)
     prompt = [market.worker() for _ in range(6)]
@@ -136,7 +129,6 @@ def test_a_round_closes_at_its_least_tasks_and_late_ones_are_paid_but_not_used(n
     check_books(market)
 
 
-@SQLITE
 def test_a_closed_round_calls_off_what_nobody_committed_to(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(tasks_per_round=2, min_tasks=1, rounds=2)
     workers = [market.worker() for _ in range(6)]
@@ -148,7 +140,6 @@ def test_a_closed_round_calls_off_what_nobody_committed_to(new_floor) -> None:  
     assert [task.state for task in market.tasks(Task.id == second.id)] == [TaskState.CANCELLED]
 
 
-@SQLITE
 def test_a_split_in_a_closed_round_asks_nobody_further(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(tasks_per_round=2, min_tasks=1, rounds=2)
     workers = [market.worker() for _ in range(6)]
@@ -165,7 +156,6 @@ def test_a_split_in_a_closed_round_asks_nobody_further(new_floor) -> None:  # ty
     assert len(market.tasks(Task.round == 0)) == 2
 
 
-@SQLITE
 def test_a_paused_job_gives_no_lease_and_still_judges(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=2)
     workers = [market.worker() for _ in range(3)]
@@ -183,7 +173,6 @@ def test_a_paused_job_gives_no_lease_and_still_judges(new_floor) -> None:  # typ
     assert market.state() == JobState.FINISHED
 
 
-@SQLITE
 def test_parameters_that_do_not_change_are_not_dropped_while_a_round_needs_them(new_floor) -> None:  # type: ignore[no-untyped-def]
     """Equal content is one blob: what one round no longer needs another one may."""
     market = new_floor(rounds=6, optimizer={"name": "sgd", "lr": 1e-30})
@@ -195,7 +184,6 @@ def test_parameters_that_do_not_change_are_not_dropped_while_a_round_needs_them(
     assert tensors.unpack(market.context.blobs.read(Digest(market.final_parameters())))["n"] == 6
 
 
-@SQLITE
 def test_old_parameters_are_dropped_and_checkpoints_kept(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=7, settings={"keep_parameters_every": 3})
     for _ in range(3):

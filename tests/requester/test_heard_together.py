@@ -11,9 +11,12 @@ from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.exchange import payload_upload, poll
 from gradmarket.requester.exchange.payload_upload import Delivery
 from gradmarket.requester.store.tables import Earned, Wave
+from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker, wants
+
+pytestmark = BOTH
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 

@@ -10,9 +10,12 @@ from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState, RoundState, TaskState
 from gradmarket.requester.moves.replay import recipe
 from gradmarket.requester.store import jobs
+from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, first_parameters
 from tests.requester.market_workers import honest_answer
+
+pytestmark = BOTH
 
 
 def test_three_rounds(new_floor) -> None:  # type: ignore[no-untyped-def]

@@ -20,7 +20,7 @@ from gradmarket.requester.exchange import auditor_claims
 from gradmarket.requester.model_runner import ModelRunner
 from gradmarket.requester.moves import audit_draws
 from gradmarket.requester.store.tables import Reputation, Score
-from tests.databases import SQLITE
+from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -52,7 +52,6 @@ def scores_of(market: MarketFixture, worker: SimWorker) -> list[ScoreView]:
     return sorted(theirs, key=lambda score: score.number)
 
 
-@SQLITE
 def test_the_noisy_honest_are_cleared_audited_as_the_job_says_and_never_convicted(new_floor: NewFloor) -> None:
     market = new_floor(rounds=4, tasks_per_round=20, **scored(0.5))
     workers = hired(market, HONEST, HONEST)
@@ -71,7 +70,6 @@ def test_the_noisy_honest_are_cleared_audited_as_the_job_says_and_never_convicte
     check_books(market)
 
 
-@SQLITE
 def test_who_does_not_compute_from_its_rows_is_convicted_and_its_rounds_done_again(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, tasks_per_round=40, **scored())
     liar, *honest = hired(market, NOISE, HONEST)
@@ -97,6 +95,7 @@ def test_who_does_not_compute_from_its_rows_is_convicted_and_its_rounds_done_aga
     check_books(market)
 
 
+@BOTH
 def test_what_convicts_can_be_added_up_by_anybody_and_a_job_may_pause(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, tasks_per_round=RUNS + 12, **scored(on_failure="pause"))
     (liar,) = hired(market, SIGN_FLIP)
@@ -116,7 +115,6 @@ def test_what_convicts_can_be_added_up_by_anybody_and_a_job_may_pause(new_floor:
     assert max(score.total for score in scores) >= CONVICTS
 
 
-@SQLITE
 def test_a_machine_of_any_class_audits_and_any_may_work(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, tasks_per_round=4, **scored())
     workers = [market.worker(determinism_class=name) for name in ("a", "b", "c")]
@@ -129,7 +127,6 @@ def test_a_machine_of_any_class_audits_and_any_may_work(new_floor: NewFloor) -> 
     assert len(audits_of(market)) == 8
 
 
-@SQLITE
 def test_made_up_classes_leave_no_other_class_out(new_floor: NewFloor) -> None:
     """A class is but a name there: however many names strangers sign in with, the honest ones' count as before."""
     market = new_floor(tasks_per_round=2, **scored())
@@ -139,7 +136,6 @@ def test_made_up_classes_leave_no_other_class_out(new_floor: NewFloor) -> None:
     market.until(lambda: all(market.earned().get(worker.address) for worker in honest), *honest)
 
 
-@SQLITE
 def test_an_auditor_that_is_missing_is_asked_for_by_no_class(new_floor: NewFloor) -> None:
     market = new_floor(rounds=5, **scored())
     market.worker()
@@ -147,7 +143,6 @@ def test_an_auditor_that_is_missing_is_asked_for_by_no_class(new_floor: NewFloor
     assert "an auditor of any class" in market.why_waiting()
 
 
-@SQLITE
 def test_a_score_belongs_to_an_audit_that_asks_for_one(new_floor: NewFloor) -> None:
     market = new_floor(rounds=2, **scored())
     market.worker()
@@ -165,7 +160,6 @@ def test_a_score_belongs_to_an_audit_that_asks_for_one(new_floor: NewFloor) -> N
     assert (row.own, row.operator) == (said.score.accepted.own, market.workers[0].address)
 
 
-@SQLITE
 def test_an_audit_that_compares_roots_takes_no_score(new_floor: NewFloor) -> None:
     market = new_floor(audit={"probability": 1.0})
     for _ in range(3):

@@ -10,12 +10,13 @@ from gradmarket.requester.api import worker_routes
 from gradmarket.requester.exchange import outbox
 from gradmarket.requester.notifier import rung_within, worker_topic
 from gradmarket.requester.stages import assign
+from tests.databases import BOTH
 from tests.requester.market_workers import SimWorker
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 
 
-@pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)  # PostgreSQL's bell wakes all as it connects
+@pytest.mark.databases("sqlite")  # PostgreSQL's bell wakes all as it connects
 def test_who_has_something_to_hear_is_rung_for_again_and_nobody_else(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(settings={"sweep_s": 0.01}, **ALONE)
     drawn = market.worker()
@@ -38,6 +39,7 @@ def test_who_has_something_to_hear_is_rung_for_again_and_nobody_else(new_floor) 
     assert asyncio.run(notified()) == (True, False)
 
 
+@BOTH
 def test_who_has_heard_the_end_has_nothing_more_to_hear(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(**ALONE)
     worker = market.worker()
@@ -48,6 +50,7 @@ def test_who_has_heard_the_end_has_nothing_more_to_hear(new_floor) -> None:  # t
     assert outbox.addressed(market.context) == []
 
 
+@BOTH
 def test_who_was_killed_while_it_said_that_it_has_heard_is_told_again(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(**ALONE)
     worker = market.worker()
@@ -64,6 +67,7 @@ def test_who_was_killed_while_it_said_that_it_has_heard_is_told_again(new_floor)
     assert outbox.addressed(market.context) == []
 
 
+@BOTH
 def test_who_holds_a_replica_that_is_not_its_own_or_is_gone_is_told_so(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(**ALONE)
     worker = market.worker()
@@ -77,7 +81,7 @@ def test_who_holds_a_replica_that_is_not_its_own_or_is_gone_is_told_so(new_floor
     assert other.say() == ()
 
 
-@pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)  # PostgreSQL's bell wakes all as it connects
+@pytest.mark.databases("sqlite")  # PostgreSQL's bell wakes all as it connects
 def test_who_has_no_money_reserved_and_asks_again_has_nothing_assigned(new_floor) -> None:  # type: ignore[no-untyped-def]
     """An attempt to assign costs twenty polls; strangers would have one made for each of theirs."""
     market = new_floor()

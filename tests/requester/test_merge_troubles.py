@@ -10,6 +10,7 @@ from gradmarket.market.terms import Digest, JobState, RoundState
 from gradmarket.requester.engine import run_once
 from gradmarket.requester.moves import blob_cleanup
 from gradmarket.requester.stages import aggregate
+from tests.databases import BOTH
 from tests.requester.market_fixture import MarketFixture
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
@@ -24,6 +25,7 @@ def accepted(new_floor: Any) -> MarketFixture:
     return market
 
 
+@BOTH
 def test_a_merge_that_fails_says_why_on_the_job_until_it_succeeds(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = accepted(new_floor)
     blobs, lost = market.context.blobs, Digest(market.task().payload)
@@ -41,6 +43,7 @@ def test_a_merge_that_fails_says_why_on_the_job_until_it_succeeds(new_floor) -> 
     assert market.rounds()[0].state == RoundState.CLOSED
 
 
+@BOTH
 def test_a_payload_dropped_since_it_was_kept_is_kept_again(new_floor) -> None:  # type: ignore[no-untyped-def]
     """Another job's equal payload is forgotten between the keeping of this one and the row that names it."""
     market: MarketFixture = new_floor(**ALONE)
@@ -55,6 +58,7 @@ def test_a_payload_dropped_since_it_was_kept_is_kept_again(new_floor) -> None:  
     assert blobs.read(digest) == b"equal content"
 
 
+@BOTH
 def test_a_payload_that_a_task_names_is_not_dropped(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = accepted(new_floor)
     digest = Digest(market.task().payload)
@@ -62,7 +66,7 @@ def test_a_payload_that_a_task_names_is_not_dropped(new_floor) -> None:  # type:
     assert market.context.blobs.has(digest)
 
 
-@pytest.mark.parametrize("new_database", ["postgresql"], indirect=True)
+@pytest.mark.databases("postgresql")
 def test_nobody_names_a_blob_while_it_is_dropped(new_floor) -> None:  # type: ignore[no-untyped-def]
     market: MarketFixture = new_floor(**ALONE)
     digest = market.context.blobs.put(b"content")

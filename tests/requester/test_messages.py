@@ -13,9 +13,12 @@ from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.exchange import payload_upload
 from gradmarket.requester.exchange.commitments import TooLate
 from gradmarket.requester.store.tables import Wave
+from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import NOISE, WITHHOLDER, SimWorker, scaled, wants
+
+pytestmark = BOTH
 
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 

@@ -8,7 +8,7 @@ from gradmarket.market.errors import SignatureRefused
 from gradmarket.market.terms import Address, TaskState
 from gradmarket.requester.store import identities, operators, reputations, scores
 from gradmarket.requester.store.tables import Reputation, Score, Worker
-from tests.databases import SQLITE
+from tests.databases import BOTH
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import SimWorker, scaled
@@ -42,6 +42,7 @@ def lied(market: MarketFixture, payout: Address | None, consent: int | None = No
     return liars
 
 
+@BOTH
 def test_a_liar_that_names_anothers_payout_bars_itself_alone(new_floor: NewFloor) -> None:
     market = new_floor(separation=[], **AUDITED)
     victim = market.worker()
@@ -54,6 +55,7 @@ def test_a_liar_that_names_anothers_payout_bars_itself_alone(new_floor: NewFloor
     assert market.earned()[victim.address] > 0
 
 
+@BOTH
 def test_a_lie_bars_the_operator_that_vouched_and_the_wallet_wherever_it_goes(new_floor: NewFloor) -> None:
     market = new_floor(separation=[], **AUDITED)
     first, second = liars = lied(market, X, consent=1)
@@ -72,7 +74,6 @@ def operators_barred(market: MarketFixture, row: Worker) -> set[str]:
         return reputations.barred_among(reader, {row.address, row.operator}, market.clock() - 1e6)
 
 
-@SQLITE
 def test_who_leaves_a_barred_operator_takes_the_bar_along(new_floor: NewFloor) -> None:
     market = new_floor(separation=[], **AUDITED)
     sibling = market.worker(payout=X, consent=1)
@@ -86,7 +87,6 @@ def test_who_leaves_a_barred_operator_takes_the_bar_along(new_floor: NewFloor) -
     assert (row.failed, row.evidence) == (0, 0.0), "it lied in no audit of its own"
 
 
-@SQLITE
 def test_what_is_found_right_is_the_operators_and_leaves_with_nobody(new_floor: NewFloor) -> None:
     market = new_floor(separation=[], **AUDITED)
     worker = market.worker(payout=X, consent=1)
@@ -101,7 +101,6 @@ def test_what_is_found_right_is_the_operators_and_leaves_with_nobody(new_floor: 
         assert not reputations.of(reader, worker.address)
 
 
-@SQLITE
 def test_a_consent_is_taken_back_and_only_a_newer_one_counts(new_floor: NewFloor) -> None:
     market = new_floor()
     worker = market.worker(payout=X, consent=5)
@@ -119,7 +118,6 @@ def test_a_consent_is_taken_back_and_only_a_newer_one_counts(new_floor: NewFloor
     assert operator_of(market, worker) == X
 
 
-@SQLITE
 def test_a_sum_of_scores_goes_on_under_a_new_key(new_floor: NewFloor) -> None:
     """Who changes its operator in the middle of a test would begin a new one each time."""
     market = new_floor(tasks_per_round=2, replication={"name": "audited", "audit": 0.5})

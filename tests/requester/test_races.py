@@ -28,7 +28,7 @@ from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import SimWorker, answered
 
-pytestmark = pytest.mark.parametrize("new_database", ["postgresql"], indirect=True)
+pytestmark = pytest.mark.databases("postgresql")
 
 T = TypeVar("T")
 

@@ -13,7 +13,6 @@ from gradmarket.requester.engine import run_once
 from gradmarket.requester.live_states import BLOCK, Image
 from gradmarket.requester.moves import snapshots
 from gradmarket.requester.stages import aggregate
-from tests.databases import SQLITE
 from tests.requester.market_fixture import MarketFixture
 
 NewFloor = Callable[..., MarketFixture]
@@ -52,7 +51,6 @@ def payloads(market: MarketFixture) -> list[int]:
     return [task.round for task in market.tasks() if task.payload and market.context.blobs.has(Digest(task.payload))]
 
 
-@SQLITE
 def test_a_state_is_stored_after_some_rounds_and_payloads_are_kept_until_then(new_floor: NewFloor) -> None:
     market = new_floor(settings=SELDOM, **ALONE)
     market.worker()
@@ -65,7 +63,6 @@ def test_a_state_is_stored_after_some_rounds_and_payloads_are_kept_until_then(ne
     assert (stored(market), payloads(market), market.the_job().replay_from) == ([], [], None)
 
 
-@SQLITE
 @pytest.mark.parametrize("crashes", [[1], [2, 3], [4, 6], [1, 2, 3, 4, 5, 6]])
 def test_after_a_crash_the_rounds_since_the_snapshot_are_replayed(new_floor: NewFloor, crashes: list[int]) -> None:
     undisturbed = played(new_floor(settings=SELDOM | {"snapshot_rounds": 1}, **ALONE))
@@ -78,7 +75,6 @@ def test_after_a_crash_the_rounds_since_the_snapshot_are_replayed(new_floor: New
     assert market.final_parameters() == undisturbed
 
 
-@SQLITE
 def test_two_processes_in_turns_give_the_same_bits(new_floor: NewFloor) -> None:
     """Each goes on from what it has at hand, over the rounds that the other merged."""
     undisturbed = played(new_floor(settings=SELDOM, **ALONE))
@@ -92,7 +88,6 @@ def test_two_processes_in_turns_give_the_same_bits(new_floor: NewFloor) -> None:
     assert market.final_parameters() == undisturbed
 
 
-@SQLITE
 def test_a_replay_from_other_payloads_merges_nothing_and_says_so(new_floor: NewFloor) -> None:
     market = new_floor(settings=SELDOM, **ALONE)
     market.worker()
@@ -111,7 +106,6 @@ def test_a_replay_from_other_payloads_merges_nothing_and_says_so(new_floor: NewF
     assert market.rounds()[-1].state == RoundState.CLOSED
 
 
-@SQLITE
 def test_a_job_larger_than_the_memory_is_worked_on_in_files_with_the_same_bits(
     new_floor: NewFloor,
 ) -> None:

@@ -5,7 +5,7 @@ import pytest
 from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import JobState
 from gradmarket.requester.store.tables import Job
-from tests.databases import SQLITE
+from tests.databases import BOTH
 from tests.requester.books import check_books
 
 FIRST = 80
@@ -20,6 +20,7 @@ def prices(market) -> list[int]:  # type: ignore[no-untyped-def]
     return [row.price for row in market.rounds()]
 
 
+@BOTH
 def test_each_round_pays_its_own_price_and_the_books_say_so(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = controlled(new_floor)
     for _ in range(3):
@@ -33,7 +34,6 @@ def test_each_round_pays_its_own_price_and_the_books_say_so(new_floor) -> None: 
     check_books(market)
 
 
-@SQLITE
 def test_slow_rounds_raise_the_price_to_the_ceiling_alone(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = controlled(new_floor)
     for _ in range(3):
@@ -42,7 +42,6 @@ def test_slow_rounds_raise_the_price_to_the_ceiling_alone(new_floor) -> None:  #
     assert prices(market) == [80, 90, 100, 100]
 
 
-@SQLITE
 def test_a_crash_between_rounds_changes_no_price(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = controlled(new_floor)
     workers = [market.worker() for _ in range(3)]
@@ -54,7 +53,6 @@ def test_a_crash_between_rounds_changes_no_price(new_floor) -> None:  # type: ig
     check_books(market)
 
 
-@SQLITE
 def test_a_verdict_names_the_price_of_its_own_round(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = controlled(new_floor)
     worker, *_ = [market.worker() for _ in range(3)]
@@ -63,7 +61,6 @@ def test_a_verdict_names_the_price_of_its_own_round(new_floor) -> None:  # type:
     assert sum(told) == market.account(worker).earned
 
 
-@SQLITE
 def test_who_is_reserved_the_old_price_alone_waits_for_the_new_one(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = controlled(new_floor)
     for _ in range(3):
@@ -73,7 +70,6 @@ def test_who_is_reserved_the_old_price_alone_waits_for_the_new_one(new_floor) ->
     assert "no money is reserved" in market.why_waiting()
 
 
-@SQLITE
 def test_a_worker_that_wants_more_of_this_job_gets_no_lease_of_it(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = controlled(new_floor, tasks_per_round=2)
     dear, *content = [market.worker() for _ in range(4)]
@@ -86,7 +82,6 @@ def test_a_worker_that_wants_more_of_this_job_gets_no_lease_of_it(new_floor) -> 
     assert "higher price" in dear.waiting
 
 
-@SQLITE
 @pytest.mark.parametrize(("second", "state"), [(90, JobState.RUNNING), (89, JobState.PAUSED)])
 def test_a_round_opens_only_if_its_own_price_is_there(new_floor, second, state) -> None:  # type: ignore[no-untyped-def]
     market = controlled(new_floor, replication={"name": "fixed", "replicas": 2, "max_replicas": 2})

@@ -3,7 +3,7 @@
 from gradmarket.market.rules import newcomers
 from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
 from gradmarket.requester.api.views.task_views import evidence
-from tests.databases import SQLITE
+from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE
 from tests.requester.market_workers import COMMIT_AND_STALL, HONEST, IDLE, NOISE, WITHHOLDER, SimWorker, scaled
@@ -12,6 +12,7 @@ LAST_LINK = Hash(bytes(32))
 """The link that draws audits, of an offer that was taken in vain."""
 
 
+@BOTH
 def test_a_lease_that_lapses_costs_a_strike_and_its_place_goes_to_another(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     staller, *honest = market.worker(IDLE), market.worker(), market.worker()
@@ -30,7 +31,6 @@ def test_a_lease_that_lapses_costs_a_strike_and_its_place_goes_to_another(new_fl
     check_books(market)
 
 
-@SQLITE
 def test_a_wave_does_not_wait_for_a_staller_once_siblings_committed(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     staller, *honest = market.worker(IDLE), market.worker(), market.worker()
@@ -41,7 +41,6 @@ def test_a_wave_does_not_wait_for_a_staller_once_siblings_committed(new_floor) -
     check_books(market)
 
 
-@SQLITE
 def test_commit_and_stall_is_withheld_with_a_strike(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     staller, *honest = market.worker(COMMIT_AND_STALL), market.worker(), market.worker()
@@ -53,7 +52,6 @@ def test_commit_and_stall_is_withheld_with_a_strike(new_floor) -> None:  # type:
     check_books(market)
 
 
-@SQLITE
 def test_two_that_commit_and_stall_do_not_crown_the_third(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     cheater = market.worker(NOISE)
@@ -65,7 +63,6 @@ def test_two_that_commit_and_stall_do_not_crown_the_third(new_floor) -> None:  #
     assert market.events("split")[0]["more"] == 2
 
 
-@SQLITE
 def test_two_that_let_their_lease_lapse_do_not_crown_the_third(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     cheater = market.worker(NOISE)
@@ -84,7 +81,6 @@ def uploader(market) -> SimWorker:  # type: ignore[no-untyped-def]
     return next(worker for worker in market.workers if worker.address == address)
 
 
-@SQLITE
 def test_who_withholds_is_struck_and_the_next_agreeing_worker_is_asked(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     workers = [market.worker(WITHHOLDER) for _ in range(3)]
@@ -103,7 +99,6 @@ def test_who_withholds_is_struck_and_the_next_agreeing_worker_is_asked(new_floor
     check_books(market)
 
 
-@SQLITE
 def test_when_all_withhold_the_task_is_offered_anew(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     workers = [market.worker(WITHHOLDER) for _ in range(3)]
@@ -130,7 +125,6 @@ def test_when_all_withhold_the_task_is_offered_anew(new_floor) -> None:  # type:
     check_books(market)
 
 
-@SQLITE
 def test_a_decliner_gets_a_strike_and_no_second_try_at_the_attempt(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     decliner, *_ = market.worker(), market.worker(), market.worker()
@@ -148,7 +142,6 @@ def test_a_decliner_gets_a_strike_and_no_second_try_at_the_attempt(new_floor) ->
     assert market.strikes(decliner) == 1
 
 
-@SQLITE
 def test_a_failed_runner_is_told_apart_from_declining(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     failing, *_ = market.worker(), market.worker(), market.worker()
@@ -157,7 +150,6 @@ def test_a_failed_runner_is_told_apart_from_declining(new_floor) -> None:  # typ
     assert market.replica(failing).state == ReplicaState.ERROR
 
 
-@SQLITE
 def test_after_too_many_strikes_a_worker_is_drawn_no_more(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=3, settings={"max_strikes": 2})
     staller, *_ = market.worker(COMMIT_AND_STALL), market.worker(), market.worker(), market.worker()
@@ -167,7 +159,6 @@ def test_after_too_many_strikes_a_worker_is_drawn_no_more(new_floor) -> None:  #
     assert len(market.replicas(staller)) <= 2
 
 
-@SQLITE
 def test_a_suspended_worker_is_told_why_it_gets_nothing(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(settings={"max_strikes": 1})
     decliner, *others = market.worker(), market.worker(), market.worker()
@@ -179,7 +170,6 @@ def test_a_suspended_worker_is_told_why_it_gets_nothing(new_floor) -> None:  # t
     assert [market.strikes(worker) for worker in others] == [0, 0]
 
 
-@SQLITE
 def test_when_all_who_could_try_have_let_it_lapse_the_task_is_offered_anew(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     workers = [market.worker(IDLE) for _ in range(3)]
@@ -194,7 +184,6 @@ def test_when_all_who_could_try_have_let_it_lapse_the_task_is_offered_anew(new_f
     check_books(market)
 
 
-@SQLITE
 def test_a_split_that_nobody_is_left_to_decide_is_offered_anew(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     workers = [market.worker(scaled(float(factor))) for factor in (2, 3, 4)]
@@ -212,7 +201,6 @@ def test_a_split_that_nobody_is_left_to_decide_is_offered_anew(new_floor) -> Non
 ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 
 
-@SQLITE
 def test_withholders_of_a_one_replica_job_wait_longer_each_time_and_cannot_pause_it(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=2, replication=ALONE, settings={"max_attempts": 2, "max_strikes": 10**6})
     withholders = [market.worker(WITHHOLDER) for _ in range(4)]
@@ -229,7 +217,6 @@ def test_withholders_of_a_one_replica_job_wait_longer_each_time_and_cannot_pause
     check_books(market)
 
 
-@SQLITE
 def test_where_others_delivered_before_newcomers_that_stall_get_hardly_a_place(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=12, settings={"max_strikes": 10**6})
     known = [market.worker() for _ in range(3)]
@@ -242,7 +229,6 @@ def test_where_others_delivered_before_newcomers_that_stall_get_hardly_a_place(n
     assert {worker.address for worker in known} == {*market.earned()}
 
 
-@SQLITE
 def test_a_newcomer_that_works_is_let_in_beside_those_who_delivered_before(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor(rounds=12)
     for _ in range(3):
@@ -254,7 +240,6 @@ def test_a_newcomer_that_works_is_let_in_beside_those_who_delivered_before(new_f
     assert market.earned()[newcomer.address] >= PRICE
 
 
-@SQLITE
 def test_attempts_that_all_answered_in_vain_count_anew_after_a_resume(new_floor) -> None:  # type: ignore[no-untyped-def]
     deadlines = {"lease_s": 8, "wave_s": 5, "upload_s": 5}
     market = new_floor(settings={"max_attempts": 2, "max_strikes": 10**6}, deadlines=deadlines)

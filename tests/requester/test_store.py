@@ -20,7 +20,9 @@ from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.session import connect, sessions_of
 from gradmarket.requester.store.tables import Earned, Job, Task
 from gradmarket.requester.store.work import begin, reading
-from tests.databases import NewDatabase, Postgres
+from tests.databases import BOTH, NewDatabase, Postgres
+
+pytestmark = BOTH
 
 
 def test_migrations_make_what_the_tables_say_and_take_it_back(new_database: NewDatabase, tmp_path: Path) -> None:

@@ -7,8 +7,11 @@ from gradmarket.market.rules.strikes import HALF_LIFE_S
 from gradmarket.market.terms import JobState, ReplicaState
 from gradmarket.requester.store import identities, strikes
 from gradmarket.requester.store.tables import Job, Replica, Worker
+from tests.databases import BOTH
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import COMMIT_AND_STALL, IDLE, SimWorker
+
+pytestmark = BOTH
 
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 

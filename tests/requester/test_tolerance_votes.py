@@ -16,7 +16,7 @@ from gradmarket.market.rules.sketch_packing import BYTES
 from gradmarket.market.terms import AuditState, JobState, ReplicaState, TaskState
 from gradmarket.market.wire import Reveal
 from gradmarket.requester.store.tables import Earned, Reputation
-from tests.databases import SQLITE
+from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import LAYOUT, PRICE, MarketFixture
@@ -53,6 +53,7 @@ def states(market: MarketFixture, *workers: SimWorker) -> list[ReplicaState]:
     return [ReplicaState(market.replica(worker).state) for worker in workers]
 
 
+@BOTH
 def test_two_classes_agree_and_all_are_paid_for_one_payload(new_floor: NewFloor) -> None:
     market = mixed(new_floor, rounds=2)
     one, two, other = market.worker(), market.worker(), gpu(market)
@@ -86,7 +87,6 @@ LIES = {
 }
 
 
-@SQLITE
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
 def test_a_lie_is_outvoted_by_two_classes_and_its_evidence_proves_it(new_floor: NewFloor, lie: Behaviour) -> None:
     market = mixed(new_floor)
@@ -103,7 +103,6 @@ def test_a_lie_is_outvoted_by_two_classes_and_its_evidence_proves_it(new_floor: 
     check_books(market)
 
 
-@SQLITE
 def test_steps_that_are_each_allowed_are_no_quorum(new_floor: NewFloor) -> None:
     """Five, each just within the threshold of the next: three of them are near one, and it takes the majority."""
     market = mixed(new_floor, replication={"replicas": 5, "max_replicas": 5}, norm_bound=1e6)
@@ -115,7 +114,6 @@ def test_steps_that_are_each_allowed_are_no_quorum(new_floor: NewFloor) -> None:
     assert agreed in [{worker.address for worker in chain[k : k + 3]} for k in range(3)]
 
 
-@SQLITE
 def test_two_answers_that_are_not_finite_agree_and_the_job_pauses(new_floor: NewFloor) -> None:
     market = mixed(new_floor, replication={"replicas": 2, "max_replicas": 2})
     one, other = market.worker(filled("w", np.nan)), gpu(market, filled("w", np.nan))
@@ -138,7 +136,6 @@ HONEST_SKETCH = replace(scaled(3.0), sketches=of_other_data)
 """It commits to a lie, and its sketch is that of the honest answer, or nearly."""
 
 
-@SQLITE
 def test_a_sketch_of_other_data_is_found_at_the_upload_and_the_next_is_asked(new_floor: NewFloor) -> None:
     market = mixed(new_floor, rounds=50, replication={"replicas": 2, "max_replicas": 2})
     forger, honest = market.worker(HONEST_SKETCH), gpu(market)
@@ -160,7 +157,6 @@ def judged(market: MarketFixture, worker: SimWorker, state: ReplicaState) -> boo
     return any(task.id in mine and task.payload is not None for task in market.tasks())
 
 
-@SQLITE
 def test_where_nobody_brings_the_payload_of_its_ballot_the_task_is_tried_again(new_floor: NewFloor) -> None:
     market = mixed(new_floor, replication={"replicas": 2, "max_replicas": 2})
     one, other = market.worker(HONEST_SKETCH), gpu(market, HONEST_SKETCH)
@@ -171,7 +167,6 @@ def test_where_nobody_brings_the_payload_of_its_ballot_the_task_is_tried_again(n
     assert (market.strikes(one), market.strikes(other)) == (1, 1)
 
 
-@SQLITE
 def test_who_was_outvoted_has_a_proof_though_the_first_who_was_asked_withholds(new_floor: NewFloor) -> None:
     """Its verdict names the root of a ballot in the quorum, which is not the one that is merged."""
     market = mixed(new_floor, rounds=50)
@@ -218,7 +213,6 @@ REFUSED: dict[str, tuple[Callable[[Reveal], Reveal], str]] = {
 }
 
 
-@SQLITE
 @pytest.mark.parametrize(("change", "why"), REFUSED.values(), ids=REFUSED)
 def test_a_reveal_without_its_own_sketch_is_refused_and_withheld(
     new_floor: NewFloor, change: Callable[[Reveal], Reveal], why: str
@@ -232,7 +226,6 @@ def test_a_reveal_without_its_own_sketch_is_refused_and_withheld(
     assert paid(market, honest, other)
 
 
-@SQLITE
 def test_a_sketch_is_no_part_of_a_ballot_where_roots_are_compared(new_floor: NewFloor) -> None:
     market, elsewhere = new_floor(), mixed(new_floor)
     worker, stranger = market.worker(), elsewhere.worker()
@@ -244,7 +237,6 @@ def test_a_sketch_is_no_part_of_a_ballot_where_roots_are_compared(new_floor: New
     assert "reveal no sketch" in said(market, worker, lambda reveal: reveal.model_copy(update={"sketch": sketch}))
 
 
-@SQLITE
 def test_the_same_reveal_again_changes_nothing_and_another_is_a_conflict(new_floor: NewFloor) -> None:
     market = mixed(new_floor)
     worker = market.worker()
@@ -262,7 +254,6 @@ def test_the_same_reveal_again_changes_nothing_and_another_is_a_conflict(new_flo
 # who works together
 
 
-@SQLITE
 def test_a_class_that_is_not_calibrated_is_not_mixed_in(new_floor: NewFloor) -> None:
     market = new_floor(**SPEC)
     one, two, other = market.worker(), market.worker(), gpu(market)
@@ -274,7 +265,6 @@ def test_a_class_that_is_not_calibrated_is_not_mixed_in(new_floor: NewFloor) -> 
     assert paid(market, one, two, other)
 
 
-@SQLITE
 def test_every_pair_at_work_on_a_task_is_calibrated(new_floor: NewFloor) -> None:
     """The middle one is beside both others, which are not beside each other."""
     market = mixed(new_floor, CPU, GPU, rounds=1, tasks_per_round=3)
@@ -288,7 +278,6 @@ def test_every_pair_at_work_on_a_task_is_calibrated(new_floor: NewFloor) -> None
         assert not {CPU, TPU} <= classes
 
 
-@SQLITE
 def test_one_class_alone_needs_no_calibration(new_floor: NewFloor) -> None:
     market = new_floor(**SPEC)
     workers = [market.worker() for _ in range(3)]
@@ -297,7 +286,6 @@ def test_one_class_alone_needs_no_calibration(new_floor: NewFloor) -> None:
     assert market.task().allowed == []
 
 
-@SQLITE
 def test_a_task_without_a_quorum_has_no_further_wave(new_floor: NewFloor) -> None:
     """Two of three committed, and differ: who came next would know the seed that they sketched under."""
     market = mixed(new_floor)
@@ -334,7 +322,6 @@ def until_audits(market: MarketFixture, seen: Callable[[], object]) -> None:
     raise AssertionError("it was never seen")
 
 
-@SQLITE
 def test_an_audit_asks_for_the_class_of_the_payload_that_is_used(new_floor: NewFloor) -> None:
     market = mixed(new_floor, rounds=50, audit={"probability": 1.0})
     one, two, other = market.worker(), market.worker(), gpu(market)
@@ -346,7 +333,6 @@ def test_an_audit_asks_for_the_class_of_the_payload_that_is_used(new_floor: NewF
     assert counted[one.address, CPU] + counted[other.address, GPU] == len(audits_of(market))
 
 
-@SQLITE
 def test_colluders_of_two_classes_are_both_found_and_the_outvoted_one_is_paid(new_floor: NewFloor) -> None:
     market = mixed(new_floor, audit={"probability": 1.0})
     liars = [market.worker(scaled(2.0)), gpu(market, scaled(2.0 + 4e-7))]
@@ -366,7 +352,6 @@ def test_colluders_of_two_classes_are_both_found_and_the_outvoted_one_is_paid(ne
     check_books(market)
 
 
-@SQLITE
 def test_who_was_near_a_liar_and_right_in_its_own_class_loses_nothing(new_floor: NewFloor) -> None:
     """The lie is under the threshold: bits tell it in its own class, and the honest ones of the other stand."""
     market = mixed(new_floor, rounds=50, audit={"probability": 1.0})
@@ -382,7 +367,6 @@ def test_who_was_near_a_liar_and_right_in_its_own_class_loses_nothing(new_floor:
 # what is shown
 
 
-@SQLITE
 def test_each_lie_in_the_evidence_of_a_vote_by_sketches_is_found(new_floor: NewFloor) -> None:
     market = mixed(new_floor)
     liar, honest, other = market.worker(scaled(1.01)), market.worker(), gpu(market)
@@ -404,7 +388,6 @@ def test_each_lie_in_the_evidence_of_a_vote_by_sketches_is_found(new_floor: NewF
         assert fault in found(market, lie), fault
 
 
-@SQLITE
 def test_a_job_that_shows_no_ballots_yet_shows_no_sketch(new_floor: NewFloor) -> None:
     market = mixed(new_floor, rounds=2)
     market.worker(), market.worker(), gpu(market)

@@ -119,7 +119,7 @@ def _ever_longer(answer: Answered, address: Address) -> Answered:
 USABLE, DIVERGING, BOTH = scaled(3.0), scaled(HUGE), Behaviour(_ever_longer)
 
 
-@pytest.mark.parametrize("new_database", ["sqlite"], indirect=True)
+@pytest.mark.databases("sqlite")
 @pytest.mark.parametrize(
     ("lie", "probability"), [(USABLE, 0.3), (USABLE, 0.9), (DIVERGING, 0.3), (BOTH, 0.02), (BOTH, 0.9)]
 )

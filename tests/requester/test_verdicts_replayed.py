@@ -13,7 +13,6 @@ from gradmarket.market.terms import TaskState
 from gradmarket.market.wire_evidence import PublishedEvidence
 from gradmarket.requester.api.round_routes import evidence_of
 from gradmarket.requester.store.tables import Job, Task
-from tests.databases import SQLITE
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import MarketFixture
 from tests.requester.market_workers import NOISE, SIGN_FLIP
@@ -57,7 +56,6 @@ def judged(new_floor: NewFloor) -> tuple[MarketFixture, Task]:
     return market, task
 
 
-@SQLITE
 def test_evidence_proves_its_verdicts_and_each_lie_in_it_is_found(judged: tuple[MarketFixture, Task]) -> None:
     market, task = judged
     told = shown(market, task)
@@ -90,7 +88,6 @@ def test_evidence_proves_its_verdicts_and_each_lie_in_it_is_found(judged: tuple[
         assert fault in found(market, lie), fault
 
 
-@SQLITE
 def test_a_vindicated_worker_is_proven_right_by_the_audit(new_floor: NewFloor) -> None:
     market = new_floor(audit={"probability": 1.0}, rounds=1, tasks_per_round=2)
     market.worker(SIGN_FLIP), market.worker(SIGN_FLIP), market.worker()
@@ -105,7 +102,6 @@ def test_a_vindicated_worker_is_proven_right_by_the_audit(new_floor: NewFloor) -
     assert Fault.PAID_WITHOUT_AUDIT in found(market, changed(told, "audit", value=None))
 
 
-@SQLITE
 def test_a_task_that_is_not_decided_shows_nothing_to_copy(new_floor: NewFloor) -> None:
     market = new_floor()
     for _ in range(3):
