@@ -51,6 +51,17 @@ HEIGHTS: Final = {"requester": REQUESTER, "worker": WORKER}
 STAGES: Final = "gradmarket.requester.stages"
 EXCHANGE: Final = "gradmarket.requester.exchange"
 
+REQUESTER_ROOM: Final = "gradmarket.requester"
+QUERIES: Final = (
+    f"{REQUESTER_ROOM}.store",
+    f"{REQUESTER_ROOM}.chain",
+    f"{REQUESTER_ROOM}.tallies",
+    f"{STAGES}.aggregate",
+    f"{STAGES}.rollback",
+)
+"""Where queries are built. Only the store is meant to; the others have theirs still."""
+BUILDS_QUERIES: Final = {"select", "update", "insert", "delete", "exists"}
+
 PLUGINS: Final = (
     "gradmarket.market.data.formats",
     "gradmarket.market.gradient.aggregators",
@@ -169,6 +180,16 @@ def against_safety(module: Module) -> Iterator[str]:
             yield f"{module.name}:{node.lineno} validates with an assert"
 
 
+def against_hidden_queries(module: Module) -> Iterator[str]:
+    """Queries are built in store, and only there a unit of work's session is used."""
+    if not within(module.name, REQUESTER_ROOM) or any(within(module.name, place) for place in QUERIES):
+        return
+    yield from (f"{module.name} builds a query by {name}" for name in calls(module) if name in BUILDS_QUERIES)
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("work.session", "reader.session"):
+            yield f"{module.name}:{node.lineno} uses {ast.unparse(node)}"
+
+
 def calls(module: Module) -> Iterator[str]:
     """Dotted names of what is called, such as `torch.load`."""
     for node in ast.walk(module.tree):
@@ -182,6 +203,7 @@ def uses_torch(module: Module) -> bool:
 
 RULES: Final = (
     against_rooms, against_heights, against_stages, against_purity, against_torch, against_late_imports, against_safety,
+    against_hidden_queries,
 )  # fmt: skip
 
 
@@ -258,6 +280,8 @@ BROKEN: Final = {
     "torch.load": ("gradmarket.runner.x", "import torch\ntorch.load('a')", against_safety),
     "numpy": ("gradmarket.worker.x", "import numpy\nnumpy.load('a', allow_pickle=True)", against_safety),
     "assert": ("gradmarket.worker.x", "assert 1", against_safety),
+    "query": ("gradmarket.requester.moves.x", "from sqlalchemy import select\nselect(1)", against_hidden_queries),
+    "session": ("gradmarket.requester.api.x", "def f(work):\n    work.session.flush()", against_hidden_queries),
 }
 
 

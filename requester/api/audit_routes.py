@@ -3,7 +3,6 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Path
-from sqlalchemy import select
 
 from gradmarket.market.audit_wire import (
     AuditAnswer,
@@ -14,7 +13,7 @@ from gradmarket.market.audit_wire import (
     ScoreTask,
     SketchAnswer,
 )
-from gradmarket.market.terms import AuditState, JobId, TaskId
+from gradmarket.market.terms import JobId, TaskId
 from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.trust_views import AuditView
 from gradmarket.market.wire import OfferFields
@@ -26,14 +25,13 @@ from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.trust_views import audit_view
 from gradmarket.requester.exchange import auditor_claims
 from gradmarket.requester.moves import calibrating
-from gradmarket.requester.store import accusations, disclosure
+from gradmarket.requester.store import accusations, disclosure, listings
 from gradmarket.requester.store.retries import patiently
 from gradmarket.requester.store.tables import Audit, Score
 
 router = APIRouter(prefix="/v1", tags=["audits"])
 
 TaskPath = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,64}$")]
-OVER = (AuditState.PASSED, AuditState.FAILED)
 
 
 @router.post("/audits/claim", responses=ROLE, summary="The next task to run again, for machines of this class")
@@ -81,7 +79,7 @@ def audits(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor = 
     with context.reading() as reader:
         job = found(reader, job_id)
         disclosed = disclosure.of_job(reader, job)
-        rows = select(Audit).where(Audit.job_id == job.id, Audit.state.in_(OVER))
+        rows = listings.ended_audits(job.id)
 
         def line(row: Audit) -> AuditView:
             score = reader.get(Score, row.task_id) if row.scored else None

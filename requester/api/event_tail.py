@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fastapi import HTTPException
-from sqlalchemy import bindparam, func, select
 from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
 from gradmarket.requester.api.token_buckets import retry_after
 from gradmarket.requester.api.views.formats import time
 from gradmarket.requester.context import Context
-from gradmarket.requester.store.tables import Job, JobEvent
+from gradmarket.requester.store import event_log
 
 AT_ONCE: Final = 200
 """Events of one query."""
@@ -138,26 +137,15 @@ class EventTails:
 
     def _newest(self, job_id: str) -> tuple[int, bool]:
         with self._context.reading() as reader:
-            newest = reader.session.scalar(_NEWEST, {"job": job_id}) or 0
-            return newest, reader.session.scalar(_ENDED, {"job": job_id}) is not None
+            return event_log.newest(reader, job_id), event_log.has_ended(reader, job_id)
 
     def _read(self, job_id: str, last: int) -> tuple[list[TailItem], bool]:
         with self._context.reading() as reader:
-            found = [_told(*row) for row in reader.session.execute(_AFTER, {"job": job_id, "last": last})]
-            over = reader.session.scalar(_ENDED, {"job": job_id}) is not None and len(found) < AT_ONCE
+            found = [_told(*row) for row in event_log.after(reader, job_id, last, AT_ONCE)]
+            over = event_log.has_ended(reader, job_id) and len(found) < AT_ONCE
         return found, over
 
 
 def _told(number: int, kind: str, body: dict[str, Any], at: float) -> TailItem:
     data = json.dumps({**body, "at": time(at)})
     return TailItem(number, ServerSentEvent(data, event=kind, id=str(number)).encode())
-
-
-_NEWEST: Final = select(func.max(JobEvent.id)).where(JobEvent.job_id == bindparam("job"))
-_ENDED: Final = select(Job.ended_at).where(Job.id == bindparam("job"))
-_AFTER: Final = (
-    select(JobEvent.id, JobEvent.kind, JobEvent.body, JobEvent.at)
-    .where(JobEvent.job_id == bindparam("job"), JobEvent.id > bindparam("last"))
-    .order_by(JobEvent.id)
-    .limit(AT_ONCE)
-)

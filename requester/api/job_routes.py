@@ -7,7 +7,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Path, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
-from sqlalchemy import select
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.job import JobSpec
@@ -17,7 +16,7 @@ from gradmarket.market.views.page_view import Page
 from gradmarket.requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
 from gradmarket.requester.api.blob_routes import ELSEWHERE, KEPT, PART, WHOLE, served
 from gradmarket.requester.api.idempotency import Key, once
-from gradmarket.requester.api.pages import MOST, CostliestLimit, Cursor, from_there, turned
+from gradmarket.requester.api.pages import MOST, CostliestLimit, Cursor, turned
 from gradmarket.requester.api.problems import answers
 from gradmarket.requester.api.response_cache import Recent, Source
 from gradmarket.requester.api.state import Here
@@ -26,7 +25,7 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.moves.admission import admit
 from gradmarket.requester.moves.ending import end
 from gradmarket.requester.moves.resume import resume_job
-from gradmarket.requester.store import jobs, progress
+from gradmarket.requester.store import jobs, listings, progress
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import Job, Round
@@ -133,10 +132,9 @@ def listed(
     cursor: Cursor = None,
     state: Annotated[JobState | None, Query(description="Only jobs in this state")] = None,
 ) -> Page[JobView]:
-    rows = select(Job) if state is None else select(Job).where(Job.state == state)
     keys = [Job.created_at, Job.id]
     with context.reading() as reader:
-        shown, more = turned(reader.session.scalars(from_there(rows, keys, cursor, limit)).all(), keys, limit)
+        shown, more = turned(reader, listings.jobs(state), keys, cursor, limit)
         return Page(items=views(context, reader, request, source, shown), next=more)
 
 

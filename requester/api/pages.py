@@ -6,16 +6,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Depends, HTTPException, Query, Request
-from sqlalchemy import Select, tuple_
-from sqlalchemy.orm import InstrumentedAttribute
+from sqlalchemy import Select
 
 from gradmarket.market.fields import not_kept
 from gradmarket.market.views.page_view import Page
+from gradmarket.requester.store.listings import Keys, next_rows
 from gradmarket.requester.store.work import RowReader
 
 Row = TypeVar("Row")
 View = TypeVar("View")
-Rows = TypeVar("Rows", bound=Select[*tuple[Any, ...]])
 MOST = 2**63 - 1
 """The largest integer that the database can store."""
 NOT_OURS: Final = "cursor: not one of ours; begin without it"
@@ -41,27 +40,22 @@ Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the 
 def page(
     reader: RowReader,
     rows: Select[Row],
-    keys: Sequence[InstrumentedAttribute[Any]],
+    keys: Keys,
     view: Callable[[Row], View],
     cursor: str | None,
     limit: int,
 ) -> Page[View]:
     """The next `limit` rows in the order of `keys`, which together are unique among them."""
-    shown, more = turned(reader.session.scalars(from_there(rows, keys, cursor, limit)).all(), keys, limit)
+    shown, more = turned(reader, rows, keys, cursor, limit)
     return Page(items=[view(row) for row in shown], next=more)
 
 
-def from_there(rows: Rows, keys: Sequence[InstrumentedAttribute[Any]], cursor: str | None, limit: int) -> Rows:
-    """The rows of a page, and one more where others follow."""
-    if cursor is not None:
-        rows = rows.where(tuple_(*keys) > tuple_(*_typed(keys, decoded(cursor, len(keys)))))
-    return rows.order_by(*keys).limit(limit + 1)
-
-
 def turned(
-    found: Sequence[Row], keys: Sequence[InstrumentedAttribute[Any]], limit: int
-) -> tuple[Sequence[Row], str | None]:
-    """Of what `from_there` found, what is shown, and the cursor of what follows."""
+    reader: RowReader, rows: Select[*tuple[Any, ...]], keys: Keys, cursor: str | None, limit: int
+) -> tuple[Sequence[Any], str | None]:
+    """Returns the rows of the page that begins after the cursor, and the cursor of the next page."""
+    after = None if cursor is None else _typed(keys, decoded(cursor, len(keys)))
+    found = next_rows(reader, rows, keys, after, limit + 1)
     shown = found[:limit]
     return shown, encoded([getattr(shown[-1], key.key) for key in keys]) if len(found) > limit else None
 
@@ -86,7 +80,7 @@ def _is_key(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63
 
 
-def _typed(keys: Sequence[InstrumentedAttribute[Any]], values: list[Any]) -> list[Any]:
+def _typed(keys: Keys, values: list[Any]) -> list[Any]:
     """Returns the values if each has its key's type; raises 422 otherwise.
 
     PostgreSQL compares no number with a text, and no integer with a fraction.

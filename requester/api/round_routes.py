@@ -1,7 +1,6 @@
 """What happened in a job: its rounds, its tasks with all that their verdicts rest on, and its workers."""
 
 from fastapi import APIRouter
-from sqlalchemy import select
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.rules import secrets
@@ -10,13 +9,14 @@ from gradmarket.market.views.page_view import Page
 from gradmarket.market.views.payment_views import JobWorkerView
 from gradmarket.market.views.task_views import TaskEvidence, TaskView, VerdictView
 from gradmarket.requester.api.job_routes import NO_JOB, JobPath, found, unit_of
-from gradmarket.requester.api.pages import CostlyLimit, Cursor, Limit, from_there, page, turned
+from gradmarket.requester.api.pages import CostlyLimit, Cursor, Limit, page, turned
 from gradmarket.requester.api.state import Here
 from gradmarket.requester.api.views.job_views import round_view
-from gradmarket.requester.api.views.payment_views import ACCOUNT, job_worker_view
-from gradmarket.requester.api.views.task_views import LISTED, VERDICT, evidence, task_view, verdict_view
-from gradmarket.requester.store import ballots, disclosure, jobs, progress
-from gradmarket.requester.store.tables import Account, Audit, Job, Replica, Round, Task, Wave, Worker
+from gradmarket.requester.api.views.payment_views import job_worker_view
+from gradmarket.requester.api.views.task_views import evidence, task_view, verdict_view
+from gradmarket.requester.store import ballots, disclosure, jobs, listings, progress
+from gradmarket.requester.store import tasks as task_rows
+from gradmarket.requester.store.tables import Account, Audit, Job, Replica, Round, Task
 from gradmarket.requester.store.work import RowReader
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -25,15 +25,15 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 @router.get("/{job_id}/rounds", responses=NO_JOB)
 def rounds(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[RoundView]:
     with context.reading() as reader:
-        unit, rows = unit_of(reader, job_id), select(Round).where(Round.job_id == job_id)
-        return page(reader, rows, [Round.number], lambda row: round_view(row, unit), cursor, limit)
+        unit = unit_of(reader, job_id)
+        return page(reader, listings.rounds(job_id), [Round.number], lambda row: round_view(row, unit), cursor, limit)
 
 
 @router.get("/{job_id}/tasks", responses=NO_JOB)
 def tasks(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[TaskView]:
     with context.reading() as reader:
         job = found(reader, job_id)
-        rows, disclosed = select(Task).options(*LISTED).where(Task.job_id == job.id), disclosure.of_job(reader, job)
+        rows, disclosed = listings.tasks(job.id), disclosure.of_job(reader, job)
 
         def line(row: Task) -> TaskView:
             return task_view(row, disclosed.of(row))
@@ -51,8 +51,7 @@ def task(context: Here, job_id: JobPath, task_id: JobPath) -> TaskEvidence:
 
 
 def evidence_of(reader: RowReader, row: Task) -> TaskEvidence:
-    waves = reader.session.scalars(select(Wave).where(Wave.task_id == row.id).order_by(Wave.number)).all()
-    replicas = reader.session.scalars(select(Replica).where(Replica.task_id == row.id).order_by(Replica.id)).all()
+    waves, replicas = task_rows.waves_of(reader, row.id), task_rows.replicas_by_id(reader, row.id)
     job = reader.get_one(Job, row.job_id)
     link = secrets.of_task(row.secret, jobs.spec(job).replication.max_replicas)[-1]
     published = disclosure.of_job(reader, job).of(row)
@@ -65,10 +64,7 @@ def evidence_of(reader: RowReader, row: Task) -> TaskEvidence:
 def verdicts(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None) -> Page[VerdictView]:
     with context.reading() as reader:
         unit_of(reader, job_id)
-        rows = select(*VERDICT).where(Replica.job_id == job_id, Replica.outcome.is_not(None))
-        shown, more = turned(
-            reader.session.execute(from_there(rows, [Replica.id], cursor, limit)).all(), [Replica.id], limit
-        )
+        shown, more = turned(reader, listings.verdicts(job_id), [Replica.id], cursor, limit)
         return Page(items=list(map(verdict_view, shown)), next=more)
 
 
@@ -76,8 +72,6 @@ def verdicts(context: Here, job_id: JobPath, limit: Limit, cursor: Cursor = None
 def workers(context: Here, job_id: JobPath, limit: CostlyLimit, cursor: Cursor = None) -> Page[JobWorkerView]:
     with context.reading() as reader:
         unit = unit_of(reader, job_id)
-        rows = select(*ACCOUNT).join(Worker, Worker.address == Account.worker).where(Account.job_id == job_id)
-        keys = [Account.worker]
-        shown, more = turned(reader.session.execute(from_there(rows, keys, cursor, limit)).all(), keys, limit)
+        shown, more = turned(reader, listings.workers(job_id), [Account.worker], cursor, limit)
         states = progress.counts_of(reader, job_id, [row.worker for row in shown])
         return Page(items=[job_worker_view(row, unit, states[row.worker]) for row in shown], next=more)

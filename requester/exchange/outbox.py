@@ -1,11 +1,8 @@
 """Composes poll answers from what a worker does not know yet: leases, opened waves, uploads, verdicts and vouchers."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
-
-from sqlalchemy import and_, select
 
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, Hash, JobId, ReplicaId, ReplicaState, TaskId, TaskState
@@ -23,13 +20,10 @@ from gradmarket.market.wire import (
 )
 from gradmarket.requester.context import Context
 from gradmarket.requester.exchange import direct_upload, receipts
-from gradmarket.requester.store import progress
-from gradmarket.requester.store.among import among
-from gradmarket.requester.store.tables import Account, Job, Replica, Task, Wave
+from gradmarket.requester.store import progress, unheard
+from gradmarket.requester.store.tables import Replica, Task, Wave
+from gradmarket.requester.store.unheard import Held
 from gradmarket.requester.store.work import RowReader
-
-Held = list[tuple[Replica, Task]]
-"""A worker's replicas, with their tasks, whose end the worker does not know yet."""
 
 Vouchers = dict[tuple[JobId, Address], SignedVoucher | None]
 
@@ -46,32 +40,17 @@ class Poll:
         return (*self.said.commitments, *self.said.reveals, *self.said.given_up)
 
 
-_UNHEARD: Final = (
-    select(Replica, Task)
-    .join(Task, Task.id == Replica.task_id)
-    .where(among(Replica.worker, "workers"), Replica.heard.is_(False))
-)
-"""Built once, since every poll runs it."""
-
-
-def held(reader: RowReader, workers: Collection[Address]) -> defaultdict[Address, Held]:
-    by_worker: defaultdict[Address, Held] = defaultdict(list)
-    for replica, task in reader.session.execute(_UNHEARD, {"workers": list(workers)}):
-        by_worker[replica.worker].append((replica, task))
-    return by_worker
-
-
 def answers(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
     """Returns what is new to each worker, in the order of the polls."""
     with context.reading() as reader:
-        return told(context, reader, polls, held(reader, {poll.worker for poll in polls}), context.clock())
+        return told(context, reader, polls, unheard.held(reader, {poll.worker for poll in polls}), context.clock())
 
 
 def last_answer(context: Context, poll: Poll) -> PollAnswer:
     """Returns the answer to a poll whose waiting time is over, with the reason why the worker has no lease."""
     now = context.clock()
     with context.reading() as reader:
-        (news,) = told(context, reader, [poll], held(reader, [poll.worker]), now)
+        (news,) = told(context, reader, [poll], unheard.held(reader, [poll.worker]), now)
         waiting = progress.why_no_lease(reader, poll.worker, now)
     return news.model_copy(update={"waiting": waiting})
 
@@ -79,7 +58,7 @@ def last_answer(context: Context, poll: Poll) -> PollAnswer:
 def addressed(context: Context) -> Sequence[str]:
     """Returns the workers with a replica whose end they do not know yet."""
     with context.reading() as reader:
-        return reader.session.scalars(select(Replica.worker).where(Replica.heard.is_(False)).distinct()).all()
+        return unheard.addressed(reader)
 
 
 def any_in(answer: PollAnswer) -> bool:
@@ -147,18 +126,8 @@ def _paid_in(poll: Poll, held: Held) -> list[JobId]:
 
 def _vouchers(reader: RowReader, keys: Sequence[tuple[JobId, Address]]) -> Vouchers:
     """Returns the newest vouchers of these jobs and workers, as far as they earned there, by one query."""
-    if not keys:
-        return {}
-    jobs, workers = zip(*keys, strict=True)
-    rows = reader.session.execute(_ACCOUNTS, {"jobs": jobs, "workers": workers})
+    rows = unheard.accounts(reader, keys)
     return {(JobId(job.id), account.worker): receipts.voucher(account, job) for account, job in rows}
-
-
-_ACCOUNTS: Final = (
-    select(Account, Job)
-    .join(Job, Job.id == Account.job_id)
-    .where(among(Account.job_id, "jobs"), among(Account.worker, "workers"))
-)
 
 
 def _lease(replica: Replica, task: Task, now: float) -> Lease:
@@ -187,24 +156,9 @@ def _waves(reader: RowReader, opened: Held) -> dict[str, WaveOpened]:
     """Returns the opened wave of each replica, with all its commitments."""
     if not opened:
         return {}
-    waves: dict[tuple[str, int], Wave] = {}
-    members: defaultdict[tuple[str, int], list[tuple[Address, Hash]]] = defaultdict(list)
-    for wave, worker, sealed in reader.session.execute(_CLOSED, {"tasks": [task.id for _, task in opened]}):
-        place = wave.task_id, wave.number
-        waves[place] = wave
-        members[place].append((Address(worker), Hash(sealed or b"")))
-    return {
-        replica.id: _wave(replica, waves[place], members[place])
-        for replica, task in opened
-        if (place := (task.id, task.wave))
-    }
-
-
-_CLOSED: Final = (
-    select(Wave, Replica.worker, Replica.sealed)
-    .join(Replica, and_(Replica.task_id == Wave.task_id, Replica.wave == Wave.number, Replica.sealed.is_not(None)))
-    .where(among(Wave.task_id, "tasks"))
-)
+    closed = unheard.closed_waves(reader, [task.id for _, task in opened])
+    waves = {(wave.task_id, wave.number): (wave, members) for wave, members in closed}
+    return {replica.id: _wave(replica, *waves[task.id, task.wave]) for replica, task in opened}
 
 
 def _wave(replica: Replica, wave: Wave, members: Iterable[tuple[Address, Hash]]) -> WaveOpened:

@@ -4,22 +4,20 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from sqlalchemy import bindparam, exists, select, update
-
 from gradmarket.market.errors import Conflict, MarketError, NotFound
 from gradmarket.market.rules import lifecycle
 from gradmarket.market.terms import Address, ReplicaId, ReplicaState
 from gradmarket.market.wire import CommitmentRequest, LeaseReturn, PollAnswer, PollRequest, RefusedItem, Reveal
 from gradmarket.requester.context import Context
 from gradmarket.requester.exchange import commitments, outbox
-from gradmarket.requester.exchange.outbox import Held, Poll
+from gradmarket.requester.exchange.outbox import Poll
 from gradmarket.requester.moves import judging, waves
-from gradmarket.requester.store import in_hand
-from gradmarket.requester.store.among import among
+from gradmarket.requester.store import accounts, in_hand, unheard
 from gradmarket.requester.store.in_hand import ReplicaInHand, TaskInHand
 from gradmarket.requester.store.locks import locked_workers
 from gradmarket.requester.store.retries import patiently
-from gradmarket.requester.store.tables import Account, Replica, Task, Worker
+from gradmarket.requester.store.tables import Worker
+from gradmarket.requester.store.unheard import Held
 from gradmarket.requester.store.work import Work
 from gradmarket.requester.store.workers import HERE_S, LIVE_S
 
@@ -38,7 +36,7 @@ def hear(context: Context, polls: Sequence[Poll]) -> list[PollAnswer]:
         addresses = {poll.worker for poll in polls}
         own = in_hand.of_replicas(work, addresses, [item.replica for poll in polls for item in poll.items])
         workers = {worker.address: worker for worker in locked_workers(work, addresses)}
-        held = outbox.held(work, addresses)
+        held = unheard.held(work, addresses)
         intake = _Intake(context, work, own)
         refusals = [_take_in(intake, workers[poll.worker], held, poll, now) for poll in polls]
         waves.committed(context, work, intake.committed.values())
@@ -102,8 +100,7 @@ def _take_in(
         worker.asking_until = now + min(said.wait_s, LIVE_S)  # a longer wait is renewed while the worker is connected
         intake.asking.append(address)
     if said.leaving:
-        for account in work.session.scalars(select(Account).where(Account.worker == address)):
-            account.leaving = True
+        accounts.leave(work, address)
     return refusals
 
 
@@ -146,25 +143,10 @@ def _stay(work: Work, intake: _Intake) -> None:
 
     That costs more than a poll, so who has no money reserved and polls again and again waits for the next sweep.
     """
-    asking = {"workers": intake.asking}
     if intake.asking:
-        work.session.execute(_STAY, asking)
-        if intake.begun or work.session.scalar(_COVERED, asking):
+        accounts.stay(work, intake.asking)
+        if intake.begun or accounts.any_covered(work, intake.asking):
             work.notify("assign")
-
-
-_COVERED: Final = select(exists().where(among(Account.worker, "workers"), Account.reserved > Account.earned))
-_STAY: Final = (
-    update(Account)
-    .where(among(Account.worker, "workers"), Account.leaving.is_(True))
-    .values(leaving=False)
-    .execution_options(synchronize_session=False)
-)
-_OWN: Final = (
-    select(Replica, Task)
-    .join(Task, Task.id == Replica.task_id)
-    .where(Replica.worker == bindparam("worker"), among(Replica.id, "replicas"))
-)
 
 
 def _with_forgotten(work: Work, poll: Poll, held: Held) -> tuple[Held, list[RefusedItem]]:
@@ -176,9 +158,7 @@ def _with_forgotten(work: Work, poll: Poll, held: Held) -> tuple[Held, list[Refu
     astray = open_ - {ReplicaId(replica.id) for replica, _task in held}
     if not astray:
         return held, []
-    again = [
-        (replica, task) for replica, task in work.session.execute(_OWN, {"worker": poll.worker, "replicas": astray})
-    ]
+    again = unheard.own(work, poll.worker, astray)
     for replica, _task in again:
         replica.heard = False
     lost = sorted(astray - {ReplicaId(replica.id) for replica, _task in again} - {item.replica for item in poll.items})

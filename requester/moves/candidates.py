@@ -3,16 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlalchemy import exists, func, select, true
-
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import assignment, lifecycle
+from gradmarket.market.rules import assignment
 from gradmarket.market.rules import newcomers as rules
 from gradmarket.market.rules.assignment import Candidate, Mixable, Opening, Party
 from gradmarket.market.rules.replication import STRANGER, Lead
 from gradmarket.market.terms import Address, Hash, Units
 from gradmarket.requester.store import jobs, lead_candidates, newcomers, workers
-from gradmarket.requester.store.tables import Job, Replica, Task, Worker
+from gradmarket.requester.store.tables import Job, Task, Worker
 from gradmarket.requester.store.work import RowReader, Work
 
 SAMPLE = 8
@@ -28,11 +26,11 @@ def settle_class(work: Work, job: Job, mixable: Mixable, now: float) -> bool:
     """
     spec = jobs.spec(job)
     beside = assignment.comparable(job.determinism_class or "", mixable)
-    for known in (workers.KNOWN, true()):
-        own = workers.deciding(job, now, beside).where(known)
+    for known in (True, False):
+        own = workers.deciding(job, now, beside, known)
         if job.determinism_class is not None and _quorum(work, own, spec, mixable):
             return True
-        everyone = workers.deciding(job, now).where(known)
+        everyone = workers.deciding(job, now, known=known)
         leading, most = separate(work, everyone, spec.separation, mixable)
         if most >= spec.plan().first_wave:
             job.determinism_class = leading
@@ -51,21 +49,8 @@ def separate(
     reader: RowReader, present: workers.Present, separation: Sequence[str], mixable: Mixable
 ) -> tuple[str, int]:
     """Returns the class with the most separate workers, and their number. `present` is a query by `workers.present`."""
-    parties = ((row.determinism_class, workers.party(row)) for row in reader.session.execute(present))
+    parties = ((row.determinism_class, workers.party(row)) for row in workers.rows(reader, present))
     return assignment.leading_class(parties, separation, mixable) or ("", 0)
-
-
-def _others(reader: RowReader, job: Job, mixable: Mixable, now: float) -> int:
-    """Counts live, idle workers of comparable classes with a reservation in the job that do not ask for work right now.
-
-    A draw waits briefly for them.
-    """
-    beside = assignment.comparable(job.determinism_class or "", mixable)
-    silent = workers.present(job, now, beside).where(~workers.asks(now), workers.covered(job))
-    busy = exists().where(
-        Replica.worker == Worker.address, Replica.job_id == job.id, Replica.state.in_(lifecycle.IN_FLIGHT)
-    )
-    return reader.session.scalar(select(func.count()).select_from(silent.where(~busy).subquery())) or 0
 
 
 class CandidatePool:

@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import exists, select
-
 from gradmarket.market.rules import copying
 from gradmarket.market.terms import TaskState
 from gradmarket.requester.store import answers
 from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.locks import held_tasks
-from gradmarket.requester.store.tables import Audit, Task
+from gradmarket.requester.store.tables import Task
+from gradmarket.requester.store.tasks import unaudited
 from gradmarket.requester.store.work import RowReader, Work
 
 ALIKE: Final = "another task has the same answer"
@@ -30,10 +28,7 @@ def followed(work: Work, task: Task) -> Sequence[Task]:
     if task.state == TaskState.DIVERGED:
         return ()
     own, others = answers.pointing(work, task, ALIKE)
-    alike = [answer.task for answer in copying.to_audit(own, others)]
-    audited = exists().where(Audit.task_id == Task.id)
-    open_yet = select(Task).where(Task.id.in_(alike), Task.state == TaskState.ACCEPTED, Task.payload.is_not(None))
-    return held_tasks(work, open_yet.where(~audited)) if alike else ()
+    return unaudited(work, [answer.task for answer in copying.to_audit(own, others)])
 
 
 def convicted(work: Work, task: Task, workers: Sequence[str], now: float) -> None:

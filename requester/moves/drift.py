@@ -6,17 +6,16 @@ The rule is market.rules.drift. An alarm is logged and convicts nobody: the requ
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import select
-
 from gradmarket.market.gradient.payload import decode
 from gradmarket.market.gradient.round_merge import Recipe
 from gradmarket.market.rules import drift, secrets
 from gradmarket.market.rules.drift import Contribution
-from gradmarket.market.terms import Digest, Hash, ReplicaState
+from gradmarket.market.terms import Digest, Hash
 from gradmarket.requester.context import Context
 from gradmarket.requester.store import drift_sums
 from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.tables import Job, Replica, Round, Task
+from gradmarket.requester.store.tables import Job, Round, Task
+from gradmarket.requester.store.tasks import paid_operators
 from gradmarket.requester.store.work import RowReader, Work
 
 TOLD: Final = "accepted answers of {} push the model one way, by more than honest errors do"
@@ -32,12 +31,7 @@ def operators(reader: RowReader, tasks: Sequence[Task]) -> tuple[frozenset[str],
 
     Operators whose answer is only near the payload are left out, since theirs is not merged.
     """
-    payable = (Replica.task_id.in_([task.id for task in tasks]), Replica.state == ReplicaState.PAYABLE)
-    paid = select(Replica.task_id, Replica.operator).join(Task, Task.id == Replica.task_id)
-    paid = paid.where(*payable, Replica.root == Task.root)
-    by_task: dict[str, set[str]] = {task.id: set() for task in tasks}
-    for task_id, operator in reader.session.execute(paid):
-        by_task[task_id].add(operator)
+    by_task = paid_operators(reader, tasks)
     return tuple(frozenset(by_task[task.id]) for task in tasks)
 
 

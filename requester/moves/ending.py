@@ -2,18 +2,16 @@
 
 from collections.abc import Iterable
 
-from sqlalchemy import select
-
 from gradmarket.market.rules import lifecycle, newcomers
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import verdicts
 from gradmarket.requester.notifier import ended_topic, worker_topic
-from gradmarket.requester.store import in_hand, strikes
+from gradmarket.requester.store import accounts, in_hand, strikes, tasks
 from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.locks import locked_tasks, locked_workers
-from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
-from gradmarket.requester.store.work import RowReader, Work
+from gradmarket.requester.store.locks import locked_workers
+from gradmarket.requester.store.tables import Job, Replica, Task, Worker
+from gradmarket.requester.store.work import Work
 
 
 def end(context: Context, work: Work, job: Job, state: JobState, reason: str) -> bool:
@@ -26,17 +24,14 @@ def end(context: Context, work: Work, job: Job, state: JobState, reason: str) ->
         return False
     call_off(context, work, job.id)
     tell(work, job.id, state.value, now, reason=reason)
-    topics = (topic(address) for address in _workers(work, job.id) for topic in (worker_topic, ended_topic))
+    topics = (topic(address) for address in accounts.workers_of(work, job.id) for topic in (worker_topic, ended_topic))
     work.notify("settle", *topics)
     return True
 
 
 def call_off(context: Context, work: Work, job_id: str, round_number: int | None = None) -> None:
     """Cancels tasks (of one round, or all) without commitments; waves with commitments close with those they have."""
-    gathering = select(Task).where(Task.job_id == job_id, Task.state.in_([TaskState.OPEN, TaskState.COMMITTING]))
-    if round_number is not None:
-        gathering = gathering.where(Task.round == round_number)
-    for hand in in_hand.of_tasks(work, locked_tasks(work, gathering)).values():
+    for hand in in_hand.of_tasks(work, tasks.gathering(work, job_id, round_number)).values():
         dismiss(work, hand.replicas)
         hand.task.wave_size = len(hand.in_state(ReplicaState.COMMITTED))
         if hand.task.wave_size == 0:
@@ -92,7 +87,3 @@ def work_off(context: Context, work: Work, task: Task, replicas: Iterable[Replic
 def _keys(replicas: Iterable[Replica]) -> list[str]:
     """Returns the wallet and the operator of each replica; a worker that joins another operator keeps its strikes."""
     return [key for replica in replicas for key in {replica.worker, replica.operator}]
-
-
-def _workers(reader: RowReader, job_id: str) -> list[str]:
-    return list(reader.session.scalars(select(Account.worker).where(Account.job_id == job_id)))

@@ -3,10 +3,7 @@
 The rule is market.rules.faults.
 """
 
-from collections.abc import Collection, Sequence
-
-from sqlalchemy import exists, or_, select
-from sqlalchemy.orm import aliased
+from collections.abc import Sequence
 
 from gradmarket.market.rules import assignment, faults, operators
 from gradmarket.market.rules.assignment import Reason
@@ -15,10 +12,10 @@ from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import judging
 from gradmarket.requester.moves.ending import strike, work_off
-from gradmarket.requester.store import ballots, jobs, progress, workers
+from gradmarket.requester.store import ballots, fault_claims, jobs, progress, workers
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.in_hand import TaskInHand
-from gradmarket.requester.store.tables import Earned, Replica, Task
+from gradmarket.requester.store.tables import Replica, Task
 from gradmarket.requester.store.work import RowReader, Work
 
 SOON = (None, Reason.AT_CAPACITY, Reason.NO_RESERVATION)
@@ -70,33 +67,13 @@ def _claims(reader: RowReader, hand: TaskInHand) -> list[tuple[Replica, FaultCla
     faulty = [replica for replica in hand.replicas if replica.fault is not None]
     if not faulty:
         return []
-    disproved = _disproved(reader, hand.job.id, operators.answerable(map(workers.party, faulty)))
-    known = _known(reader, {replica.worker for replica in faulty})
+    disproved = fault_claims.disproved(reader, hand.job.id, operators.answerable(map(workers.party, faulty)))
+    known = fault_claims.known(reader, {replica.worker for replica in faulty})
     return [
         (replica, FaultClaim(workers.party(replica), StepFault(**replica.fault).place, replica.worker in known))
         for replica in faulty
         if replica.fault is not None and disproved.isdisjoint(operators.answerable([workers.party(replica)]))
     ]
-
-
-def _known(reader: RowReader, addresses: Collection[str]) -> set[str]:
-    """Returns those of the workers whose work was accepted before."""
-    return set(reader.session.scalars(select(Earned.worker).where(Earned.worker.in_(addresses)).distinct()))
-
-
-def _disproved(reader: RowReader, job_id: str, keys: Collection[str]) -> set[str]:
-    """Returns the keys of all who reported a fault for a task to which another worker's answer was accepted.
-
-    Looks at reports under any of `keys`, which are wallets and operators: a wallet that joined another operator since
-    is found by its address, and the other wallets of an operator by that.
-    """
-    failed, other = aliased(Task), aliased(Task)
-    same = (other.job_id == failed.job_id, other.round == failed.round, other.index == failed.index)
-    done = exists().where(*same, other.payload.is_not(None))
-    claims = select(Replica.worker, Replica.operator).join(failed, failed.id == Replica.task_id)
-    theirs = or_(Replica.worker.in_(keys), Replica.operator.in_(keys))
-    refuted = claims.where(Replica.job_id == job_id, theirs, Replica.fault.is_not(None), done)
-    return {key for row in reader.session.execute(refuted.distinct()) for key in row}
 
 
 def _left(context: Context, reader: RowReader, hand: TaskInHand) -> Left:
@@ -105,7 +82,7 @@ def _left(context: Context, reader: RowReader, hand: TaskInHand) -> Left:
     opening = progress.opening_for(hand.job, hand.task, hand.replicas, ballots.mixable(reader, hand.job))
     candidates = progress.candidates_of(reader, hand.job, alive, now)
     parties = [candidate.party for candidate in candidates if assignment.why_not(candidate, opening) in SOON]
-    known = _known(reader, {party.worker for party in parties})
+    known = fault_claims.known(reader, {party.worker for party in parties})
     return Left(sum(party.worker in known for party in parties), sum(party.worker not in known for party in parties))
 
 

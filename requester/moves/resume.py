@@ -1,18 +1,15 @@
 """Resumes a paused job, and tries tasks whose gradient diverged again."""
 
-from collections.abc import Sequence
 from typing import Final
-
-from sqlalchemy import select, update
 
 from gradmarket.market.errors import Conflict
 from gradmarket.market.terms import JobState, RoundState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import task_attempts
-from gradmarket.requester.store import audits, in_hand
+from gradmarket.requester.store import audits, in_hand, tasks
 from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.tables import Job, Round, Task
-from gradmarket.requester.store.work import RowReader, Work
+from gradmarket.requester.store.tables import Job, Round
+from gradmarket.requester.store.work import Work
 
 DIVERGED: Final = "a gradient diverged"
 """The start of the reason of a job that a divergence paused."""
@@ -22,12 +19,12 @@ def resume_job(context: Context, work: Work, job: Job) -> None:
     """Resumes the job. Raises Conflict while an audit may still find that a divergence is a lie."""
     if job.state == JobState.RUNNING:
         return
-    diverged = _diverged(work, job)
+    diverged = tasks.diverged(work, job.id)
     if audits.under_way(work, [task.id for task in diverged]):
         raise Conflict(f"{DIVERGED}, and its audit is not over: run an auditor (gradmarket auditor run)")
     now = context.clock()
     work.move_now(job, JobState.RUNNING, reason="", fault=None)
-    work.session.execute(update(Task).where(Task.job_id == job.id, Task.failures > 0).values(failures=0))
+    tasks.forgive_failures(work, job.id)
     for hand in in_hand.of_tasks(work, diverged).values():
         work.move(hand.task, TaskState.FINAL)
         if work.get_one(Round, (job.id, hand.task.round)).state == RoundState.OPEN:
@@ -38,13 +35,9 @@ def resume_job(context: Context, work: Work, job: Job) -> None:
 def after_a_lie(context: Context, work: Work, job: Job) -> None:
     """Resumes the job after an audit revoked a diverged task, unless something else pauses it."""
     paused_by_it = job.state == JobState.PAUSED and job.reason.startswith(DIVERGED)
-    if paused_by_it and not _diverged(work, job):
+    if paused_by_it and not tasks.diverged(work, job.id):
         work.move_now(job, JobState.RUNNING, reason="")
         _go_on(work, job, context.clock())
-
-
-def _diverged(reader: RowReader, job: Job) -> Sequence[Task]:
-    return reader.session.scalars(select(Task).where(Task.job_id == job.id, Task.state == TaskState.DIVERGED)).all()
 
 
 def _go_on(work: Work, job: Job, now: float) -> None:

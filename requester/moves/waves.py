@@ -10,10 +10,9 @@ from gradmarket.requester.moves.ending import dismiss, strike
 from gradmarket.requester.notifier import worker_topic
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.in_hand import TaskInHand
+from gradmarket.requester.store.ready_rows import GATHERING
 from gradmarket.requester.store.tables import Replica, Wave
 from gradmarket.requester.store.work import Work
-
-GATHERING = (TaskState.OPEN, TaskState.COMMITTING)
 
 
 def advance(context: Context, work: Work, hand: TaskInHand) -> None:

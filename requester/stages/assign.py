@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import exists, select
-
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules import assignment
 from gradmarket.market.rules.assignment import Candidate, Opening
@@ -16,10 +14,10 @@ from gradmarket.market.rules.replication import Plan
 from gradmarket.market.rules.secrets import tagged
 from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
 from gradmarket.requester.context import Context
-from gradmarket.requester.moves.candidates import CandidatePool, _others, asks, settle_class
+from gradmarket.requester.moves.candidates import CandidatePool, asks, settle_class
 from gradmarket.requester.notifier import worker_topic
-from gradmarket.requester.store import ballots, jobs, newcomers, progress, workers
-from gradmarket.requester.store.locks import locked, locked_tasks, locked_workers
+from gradmarket.requester.store import ballots, jobs, newcomers, progress, ready_rows, tasks, workers
+from gradmarket.requester.store.locks import locked, locked_workers
 from gradmarket.requester.store.tables import Job, Replica, Task, Worker
 from gradmarket.requester.store.tasks import replicas_of
 from gradmarket.requester.store.work import RowReader, Work
@@ -31,10 +29,7 @@ DRAW = "draw"
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
-    """Returns running jobs with an open task, if any worker asks for work."""
-    asks = exists().where(workers.asks(now))
-    wants = exists().where(Task.job_id == Job.id, Task.state == TaskState.OPEN)
-    return reader.session.scalars(select(Job.id).where(Job.state == JobState.RUNNING, wants, asks)).all()
+    return ready_rows.assignable(reader, now)
 
 
 def run(context: Context, job_id: str) -> float | None:
@@ -51,10 +46,10 @@ def run(context: Context, job_id: str) -> float | None:
         if not asking:
             return _short_of_money(context, work, job, now)
         pool = CandidatePool(work, job, workers.candidates(work, job, asking, now), mixable, now)
-        others = _others(work, job, mixable, now)
+        others = workers.idle_elsewhere(work, job, mixable, now)
         free, wait = sum(c.capacity for c in pool.candidates.values()), context.settings.sweep_s
         for most in (min(2 * free, TASKS_AT_ONCE), TASKS_AT_ONCE):
-            deals, wait = _deal(context, work, job, _open(work, job_id, most), pool, others, now)
+            deals, wait = _deal(context, work, job, tasks.open_ones(work, job_id, most), pool, others, now)
             if deals:
                 _hand_out(work, job, deals, now)
                 return None
@@ -71,19 +66,6 @@ def _short_of_money(context: Context, work: Work, job: Job, now: float) -> float
     if newcomers.next_covered(work, job, now):
         work.notify("settle")
     return context.settings.sweep_s
-
-
-def _open(work: Work, job_id: str, most: int) -> Sequence[Task]:
-    """Locks and returns up to `most` open tasks. Later waves come first: workers that committed to them are waiting."""
-    open_tasks = select(Task.id).where(Task.job_id == job_id, Task.state == TaskState.OPEN)
-    order = (Task.round, Task.index, Task.attempt)
-    split = open_tasks.where(Task.wave > 0).order_by(Task.wave.desc(), *order).limit(most).subquery()
-    fresh = open_tasks.where(Task.wave == 0).order_by(*order).limit(most).subquery()
-    either = select(split.c.id).union_all(select(fresh.c.id))
-    tasks = [
-        task for task in locked_tasks(work, select(Task).where(Task.id.in_(either))) if task.state == TaskState.OPEN
-    ]
-    return sorted(tasks, key=lambda task: -task.wave)[:most]
 
 
 @dataclass(frozen=True)

@@ -2,41 +2,29 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Select, exists, select
-
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import faults, judging
 from gradmarket.requester.moves.ending import strike
 from gradmarket.requester.moves.faults import reopen
 from gradmarket.requester.notifier import worker_topic
+from gradmarket.requester.store import ready_rows
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.in_hand import TaskInHand, claimed
-from gradmarket.requester.store.tables import Replica, Task
 from gradmarket.requester.store.work import RowReader, Work
 
 TOPIC = "expire"
-BUSY = (ReplicaState.LEASED, ReplicaState.COMMITTED)
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
-    """Returns tasks that have a lapsed lease, whose upload is overdue, or that wait for workers in vain."""
-    lapsed = select(Replica.task_id).where(Replica.state == ReplicaState.LEASED, Replica.lease_until < now)
-    overdue = select(Task.id).where(Task.state == TaskState.UPLOADING, Task.due_at < now)
-    return reader.session.scalars(lapsed.union(overdue, _stranded(now)).limit(256)).all()
-
-
-def _stranded(now: float) -> Select[str]:
-    """Selects open tasks that waited long enough for another worker and have no replica leased or committed."""
-    busy = exists().where(Replica.task_id == Task.id, Replica.state.in_(BUSY))
-    return select(Task.id).where(Task.state == TaskState.OPEN, Task.patience_until < now, ~busy)
+    return ready_rows.lapsed(reader, now)
 
 
 def _in_vain(hand: TaskInHand, now: float) -> bool:
-    """Whether `_stranded` selects the task."""
+    """Whether the task waited long enough for another worker, and has no replica leased or committed."""
     patience = hand.task.patience_until
     waited = hand.task.state == TaskState.OPEN and patience is not None and patience < now
-    return waited and not hand.in_state(*BUSY)
+    return waited and not hand.in_state(*ready_rows.BUSY)
 
 
 def run(context: Context, task_id: str) -> float | None:

@@ -3,15 +3,13 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import select
-
 from gradmarket.market.job import Publication
 from gradmarket.market.rules import stopping
 from gradmarket.market.terms import Digest, JobState, RoundState, Units
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves.ending import end
 from gradmarket.requester.moves.task_attempts import task
-from gradmarket.requester.store import audits, jobs
+from gradmarket.requester.store import audits, jobs, progress
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.prices import price_of
@@ -24,7 +22,7 @@ TOPIC = "plan"
 def ready(reader: RowReader, now: float) -> Sequence[str]:
     return [
         job.id
-        for job in reader.session.scalars(select(Job).where(Job.state == JobState.RUNNING))
+        for job in progress.running(reader)
         if not jobs.has_open_round(reader, job.id) or stopping.overdue(jobs.spec(job), _time(now))
     ]
 

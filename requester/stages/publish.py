@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 
-from sqlalchemy import select
-
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused, MarketError, NotFound
 from gradmarket.market.gradient.round_merge import begin
@@ -19,7 +17,7 @@ from gradmarket.requester.context import Context
 from gradmarket.requester.model_runner import PublishedModel
 from gradmarket.requester.moves import blob_cleanup
 from gradmarket.requester.moves.admission import move_of
-from gradmarket.requester.store import jobs
+from gradmarket.requester.store import jobs, ready_rows
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.facts import Facts, as_json, layout_facts
 from gradmarket.requester.store.locks import alone, locked
@@ -31,7 +29,7 @@ TOPIC = "publish"
 
 
 def ready(reader: RowReader, _now: float) -> Sequence[str]:
-    return reader.session.scalars(select(Job.id).where(Job.state == JobState.DRAFT).order_by(Job.created_at)).all()
+    return ready_rows.drafts(reader)
 
 
 def run(context: Context, job_id: str) -> float | None:

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import exists, select, update
 
+from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.store.among import among
-from gradmarket.requester.store.tables import Replica, Task
-from gradmarket.requester.store.work import RowReader
+from gradmarket.requester.store.locks import held_tasks, locked_tasks
+from gradmarket.requester.store.tables import Audit, Replica, Task, Wave
+from gradmarket.requester.store.work import RowReader, Work
 
 
 def replicas_of(reader: RowReader, tasks: Sequence[Task]) -> dict[str, list[Replica]]:
@@ -19,3 +21,55 @@ def replicas_of(reader: RowReader, tasks: Sequence[Task]) -> dict[str, list[Repl
 
 
 _OF_TASKS: Final = select(Replica).where(among(Replica.task_id, "tasks")).execution_options(autoflush=False)
+
+
+def open_ones(work: Work, job_id: str, most: int) -> Sequence[Task]:
+    """Locks and returns up to `most` open tasks. Later waves come first: workers that committed to them are waiting."""
+    open_tasks = select(Task.id).where(Task.job_id == job_id, Task.state == TaskState.OPEN)
+    order = (Task.round, Task.index, Task.attempt)
+    split = open_tasks.where(Task.wave > 0).order_by(Task.wave.desc(), *order).limit(most).subquery()
+    fresh = open_tasks.where(Task.wave == 0).order_by(*order).limit(most).subquery()
+    either = select(split.c.id).union_all(select(fresh.c.id))
+    rows = locked_tasks(work, select(Task).where(Task.id.in_(either)))
+    return sorted((task for task in rows if task.state == TaskState.OPEN), key=lambda task: -task.wave)[:most]
+
+
+def gathering(work: Work, job_id: str, round_number: int | None) -> Sequence[Task]:
+    """Locks and returns the tasks, of one round or of all, whose wave still takes commitments."""
+    rows = select(Task).where(Task.job_id == job_id, Task.state.in_([TaskState.OPEN, TaskState.COMMITTING]))
+    return locked_tasks(work, rows if round_number is None else rows.where(Task.round == round_number))
+
+
+def diverged(reader: RowReader, job_id: str) -> Sequence[Task]:
+    rows = select(Task).where(Task.job_id == job_id, Task.state == TaskState.DIVERGED)
+    return reader.session.scalars(rows).all()
+
+
+def forgive_failures(work: Work, job_id: str) -> None:
+    work.session.execute(update(Task).where(Task.job_id == job_id, Task.failures > 0).values(failures=0))
+
+
+def unaudited(work: Work, tasks: Sequence[str]) -> Sequence[Task]:
+    """Returns those of the tasks that are accepted and that nobody has audited yet; locks them, and their jobs."""
+    audited = exists().where(Audit.task_id == Task.id)
+    rows = select(Task).where(Task.id.in_(tasks), Task.state == TaskState.ACCEPTED, Task.payload.is_not(None))
+    return held_tasks(work, rows.where(~audited)) if tasks else ()
+
+
+def paid_operators(reader: RowReader, tasks: Sequence[Task]) -> dict[str, set[str]]:
+    """Returns by task the operators whose answer is its payload."""
+    payable = (Replica.task_id.in_([task.id for task in tasks]), Replica.state == ReplicaState.PAYABLE)
+    paid = select(Replica.task_id, Replica.operator).join(Task, Task.id == Replica.task_id)
+    by_task: dict[str, set[str]] = {task.id: set() for task in tasks}
+    for task_id, operator in reader.session.execute(paid.where(*payable, Replica.root == Task.root)):
+        by_task[task_id].add(operator)
+    return by_task
+
+
+def waves_of(reader: RowReader, task_id: str) -> Sequence[Wave]:
+    return reader.session.scalars(select(Wave).where(Wave.task_id == task_id).order_by(Wave.number)).all()
+
+
+def replicas_by_id(reader: RowReader, task_id: str) -> Sequence[Replica]:
+    """Returns the task's replicas in the order of their ids."""
+    return reader.session.scalars(select(Replica).where(Replica.task_id == task_id).order_by(Replica.id)).all()

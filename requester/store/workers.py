@@ -1,12 +1,12 @@
 """Queries about workers: who is present, who asks for work, and what each may do in a job."""
 
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Select, String, and_, bindparam, cast, exists, func, or_, select
 
-from gradmarket.market.rules import operators
-from gradmarket.market.rules.assignment import Candidate, Party
+from gradmarket.market.rules import assignment, operators
+from gradmarket.market.rules.assignment import Candidate, Mixable, Party
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.payment import AccountStanding
 from gradmarket.market.rules.reputation import BARRED_S
@@ -63,12 +63,14 @@ def content(job: Job) -> tuple[ColumnElement[bool], ...]:
     return or_(named == "[]", named.contains(job.id)), *(price <= job.price for price in wants)
 
 
-def deciding(job: Job, now: float, classes: Collection[str] | None = None) -> Present:
+def deciding(job: Job, now: float, classes: Collection[str] | None = None, known: bool = False) -> Present:
     """Those of `present` that may decide the job's class: who delivered before, and newcomers that can be drawn now.
 
     A newcomer counts while it asks and has room, or holds a place of the job. One that never has room is never drawn,
-    so it could name a class for ever at no risk.
+    so it could name a class for ever at no risk. `known`: only those who delivered before.
     """
+    if known:
+        return present(job, now, classes).where(KNOWN)
     polls = or_(Worker.asking_until > now, Worker.seen_at > now - HERE_S)
     holds = exists().where(Replica.worker == Worker.address, Replica.job_id == job.id, Replica.state.in_(IN_FLIGHT))
     return present(job, now, classes).where(or_(KNOWN, and_(polls, Worker.capacity > 0), holds))
@@ -107,6 +109,21 @@ def covered(job: Job) -> ColumnElement[bool]:
 def asking(reader: RowReader, job: Job, now: float) -> Sequence[Worker]:
     """Returns the workers that ask for a lease now, may get one of the job, and have money reserved in it."""
     return reader.session.scalars(select(Worker).where(*asking_now(job.id, now), covered(job))).all()
+
+
+def rows(reader: RowReader, present: Present) -> Iterable[Any]:
+    return reader.session.execute(present)
+
+
+def idle_elsewhere(reader: RowReader, job: Job, mixable: Mixable, now: float) -> int:
+    """Counts live, idle workers of comparable classes with a reservation in the job that do not ask for work right now.
+
+    A draw waits briefly for them.
+    """
+    beside = assignment.comparable(job.determinism_class or "", mixable)
+    silent = present(job, now, beside).where(~asks(now), covered(job))
+    busy = exists().where(Replica.worker == Worker.address, Replica.job_id == job.id, Replica.state.in_(IN_FLIGHT))
+    return reader.session.scalar(select(func.count()).select_from(silent.where(~busy).subquery())) or 0
 
 
 def at_stake(reader: RowReader, job_id: str, workers: Collection[str] | None = None) -> dict[str, Units]:

@@ -1,6 +1,6 @@
 """Views of earnings, settlements, stakes, strikes and workers."""
 
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import Row
 
@@ -15,16 +15,11 @@ from gradmarket.market.views.payment_views import (
 from gradmarket.requester.api.views.formats import amount, hexed, time
 from gradmarket.requester.chain.owner import ToSign
 from gradmarket.requester.store import strikes
-from gradmarket.requester.store.tables import Account, Batch, Earned, Strike, Task, Transaction, Worker
-
-ACCOUNT: Final = (
-    *(Account.worker, Worker.payout, Account.earned, Account.reserved),
-    *(Account.settled, Account.withdrawn, Account.at_risk),
-)
+from gradmarket.requester.store.tables import Batch, Strike, Transaction
 
 
 def job_worker_view(account: Row[*tuple[Any, ...]], unit: str, states: dict[str, int]) -> JobWorkerView:
-    """Of ACCOUNT's columns."""
+    """Of a row of listings.workers."""
     return JobWorkerView(
         address=account.worker,
         payout=account.payout,
@@ -39,15 +34,8 @@ def job_worker_view(account: Row[*tuple[Any, ...]], unit: str, states: dict[str,
     )
 
 
-PAYMENT: Final = (
-    *(Earned.id, Earned.worker, Earned.task_id, Earned.replica_id, Earned.units, Earned.digest, Earned.at),
-    *(Batch.number, Batch.state.label("batch_state"), Transaction.hash.label("tx")),
-    *(Task.round, Task.state, Task.reason),
-)
-
-
 def payment_view(row: Row[*tuple[Any, ...]], unit: str, published: bool) -> PaymentView:
-    """Of PAYMENT's columns. `published`: the task's answer may be (store.disclosure)."""
+    """Of a row of listings.payments. `published`: the task's answer may be (store.disclosure)."""
     return PaymentView(
         id=row.id,
         worker=row.worker,

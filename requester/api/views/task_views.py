@@ -4,7 +4,6 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from sqlalchemy import Row
-from sqlalchemy.orm import defer
 
 from gradmarket.market.rules.projection import Sketch
 from gradmarket.market.terms import Hash, TaskState
@@ -62,10 +61,6 @@ def wave_view(row: Wave) -> WaveView:
         signature=hexed(row.signature),
         closed_at=time(row.closed_at),
     )
-
-
-LISTED: Final = tuple(defer(column, raiseload=True) for column in (Task.offer, Task.plan, Task.allowed))
-"""Of a task in a list none of these is shown, and to read their JSON takes longer than all else."""
 
 
 def task_view(row: Task, published: bool) -> TaskView:
@@ -127,14 +122,8 @@ def _at_work(task: Task, replica: Replica) -> bool:
     return replica.wave == task.wave and task.state in GATHERING
 
 
-VERDICT: Final = (
-    *(Replica.id, Replica.task_id, Replica.worker, Replica.state),
-    *(Replica.outcome, Replica.reason, Replica.verdict_signature),
-)
-
-
 def verdict_view(row: Row[*tuple[Any, ...]]) -> VerdictView:
-    """Of VERDICT's columns."""
+    """Of a row of listings.verdicts."""
     return VerdictView(
         task=row.task_id,
         replica=row.id,

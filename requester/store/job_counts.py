@@ -1,0 +1,43 @@
+"""What a job's rows add up to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+
+from gradmarket.requester.store.tables import Batch, Earned, Replica, Round, Task, Transaction
+from gradmarket.requester.store.work import RowReader
+
+
+@dataclass(frozen=True, slots=True)
+class JobCounts:
+    """`settlements` are the job's batches in order, each with the transaction that settles it."""
+
+    rounds: int
+    tasks: int
+    """With an accepted payload."""
+    uploads: int
+    payload_bytes: int
+    compute_seconds: float
+    first_earned_at: float | None
+    settlements: Sequence[tuple[Batch, Transaction | None]]
+
+
+def of_job(reader: RowReader, job_id: str) -> JobCounts:
+    session = reader.session
+    accepted = select(func.count()).select_from(Task).where(Task.job_id == job_id, Task.payload.is_not(None))
+    size = func.count(Task.payload_bytes), func.coalesce(func.sum(Task.payload_bytes), 0)
+    uploads, uploaded = session.execute(select(*size).where(Task.job_id == job_id)).one()
+    rounds = select(func.count()).select_from(Round).where(Round.job_id == job_id)
+    computed = select(func.sum(Replica.compute_seconds)).where(Replica.job_id == job_id)
+    batches = select(Batch, Transaction).outerjoin(Transaction, Transaction.id == Batch.transaction_id)
+    in_order = batches.where(Batch.job_id == job_id).order_by(Batch.number)
+    return JobCounts(
+        rounds=session.scalar(rounds) or 0,
+        tasks=session.scalar(accepted) or 0,
+        uploads=uploads,
+        payload_bytes=uploaded or 0,
+        compute_seconds=session.scalar(computed) or 0.0,
+        first_earned_at=session.scalar(select(func.min(Earned.at)).where(Earned.job_id == job_id)),
+        settlements=[(batch, transaction) for batch, transaction in session.execute(in_order)],
+    )

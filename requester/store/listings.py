@@ -1,0 +1,100 @@
+"""Lists that are read page by page: what each holds, and one page of it."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import Select, select, tuple_
+from sqlalchemy.orm import InstrumentedAttribute, defer
+
+from gradmarket.market.terms import AuditState, JobState
+from gradmarket.requester.store.tables import (
+    Account,
+    Audit,
+    Batch,
+    Earned,
+    Job,
+    Replica,
+    Round,
+    Task,
+    Transaction,
+    Worker,
+)
+from gradmarket.requester.store.work import RowReader
+
+Keys = Sequence[InstrumentedAttribute[Any]]
+"""The order of a list; together they are unique among its rows."""
+
+_LISTED: Final = tuple(defer(column, raiseload=True) for column in (Task.offer, Task.plan, Task.allowed))
+"""Of a task in a list none of these is shown, and to read their JSON takes longer than all else."""
+_VERDICT: Final = (
+    *(Replica.id, Replica.task_id, Replica.worker, Replica.state),
+    *(Replica.outcome, Replica.reason, Replica.verdict_signature),
+)
+_ACCOUNT: Final = (
+    *(Account.worker, Worker.payout, Account.earned, Account.reserved),
+    *(Account.settled, Account.withdrawn, Account.at_risk),
+)
+_PAYMENT: Final = (
+    *(Earned.id, Earned.worker, Earned.task_id, Earned.replica_id, Earned.units, Earned.digest, Earned.at),
+    *(Batch.number, Batch.state.label("batch_state"), Transaction.hash.label("tx")),
+    *(Task.round, Task.state, Task.reason),
+)
+
+
+def next_rows(
+    reader: RowReader, rows: Select[Any], keys: Keys, after: Sequence[Any] | None, most: int
+) -> Sequence[Any]:
+    """Returns at most so many rows in the order of `keys`, those after the row with the values `after`.
+
+    A list of entities gives entities; one of columns gives rows of these.
+    """
+    if after is not None:
+        rows = rows.where(tuple_(*keys) > tuple_(*after))
+    found = reader.session.execute(rows.order_by(*keys).limit(most))
+    return found.scalars().all() if len(rows.column_descriptions) == 1 else found.all()
+
+
+def jobs(state: JobState | None) -> Select[Job]:
+    return select(Job) if state is None else select(Job).where(Job.state == state)
+
+
+def rounds(job_id: str) -> Select[Round]:
+    return select(Round).where(Round.job_id == job_id)
+
+
+def tasks(job_id: str) -> Select[Task]:
+    """Without offers, plans and thresholds."""
+    return select(Task).options(*_LISTED).where(Task.job_id == job_id)
+
+
+def verdicts(job_id: str) -> Select[*tuple[Any, ...]]:
+    return select(*_VERDICT).where(Replica.job_id == job_id, Replica.outcome.is_not(None))
+
+
+def workers(job_id: str) -> Select[*tuple[Any, ...]]:
+    """The job's accounts, each with its worker's payout address."""
+    return select(*_ACCOUNT).join(Worker, Worker.address == Account.worker).where(Account.job_id == job_id)
+
+
+def payments(job_id: str) -> Select[*tuple[Any, ...]]:
+    """What was earned in the job, with the batches and transactions that settle it."""
+    return (
+        select(*_PAYMENT)
+        .join(Task, Task.id == Earned.task_id)
+        .outerjoin(Batch, Batch.id == Earned.batch_id)
+        .outerjoin(Transaction, Transaction.id == Batch.transaction_id)
+        .where(Earned.job_id == job_id)
+    )
+
+
+def ended_audits(job_id: str) -> Select[Audit]:
+    return select(Audit).where(Audit.job_id == job_id, Audit.state.in_((AuditState.PASSED, AuditState.FAILED)))
+
+
+def accounts(worker: str) -> Select[Account]:
+    return select(Account).where(Account.worker == worker)
+
+
+def vouchers(worker: str) -> Select[Account]:
+    """The worker's accounts in which it has earned."""
+    return accounts(worker).where(Account.voucher_signature.is_not(None))

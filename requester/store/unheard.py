@@ -1,0 +1,77 @@
+"""Queries for poll answers: what a worker does not know yet. Each is built once, since every poll runs it."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from sqlalchemy import and_, bindparam, select
+
+from gradmarket.market.terms import Address, Hash
+from gradmarket.requester.store.among import among
+from gradmarket.requester.store.tables import Account, Job, Replica, Task, Wave
+from gradmarket.requester.store.work import RowReader
+
+Held = list[tuple[Replica, Task]]
+"""A worker's replicas, with their tasks, whose end the worker does not know yet."""
+
+
+def held(reader: RowReader, workers: Collection[Address]) -> defaultdict[Address, Held]:
+    by_worker: defaultdict[Address, Held] = defaultdict(list)
+    for replica, task in reader.session.execute(_UNHEARD, {"workers": list(workers)}):
+        by_worker[replica.worker].append((replica, task))
+    return by_worker
+
+
+_UNHEARD: Final = (
+    select(Replica, Task)
+    .join(Task, Task.id == Replica.task_id)
+    .where(among(Replica.worker, "workers"), Replica.heard.is_(False))
+)
+
+
+def own(reader: RowReader, worker: Address, replicas: Iterable[str]) -> Held:
+    """Returns those of the replicas that are the worker's, whether it knows their end or not."""
+    return [(row, task) for row, task in reader.session.execute(_OWN, {"worker": worker, "replicas": list(replicas)})]
+
+
+_OWN: Final = (
+    select(Replica, Task)
+    .join(Task, Task.id == Replica.task_id)
+    .where(Replica.worker == bindparam("worker"), among(Replica.id, "replicas"))
+)
+
+
+def addressed(reader: RowReader) -> Sequence[Address]:
+    """Returns the workers with a replica whose end they do not know yet."""
+    return reader.session.scalars(select(Replica.worker).where(Replica.heard.is_(False)).distinct()).all()
+
+
+def accounts(reader: RowReader, keys: Sequence[tuple[str, str]]) -> list[tuple[Account, Job]]:
+    """Returns the accounts of these jobs and workers, and of their other pairs, with their jobs."""
+    if not keys:
+        return []
+    jobs, workers = zip(*keys, strict=True)
+    return [(row, job) for row, job in reader.session.execute(_ACCOUNTS, {"jobs": jobs, "workers": workers})]
+
+
+_ACCOUNTS: Final = (
+    select(Account, Job)
+    .join(Job, Job.id == Account.job_id)
+    .where(among(Account.job_id, "jobs"), among(Account.worker, "workers"))
+)
+
+
+def closed_waves(reader: RowReader, tasks: Collection[str]) -> list[tuple[Wave, list[tuple[Address, Hash]]]]:
+    """Returns the closed waves of the tasks, each with its commitments: pairs of a worker and what it sealed."""
+    waves: dict[tuple[str, int], tuple[Wave, list[tuple[Address, Hash]]]] = {}
+    for wave, worker, sealed in reader.session.execute(_CLOSED, {"tasks": list(tasks)}):
+        _, members = waves.setdefault((wave.task_id, wave.number), (wave, []))
+        members.append((worker, sealed or Hash(b"")))
+    return list(waves.values())
+
+
+_CLOSED: Final = (
+    select(Wave, Replica.worker, Replica.sealed)
+    .join(Replica, and_(Replica.task_id == Wave.task_id, Replica.wave == Wave.number, Replica.sealed.is_not(None)))
+    .where(among(Wave.task_id, "tasks"))
+)
