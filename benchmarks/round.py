@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from benchmarks.figure import Figure
+from benchmarks.rig import ddp
 from benchmarks.rig.rounds import GPT_10M, MLP_1M, Model, measured
 from benchmarks.rig.service import service
 
 PREFIX = "round"
+PEER = "torch, two processes over gloo"
 COUNT = int(os.environ.get("ROUNDS", "12"))
 
 
@@ -36,9 +38,14 @@ CASES = (
 
 def measure() -> Iterator[Figure]:
     for case in CASES:
+        elements, name = case.model.elements, str(case.model.optimizer["name"])
+        peer = sorted(ddp.rounds(elements, name, COUNT))
         with service(shared=False) as here:
             found = measured(here, case.model, case.replicas, COUNT)
         taken = sorted(found.seconds)
         note = f"{taken[0]:.3g} to {taken[-1]:.3g} over {len(taken)}; workers' CPU {found.workers_cpu_s:.3g} s"
-        yield Figure(f"round.overhead_s.{case.name}", median(taken), "s", target=case.limit, note=note)
+        ratio = median(taken) / median(peer)
+        yield Figure(f"round.overhead_s.{case.name}", median(taken), "s", PEER, ratio, case.limit, note)
+        note = f"the peer; {peer[0]:.3g} to {peer[-1]:.3g}"
+        yield Figure(f"round.peer_s.{case.name}", median(peer), "s", note=note)
         yield Figure(f"round.cpu_s.{case.name}", found.service_cpu_s, "s", target=case.cpu, note="the service's")

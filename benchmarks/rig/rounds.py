@@ -1,6 +1,7 @@
 """Rounds of a market whose workers replay a recorded payload: what each took, and what CPU the service used."""
 
 import json
+import os
 import signal
 import sqlite3
 import subprocess
@@ -28,7 +29,7 @@ WARM = 3
 
 @dataclass(frozen=True)
 class Model:
-    """`inputs`: element type and shape of a row of `x`; `y` is next tokens where those are whole numbers."""
+    """`dtype`, `shape`: of a row of `x`; `y` is next tokens where those are whole numbers. `elements`: parameters."""
 
     architecture: str
     arguments: dict[str, Any]
@@ -36,6 +37,7 @@ class Model:
     shape: tuple[int, ...]
     classes: int
     optimizer: dict[str, Any]
+    elements: int
 
     def rows(self) -> dict[str, np.ndarray]:
         drawn = np.random.default_rng(0)
@@ -46,8 +48,12 @@ class Model:
         return {"x": x, "y": drawn.integers(0, self.classes, ROWS)}
 
 
-MLP_1M = Model("mlp", {"hidden": [768, 768, 256]}, "float32", (256,), 10, {"name": "sgd", "lr": 0.1, "momentum": 0.9})
-GPT_10M = Model("gpt", {"depth": 6, "width": 384, "heads": 6}, "int64", (128,), 128, {"name": "adamw", "lr": 3e-4})
+MLP_1M = Model(
+    "mlp", {"hidden": [768, 768, 256]}, "float32", (256,), 10, {"name": "sgd", "lr": 0.1, "momentum": 0.9}, 987_402
+)
+GPT_10M = Model(
+    "gpt", {"depth": 6, "width": 384, "heads": 6}, "int64", (128,), 128, {"name": "adamw", "lr": 3e-4}, 10_795_008
+)
 """The models of the peers' benchmarks: 0.99 and 10.8 million parameters."""
 
 
@@ -138,7 +144,7 @@ def traced(spans: Path) -> None:
     """Writes the spans of a market with GPT rounds, R = 1."""
     spans.unlink(missing_ok=True)
     with service(shared=False, GRADMARKET_TRACING=str(spans.resolve())) as here:
-        measured(here, GPT_10M, 1, 8)
+        measured(here, GPT_10M, 1, int(os.environ.get("ROUNDS", "8")))
 
 
 if __name__ == "__main__":
