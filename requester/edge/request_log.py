@@ -47,7 +47,7 @@ class RequestLog:
                     raise
             finally:
                 self._note(scope, seen)
-                recorded.update_name(f"{scope['method']} {getattr(scope.get('route'), 'path', NO_ROUTE)}")
+                recorded.update_name(f"request {scope['method']} {getattr(scope.get('route'), 'path', NO_ROUTE)}")
 
     def _note(self, scope: Scope, seen: "_Seen") -> None:
         method = scope["method"] if scope["method"] in METHODS else "other"
