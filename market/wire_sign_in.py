@@ -5,6 +5,7 @@ from typing import Final
 from pydantic import Field
 
 from gradmarket.market.fields import AddressField, HashField, SignatureField
+from gradmarket.market.signing import Domain
 from gradmarket.market.wire import NO_NUL, Nonce63, Wire
 
 
@@ -75,6 +76,10 @@ class ChainFacts(Wire):
     unit: str
     rpc: str | None
     block: int = Field(default=0, ge=0, lt=2**63)
+
+    @property
+    def domain(self) -> Domain:
+        return Domain(self.chain_id, self.contract, self.instance)
 
 
 STATEMENT: Final = "Work for gradmarket. Pay out to {payout}."

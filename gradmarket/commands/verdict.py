@@ -8,7 +8,7 @@ import typer
 from gradmarket.commands.edge import DataOption, JobArgument, JsonOption, MarketOption, say_json, told
 from gradmarket.endpoint import find
 from gradmarket.market.rules.task_proof import VerdictCase, faults
-from gradmarket.market.signing import Domain, checksum
+from gradmarket.market.signing import checksum
 
 app = typer.Typer(no_args_is_help=True, help="Check a verdict by its evidence.")
 
@@ -46,8 +46,7 @@ def _case(job: str, task: str, market: str | None, signer: str | None, data: Pat
     with find(market, None, data).market() as client:
         facts, publication = client.chain(), client.publication(job)
         evidence = client.task(job, task)
-    domain = Domain(facts.chain_id, facts.contract, facts.instance)
-    return VerdictCase(domain, checksum(signer) if signer else facts.signer, publication, evidence)
+    return VerdictCase(facts.domain, checksum(signer) if signer else facts.signer, publication, evidence)
 
 
 def _sum(case: VerdictCase, found: list[str]) -> str:

@@ -83,7 +83,7 @@ def test_what_is_typed_has_the_digest_that_is_checked(service: Any) -> None:
     for kind in (SignedConsent, Withdrawal):
         message = kind(Address(Account.create().address), Address(account.address), 2**63 - 1)
         by = account.sign_message(encode_typed_data(full_message=consents.typed(facts, message))).signature
-        consents.check(consents.domain_of(facts), message, bytes(by), message.payout)
+        consents.check(facts.domain, message, bytes(by), message.payout)
 
 
 def test_a_file_that_does_not_hold_is_named_before_anything_is_signed(service: Any, tmp_path: Path) -> None:

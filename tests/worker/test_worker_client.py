@@ -17,13 +17,15 @@ from siwe import SiweMessage
 from gradmarket.client import transport
 from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Address, JobId
+from gradmarket.market.terms import Address, JobId, JobState
+from gradmarket.market.views.job_views import JobView, ListedJob
 from gradmarket.market.wire import PollAnswer, PollRequest
 from gradmarket.market.wire_sign_in import SignInNonce
 from gradmarket.worker.problems import Untrusted
 from gradmarket.worker.protocol.client import MarketClient
 from gradmarket.worker.protocol.signin import Credentials, sign_in
 from gradmarket.worker.wallet import Wallet
+from tests.shown import shown_job
 from tests.worker.fake_market import Server
 
 KEY = PrivateKey(b"\x01" * 32)
@@ -212,3 +214,9 @@ def test_a_job_of_a_newer_specification_hides_no_other(serve: Serve) -> None:
     app = FastAPI()
     app.get("/v1/jobs")(lambda: {"items": [newer, {"id": "a", "state": "running", "added": 1}], "next": None})
     assert [(job.id, job.publication) for job in MarketClient(serve(app)).jobs()] == [("b", None), ("a", None)]
+
+
+def test_what_a_worker_reads_of_a_job_is_part_of_what_a_service_shows() -> None:
+    job = ListedJob.model_validate_json(shown_job().model_dump_json())
+    assert (job.id, job.name, job.state, job.chain_job) == ("0123456789abcdef", "digits", JobState.FINISHED, 1)
+    assert ListedJob.model_fields.keys() <= JobView.model_fields.keys()

@@ -75,7 +75,7 @@ def withdraw(
         message = Withdrawal(checksum(worker), checksum(payout) if payout else own.address, nonce or int(time.time()))
         signed = _signature(settings, facts, message, payout, signature)
         if signed is not None:
-            check(consents.domain_of(facts), message, signed, message.payout)
+            check(facts.domain, message, signed, message.payout)
             service.identify(Credentials(own, own.address, facts.chain_id))
             after = consents.withdraw(service, message, signed)
             typer.echo(f"The operator of {after.worker} is {after.operator} now.")

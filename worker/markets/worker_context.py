@@ -64,7 +64,7 @@ class WorkerContext:
 
     @property
     def domain(self) -> Domain:
-        return Domain(self.facts.chain_id, self.facts.contract, self.facts.instance)
+        return self.facts.domain
 
     @property
     def signer(self) -> Address:

@@ -43,20 +43,16 @@ class ConsentFile(BaseModel):
         return Domain(self.chain_id, self.contract, self.instance)
 
 
-def domain_of(facts: ChainFacts) -> Domain:
-    return Domain(facts.chain_id, facts.contract, facts.instance)
-
-
 def made(facts: ChainFacts, consent: SignedConsent, signature: bytes) -> ConsentFile:
     """Returns the consent as a file. Raises SignatureRefused if the payout's key did not sign it."""
-    check(domain_of(facts), consent, signature, consent.payout)
+    check(facts.domain, consent, signature, consent.payout)
     chain = {"chain_id": facts.chain_id, "contract": facts.contract, "instance": facts.instance}
     fields = {"worker": consent.worker, "payout": consent.payout, "nonce": consent.nonce}
     return ConsentFile(**chain, **fields, signature=signature)
 
 
 def signed(facts: ChainFacts, message: Message, key: PrivateKey) -> bytes:
-    return sign(key, digest(domain_of(facts), message))
+    return sign(key, digest(facts.domain, message))
 
 
 def read(path: Path) -> ConsentFile:
@@ -75,7 +71,7 @@ def fitting(paths: Iterable[Path], facts: ChainFacts, worker: Address, payout: A
 
     Raises Refused for a consent of another worker or payout, or with a wrong signature.
     """
-    here = [(path, consent) for path in paths if (consent := read(path)).domain == domain_of(facts)]
+    here = [(path, consent) for path in paths if (consent := read(path)).domain == facts.domain]
     for path, consent in here:
         if (consent.worker, consent.payout) != (worker, payout):
             names = f"worker {consent.worker} and payout {consent.payout}"
