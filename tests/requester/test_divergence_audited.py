@@ -15,6 +15,7 @@ from tests.requester.books import check_books
 from tests.requester.market_auditor import SimAuditor, audits_of
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import scaled
+from tests.requester.test_verdicts_replayed import found, shown
 
 NewFloor = Callable[..., MarketFixture]
 HUGE = scaled(1e9)
@@ -52,6 +53,7 @@ def test_a_lie_that_diverges_is_found_and_the_job_goes_on_by_itself(new_floor: N
         alone.worker()
     alone.play()
     assert market.final_parameters() == alone.final_parameters()
+    assert [found(market, shown(market, task)) for task in market.tasks()] == [set()] * 3
     assert all(market.earned()[worker.address] >= PRICE for worker in (honest, *others))
     check_books(market)
 

@@ -9,13 +9,13 @@ from gradmarket.market.job import Publication
 from gradmarket.market.rules.proof import Fault
 from gradmarket.market.rules.task_proof import VerdictCase, faults
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import TaskState
+from gradmarket.market.terms import JobState, TaskState
 from gradmarket.market.wire_evidence import PublishedEvidence
 from gradmarket.requester.api.round_routes import evidence_of
 from gradmarket.requester.store.tables import Job, Task
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import MarketFixture
-from tests.requester.market_workers import NOISE, SIGN_FLIP
+from tests.requester.market_workers import COMMIT_AND_STALL, HONEST, IDLE, NOISE, SIGN_FLIP, WITHHOLDER, Behaviour
 
 NewFloor = Callable[..., MarketFixture]
 Shown = dict[str, Any]
@@ -100,6 +100,22 @@ def test_a_vindicated_worker_is_proven_right_by_the_audit(new_floor: NewFloor) -
     assert found(market, told) == set()
     assert Fault.PAID_WITHOUT_AUDIT in found(market, changed(told, "audit", "root", value=OTHER))
     assert Fault.PAID_WITHOUT_AUDIT in found(market, changed(told, "audit", value=None))
+
+
+@pytest.mark.parametrize("others", [[WITHHOLDER], [WITHHOLDER] * 2, [COMMIT_AND_STALL] * 2, [NOISE] * 2, [IDLE]])
+def test_however_its_workers_behave_an_honest_market_s_evidence_is_proven(
+    new_floor: NewFloor, others: list[Behaviour]
+) -> None:
+    """Every attempt, failed ones and those that are called off included, once nothing of it is kept back."""
+    market = new_floor(rounds=1, tasks_per_round=2)
+    for behaviour in [HONEST, HONEST, *others]:
+        market.worker(behaviour)
+    market.play(passes=30)
+    if market.state() == JobState.RUNNING:
+        market.cancel()
+    faults_of = {task.id: found(market, shown(market, task)) for task in market.tasks()}
+    assert {fault for faults in faults_of.values() for fault in faults} <= {Fault.NOT_SHOWN}
+    assert set() in faults_of.values()
 
 
 def test_a_task_that_is_not_decided_shows_nothing_to_copy(new_floor: NewFloor) -> None:
