@@ -1,7 +1,7 @@
 """Merging: payload bytes in, to published parameters; and what is resident of a model that is worked on in files.
 
 `MERGE_ELEMENTS` names the size of the large model (10^9 for the figure that docs/performance.md has a target for: it
-takes 28 GB of disk); four payloads of it are merged by a process of its own.
+takes 36 GB of disk); four payloads of it are merged by a process of its own.
 """
 
 import json
