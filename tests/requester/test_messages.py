@@ -18,8 +18,6 @@ from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
 from tests.requester.market_workers import NOISE, WITHHOLDER, SimWorker, scaled, wants
 
-pytestmark = BOTH
-
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
 
@@ -317,6 +315,7 @@ def test_a_payload_of_a_rejected_replica_is_refused(new_floor) -> None:  # type:
         cheater.upload(cheater.newest())
 
 
+@BOTH
 def test_who_comes_after_the_next_was_asked_is_told_so_and_pays_nobody_twice(uploading: MarketFixture) -> None:
     late = asked(uploading)
     lease = late.newest().lease
