@@ -97,12 +97,12 @@ def test_real_auditors_of_two_classes_give_a_threshold(
         classes = pair(own.determinism_class, wide.determinism_class)
         known(served, job, classes)
         assert work(job, own, wide) == [[False] * TASKS, [True] * TASKS]
-        (found,) = there.calibration(job.id)["pairs"]
-    assert (tuple(found["classes"]), found["state"], found["runs"]) == (classes, "calibrated", RUNS)
-    assert max(tensor["largest"] for tensor in found["tensors"]) > 1e-9
-    assert all(1e-7 < tensor["threshold"] < MOST for tensor in found["tensors"])
-    assert len({task["task"] for task in found["tasks"]}) == TASKS
-    assert all(one != other for one, other in (task["roots"] for task in found["tasks"]))
+        (found,) = there.calibration(job.id).pairs
+    assert (found.classes, found.state, found.runs) == (classes, "calibrated", RUNS)
+    assert max(tensor.largest for tensor in found.tensors) > 1e-9
+    assert all(1e-7 < tensor.threshold < MOST for tensor in found.tensors)
+    assert len({task.task for task in found.tasks}) == TASKS
+    assert all(one != other for one, other in (task.roots for task in found.tasks))
     shown = CliRunner().invoke(app, ["job", "calibration", job.id, "--market", served.place.url])
     assert shown.exit_code == 0
     assert f"calibrated: {RUNS} runs" in shown.output
