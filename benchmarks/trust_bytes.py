@@ -16,7 +16,7 @@ PREFIX = "trust.bytes."
 TASKS = 24
 WORKERS = 4
 REPLICATION = {"name": "fixed", "replicas": 3, "max_replicas": 5}
-DEADLINES = {"lease_s": 60, "wave_s": 60, "upload_s": 1}
+DEADLINES = {"lease_s": 60, "wave_s": 60, "upload_s": 5}
 STANDS = ("accepted", "final")
 
 

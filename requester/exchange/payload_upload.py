@@ -186,7 +186,8 @@ def _accept(
         _pay(context, work, hand, accounts[job.id, replica.worker], replica, diverged, now)
     if not diverged:
         work_off(context, work, task, agreeing)
-        delivered(work, [hand.workers[replica.worker] for replica in agreeing], now)
+        theirs = ((hand.workers[replica.worker], accounts[job.id, replica.worker]) for replica in agreeing)
+        delivered(work, theirs, now)
     paid = [replica.worker for replica in agreeing]
     tell(work, job.id, task.state, now, task=task.id, round=task.round, paid=paid)
     if diverged and audit_draws.may_be_a_lie(job):

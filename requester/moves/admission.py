@@ -12,13 +12,19 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.round_merge import OptimizerStep
 from gradmarket.market.job import JobSpec
-from gradmarket.market.job_parts import ReadyModel
+from gradmarket.market.job_parts import Deadlines, ReadyModel
 from gradmarket.market.rules import payment
 from gradmarket.market.step import InnerOptimizer, LocalStep
 from gradmarket.market.terms import Amount, Units
 from gradmarket.requester.context import Context
 
 ARCHITECTURES = "gradmarket.market.model.architectures"
+LEAST_S = 5
+"""The shortest deadline of a job: two polls may be 3 s apart (workers.HERE_S), and an answer has to travel.
+
+Who misses a deadline has a strike and rests, so a submitter could do that to whomever it likes. Jobs that were posted
+before are not asked again.
+"""
 
 
 @dataclass(frozen=True)
@@ -44,9 +50,17 @@ def admit(context: Context, spec: JobSpec) -> Admitted:
     unit = Amount(int(context.chain_facts.unit))
     for field, amount in spec.price.prices.items():
         payment.in_units(field, amount, unit, payment.MAX_PRICE)
+    _can_be_met(spec.deadlines)
     _takes_stakes(context, spec, unit)
     most = payment.in_units("price", spec.price.most, unit, payment.MAX_PRICE)
     return Admitted(unit, most, payment.in_units("budget", spec.deposit, unit))
+
+
+def _can_be_met(deadlines: Deadlines) -> None:
+    for name in ("lease_s", "wave_s", "upload_s"):
+        if getattr(deadlines, name) < LEAST_S:
+            said = f"no honest worker can answer in less than {LEAST_S} seconds: name {LEAST_S} or more"
+            raise JobRefused(f"deadlines.{name}", said)
 
 
 def _takes_stakes(context: Context, spec: JobSpec, unit: Amount) -> None:

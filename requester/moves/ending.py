@@ -7,10 +7,10 @@ from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import verdicts
 from gradmarket.requester.notifier import ended_topic, worker_topic
-from gradmarket.requester.store import accounts, in_hand, strikes, tasks
+from gradmarket.requester.store import accounts, earned_rows, in_hand, strikes, tasks
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import locked_workers
-from gradmarket.requester.store.tables import Job, Replica, Task, Worker
+from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
 from gradmarket.requester.store.work import Work
 
 
@@ -59,24 +59,32 @@ def strike(context: Context, work: Work, task: Task, replicas: Iterable[Replica]
     keys = _keys(owed)
     if keys:
         strikes.strike(work, task.job_id, keys, context.clock(), context.settings.max_strikes, withheld)
-    _rest(work, {replica.worker for replica in owed if replica.state in lifecycle.SILENT}, context.clock())
+    silent = ((task.job_id, replica.worker) for replica in owed if replica.state in lifecycle.SILENT)
+    _rest(work, earned_rows.lock(work, silent).values(), context.clock())
 
 
-def _rest(work: Work, addresses: set[str], now: float) -> None:
-    """Makes workers that left a place unanswered rest before their next one, longer each time."""
-    for worker in locked_workers(work, addresses) if addresses else ():
-        worker.stalls += 1
-        worker.stalled_at = now
-        worker.rests_until = now + newcomers.rest_s(worker.stalls, worker.accepted_at is not None)
+def _rest(work: Work, theirs: Iterable[Account], now: float) -> None:
+    """Makes workers that left a place of the job unanswered rest before their next one there, longer each time."""
+    for account in theirs:
+        account.stalls += 1
+        account.stalled_at = now
+        known = work.get_one(Worker, account.worker).accepted_at is not None
+        account.rests_until = now + newcomers.rest_s(account.stalls, known)
 
 
-def delivered(work: Work, known: Iterable[Worker], now: float) -> None:
-    """Records that these workers' answers were accepted: none is a newcomer any more, and their stalls are halved."""
-    changed = {worker.address for worker in known if worker.accepted_at is None or worker.stalls}
-    for worker in locked_workers(work, changed) if changed else ():
+def delivered(work: Work, known: Iterable[tuple[Worker, Account]], now: float) -> None:
+    """Records that these workers' answers were accepted: none is a newcomer any more, and their stalls are halved.
+
+    The caller has locked the accounts.
+    """
+    fresh = set()
+    for worker, account in known:
+        account.stalls //= 2
+        account.rests_until = 0.0
+        if worker.accepted_at is None:
+            fresh.add(worker.address)
+    for worker in locked_workers(work, fresh) if fresh else ():
         worker.accepted_at = worker.accepted_at or now
-        worker.stalls //= 2
-        worker.rests_until = 0.0
 
 
 def work_off(context: Context, work: Work, task: Task, replicas: Iterable[Replica]) -> None:

@@ -65,7 +65,16 @@ def account(work: Work, job_id: str, worker: str) -> Account:
     row = work.get(Account, (job_id, worker))
     if row is None:
         row = Account(
-            job_id=job_id, worker=worker, earned=0, reserved=0, settled=0, withdrawn=0, at_risk=0, leaving=False
+            job_id=job_id,
+            worker=worker,
+            earned=0,
+            reserved=0,
+            settled=0,
+            withdrawn=0,
+            at_risk=0,
+            leaving=False,
+            stalls=0,
+            rests_until=0.0,
         )
         work.add(row)
         work.flush()

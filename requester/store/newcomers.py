@@ -42,16 +42,12 @@ def _count(condition: ColumnElement[bool]) -> ColumnElement[int]:
     return func.sum(case((condition, 1), else_=0))
 
 
-_STALLED: Final = and_(Account.earned == 0, Worker.stalls > 0)
-_TRIED: Final = (
-    select(
-        _count(_STALLED).label("stalled"),
-        _count(Account.earned > 0).label("delivered"),
-        func.max(case((_STALLED, Worker.stalled_at))).label("last"),
-    )
-    .join(Worker, Worker.address == Account.worker)
-    .where(Account.job_id == bindparam("job"))
-)
+_STALLED: Final = and_(Account.earned == 0, Account.stalls > 0)
+_TRIED: Final = select(
+    _count(_STALLED).label("stalled"),
+    _count(Account.earned > 0).label("delivered"),
+    func.max(case((_STALLED, Account.stalled_at))).label("last"),
+).where(Account.job_id == bindparam("job"))
 
 
 def in_flight(reader: RowReader, job: Job) -> int:

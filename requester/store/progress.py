@@ -87,7 +87,7 @@ def _reserved_for_the_gone(reader: RowReader, job: Job, alive: set[str]) -> str:
 
 def _stalled(reader: RowReader, job: Job) -> str:
     """Returns a text where newcomers that left their places unanswered hold all that newcomers may."""
-    silent = (Account.earned == 0, Account.reserved > 0, Worker.stalls > 0, Worker.accepted_at.is_(None))
+    silent = (Account.earned == 0, Account.reserved > 0, Account.stalls > 0, Worker.accepted_at.is_(None))
     held = select(func.count(), func.coalesce(func.sum(Account.reserved), 0)).where(Account.job_id == job.id, *silent)
     count, units = reader.session.execute(held.join(Worker, Worker.address == Account.worker)).one()
     if units + job.price <= newcomers.allowance(Units(job.deposited), jobs.round_cost(job)):

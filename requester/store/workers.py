@@ -78,7 +78,11 @@ def deciding(job: Job, now: float, classes: Collection[str] | None = None, known
 
 def _fit(job_id: str, now: float) -> tuple[ColumnElement[bool], ...]:
     """Conditions: neither suspended nor barred, and not resting."""
-    return ~strikes.suspended(job_id, now), Worker.rests_until <= now, ~reputations.barred(now - BARRED_S)
+    return ~strikes.suspended(job_id, now), ~_rests(job_id, now), ~reputations.barred(now - BARRED_S)
+
+
+def _rests(job_id: str, now: float) -> ColumnElement[bool]:
+    return exists().where(Account.job_id == job_id, Account.worker == Worker.address, Account.rests_until > now)
 
 
 def asks(now: float) -> ColumnElement[bool]:
@@ -158,7 +162,17 @@ def standings(reader: RowReader, job: Job, workers: Collection[str] | None = Non
 
 
 _ACCOUNTS: Final = select(Account.worker, Account.reserved, Account.earned).where(Account.job_id == bindparam("job"))
-_ACCOUNTS_AMONG: Final = _ACCOUNTS.where(among(Account.worker, "workers"))
+_AMONG: Final = among(Account.worker, "workers")
+_ACCOUNTS_AMONG: Final = _ACCOUNTS.where(_AMONG)
+
+
+def _resting(reader: RowReader, job: Job, named: Collection[str], now: float) -> set[str]:
+    return set(reader.session.scalars(_RESTING, {"job": job.id, "workers": named, "now": now}))
+
+
+_RESTING: Final = select(Account.worker).where(
+    Account.job_id == bindparam("job"), _AMONG, Account.rests_until > bindparam("now")
+)
 
 
 def barred(reader: RowReader, workers: Sequence[Worker], now: float) -> set[str]:
@@ -175,7 +189,8 @@ def candidates(
     suspended: Collection[str] = (),
 ) -> list[Candidate]:
     """Returns the workers as the job's draw sees them; `barred` (as above) and `suspended` mark some of them."""
-    money = standings(reader, job, [worker.address for worker in workers])
+    named = [worker.address for worker in workers]
+    money, resting = standings(reader, job, named), _resting(reader, job, named, now)
     nothing = AccountStanding(Units(0), Units(0), Units(0))
     return [
         Candidate(
@@ -187,7 +202,7 @@ def candidates(
             frozenset(worker.jobs),
             operators.barred(party(worker), barred),
             worker.address in suspended,
-            worker.rests_until > now,
+            worker.address in resting,
             worker.accepted_at is not None,
         )
         for worker in workers

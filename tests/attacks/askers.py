@@ -24,9 +24,9 @@ from tests.attacks.scripted_worker import HONEST, Behaviour, ScriptedWorker
 
 THOUSAND = 1000
 ROUNDS = 24
-QUICK = {"lease_s": 6, "wave_s": 3, "upload_s": 6}
+QUICK = {"lease_s": 6, "wave_s": 5, "upload_s": 6}
 """What a place costs that a Sybil leaves unanswered; an honest answer takes a fraction of a second."""
-PATIENT = {"lease_s": 60, "wave_s": 3, "upload_s": 6}
+PATIENT = {"lease_s": 60, "wave_s": 5, "upload_s": 6}
 ALONE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 WITHHOLDER = Behaviour(uploads=False)
 LONG = {"rounds": ROUNDS, "deadlines": QUICK, "budget": str(1_000 * UNIT)}

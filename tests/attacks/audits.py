@@ -159,7 +159,7 @@ def one_wrong_run_is_said_twice(scene: Scene) -> str:
 def liars_at_work_where_nobody_audits(scene: Scene) -> str:
     """What they were paid for in a job without audits is not reopened: no auditor would ever come there."""
     job = scene.post(audit=ALWAYS)
-    other = scene.post(tasks_per_round=2, deadlines={"lease_s": 4, "wave_s": 4, "upload_s": 4})
+    other = scene.post(tasks_per_round=2, deadlines={"lease_s": 5, "wave_s": 5, "upload_s": 5})
     third, *liars = job.team(HONEST, TRIPLED, TRIPLED)
     same = [ScriptedWorker(other, TRIPLED, liar.key) for liar in liars]
     for liar, mate in zip(liars, same, strict=True):

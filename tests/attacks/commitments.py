@@ -43,7 +43,7 @@ def another_s_seal_in_one_s_own_name(scene: Scene) -> str:
 
 @attack("copy after reveal", "refused too_late; copier too_late 0; honest payable 10; finished; books balanced")
 def who_learns_the_root_commits_to_it(scene: Scene) -> str:
-    job = scene.post(deadlines={"lease_s": 60, "wave_s": 4, "upload_s": 60})
+    job = scene.post(deadlines={"lease_s": 60, "wave_s": 5, "upload_s": 60})
     copier, *honest = job.team(HONEST, HONEST, HONEST)
     job.gather(copier, *honest)
     job.commit(*honest)
@@ -62,7 +62,7 @@ def who_learns_the_root_commits_to_it(scene: Scene) -> str:
 )
 def a_laggard_waits_for_the_split(scene: Scene) -> str:
     """Two answers that differ open a further wave, with a secret of its own; the first takes no more."""
-    job = scene.post(deadlines={"lease_s": 60, "wave_s": 4, "upload_s": 60})
+    job = scene.post(deadlines={"lease_s": 60, "wave_s": 5, "upload_s": 60})
     laggard, *liars = job.team(HONEST, NOISE, NOISE)
     job.gather(laggard, *liars)
     honest = job.present(HONEST, HONEST, HONEST)

@@ -149,7 +149,7 @@ def claimed(job: Posted, honest: list[ScriptedWorker], count: int) -> str:
 )
 def wallets_of_one_operator_that_let_their_leases_lapse(scene: Scene) -> str:
     """Each has its payout key's consent: what one of them left unanswered keeps the other from the next place too."""
-    late = {"lease_s": 2, "wave_s": 2, "upload_s": 60}
+    late = {"lease_s": 5, "wave_s": 5, "upload_s": 60}
     job = scene.post(tasks_per_round=2, deadlines=late, replication={"name": "fixed", "replicas": 1, "max_replicas": 1})
     first = job.scripted(IDLE)
     second = job.scripted(IDLE)

@@ -28,7 +28,7 @@ def uploader(job: Posted, workers: list[ScriptedWorker]) -> ScriptedWorker:
 
 @attack("withheld payload", "withholder withheld 0; others payable 10; finished; books balanced")
 def the_one_that_is_asked_keeps_it(scene: Scene) -> str:
-    job = scene.post(deadlines={"lease_s": 60, "wave_s": 60, "upload_s": 3})
+    job = scene.post(deadlines={"lease_s": 60, "wave_s": 60, "upload_s": 5})
     workers = job.team(HONEST, HONEST, HONEST)
     asked = uploader(job, workers)
     asked.behaviour = Behaviour(uploads=False)
@@ -87,7 +87,7 @@ def every_door_is_tried_again(scene: Scene) -> str:
     "refused too_late; fence refused too_late; late expired 0; honest payable 10; finished; books balanced",
 )
 def after_the_lease_and_behind_its_fence(scene: Scene) -> str:
-    job = scene.post(deadlines={"lease_s": 4, "wave_s": 4, "upload_s": 60})
+    job = scene.post(deadlines={"lease_s": 5, "wave_s": 5, "upload_s": 60})
     late, *others = job.team(HONEST, HONEST, HONEST)
     job.gather(late, *others)
     until(lambda: late.poll() and late.newest().told, 20, "the lease is over")

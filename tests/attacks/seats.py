@@ -8,7 +8,7 @@ from tests.attacks.registry import attack
 from tests.attacks.scene import Posted, Scene, until
 from tests.attacks.scripted_worker import HONEST, Behaviour, ScriptedWorker
 
-SHORT = {"lease_s": 30, "wave_s": 4, "upload_s": 10}
+SHORT = {"lease_s": 30, "wave_s": 5, "upload_s": 10}
 STALLER = Behaviour(reveals=False)
 
 

@@ -139,7 +139,7 @@ def test_who_stalls_makes_place_for_others_until_a_quarter_lies_with_them(
         chain_fixture.settle_down()
         with chain_fixture.chain.begin() as work:
             for account in work.session.scalars(select(Account).where(Account.reserved > 0)):
-                work.get_one(Worker, account.worker).rests_until = chain_fixture.clock() + 10**6
+                account.rests_until = chain_fixture.clock() + 10**6
     chain = chain_fixture.ledger.job(chain_fixture.job(job_id).chain_job or 0)
     assert chain.reserved == 10 * PRICE
     known = chain_fixture.joins(job_id, new_key())

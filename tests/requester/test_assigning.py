@@ -334,7 +334,7 @@ def test_a_job_whose_newcomers_part_lies_with_who_stalled_says_so(new_floor) -> 
     stallers = [market.worker(reserved=PRICE) for _ in range(2)]
     with market.context.begin() as work:
         for staller in stallers:
-            row = work.get_one(Worker, staller.address)
+            row = work.get_one(Account, (market.job, staller.address))
             row.stalls, row.rests_until = 1, market.clock() + 3600
     late = market.worker(reserved=0)
     late.ask()

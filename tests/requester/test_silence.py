@@ -206,7 +206,7 @@ def test_withholders_of_a_one_replica_job_wait_longer_each_time_and_cannot_pause
     withholders = [market.worker(WITHHOLDER) for _ in range(4)]
     market.until(lambda: len(market.tasks()) > 6, *withholders, seconds=2.0)
     assert market.state() == JobState.RUNNING, "nobody answered: the task is not to blame"
-    rows = [market.row(worker) for worker in withholders]
+    rows = [market.account(worker) for worker in withholders]
     rests = [row.rests_until - (row.stalled_at or 0) for row in rows]
     assert rests == [newcomers.rest_s(row.stalls, known=False) for row in rows]
     assert max(rests) >= 60.0
@@ -215,6 +215,20 @@ def test_withholders_of_a_one_replica_job_wait_longer_each_time_and_cannot_pause
     assert market.state() == JobState.FINISHED
     assert market.earned() == {honest.address: 2 * PRICE}
     check_books(market)
+
+
+def test_who_is_too_late_for_one_job_s_deadlines_rests_in_that_job_alone(new_floor) -> None:  # type: ignore[no-untyped-def]
+    """No worker can meet these: it is the submitter's doing, and costs no place in the jobs of others."""
+    market = new_floor(deadlines={"lease_s": 1, "wave_s": 1, "upload_s": 1})
+    late = [market.worker() for _ in range(3)]
+    market.gather()
+    market.lapse(2)
+    assert [replica.state for replica in market.replicas()] == [ReplicaState.EXPIRED] * 3
+    assert [market.account(worker).rests_until - market.clock() for worker in late] == [newcomers.FIRST_REST_S] * 3
+    another = "00000000000000bb"
+    market.also(another, 8)
+    market.gather()
+    assert [replica.job_id for replica in market.replicas() if replica.state == ReplicaState.LEASED] == [another] * 3
 
 
 def test_where_others_delivered_before_newcomers_that_stall_get_hardly_a_place(new_floor) -> None:  # type: ignore[no-untyped-def]

@@ -2,7 +2,6 @@
 
 from sqlalchemy import select
 
-from gradmarket.market.rules.newcomers import FIRST_REST_S
 from gradmarket.market.rules.strikes import HALF_LIFE_S
 from gradmarket.market.terms import JobState, ReplicaState
 from gradmarket.requester.store import identities, strikes
@@ -33,7 +32,6 @@ def test_strikes_in_one_job_leave_every_other_job_open(new_floor) -> None:  # ty
     worker.ask()
     assert "of this job unanswered" in worker.waiting
     market.also("00000000000000bb", 8, **ALONE)
-    market.lapse(FIRST_REST_S + 1)
     worker.ask()
     assert leased_in(market, "00000000000000bb") == {worker.address}
 

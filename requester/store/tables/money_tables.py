@@ -8,7 +8,10 @@ from gradmarket.requester.store.tables.base import Base, BigKey
 
 
 class Account(Base):
-    """One worker's money in one job; `reserved`, `settled`, `withdrawn` and `at_risk` as last read on-chain."""
+    """One worker's money and rests in one job.
+
+    `reserved`, `settled`, `withdrawn` and `at_risk` are as last read on-chain.
+    """
 
     __tablename__ = "accounts"
 
@@ -25,6 +28,11 @@ class Account(Base):
     """The part of its stake that the job can slash and no accusation claims yet."""
     leaving: Mapped[bool] = mapped_column(default=False)
     """The worker said that it leaves: nothing more is reserved for it."""
+    stalls: Mapped[int] = mapped_column(default=0)
+    """Places of the job in a row that it left unanswered; a gradient that the job accepts halves the number."""
+    stalled_at: Mapped[float | None]
+    rests_until: Mapped[float] = mapped_column(default=0.0)
+    """Until this time the job does not draw it (market.rules.newcomers)."""
 
 
 class Earned(Base):

@@ -143,10 +143,5 @@ class Worker(Base):
     fence: Mapped[int] = mapped_column(default=0)
     accepted_at: Mapped[float | None]
     """When its work was accepted for the first time; None for a newcomer (market.rules.newcomers)."""
-    stalls: Mapped[int] = mapped_column(default=0)
-    """Places in a row that it left unanswered; an accepted gradient halves the number."""
-    stalled_at: Mapped[float | None]
-    rests_until: Mapped[float] = mapped_column(default=0.0)
-    """Until this time it is not drawn."""
 
     __table_args__ = (Index("workers_asking", "asking_until"), Index("workers_seen", "seen_at"))
