@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import httpx
+
 from gradmarket.market.data.manifest import Manifest, Partition, parsed, training
 from gradmarket.market.errors import JobRefused, Refused, RunnerFailed
 from gradmarket.market.job import JobSpec
@@ -18,8 +20,11 @@ OURS = "/v1/blobs/"
 """Prefix of links to the service's own blobs."""
 
 
-def manifest_of(blobs: Blobs, spec: JobSpec) -> Manifest:
-    """Returns the manifest of the job's dataset. Raises JobRefused."""
+def manifest_of(blobs: Blobs, spec: JobSpec, url: str) -> Manifest:
+    """Returns the manifest of the job's dataset; `url` is this service's own. Raises JobRefused.
+
+    A link to one of its blobs is a path, however it was spelt: what is stored here is checked here.
+    """
     if not isinstance(spec.data, LinkedData):
         return digits.manifest(blobs)
     digest = spec.data.manifest
@@ -27,7 +32,24 @@ def manifest_of(blobs: Blobs, spec: JobSpec) -> Manifest:
         raise JobRefused("data.manifest", f"upload it first: PUT {OURS}{digest}")
     if blobs.length(digest) > MANIFEST_BYTES:
         raise JobRefused("data.manifest", f"a manifest has at most {MANIFEST_BYTES} bytes")
-    return parsed(blobs.read(digest))
+    manifest = parsed(blobs.read(digest))
+    parts = (part.model_copy(update={"link": _own_path(part.link, httpx.URL(url))}) for part in manifest.partitions)
+    return manifest.model_copy(update={"partitions": tuple(parts)})
+
+
+def _own_path(link: str, own: httpx.URL) -> str:
+    """Returns the path of a link to a blob of this service; any other link as it is."""
+    if link.startswith(OURS):
+        return link
+    try:
+        found = own.join(link)
+    except (httpx.InvalidURL, ValueError):
+        return link
+    return found.path if _origin(found) == _origin(own) and found.path.startswith(OURS) else link
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
 
 
 def check(blobs: Blobs, modelling: ModelRunner, spec: JobSpec, manifest: Manifest) -> None:

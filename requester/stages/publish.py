@@ -83,7 +83,7 @@ def _refuse(context: Context, job_id: str, reason: str) -> None:
 
 
 def _publish(context: Context, job_id: str, spec: JobSpec) -> tuple[Publication, Facts]:
-    manifest = dataset.manifest_of(context.blobs, spec)
+    manifest = dataset.manifest_of(context.blobs, spec, context.public_url)
     dataset.check(context.blobs, context.modelling, spec, manifest)
     model = _model(context, spec, manifest)
     dataset.check_inputs(manifest, model.inputs)

@@ -11,13 +11,14 @@ from gradmarket.market.data import formats
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.data.values import Outside, outside
 from gradmarket.market.errors import JobRefused
-from gradmarket.market.job import JobSpec
+from gradmarket.market.job import JobSpec, canonical
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.ranges import ranges
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Range
 from gradmarket.requester.blobs.disk import DiskBlobs
-from gradmarket.requester.dataset import check_rows
+from gradmarket.requester.dataset import check as check_links
+from gradmarket.requester.dataset import check_rows, manifest_of
 from gradmarket.requester.model_runner import ModelRunner
 from tests.handmade import encoded, node, tensor, value
 
@@ -100,6 +101,37 @@ def test_what_was_in_order_is_not_read_again(modelling: ModelRunner, tmp_path: P
 def test_what_lies_elsewhere_is_left_to_who_reads_it(modelling: ModelRunner, tmp_path: Path) -> None:
     packed = pack(dataset(7), Cut(rows=10, base_url="https://example.org/data"))
     check(modelling, tmp_path, packed)
+
+
+@pytest.mark.parametrize("base", ["http://market.example:80", "HTTP://Market.Example/.", "//market.example", "/v1/.."])
+def test_a_link_to_this_service_s_own_blob_is_that_blob_however_it_is_spelt(
+    modelling: ModelRunner, tmp_path: Path, base: str
+) -> None:
+    blobs, packed = DiskBlobs(tmp_path / "blobs"), pack(dataset(7), Cut(rows=10))
+    parts = packed.manifest.partitions
+    absolute = tuple(part.model_copy(update={"link": f"{base}/v1/blobs/{part.digest}"}) for part in parts)
+    told = manifest_told(blobs, packed.manifest.model_copy(update={"partitions": absolute}))
+    assert told == packed.manifest
+    with pytest.raises(JobRefused, match=r"upload it first"):
+        check_links(blobs, modelling, SPEC, told)
+    with pytest.raises(JobRefused, match=r"partitions\.train-\d: row \d of y has 7"):
+        check(modelling, tmp_path, packed, told)
+
+
+def test_a_link_to_another_s_blob_stays_as_it_is(tmp_path: Path) -> None:
+    blobs, packed = DiskBlobs(tmp_path / "blobs"), pack(dataset(), Cut(rows=10))
+    for base in ("https://market.example", "http://market.example:8000", "http://market.example.org", "http://[", "/x"):
+        links = [
+            part.model_copy(update={"link": f"{base}/v1/blobs/{part.digest}"}) for part in packed.manifest.partitions
+        ]
+        manifest = packed.manifest.model_copy(update={"partitions": tuple(links)})
+        assert manifest_told(blobs, manifest) == manifest
+
+
+def manifest_told(blobs: DiskBlobs, manifest: Manifest) -> Manifest:
+    uploaded = blobs.put(canonical(manifest.model_dump(mode="json")))
+    data = SPEC.data.model_copy(update={"manifest": uploaded})
+    return manifest_of(blobs, SPEC.model_copy(update={"data": data}), "http://market.example")
 
 
 def test_the_ignored_label_is_in_order_and_every_place_of_a_row_is_looked_at() -> None:
