@@ -52,6 +52,16 @@ def subnet(host: str) -> str:
     return host if address.version == 4 else str(ipaddress.ip_network((address, 64), strict=False))
 
 
+SITE: Final = 16
+"""How many /64 of IPv6 may be busy at once in a /48, which a customer gets whole: 65,536 of them."""
+
+
+@lru_cache(maxsize=4096)
+def site(name: str) -> str | None:
+    """Returns the /48 of an IPv6 address's /64, as `subnet` names it; None for any other name. It has SITE limits."""
+    return str(ipaddress.ip_network(name).supernet(new_prefix=48)) if name.endswith("/64") else None
+
+
 def _values(scope: Scope, name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
 

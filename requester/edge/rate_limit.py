@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gradmarket.requester.api import problems
 from gradmarket.requester.api.auth_routes import WORKER, Callers, Identity
-from gradmarket.requester.api.callers import among, bearer, caller, speaks_for_others, subnet
+from gradmarket.requester.api.callers import SITE, among, bearer, caller, site, speaks_for_others, subnet
 from gradmarket.requester.api.token_buckets import Buckets, Rate, refusal_delay, retry_after
 from gradmarket.requester.context import Context
 from gradmarket.requester.edge.body import STREAMED
@@ -75,12 +75,12 @@ class RateLimit:
         scope.setdefault("state", {})["source"] = source
         proven = None
         if source is not None:
-            wait = self._addresses.take(source)
+            wait = _take(self._addresses, source)
             proven = await self._proven(source, token) if wait == 0.0 and token is not None else None
             if proven is not None and proven.role != WORKER:
                 scope["state"]["source"] = None
             if wait == 0.0 and (proven is None or _signs_in(scope)):  # no token takes part in a sign-in
-                wait = self._strangers.take(source, self._price(scope))
+                wait = _take(self._strangers, source, self._price(scope))
             if wait > 0.0:
                 return "address", wait
         if proven is not None and proven.role == WORKER:
@@ -97,7 +97,7 @@ class RateLimit:
         identity = self._callers.proven(token, now)
         if identity is not None or self._callers.known(token, now) is not None:
             return identity
-        if self._callers.was_proven(token) or self._lookups.take(source) == 0.0:
+        if self._callers.was_proven(token) or _take(self._lookups, source) == 0.0:
             with suppress(OperationalError, InterfaceError):  # the route reports the database's error
                 identity = await self._callers.identify(self._context, token)
         return identity if identity is not None and identity.proven else None
@@ -127,6 +127,12 @@ class RateLimit:
         declared = headers.get(b"content-length", b"0")
         length = int(declared) if declared.isdigit() else self._longest
         return 1.0 + (self._longest if b"transfer-encoding" in headers else min(length, self._longest)) / BYTES
+
+
+def _take(buckets: Buckets, source: str, price: float = 1.0) -> float:
+    """As Buckets.take, for an address and, where it is of IPv6, for its /48 too, which has SITE limits."""
+    wait, larger = buckets.take(source, price), site(source)
+    return wait if wait > 0 or larger is None else buckets.take(larger, price / SITE)
 
 
 def _signs_in(scope: Scope) -> bool:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gradmarket.requester.api import problems
-from gradmarket.requester.api.callers import Network, among, subnet
+from gradmarket.requester.api.callers import SITE, Network, among, site, subnet
 
 HEADER_LINES: Final = 100
 """Header lines of a request, at most: each costs its reader more than its bytes."""
@@ -110,23 +110,33 @@ class Connections:
         peer = _peer(transport)
         host = peer[0] if peer else ""
         name = "" if among(host, self._limits.exempt) else subnet(host)
+        larger = site(name)
         if name and self._open[name] >= self._limits.most:
             return None
-        self._open[name] += 1
+        if larger is not None and self._open[larger] >= SITE * self._limits.most:
+            return None
+        self._open.update(_counted(name))
         connection = Connection(transport, self._limits, name)
         self._by_peer[peer] = connection
         return connection
 
     def leave(self, connection: Connection) -> None:
         connection.close()
-        self._open[connection.name] -= 1
-        if not self._open[connection.name]:
-            del self._open[connection.name]
+        for name in _counted(connection.name):
+            self._open[name] -= 1
+            if not self._open[name]:
+                del self._open[name]
         if self._by_peer.get(connection.peer) is connection:
             del self._by_peer[connection.peer]
 
     def of(self, scope: Scope) -> Connection | None:
         return self._by_peer.get(scope["client"]) if scope["type"] == "http" else None
+
+
+def _counted(name: str) -> tuple[str, ...]:
+    """Returns what a connection of an address counts for: the address, and its /48 where it is of IPv6."""
+    larger = site(name)
+    return (name,) if larger is None else (name, larger)
 
 
 class GuardedProtocol(HttpToolsProtocol):

@@ -1,5 +1,6 @@
 """Who knocks too often is told when to come again; who waits in a poll, or sits behind a proxy, is not mistaken."""
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_network
 from typing import Any
@@ -11,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradmarket.contracts import deployment as deployments
-from gradmarket.requester.api.callers import caller, network_of
+from gradmarket.requester.api.callers import SITE, caller, network_of
 from gradmarket.requester.api.token_buckets import FIRST_SWEEP, Buckets, Rate, refusal_delay
+from gradmarket.requester.edge.slow_clients import ConnectionLimits, Connections
 from gradmarket.requester.settings import RequesterSettings
 from tests.api.api_service import serving
 
@@ -67,6 +69,37 @@ def test_behind_a_trusted_proxy_each_has_a_limit_of_its_own(limited) -> None:  #
         first, second = {"X-Forwarded-For": "192.0.2.1"}, {"X-Forwarded-For": "192.0.2.1, 192.0.2.2"}
         assert statuses(service.anyone, 21, headers=first) == [200] * 20 + [429]
         assert statuses(service.anyone, 1, headers=second) == [200]
+
+
+def test_a_customer_with_65536_networks_is_limited_too(limited) -> None:  # type: ignore[no-untyped-def]
+    def named(number: int, site: int = 1) -> dict[str, str]:
+        return {"X-Forwarded-For": f"2001:db8:{site}:{number:x}::1"}
+
+    with serving(limited(trusted_proxies={ip_network("127.0.0.1/32")}, address_burst=4)) as service:
+        answers = [service.anyone.get("/v1/health", headers=named(n)).status_code for n in range(4 * SITE + 1)]
+        assert answers == [200] * (4 * SITE) + [429]
+        assert statuses(service.anyone, 1, headers=named(1, site=2)) == [200], "another customer's"
+
+
+def test_a_customers_connections_are_counted_together() -> None:
+    class Wire:
+        def __init__(self, host: str) -> None:
+            self.peer = (host, 1)
+
+        def get_extra_info(self, _name: str) -> tuple[str, int]:
+            return self.peer
+
+    async def count() -> list[bool]:
+        all_ = Connections(ConnectionLimits(60, 60, 2, frozenset()))
+        entered: list[Any] = [all_.enter(Wire(f"2001:db8:1:{n:x}::1")) for n in range(2 * SITE + 1)]  # type: ignore[arg-type]
+        all_.leave(entered[0])
+        entered.append(all_.enter(Wire("2001:db8:1:ff::1")))  # type: ignore[arg-type]
+        for each in filter(None, entered[1:]):
+            all_.leave(each)
+        assert not all_._open
+        return [each is not None for each in entered]
+
+    assert asyncio.run(count()) == [True] * (2 * SITE) + [False, True]
 
 
 def test_one_token_is_limited_whoever_else_comes_from_there(limited) -> None:  # type: ignore[no-untyped-def]
