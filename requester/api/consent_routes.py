@@ -31,7 +31,7 @@ WorkerPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
 )
 @patiently
 def withdraw(context: Here, _identity: Anyone, address: WorkerPath, said: WithdrawalRequest) -> OperatorStatus:
-    """No signature is looked at for a worker and a payout address that never worked together here."""
+    """A consent may be withdrawn before it is used. It costs a stranger as much as a sign-in does (edge.rate_limit)."""
     worker, payout = signing.checksum(address), said.payout
     with context.reading() as reader:
         _usable(reader, worker, payout, said.nonce)
@@ -39,9 +39,9 @@ def withdraw(context: Here, _identity: Anyone, address: WorkerPath, said: Withdr
     with context.begin() as work:
         _usable(work, worker, payout, said.nonce)
         after = operators.withdraw(work, worker, payout, said.nonce, context.clock())
-        return OperatorStatus(worker=worker, operator=Address(after.operator))
+        return OperatorStatus(worker=worker, operator=after)
 
 
 def _usable(reader: RowReader, worker: Address, payout: Address, nonce: int) -> None:
     if not operators.usable(reader, worker, payout, nonce):
-        raise NotFound(f"{worker} brought no consent of {payout} here that this would take back")
+        raise NotFound(f"{payout} took back its consents for {worker} up to this nonce already: name a greater one")

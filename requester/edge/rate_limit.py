@@ -19,6 +19,8 @@ from gradmarket.requester.edge.body import STREAMED
 
 SIGN_IN: Final = 10.0
 """Requests that a sign-in counts as: it recovers a signature, writes a worker's row, and sends gas on a local chain."""
+WITHDRAWAL: Final = "/withdrawal"
+"""It costs as much as a sign-in: a signature is recovered, and a row written."""
 BYTES: Final = 1 << 14
 """Bytes of a body that count as one more request, since JSON costs its reader more than its sender."""
 log = structlog.get_logger("gradmarket.requests")
@@ -119,7 +121,7 @@ class RateLimit:
 
     def _price(self, scope: Scope) -> float:
         """Returns how many requests this one counts as."""
-        if _signs_in(scope):
+        if _signs_in(scope) or scope["path"].endswith(WITHDRAWAL):
             return SIGN_IN
         if scope["path"].startswith(STREAMED):
             return 1.0

@@ -20,19 +20,28 @@ def use(work: Work, worker: Worker, nonce: int) -> None:
 
 
 def usable(reader: RowReader, worker: Address, payout: Address, nonce: int) -> bool:
-    """Whether a withdrawal with this nonce would withdraw a consent that was ever used here."""
+    """Whether a withdrawal with this nonce withdraws more than earlier ones did; its consent may not have come yet."""
     row = reader.get(ConsentRow, (worker, payout))
-    return row is not None and nonce > row.withdrawn
+    return row is None or nonce > row.withdrawn
 
 
-def withdraw(work: Work, address: Address, payout: Address, nonce: int, now: float) -> Worker:
-    """Withdraws the payout key's consents up to `nonce`; a worker under that key becomes its own operator."""
+def withdraw(work: Work, address: Address, payout: Address, nonce: int, now: float) -> Address:
+    """Withdraws the payout key's consents up to `nonce`; a worker under that key becomes its own operator.
+
+    Returns the worker's operator after it.
+    """
+    work.one_at_a_time(f"worker {address}")
+    row = work.get(ConsentRow, (address, payout))
+    if row is None:
+        work.add(ConsentRow(worker=address, payout=payout, withdrawn=nonce))
+    else:
+        row.withdrawn = max(row.withdrawn, nonce)
+    if work.get(Worker, address) is None:
+        return address
     worker = locked(work, Worker, address)
-    row = work.get_one(ConsentRow, (worker.address, payout))
-    row.withdrawn = max(row.withdrawn, nonce)
     if worker.operator == payout:
         set_operator(work, worker, False, now)
-    return worker
+    return Address(worker.operator)
 
 
 def set_operator(work: Work, worker: Worker, consented: bool, now: float) -> None:

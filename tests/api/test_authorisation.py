@@ -63,7 +63,7 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("POST", "/v1/work/poll"): (401, 403, 200, 200),
     ("PUT", "/v1/work/payloads/{replica}"): (401, 403, 413, 404),  # its own is asked for, at another length
     ("GET", "/v1/workers/{address}"): EVERYBODY,
-    ("POST", "/v1/workers/{address}/withdrawal"): (401, 404, 404, 404),  # it brought no consent
+    ("POST", "/v1/workers/{address}/withdrawal"): (401, 422, 422, 422),  # the payout key did not sign it
     ("GET", "/v1/workers/{address}/earnings"): (401, 403, 200, 403),
     ("GET", "/v1/workers/{address}/vouchers"): (401, 403, 200, 403),
     ("GET", "/v1/chain"): EVERYBODY,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index
+from sqlalchemy import Index
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.requester.store.tables.base import Base
@@ -18,11 +18,14 @@ class Nonce(Base):
 
 
 class ConsentRow(Base):
-    """A payout key's consent to be a worker's operator, as the worker presented it (messages.SignedConsent)."""
+    """A payout key's consents to be a worker's operator, as the worker presented or the key withdrew them.
+
+    The worker may not have come yet (messages.SignedConsent, messages.Withdrawal).
+    """
 
     __tablename__ = "consents"
 
-    worker: Mapped[str] = mapped_column(ForeignKey("workers.address"), primary_key=True)
+    worker: Mapped[str] = mapped_column(primary_key=True)
     payout: Mapped[str] = mapped_column(primary_key=True)
     withdrawn: Mapped[int] = mapped_column(default=0)
     """Consents with a nonce up to this one are withdrawn; 0: none."""
