@@ -86,6 +86,7 @@ def served(link: Link) -> Iterator[str]:
 
 
 def publication(link: Link, runner: Runner) -> Publication:
+    runner.turn("publishing", publishes=True)
     made = runner.publish("mlp", {"hidden": HIDDEN}, Labelled(dtype="float32", shape=(WIDTH,), classes=CLASSES), seed=0)
     generator = np.random.default_rng(0)
     parts = []

@@ -22,7 +22,9 @@ SEED: Final = bytes(32)
 def measure() -> Iterator[Figure]:
     with Runner() as runner:
         data = Labelled(dtype="float32", shape=(16,), classes=4)
+        runner.turn("publishing", publishes=True)
         made = runner.publish("mlp", {"hidden": [16]}, data, seed=0)
+        runner.turn("job")
         runner.load(made.document)
         x = np.random.default_rng(0).standard_normal((ROWS, 16)).astype(np.float32)
         batch, step = {"x": x, "y": np.arange(ROWS) % 4}, GradientStep(rows=ROWS)

@@ -25,7 +25,9 @@ from gradmarket.requester.blobs import Blobs
 from gradmarket.runner import Runner, RunnerSettings
 
 PUBLISHING: Final = "publishing"
-"""Whose child documents are bounded in, on shapes alone."""
+"""Whose child publishes ready architectures, and bounds them."""
+BOUNDING: Final = "bounding"
+"""Whose child bounds the documents that requesters uploaded, on shapes alone."""
 FASTEST: Final = 10**11
 """Operations a second that no runner does more of: an evaluation of more than these in its time cannot end."""
 IN_ORDER: Final = 100_000
@@ -47,6 +49,8 @@ class PublishedModel:
     """Ranges of the whole numbers that it reads, by input."""
     flops: int
     peak_bytes: int
+    child: str
+    """Whose documents are known: PUBLISHING or BOUNDING."""
 
 
 class ModelRunner:
@@ -74,22 +78,23 @@ class ModelRunner:
                 "model.architecture", "a ready one takes data of `x`, and `y` with its number of `classes`"
             )
         with self._lock:
-            self._runner.turn(PUBLISHING)
+            self._runner.turn(PUBLISHING, publishes=True)
             model = self._runner.publish(
                 spec.model.architecture, spec.model.arguments, manifest.labelled, spec.seed, spec.precision
             )
         parameters = blobs.put(tensors.pack(model.parameters))
-        return self._described(blobs, spec, blobs.put(model.document), blobs.put(model.evaluation), parameters)
+        documents = blobs.put(model.document), blobs.put(model.evaluation)
+        return self._described(blobs, spec, *documents, parameters, PUBLISHING)
 
     def uploaded(self, blobs: Blobs, spec: JobSpec, model: DocumentModel) -> PublishedModel:
         """Checks a document that its requester uploaded; raises DocumentRefused or TensorsRefused."""
-        return self._described(blobs, spec, model.document, model.evaluation, model.parameters)
+        return self._described(blobs, spec, model.document, model.evaluation, model.parameters, BOUNDING)
 
     def _described(
-        self, blobs: Blobs, spec: JobSpec, document: Digest, evaluation: Digest | None, parameters: Digest
+        self, blobs: Blobs, spec: JobSpec, document: Digest, evaluation: Digest | None, parameters: Digest, child: str
     ) -> PublishedModel:
         with self._lock:
-            self._runner.turn(PUBLISHING)
+            self._runner.turn(child, publishes=child == PUBLISHING)
             info = self._runner.load(blobs.read(document))
             estimate = cost(info.document, self._runner.bound(*spec.step.pass_sizes), spec.step)
             ranges = self._runner.ranges(spec.step.pass_rows)
@@ -106,13 +111,14 @@ class ModelRunner:
             ranges=ranges,
             flops=estimate.operations,
             peak_bytes=estimate.memory,
+            child=child,
         )
 
     def check_evaluation(self, blobs: Blobs, model: PublishedModel, rows: int) -> None:
         """So many held-out rows can be evaluated here, by their bound. Raises JobRefused, DocumentRefused."""
         document = blobs.read(model.evaluation or model.document)
         with self._lock:
-            self._runner.turn(PUBLISHING)
+            self._runner.turn(model.child, publishes=model.child == PUBLISHING)
             bound = self._runner.bound_evaluation(document, *evaluation(rows).pass_sizes)
         found, most = evaluation_cost(load(document), bound, rows), self._runner.settings
         if found.memory - bound.idle_bytes > most.memory_bytes:

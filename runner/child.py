@@ -16,7 +16,6 @@ import torch
 from pydantic import TypeAdapter
 from torch.utils import deterministic
 
-from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.model import compute as steps
 from gradmarket.market.model.document.bound import admit, bound, dearest
 from gradmarket.market.model.document.interpret import Program
@@ -26,11 +25,9 @@ from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.figures import Bound
 from gradmarket.market.model.layout import check_batch, sizes_of
 from gradmarket.market.model.task_cost import Cost, cost, evaluation, evaluation_cost
-from gradmarket.market.model.tensors import pack
 from gradmarket.market.step import Step
 from gradmarket.runner import allowance, serving
 from gradmarket.runner.arena import Arena, decoded
-from gradmarket.runner.publication import publish_ready
 from gradmarket.runner.serving import Configuration, Request
 
 Arrays = Mapping[str, np.ndarray]
@@ -43,7 +40,7 @@ class RequestHandler:
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
-        self._arena = Arena(configuration.arena)
+        self.arena = Arena(configuration.arena)
         self._programs: dict[str, Program] = {}
         self._admitted: dict[tuple[Any, ...], Bound] = {}
         self._idle = 0
@@ -53,7 +50,6 @@ class RequestHandler:
             "ranges": self._ranges,
             "compute": self._compute,
             "evaluate": self._evaluate,
-            "publish": self._publish,
         }
 
     def settle(self) -> None:
@@ -63,7 +59,7 @@ class RequestHandler:
     def _load(self, request: Request) -> None:
         for digest in request["forget"]:
             self._programs.pop(digest, None)
-        (data,) = self._arena.read_bytes([request["length"]])
+        (data,) = self.arena.read_bytes([request["length"]])
         document = load(data)
         self._programs[document.digest] = Program(document)
 
@@ -85,7 +81,7 @@ class RequestHandler:
         told = self._configuration
         with self._allowed(program, cost(program.document, found, step), step.passes):
             result = steps.compute(program, state, batch, bytes.fromhex(request["seed"]), step, told.device)
-            self._arena.write(decoded(request["result"]), result)
+            self.arena.write(decoded(request["result"]), result)
 
     def _evaluate(self, request: Request) -> dict[str, Any]:
         program = self._programs[request["digest"]]
@@ -95,14 +91,6 @@ class RequestHandler:
         whole = evaluation_cost(program.document, found, parts.rows)
         with self._allowed(program, whole, parts.passes):
             return asdict(steps.evaluate(program, state, batch, self._configuration.device))
-
-    def _publish(self, request: Request) -> list[int]:
-        data = Labelled.model_validate(request["data"])
-        chosen = request["architecture"], request["arguments"], data, request["seed"], request["precision"]
-        published = publish_ready(*chosen)
-        parts = (published.document, published.evaluation, pack(published.parameters))
-        self._arena.write_bytes(parts)
-        return [len(part) for part in parts]
 
     @property
     def _most(self) -> Limits:
@@ -125,7 +113,7 @@ class RequestHandler:
         return allowance.allowed(seconds, found.memory if config.device == "cpu" else None, config.threads)
 
     def _views(self, places: list[Any]) -> dict[str, np.ndarray]:
-        return self._arena.views(decoded(places))
+        return self.arena.views(decoded(places))
 
 
 def set_global_state(configuration: Configuration) -> None:
@@ -160,10 +148,10 @@ def _processor() -> str:
     return f"{platform.machine()}-{makers[0]}" if makers else platform.machine()
 
 
-def main() -> None:
+def main(handler: type[RequestHandler] = RequestHandler) -> None:
     """Serves requests until the parent closes the pipe."""
     settings = serving.configuration()
-    child = RequestHandler(settings)
+    child = handler(settings)
 
     def greeting() -> str:
         set_global_state(settings)

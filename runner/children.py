@@ -5,6 +5,7 @@ from typing import Final
 
 from gradmarket.market.errors import RunnerFailed
 from gradmarket.market.model.figures import Bound
+from gradmarket.runner import process
 from gradmarket.runner.arena import Arena
 from gradmarket.runner.process import ChildProcess
 from gradmarket.runner.settings import RunnerSettings
@@ -33,10 +34,12 @@ class JobChildren:
         self._warm: dict[str, Warm] = {}
         self._bounds: dict[tuple[str, str], Bound] = {}
         self._job = ""
+        self.publishes = False
+        """Whether the current job's child publishes ready architectures."""
 
-    def turn(self, job: str) -> None:
+    def turn(self, job: str, publishes: bool = False) -> None:
         """Makes `job` the current one: its child, or a new one, gets the requests from now on."""
-        self._job = job
+        self._job, self.publishes = job, publishes
 
     @property
     def current(self) -> Warm | None:
@@ -45,7 +48,7 @@ class JobChildren:
 
     def running(self, settings: RunnerSettings) -> Warm:
         """Returns the current job's child, started if needed. Raises RunnerFailed."""
-        warm = self._warm.pop(self._job, None) or Warm(_started(settings))
+        warm = self._warm.pop(self._job, None) or Warm(_started(settings, self.publishes))
         self._warm[self._job] = warm
         for old in list(self._warm)[:-KEPT]:
             self._warm.pop(old).end()
@@ -74,10 +77,10 @@ class JobChildren:
             self._warm.popitem()[1].end()
 
 
-def _started(settings: RunnerSettings) -> ChildProcess:
+def _started(settings: RunnerSettings, publishes: bool) -> ChildProcess:
     arena = Arena.create()
     try:
-        return ChildProcess(settings, arena)
+        return ChildProcess(settings, arena, process.PUBLISHING if publishes else process.COMMAND)
     except RunnerFailed:
         arena.close()
         raise

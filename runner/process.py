@@ -23,6 +23,7 @@ from gradmarket.runner.arena import Arena
 from gradmarket.runner.settings import RunnerSettings, environment
 
 COMMAND: Final = (sys.executable, "-I", "-m", "gradmarket.runner.child")
+PUBLISHING: Final = (sys.executable, "-I", "-m", "gradmarket.runner.publishing")
 _ERRORS: Final[dict[str, type[MarketError]]] = {
     kind.__name__: kind for kind in (errors.Refused, errors.DocumentRefused, errors.TensorsRefused, errors.OutOfMemory)
 }

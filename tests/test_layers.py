@@ -88,6 +88,8 @@ NO_TORCH: Final = (
     "gradmarket.demo.command",
 )
 CHILD: Final = "gradmarket.runner.child"
+PUBLISHER: Final = "gradmarket.runner.publishing"
+TRACING: Final = "gradmarket.market.model.document.publish"
 
 LATE_IMPORTS: Final[set[tuple[str, str]]] = set()
 """(module, function) at a command line's edge that import something heavy when called."""
@@ -243,6 +245,11 @@ def test_torch_stays_out_of_the_main_processes(entry: str, modules: dict[str, Mo
 
 def test_torch_is_in_the_runners_child(modules: dict[str, Module]) -> None:
     assert any(uses_torch(modules[name]) for name in reachable(modules, CHILD))
+
+
+def test_a_child_that_only_computes_imports_nothing_that_traces_models(modules: dict[str, Module]) -> None:
+    assert TRACING in reachable(modules, PUBLISHER)
+    assert TRACING not in reachable(modules, CHILD)
 
 
 @pytest.mark.parametrize("tall", HEIGHTS)

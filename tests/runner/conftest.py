@@ -15,6 +15,7 @@ Arrays = dict[str, np.ndarray]
 @pytest.fixture(scope="session")
 def runner() -> Iterator[Runner]:
     with Runner(RunnerSettings(memory_bytes=2**30, seconds=60.0)) as runner:
+        runner.turn("", publishes=True)
         yield runner
 
 

@@ -112,6 +112,11 @@ def test_publishing_is_a_function_of_the_seed(runner: Runner, mlp: Published) ->
     assert bits(again.parameters) == bits(mlp.parameters) != bits(other.parameters)
 
 
+def test_only_a_child_that_publishes_is_asked_to() -> None:
+    with Runner() as other, pytest.raises(Refused, match="publishes nothing"):
+        other.publish("mlp", {}, VECTORS, seed=1)
+
+
 @pytest.mark.parametrize(
     ("architecture", "arguments", "field"),
     [

@@ -125,8 +125,10 @@ def taken_over(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Runner]:
     """A runner whose child behaves so."""
 
     def strange(behaviour: str) -> Runner:
-        monkeypatch.setattr(process, "COMMAND", (sys.executable, "-I", str(STRANGE), behaviour))
-        return Runner(RunnerSettings(seconds=5.0))
+        monkeypatch.setattr(process, "PUBLISHING", (sys.executable, "-I", str(STRANGE), behaviour))
+        taken = Runner(RunnerSettings(seconds=5.0))
+        taken.turn("", publishes=True)
+        return taken
 
     return strange
 

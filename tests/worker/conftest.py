@@ -58,8 +58,10 @@ def runner() -> Iterator[Runner]:
 
 
 @pytest.fixture(scope="session")
-def published(runner: Runner) -> Published:
-    return runner.publish("mlp", {"hidden": [8]}, Labelled(dtype="float32", shape=(4,), classes=3), seed=0)
+def published() -> Published:
+    with Runner() as publisher:
+        publisher.turn("", publishes=True)
+        return publisher.publish("mlp", {"hidden": [8]}, Labelled(dtype="float32", shape=(4,), classes=3), seed=0)
 
 
 @pytest.fixture
