@@ -27,11 +27,15 @@ def caller(scope: Scope, trusted: frozenset[Network]) -> str:
 
 def speaks_for_others(scope: Scope, trusted: frozenset[Network]) -> bool:
     """Returns whether the client forwards requests of others, by its headers, and is no trusted proxy."""
-    return not through_proxy(scope, trusted) and any(name in FORWARDED for name, _ in scope["headers"])
+    return not _is_proxy(scope, trusted) and any(name in FORWARDED for name, _ in scope["headers"])
 
 
 def through_proxy(scope: Scope, trusted: frozenset[Network]) -> bool:
-    """Returns whether the connection is a trusted proxy's."""
+    """Returns whether a trusted proxy passed the request on; a client beside it has its address, but not its header."""
+    return _is_proxy(scope, trusted) and any(_values(scope, b"x-forwarded-for"))
+
+
+def _is_proxy(scope: Scope, trusted: frozenset[Network]) -> bool:
     client = scope.get("client")
     return bool(client and among(client[0], trusted))
 

@@ -117,6 +117,12 @@ def test_a_body_that_stands_still_is_let_go(form: Form) -> None:
         assert b" 200 " not in end(made)
 
 
+def test_a_body_that_drips_is_let_go(form: Form) -> None:
+    with form.connected() as made:
+        made.sendall(SLOW_BODY)
+        assert b" 200 " not in end(made, b" ")
+
+
 def test_an_answer_that_nobody_reads_is_let_go(form: Form, service: Service) -> None:
     data = bytes(32 << 20)
     digest = service.context.blobs.put(data)
@@ -207,7 +213,9 @@ def test_a_file_is_named_to_the_proxy_alone_and_only_for_who_may_read_it(
     with alone.client(service.token) as elsewhere, alone.client(service.token, "127.0.0.1") as proxy:
         direct = elsewhere.get(f"/v1/blobs/{digest}", headers={"X-Forwarded-For": "127.0.0.1"})
         assert ("x-accel-redirect" in direct.headers, direct.content) == (False, data)
-        named = proxy.get(f"/v1/blobs/{digest}")
+        beside = proxy.get(f"/v1/blobs/{digest}")
+        assert ("x-accel-redirect" in beside.headers, beside.content) == (False, data)
+        named = proxy.get(f"/v1/blobs/{digest}", headers={"X-Forwarded-For": "127.0.0.9"})
         name = digest.removeprefix("blake3:")
         assert (named.headers["x-accel-redirect"], named.content) == (f"{INSIDE}{name[:2]}/{name}", b"")
     with alone.client(None, "127.0.0.1") as nobody:
