@@ -8,19 +8,11 @@ are 0, 255 where one is NaN or infinite; such a block decodes to NaN, which the 
 Rounding is by integers, so the bits are the same on every machine.
 """
 
-from typing import Any, Final
-
 import numpy as np
 from numpy.typing import NDArray
 
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.codecs._compiled import INFINITE, MAGNITUDE, compiled, largest, significand
-
-BLOCK: Final = 64
-ZERO: Final = np.uint8(0)
-INVALID: Final = np.uint8(255)
-FURTHEST: Final = np.int32(26)
-"""A significand has 24 bits: shifted so far, it and its rounding are 0."""
+from gradmarket.market.gradient.codecs._loops import BLOCK, INVALID, ZERO, round_integers
 
 
 def blocks_of(count: int) -> int:
@@ -31,29 +23,8 @@ def integers(shard: Vector, width: int) -> tuple[NDArray[np.uint8], NDArray[np.i
     """Returns the exponents of the blocks, and the codes of the elements, filled with 0 to whole blocks."""
     exponents = np.empty(blocks_of(shard.size), np.uint8)
     codes = np.zeros(BLOCK * exponents.size, np.int8)
-    _round(shard.view(np.uint32), exponents, codes, width)
+    round_integers(shard.view(np.uint32), exponents, codes, width)
     return exponents, codes
-
-
-@compiled
-def _round(bits: Any, exponents: Any, codes: Any, width: Any) -> Any:
-    most = np.int32((1 << (width - 1)) - 1)
-    for block in range(exponents.size):
-        piece = bits[block * BLOCK : (block + 1) * BLOCK]
-        target = codes[block * BLOCK : (block + 1) * BLOCK]
-        top = largest(piece)
-        if top == np.uint32(0) or top >= INFINITE:
-            exponents[block] = ZERO if top == np.uint32(0) else INVALID
-            continue
-        exponent = max(np.int32(top >> np.uint32(23)), np.int32(1))
-        exponents[block] = np.uint8(exponent)
-        for position in range(piece.size):
-            own, fraction = significand(np.int32(piece[position] & MAGNITUDE))
-            shift = min(exponent - own + np.int32(25 - width), FURTHEST)
-            half = (np.int32(1) << (shift - np.int32(1))) - np.int32(1)
-            code = min((fraction + half + ((fraction >> shift) & np.int32(1))) >> shift, most)
-            sign = np.int32(piece[position] >> np.uint32(31))
-            target[position] = (code ^ -sign) + sign
 
 
 def values(exponents: NDArray[np.uint8], codes: NDArray[np.int8], count: int, width: int) -> Vector:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.codecs._two_classes import GREATEST, NOT_FINITE
+from gradmarket.market.gradient.codecs._loops import GREATEST, NOT_FINITE
 
 
 def parts(data: memoryview, length: int, *arrays: tuple[str, int]) -> list[NDArray[Any]]:

@@ -9,20 +9,18 @@ filled with 0.
 The format is that of Streaming DiLoCo (Douillard et al. 2025), whose blocks and scales are not published.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.codecs._compiled import INFINITE, MAGNITUDE, compiled, largest
-from gradmarket.market.gradient.codecs._integers import BLOCK, INVALID, blocks_of
+from gradmarket.market.gradient.codecs._integers import blocks_of
+from gradmarket.market.gradient.codecs._loops import BLOCK, INVALID, pack_powers, unpack_powers
 from gradmarket.market.gradient.codecs._nibbles import joined, split
 from gradmarket.market.gradient.codecs._wire import parts
 
 GRADIENTS_ONLY: Final = True
-ROUND: Final = np.int32(1 << 22)
-"""Half of a significand's first place: added to a magnitude's bits it rounds to a power of two."""
 CODES: Final = 7
 NEGATIVE: Final = 8
 
@@ -34,29 +32,8 @@ def packed_bytes(count: int) -> int:
 def pack(shard: Vector, seed: bytes) -> bytes:  # noqa: ARG001
     exponents = np.empty(blocks_of(shard.size), np.uint8)
     codes = np.zeros(BLOCK * exponents.size, np.uint8)
-    _pack(shard.view(np.uint32), exponents, codes)
+    pack_powers(shard.view(np.uint32), exponents, codes)
     return exponents.tobytes() + joined(codes).tobytes()
-
-
-@compiled
-def _pack(bits: Any, exponents: Any, codes: Any) -> Any:
-    for block in range(exponents.size):
-        piece = bits[block * BLOCK : (block + 1) * BLOCK]
-        target = codes[block * BLOCK : (block + 1) * BLOCK]
-        top = largest(piece)
-        if top >= INFINITE:
-            exponents[block] = INVALID
-            continue
-        exponent = min((np.int32(top) + ROUND) >> np.int32(23), np.int32(254))
-        exponents[block] = np.uint8(exponent)
-        if exponent == 0:
-            continue
-        least = max(exponent - np.int32(7), np.int32(1)) << np.int32(23)
-        for position in range(piece.size):
-            magnitude = np.int32(piece[position] & MAGNITUDE)
-            code = min(((magnitude + ROUND) >> np.int32(23)) - exponent + np.int32(7), np.int32(7))
-            code = max(code, np.int32(1)) * np.int32(magnitude >= least)
-            target[position] = np.uint8(code + np.int32(piece[position] >> np.uint32(31)) * 8 * np.int32(code > 0))
 
 
 def unpack(data: memoryview, count: int, seed: bytes) -> Vector:  # noqa: ARG001
@@ -66,7 +43,7 @@ def unpack(data: memoryview, count: int, seed: bytes) -> Vector:  # noqa: ARG001
     if (codes == NEGATIVE).any():
         raise PayloadRefused("a code of fp4 is a negative 0")
     shard = np.empty(codes.size, np.float32)
-    _unpack(exponents, codes, _powers(), shard)
+    unpack_powers(exponents, codes, _powers(), shard)
     return shard[:count]
 
 
@@ -78,11 +55,3 @@ def _powers() -> Vector:
     table[:, NEGATIVE + 1 :] = -table[:, 1 : CODES + 1]
     table[0], table[INVALID] = 0, np.nan
     return table
-
-
-@compiled
-def _unpack(exponents: Any, codes: Any, powers: Any, shard: Any) -> Any:
-    for block in range(exponents.size):
-        values = powers[exponents[block]]
-        for position in range(block * BLOCK, (block + 1) * BLOCK):
-            shard[position] = values[codes[position]]

@@ -10,7 +10,8 @@ import numpy as np
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.codecs._integers import BLOCK, blocks_of, integers, values
+from gradmarket.market.gradient.codecs._integers import blocks_of, integers, values
+from gradmarket.market.gradient.codecs._loops import BLOCK
 from gradmarket.market.gradient.codecs._nibbles import joined, split
 from gradmarket.market.gradient.codecs._wire import parts
 

@@ -5,97 +5,36 @@ who come and go keep no state here, so what is left out is lost: at equal rounds
 is the better choice wherever its ten times as many bytes can be borne.
 
 Of equal magnitudes the one at the lower position is taken. The bytes of a shard are the class means of all blocks (as
-in `_two_classes`, over the elements taken), then for each block 64 bits of signs and 64 of classes, then the positions,
+in `_loops`, over the elements taken), then for each block 64 bits of signs and 64 of classes, then the positions,
 12 bits each, two in three bytes, in rising order. A last block with fewer than 64 elements takes all of them; its
 further positions are those that follow, whose bits are 0.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.codecs._compiled import MAGNITUDE, compiled
-from gradmarket.market.gradient.codecs._two_classes import classes
+from gradmarket.market.gradient.codecs._loops import TAKEN, TOP_BLOCK, pack_top, unpack_top
 from gradmarket.market.gradient.codecs._wire import check_means, parts, table
 
 GRADIENTS_ONLY: Final = True
-BLOCK: Final = 4096
-TAKEN: Final = 64
 PLACES_BYTES: Final = TAKEN * 12 // 8
 BLOCK_BYTES: Final = 4 + 16 + PLACES_BYTES
-COARSE: Final = np.uint32(20)
-"""Magnitudes are counted by their upper 11 bits: an eighth of a power of two."""
 
 
 def packed_bytes(count: int) -> int:
-    return BLOCK_BYTES * -(-count // BLOCK)
+    return BLOCK_BYTES * -(-count // TOP_BLOCK)
 
 
 def pack(shard: Vector, seed: bytes) -> bytes:  # noqa: ARG001
-    blocks = -(-shard.size // BLOCK)
+    blocks = -(-shard.size // TOP_BLOCK)
     means, signs, upper = np.empty((blocks, 2), "<u2"), np.empty(blocks, "<u8"), np.empty(blocks, "<u8")
     places = np.empty((blocks, TAKEN), np.uint16)
-    _pack(shard.view(np.uint32), means, signs, upper, places)
+    pack_top(shard.view(np.uint32), means, signs, upper, places)
     return b"".join(part.tobytes() for part in (means, signs, upper, _joined(places)))
-
-
-@compiled
-def _pack(bits: Any, means: Any, signs: Any, upper: Any, places: Any) -> Any:
-    magnitudes, taken = np.empty(TAKEN, np.int32), np.empty(TAKEN, np.uint32)
-    for block in range(signs.size):
-        piece = bits[block * BLOCK : (block + 1) * BLOCK]
-        count = _choose(piece, places[block])
-        for number in range(count):
-            taken[number] = piece[places[block, number]]
-        means[block, 0], means[block, 1], signs[block], upper[block] = classes(taken[:count], magnitudes)
-
-
-@compiled
-def _choose(piece: Any, places: Any) -> Any:
-    """Writes the positions of the largest magnitudes, in rising order; returns how many elements there are to take."""
-    for number in range(TAKEN):
-        places[number] = number
-    if piece.size <= TAKEN:
-        return piece.size
-    threshold, equals = _threshold(piece)
-    number = 0
-    for position in range(piece.size):
-        magnitude = piece[position] & MAGNITUDE
-        if magnitude >= threshold:
-            if magnitude == threshold:
-                if equals == 0:
-                    continue
-                equals -= 1
-            places[number] = position
-            number += 1
-    return TAKEN
-
-
-@compiled
-def _threshold(piece: Any) -> Any:
-    """Returns the magnitude of the last element to take, and how many of that magnitude are taken."""
-    counts = np.zeros(2048, np.int32)
-    for position in range(piece.size):
-        counts[(piece[position] & MAGNITUDE) >> COARSE] += 1
-    above, bucket = 0, 2047
-    while above + counts[bucket] < TAKEN:
-        above += counts[bucket]
-        bucket -= 1
-    inside, number = np.empty(counts[bucket], np.uint32), 0
-    for position in range(piece.size):
-        magnitude = piece[position] & MAGNITUDE
-        if magnitude >> COARSE == bucket:
-            inside[number] = magnitude
-            number += 1
-    inside.sort()
-    last = inside[inside.size - (TAKEN - above)]
-    larger = above
-    for magnitude in inside:
-        larger += magnitude > last
-    return last, TAKEN - larger
 
 
 def _joined(places: NDArray[np.uint16]) -> NDArray[np.uint8]:
@@ -111,7 +50,7 @@ def _split(packed: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def unpack(data: memoryview, count: int, seed: bytes) -> Vector:  # noqa: ARG001
-    blocks = -(-count // BLOCK)
+    blocks = -(-count // TOP_BLOCK)
     arrays = (("<u2", 2 * blocks), ("<u8", blocks), ("<u8", blocks), ("u1", PLACES_BYTES * blocks))
     means, signs, upper, packed = parts(data, packed_bytes(count), *arrays)
     check_means(means)
@@ -119,9 +58,9 @@ def unpack(data: memoryview, count: int, seed: bytes) -> Vector:  # noqa: ARG001
     if (np.diff(places) <= 0).any():
         raise PayloadRefused("the positions of a block do not rise")
     if blocks:
-        _check_end(int(signs[-1]) | int(upper[-1]), places[-1], count - (blocks - 1) * BLOCK)
+        _check_end(int(signs[-1]) | int(upper[-1]), places[-1], count - (blocks - 1) * TOP_BLOCK)
     shard = np.zeros(count, np.float32)
-    _unpack(table(means), signs, upper, places, shard)
+    unpack_top(table(means), signs, upper, places, shard)
     return shard
 
 
@@ -130,12 +69,3 @@ def _check_end(bits: int, places: NDArray[np.int64], elements: int) -> None:
     taken = min(TAKEN, elements)
     if places[taken - 1] >= elements or bits >> taken:
         raise PayloadRefused(f"the last block takes more than its {elements} elements")
-
-
-@compiled
-def _unpack(values: Any, signs: Any, upper: Any, places: Any, shard: Any) -> Any:
-    for block in range(signs.size):
-        for number in range(min(TAKEN, shard.size - block * BLOCK)):
-            negative = (signs[block] >> np.uint64(number)) & np.uint64(1)
-            large = (upper[block] >> np.uint64(number)) & np.uint64(1)
-            shard[block * BLOCK + places[block, number]] = values[block, 2 * negative + large]

@@ -2,22 +2,20 @@
 
 The bytes of a shard are the means of all blocks (lower and upper, bfloat16), then 64 bits of signs for each block, then
 64 bits of classes. All is little-endian; the bits of a last, shorter block beyond its elements are 0. How the classes
-are made is in `_two_classes`. The code keeps no state: what rounding loses in one round is not made up for in the next.
+are made is in `_loops`. The code keeps no state: what rounding loses in one round is not made up for in the next.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector
-from gradmarket.market.gradient.codecs._compiled import compiled
-from gradmarket.market.gradient.codecs._two_classes import classes
+from gradmarket.market.gradient.codecs._loops import BLOCK, pack_two_bit, unpack_two_bit
 from gradmarket.market.gradient.codecs._wire import check_means, parts, table
 
 GRADIENTS_ONLY: Final = True
-BLOCK: Final = 64
 BLOCK_BYTES: Final = 20
 
 
@@ -28,16 +26,8 @@ def packed_bytes(count: int) -> int:
 def pack(shard: Vector, seed: bytes) -> bytes:  # noqa: ARG001
     blocks = -(-shard.size // BLOCK)
     means, signs, upper = np.empty((blocks, 2), "<u2"), np.empty(blocks, "<u8"), np.empty(blocks, "<u8")
-    _pack(shard.view(np.uint32), means, signs, upper)
+    pack_two_bit(shard.view(np.uint32), means, signs, upper)
     return means.tobytes() + signs.tobytes() + upper.tobytes()
-
-
-@compiled
-def _pack(bits: Any, means: Any, signs: Any, upper: Any) -> Any:
-    magnitudes = np.empty(BLOCK, np.int32)
-    for block in range(signs.size):
-        piece = bits[block * BLOCK : (block + 1) * BLOCK]
-        means[block, 0], means[block, 1], signs[block], upper[block] = classes(piece, magnitudes)
 
 
 def unpack(data: memoryview, count: int, seed: bytes) -> Vector:  # noqa: ARG001
@@ -46,7 +36,7 @@ def unpack(data: memoryview, count: int, seed: bytes) -> Vector:  # noqa: ARG001
     check_means(means)
     _check_end(signs, upper, count)
     shard = np.empty(count, np.float32)
-    _unpack(table(means), signs, upper, shard)
+    unpack_two_bit(table(means), signs, upper, shard)
     return shard
 
 
@@ -54,15 +44,3 @@ def _check_end(signs: NDArray[np.uint64], upper: NDArray[np.uint64], count: int)
     used = count % BLOCK
     if used and (int(signs[-1]) | int(upper[-1])) >> used:
         raise PayloadRefused(f"bits beyond the {count} elements of a shard are not 0")
-
-
-@compiled
-def _unpack(values: Any, signs: Any, upper: Any, shard: Any) -> Any:
-    for block in range(signs.size):
-        start = block * BLOCK
-        for position in range(min(BLOCK, shard.size - start)):
-            negative = (signs[block] >> np.uint64(position)) & np.uint64(1)
-            large = (upper[block] >> np.uint64(position)) & np.uint64(1)
-            low = values[block, 2] if negative else values[block, 0]
-            high = values[block, 3] if negative else values[block, 1]
-            shard[start + position] = high if large else low
