@@ -36,7 +36,7 @@ class TrustPolicy:
     def __init__(self, name: str, settings: dict[str, Any]) -> None:
         self._policy = replication.policy(name)
         self._settings = self._policy.Settings(**settings)
-        self._gain = float(getattr(self._settings, "gain", 1.0))
+        self._gain = 1.0 if self._settings.gain is None else self._settings.gain
         self.floor = float(getattr(self._settings, "floor", self.stranger().audit))
 
     def stranger(self) -> Plan:
