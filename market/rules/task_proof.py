@@ -83,13 +83,17 @@ def faults(case: VerdictCase) -> list[Finding]:
 def of_rejection(case: VerdictCase, told: SignedVerdict, offer: Hash, me: Address, sealed: Hash) -> list[Finding]:
     """Returns why the evidence does not prove that the worker `me` was rejected rightly; empty if it does.
 
-    `told` is the verdict as the worker was told it, `offer` the digest of its offer, and `sealed` its commitment.
+    `told` is the verdict as the worker was told it, `offer` the digest of its offer, and `sealed` its commitment. A
+    rejection judges an answer that was revealed, whatever state the evidence shows: who never reveals is told WITHHELD.
     """
     if case.scope.name != offer:
         return [Finding(Fault.OTHER_OFFER)]
     own = [ballot for ballot in case.committed if (ballot.worker, ballot.sealed) == (me, sealed)]
     missing = [] if own else [Finding(Fault.LEFT_OUT)]
-    return [*missing, *_votes(case), *(finding for ballot in own for finding in _rejects(case, ballot, told.root))]
+    hidden = [Finding(Fault.BROKEN_COMMITMENT, one.id) for one in own if not _opens(case.scope, one)]
+    votes = [finding for finding in _votes(case) if finding not in hidden]
+    rejects = (finding for ballot in own for finding in _rejects(case, ballot, told.root))
+    return [*missing, *hidden, *votes, *rejects]
 
 
 def _votes(case: VerdictCase) -> Iterator[Finding]:

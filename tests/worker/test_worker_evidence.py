@@ -1,15 +1,18 @@
 """The published evidence of a rejection: it proves a quorum for another answer, or it is found wanting, by name."""
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.rules.proof import Fault
 from gradmarket.market.rules.task_proof import of_rejection
 from gradmarket.market.signing import address_of, digest
-from gradmarket.market.terms import Digest, Hash
+from gradmarket.market.terms import Digest, Hash, ReplicaState
 from gradmarket.market.wire_evidence import PublishedBallot, PublishedEvidence, Thresholds
 from tests import handmade_evidence as made
 from tests.worker.fake_market import other
@@ -43,6 +46,19 @@ def on_first(shown: PublishedEvidence, **changes: object) -> PublishedEvidence:
     return other(shown, replicas=(other(shown.replicas[0], **changes), *shown.replicas[1:]))
 
 
+def on_own(shown: PublishedEvidence, **changes: object) -> PublishedEvidence:
+    *others, own = shown.replicas
+    return other(shown, replicas=(*others, other(own, **changes)))
+
+
+ANSWER: Final = ("salt", "root", "determinism_class", "sketch", "sketch_signature")
+HIDDEN: Final[dict[str, object]] = {
+    "state": ReplicaState.WITHHELD,
+    **dict.fromkeys((*ANSWER, "outcome", "verdict_root", "verdict_signature")),
+}
+"""A ballot as if its worker had never revealed."""
+
+
 def test_a_quorum_that_opens_what_it_committed_to_proves_it() -> None:
     honest = made.outvoted()
     assert wanting(made.JOB, honest, honest) == set()
@@ -58,6 +74,8 @@ EXACT: Final[list[tuple[Change, Fault]]] = [
     (lambda shown: on_first(shown, commitment_signature=None), Fault.UNSIGNED_COMMITMENT),
     (lambda shown: on_first(shown, salt=Hash(bytes(31) + b"1")), Fault.BROKEN_COMMITMENT),
     (lambda shown: on_first(shown, salt=None), Fault.BROKEN_COMMITMENT),
+    (lambda shown: on_own(shown, **HIDDEN), Fault.BROKEN_COMMITMENT),
+    (lambda _: on_own(exact((made.FALSE, made.FALSE, made.FALSE)), **HIDDEN), Fault.BROKEN_COMMITMENT),
     (lambda shown: other(shown, offer=other(shown.offer, attempt=1)), Fault.OTHER_OFFER),
     (lambda shown: other(shown, offer_digest=made.ZERO), Fault.OTHER_OFFER),
     (lambda shown: other(shown, offer_signature=bytes(65)), Fault.UNSIGNED_OFFER),
@@ -75,11 +93,6 @@ def test_evidence_that_proves_nothing_is_found_out(change: Change, fault: Fault)
 # where sketches are compared
 
 
-def on_own(shown: PublishedEvidence, **changes: object) -> PublishedEvidence:
-    *others, own = shown.replicas
-    return other(shown, replicas=(*others, other(own, **changes)))
-
-
 def near_them(_: PublishedEvidence) -> PublishedEvidence:
     """It answered as the others did, and the market says that it did not."""
     return made.by_sketches((*made.SKETCHES[:2], ("gpu", 1.00002)))
@@ -87,6 +100,8 @@ def near_them(_: PublishedEvidence) -> PublishedEvidence:
 
 SKETCH_LIES: Final[list[tuple[Change, Fault]]] = [
     (near_them, Fault.REJECTED_UNPROVEN),
+    (lambda shown: on_own(near_them(shown), **HIDDEN), Fault.BROKEN_COMMITMENT),
+    (lambda shown: on_own(shown, **HIDDEN), Fault.BROKEN_COMMITMENT),
     (lambda shown: on_own(shown, sketch=None), Fault.UNSIGNED_SKETCH),
     (lambda shown: on_own(shown, sketch=made.numbers(2.0)), Fault.UNSIGNED_SKETCH),
     (lambda shown: on_own(shown, determinism_class="tpu"), Fault.UNSIGNED_SKETCH),
@@ -109,3 +124,32 @@ def test_a_quorum_of_two_classes_proves_a_rejection() -> None:
 def test_evidence_of_sketches_that_proves_nothing_is_found_out(change: Change, fault: Fault) -> None:
     honest = made.by_sketches()
     assert fault in wanting(made.TOLERANT, honest, change(honest))
+
+
+CASES: Final = [
+    (made.JOB, made.outvoted(), ("salt", "root")),
+    (made.TOLERANT, made.by_sketches(), ANSWER),
+]
+
+
+@given(st.sampled_from(CASES), st.data())
+def test_who_hides_any_part_of_this_worker_s_answer_proves_nothing(
+    judged: tuple[JobSpec, PublishedEvidence, tuple[str, ...]], data: st.DataObject
+) -> None:
+    spec, honest, answer = judged
+    hidden = data.draw(st.sets(st.sampled_from(answer), min_size=1)) | data.draw(st.sets(st.sampled_from([*HIDDEN])))
+    assert wanting(spec, honest, on_own(honest, **{name: HIDDEN[name] for name in hidden}))
+
+
+WRONGED: Final = [
+    (made.JOB, exact((made.TRUE, made.TRUE, made.TRUE))),
+    (made.TOLERANT, near_them(made.by_sketches())),
+]
+
+
+@given(st.sampled_from(WRONGED), st.sets(st.sampled_from([*HIDDEN, "sealed", "commitment_signature"])))
+def test_no_wrong_rejection_is_proven_whatever_of_the_ballot_is_hidden(
+    wronged: tuple[JobSpec, PublishedEvidence], hidden: AbstractSet[str]
+) -> None:
+    spec, shown = wronged
+    assert wanting(spec, shown, on_own(shown, **{name: HIDDEN.get(name) for name in hidden}))
