@@ -3,6 +3,7 @@
 A newer service may answer with more fields than this version knows: they are ignored.
 """
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,8 @@ from gradmarket.market.wire_evidence import PublishedView
 CONNECT_S: Final = 5.0
 READ_S: Final = 60.0
 SEND_S: Final = 30.0
+ANSWER_S: Final = 300.0
+"""Seconds from an answer's headers to its end; READ_S is from one byte to the next."""
 MAX_ANSWER: Final = 16 * 2**20
 """Bytes of one JSON answer; a hostile service must not fill the memory."""
 CHUNK: Final = 1 << 16
@@ -88,19 +91,23 @@ class ServiceTransport:
 
     def ask(self, kind: type[Answer], method: str, path: str, **options: Any) -> Answer:
         """Returns the JSON answer as a `kind`. Options and errors are those of `send`."""
-        status, body = self.send(method, path, **options)
-        try:
-            return kind.model_validate_json(body, extra="ignore" if issubclass(kind, Wire | PublishedView) else None)
-        except ValidationError as error:
-            where = ": ".join(filter(None, first_fault(error)))
-            fix = "check the address, or update gradmarket"
-            raise ServiceProblem(status, f"{method} {path} answered something else ({where}): {fix}") from error
+        return _read(kind, f"{method} {path}", *self.send(method, path, **options))
 
-    def pages(self, kind: type[AnyPage], path: str, asked: Mapping[str, str | int]) -> Iterator[AnyPage]:
-        """Yields the pages of a list, one request each. Raises ServiceProblem for a list without an end."""
+    def pages(
+        self, kind: type[AnyPage], path: str, asked: Mapping[str, str | int], most: float = math.inf
+    ) -> Iterator[AnyPage]:
+        """Yields the pages of a list, one request each.
+
+        Raises ServiceProblem for a list without an end, or with more than `most` bytes on all its pages.
+        """
         cursor: str | None = None
+        taken = 0
         while True:
-            page = self.ask(kind, "GET", path, params={**asked, **({"cursor": cursor} if cursor else {})})
+            status, body = self.send("GET", path, params={**asked, **({"cursor": cursor} if cursor else {})})
+            taken += len(body)
+            if taken > most:
+                raise ServiceProblem(status, f"{path} has more than {most} bytes: ask another service")
+            page = _read(kind, f"GET {path}", status, body)
             yield page
             cursor = page.next
             if cursor is None:
@@ -148,14 +155,36 @@ class ServiceTransport:
         return opened(self.url, self._http.stream(method, path, **options))
 
 
+def _read(kind: type[Answer], asked: str, status: int, body: bytes) -> Answer:
+    try:
+        return kind.model_validate_json(body, extra="ignore" if issubclass(kind, Wire | PublishedView) else None)
+    except ValidationError as error:
+        where = ": ".join(filter(None, first_fault(error)))
+        fix = "check the address, or update gradmarket"
+        raise ServiceProblem(status, f"{asked} answered something else ({where}): {fix}") from error
+
+
 def bounded(response: httpx.Response) -> bytes:
-    """Returns the body. Raises ServiceProblem for one that is longer than MAX_ANSWER."""
+    """Returns the body.
+
+    Raises ServiceProblem for one that is longer than MAX_ANSWER, ServiceUnreachable for one that takes longer than
+    ANSWER_S.
+    """
     body = bytearray()
-    for chunk in response.iter_bytes(CHUNK):
+    packed = _in_time(response.iter_raw(), time.monotonic() + ANSWER_S)
+    for chunk in httpx.Response(response.status_code, headers=response.headers, content=packed).iter_bytes(CHUNK):
         body += chunk
         if len(body) > MAX_ANSWER:
             raise ServiceProblem(response.status_code, f"an answer of more than {MAX_ANSWER} bytes")
     return bytes(body)
+
+
+def _in_time(received: Iterator[bytes], until: float) -> Iterator[bytes]:
+    """Yields what is received, as it is received: bytes may unpack to nothing."""
+    for part in received:
+        if time.monotonic() > until:
+            raise ServiceUnreachable(f"the service began an answer and did not end it within {ANSWER_S:g} seconds")
+        yield part
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from eth_keys.datatypes import PrivateKey
 from fastapi import FastAPI, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from siwe import SiweMessage
 
 from gradmarket.client import transport
@@ -78,6 +79,50 @@ def test_an_endless_answer_is_cut_off(serve: Serve, monkeypatch: pytest.MonkeyPa
     app.get("/v1/chain")(lambda: Response(b" " * 1001, media_type="application/json"))
     with pytest.raises(ServiceProblem, match="more than 1000 bytes"):
         MarketClient(serve(app)).facts()
+
+
+def drips(packed: bool) -> Iterator[bytes]:
+    """An answer of spaces, a byte at a time; if `packed`, of blocks that hold nothing."""
+    packer = zlib.compressobj()
+    for _ in range(200):
+        yield packer.flush(zlib.Z_FULL_FLUSH) if packed else b" "
+
+
+@pytest.mark.parametrize("coding", ["identity", "deflate"])
+def test_an_answer_that_drips_is_given_up(serve: Serve, monkeypatch: pytest.MonkeyPatch, coding: str) -> None:
+    monkeypatch.setattr(transport, "ANSWER_S", -1.0)
+    app = FastAPI()
+    headers = {"content-encoding": coding}
+    app.get("/v1/chain")(lambda: StreamingResponse(drips(coding == "deflate"), headers=headers))
+    with pytest.raises(ServiceUnreachable, match="did not end"):
+        MarketClient(serve(app), keep_trying=lambda _seconds: False).facts()
+
+
+def endless(asked: list[int], text: str = "") -> FastAPI:
+    """A market whose list of audits has no end; each page names the task `t-` and its number."""
+    app = FastAPI()
+
+    @app.get("/v1/jobs/a/audits")
+    def page(cursor: int = 0) -> dict[str, object]:
+        asked.append(cursor)
+        return {"items": [{"task": f"t-{cursor}", "text": text}], "next": str(cursor + 1) if cursor < 99 else None}
+
+    return app
+
+
+def test_a_list_is_read_only_as_far_as_it_is_searched(serve: Serve) -> None:
+    asked = list[int]()
+    audits = MarketClient(serve(endless(asked))).audits(JobId("a"))
+    assert next(audit.task for audit in audits if audit.task == "t-2") == "t-2"
+    assert asked == [0, 1, 2]
+
+
+def test_the_bytes_of_a_list_are_bounded_over_all_its_pages(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradmarket.worker.protocol.client.MAX_LISTING", 3500)
+    asked = list[int]()
+    with pytest.raises(ServiceProblem, match="more than 3500 bytes"):
+        list(MarketClient(serve(endless(asked, "x" * 1000))).audits(JobId("a")))
+    assert asked == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("body", [b"{}", b"<html>", b"[1", b'{"chain_id": "one"}'])

@@ -151,8 +151,10 @@ def held_against(
     market: MarketClient, account: JobAccount, me: Address, seen: ChainHistory, kept: Sequence[ReplicaRecord]
 ) -> Iterator[Finding]:
     """Compares the published payments, verdicts and evidence. Raises MarketError if the market does not answer."""
-    payments = {item.replica for item in market.payments(account.job) if item.worker == me}
-    verdicts = {item.replica: item for item in market.verdicts(account.job) if item.worker == me}
+    ours = {record.lease.replica for record in kept}
+    payments = {item.replica for item in market.payments(account.job) if item.worker == me and item.replica in ours}
+    published = market.verdicts(account.job)
+    verdicts = {item.replica: item for item in published if item.worker == me and item.replica in ours}
     for record in kept:
         replica, told = record.lease.replica, record.verdict
         if record.paid and replica not in payments:

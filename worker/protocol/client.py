@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -27,6 +27,8 @@ from gradmarket.worker.protocol.signin import Credentials, sign_in
 
 MAX_PAGES: Final = 10
 MAX_ITEMS: Final = 1_000_000
+MAX_LISTING: Final = 2 * 2**30
+"""Bytes of all pages of one list."""
 PAGE: Final = 500
 SHORT_FOR_S: Final = 3600.0
 
@@ -76,22 +78,22 @@ class MarketClient:
     def job(self, job: JobId) -> ListedJob:
         return self._transport.ask(ListedJob, "GET", _job(job))
 
-    def payments(self, job: JobId) -> list[PublishedPayment]:
+    def payments(self, job: JobId) -> Iterator[PublishedPayment]:
         return self._all(Page[PublishedPayment], f"{_job(job)}/payments")
 
-    def verdicts(self, job: JobId) -> list[PublishedVerdict]:
+    def verdicts(self, job: JobId) -> Iterator[PublishedVerdict]:
         return self._all(Page[PublishedVerdict], f"{_job(job)}/verdicts")
 
-    def audits(self, job: JobId) -> list[PublishedAudit]:
+    def audits(self, job: JobId) -> Iterator[PublishedAudit]:
         return self._all(Page[PublishedAudit], f"{_job(job)}/audits")
 
     def task(self, job: JobId, task: str) -> PublishedEvidence:
         return self._transport.ask(PublishedEvidence, "GET", _task(job, task))
 
-    def _all(self, kind: type[Page[Item]], path: str) -> list[Item]:
-        """Returns every item of a paginated list, at most MAX_ITEMS."""
-        pages = self._transport.pages(kind, path, {"limit": PAGE})
-        return list(islice((item for page in pages for item in page.items), MAX_ITEMS))
+    def _all(self, kind: type[Page[Item]], path: str) -> Iterator[Item]:
+        """Yields the items of a paginated list, at most MAX_ITEMS; asks for a page when the one before is used up."""
+        pages = self._transport.pages(kind, path, {"limit": PAGE}, MAX_LISTING)
+        return islice((item for page in pages for item in page.items), MAX_ITEMS)
 
     def evidence(self, job: JobId, task: str) -> str:
         """Returns the URL at which the evidence of a verdict is published."""
