@@ -3,7 +3,7 @@
 A crash in between loses nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -27,6 +27,7 @@ from gradmarket.requester.moves.ending import delivered, strike, work_off
 from gradmarket.requester.store import earned_rows, in_hand, jobs
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.in_hand import TaskInHand
+from gradmarket.requester.store.locks import locked_workers
 from gradmarket.requester.store.retries import patiently
 from gradmarket.requester.store.tables import Account, Job, Replica, Round, Task
 from gradmarket.requester.store.work import Work
@@ -117,6 +118,7 @@ def _book(context: Context, deliveries: Sequence[Delivery]) -> tuple[list[Upload
     with context.begin() as work:
         hands = in_hand.of_uploads(work, [delivery.want.task for delivery in deliveries])
         paid = [replica for hand in hands.values() for replica in hand.in_state(ReplicaState.AGREE)]
+        _lock_newcomers(work, hands.values(), paid)
         accounts = earned_rows.lock(work, [(replica.job_id, replica.worker) for replica in paid])
         blob_cleanup.keep_still(context, work, {d.digest: partial(context.blobs.keep, d.incoming) for d in deliveries})
         outvoted = [replica for hand in hands.values() for replica in hand.in_state(ReplicaState.REJECTED)]
@@ -125,6 +127,14 @@ def _book(context: Context, deliveries: Sequence[Delivery]) -> tuple[list[Upload
             verdicts.wake(work, replica)
         _ring_for_merges(work, [hand for hand in hands.values() if hand.task.state in DELIVERED])
         return answers, [d.digest for d in deliveries if hands[d.want.task].task.state == TaskState.FINAL]
+
+
+def _lock_newcomers(work: Work, hands: Iterable[TaskInHand], paid: Iterable[Replica]) -> None:
+    """Locks the workers of `paid` that delivered nothing before: workers are locked before their accounts."""
+    workers = {address: worker for hand in hands for address, worker in hand.workers.items()}
+    fresh = {replica.worker for replica in paid if workers[replica.worker].accepted_at is None}
+    if fresh:
+        locked_workers(work, fresh)
 
 
 def _book_one(
@@ -187,7 +197,7 @@ def _accept(
     if not diverged:
         work_off(context, work, task, agreeing)
         theirs = ((hand.workers[replica.worker], accounts[job.id, replica.worker]) for replica in agreeing)
-        delivered(work, theirs, now)
+        delivered(theirs, now)
     paid = [replica.worker for replica in agreeing]
     tell(work, job.id, task.state, now, task=task.id, round=task.round, paid=paid)
     if diverged and audit_draws.may_be_a_lie(job):

@@ -9,7 +9,6 @@ from gradmarket.requester.moves import verdicts
 from gradmarket.requester.notifier import ended_topic, worker_topic
 from gradmarket.requester.store import accounts, earned_rows, in_hand, strikes, tasks
 from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.locks import locked_workers
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
 from gradmarket.requester.store.work import Work
 
@@ -72,19 +71,16 @@ def _rest(work: Work, theirs: Iterable[Account], now: float) -> None:
         account.rests_until = now + newcomers.rest_s(account.stalls, known)
 
 
-def delivered(work: Work, known: Iterable[tuple[Worker, Account]], now: float) -> None:
+def delivered(known: Iterable[tuple[Worker, Account]], now: float) -> None:
     """Records that these workers' answers were accepted: none is a newcomer any more, and their stalls are halved.
 
-    The caller has locked the accounts.
+    The caller has locked the accounts, and before them the newcomers.
     """
-    fresh = set()
     for worker, account in known:
         account.stalls //= 2
         account.rests_until = 0.0
         if worker.accepted_at is None:
-            fresh.add(worker.address)
-    for worker in locked_workers(work, fresh) if fresh else ():
-        worker.accepted_at = worker.accepted_at or now
+            worker.accepted_at = now
 
 
 def work_off(context: Context, work: Work, task: Task, replicas: Iterable[Replica]) -> None:

@@ -1,16 +1,19 @@
 """Several polls, or payloads, in one transaction: each counts as if it had come alone."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from gradmarket.market.errors import NotFound
 from gradmarket.market.gradient.merkle import root
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.exchange import payload_upload, poll
 from gradmarket.requester.exchange.payload_upload import Delivery
-from gradmarket.requester.store.tables import Earned, Wave
+from gradmarket.requester.store.tables import Earned, Wave, Worker
 from tests.databases import BOTH
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -117,3 +120,28 @@ def test_a_payload_that_comes_twice_at_once_is_paid_once(bringing: MarketFixture
     assert first == second
     assert len(bringing.all(Earned)) == 1
     check_books(bringing)
+
+
+@contextmanager
+def locking(market: MarketFixture) -> Iterator[list[str]]:
+    """The tables whose rows are locked meanwhile, in the order of the locks."""
+    tables, engine = list[str](), market.context.sessions.kw["bind"]
+
+    def hear(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if locked := re.search(r"FROM (\w+).*FOR NO KEY UPDATE", statement, re.DOTALL):
+            tables.append(locked[1])
+
+    event.listen(engine, "before_cursor_execute", hear)
+    try:
+        yield tables
+    finally:
+        event.remove(engine, "before_cursor_execute", hear)
+
+
+@pytest.mark.databases("postgresql")
+def test_who_delivers_first_is_locked_before_its_account(bringing: MarketFixture) -> None:
+    with brought(bringing, bringing.workers) as deliveries, locking(bringing) as tables:
+        payload_upload.book(bringing.context, deliveries)
+    assert [table for table in tables if table in {"workers", "accounts"}] == ["workers", "accounts"]
+    known, other = sorted(bringing.all(Worker), key=lambda worker: worker.address != bringing.workers[1].address)
+    assert (known.accepted_at, other.accepted_at) == (bringing.clock(), None)
