@@ -198,7 +198,7 @@ def opened(url: str, streamed: AbstractContextManager[httpx.Response]) -> Iterat
             yield response
     except httpx.ReadTimeout as error:
         raise Silence(url) from error
-    except httpx.TransportError as error:
+    except (httpx.TransportError, httpx.DecodingError) as error:
         raise ServiceUnreachable(f"{url}: {error or type(error).__name__}") from error
 
 

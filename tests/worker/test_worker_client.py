@@ -98,6 +98,14 @@ def test_an_answer_that_drips_is_given_up(serve: Serve, monkeypatch: pytest.Monk
         MarketClient(serve(app), keep_trying=lambda _seconds: False).facts()
 
 
+@pytest.mark.parametrize("status", [200, 403])
+def test_an_answer_that_does_not_unpack_is_no_answer(serve: Serve, status: int) -> None:
+    app = FastAPI()
+    app.get("/v1/chain")(lambda: Response(b"plain", status, headers={"content-encoding": "gzip"}))
+    with pytest.raises(ServiceUnreachable, match="decompressing"):
+        MarketClient(serve(app), keep_trying=lambda _seconds: False).facts()
+
+
 def endless(asked: list[int], text: str = "") -> FastAPI:
     """A market whose list of audits has no end; each page names the task `t-` and its number."""
     app = FastAPI()
