@@ -65,12 +65,20 @@ def _unneeded(reader: RowReader, job: Job) -> tuple[list[str], Sequence[Round]]:
     """Returns payloads that are merged for good, and rounds whose snapshots are older than the one to replay from."""
     if job.replay_from is None:
         return [], []
-    bound, over = revocable(reader, job), job.ended_at is not None
+    bound, latest = _replayed_from(reader, job, job.replay_from), jobs.latest_round(reader, job.id)
+    over = job.ended_at is not None and (latest is None or bound > latest.number)
     rows = jobs.snapshots(reader, job.id, bound)
     base = bound - 1 if over else rows[-1].number if rows else -1
     payloads = jobs.merged_payloads(reader, job, base)
     job.replay_from = None if over else max(job.replay_from, base + 1)
     return payloads, rows if over else rows[:-1]
+
+
+def _replayed_from(reader: RowReader, job: Job, since: int) -> int:
+    """Returns the first round that may have to be merged again: final tasks alone are beyond every audit."""
+    bound = revocable(reader, job)
+    first = audits.first_revocable(reader, job.id, since) if jobs.spec(job).audited else None
+    return bound if first is None else min(bound, first)
 
 
 def revocable(reader: RowReader, job: Job) -> int:

@@ -23,6 +23,12 @@ def earliest(reader: RowReader, job_id: str) -> int | None:
     return reader.session.scalar(waiting)
 
 
+def first_revocable(reader: RowReader, job_id: str, since: int) -> int | None:
+    """Returns the first round from `since` on with an accepted task: an audit of one may still be ordered."""
+    accepted = (Task.job_id == job_id, Task.state == TaskState.ACCEPTED, Task.round >= since)
+    return reader.session.scalar(select(func.min(Task.round)).where(*accepted))
+
+
 def waiting(reader: RowReader, job_id: str) -> Sequence[str]:
     """Returns which machines may run the audits that nobody has run yet: a class by name, or any class."""
     able = case((Audit.scored, "any class"), else_="class " + Audit.determinism_class)

@@ -1,0 +1,63 @@
+"""What an audit may still need is not collected; what nobody needs any more is."""
+
+from collections.abc import Callable
+
+import pytest
+
+from gradmarket.market.terms import JobState
+from gradmarket.requester.moves import audit_draws, snapshots
+from gradmarket.requester.moves.ending import end
+from gradmarket.requester.stages import rollback
+from gradmarket.requester.store.tables import Job, Task
+from tests.requester.market_auditor import SimAuditor
+from tests.requester.market_fixture import STAGES, MarketFixture
+from tests.requester.market_workers import scaled
+
+NewFloor = Callable[..., MarketFixture]
+AUDITED = {"audit": {"probability": 1e-9, "on_failure": "replay"}}
+
+
+def stored(market: MarketFixture) -> list[int]:
+    """Rounds whose optimizer state is stored."""
+    return [row.number for row in market.rounds() if row.optimizer_state]
+
+
+def order_audit(market: MarketFixture, number: int) -> None:
+    (task,) = market.tasks(Task.round == number)
+    with market.context.begin() as work:
+        audit_draws.order(work, task, 1.0, audit_draws.DRAWN, market.clock())
+
+
+@pytest.fixture
+def lied_to(new_floor: NewFloor) -> MarketFixture:
+    """Rounds 0 to 2 are merged from colluders' answers and round 3 is open; the aftermath of that has not come yet."""
+    market = new_floor(rounds=5, **AUDITED)
+    market.worker(scaled(3.0)), market.worker(scaled(3.0)), market.worker()
+    market.until(lambda: len(market.rounds()) == 3)
+    market.stages = tuple(stage for stage in STAGES if stage is not rollback)
+    market.until(lambda: len(market.rounds()) == 4)
+    return market
+
+
+def test_a_state_is_kept_while_an_audit_may_still_be_ordered_of_the_round_after_it(lied_to: MarketFixture) -> None:
+    """A failed audit orders one of every accepted task of the liar, and that of the oldest round takes it back."""
+    snapshots.collect(lied_to.context, lied_to.job)
+    order_audit(lied_to, 2)
+    SimAuditor(lied_to).work()
+    assert lied_to.the_job().rewind_to == 1
+    lied_to.stages = STAGES
+    for _ in range(3):
+        lied_to.worker()
+    SimAuditor(lied_to).play()
+    assert (lied_to.state(), lied_to.events("merge_failed")) == (JobState.FINISHED, [])
+
+
+def test_an_ended_job_is_collected_once_its_audits_are_over(lied_to: MarketFixture) -> None:
+    order_audit(lied_to, 2)
+    with lied_to.context.begin() as work:
+        end(lied_to.context, work, work.get_one(Job, lied_to.job), JobState.CANCELLED, "enough")
+    snapshots.collect(lied_to.context, lied_to.job)
+    assert stored(lied_to)
+    lied_to.stages = STAGES
+    SimAuditor(lied_to).work()
+    assert (stored(lied_to), lied_to.the_job().replay_from) == ([], None)
