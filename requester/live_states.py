@@ -1,6 +1,7 @@
 """The models and optimizer states that this process has at hand between two merges of a job, never the only copy."""
 
 import mmap
+import os
 import tempfile
 import threading
 import time
@@ -27,24 +28,25 @@ class Image:
     """
 
     def __init__(self, length: int, folder: Path | None) -> None:
+        """Raises OSError where the folder's disk is full; a page of a sparse file would end the process instead."""
         self._map: mmap.mmap | None = None
-        if folder is None:
+        if folder is None or length == 0:
             self.data = np.empty(length, np.uint8).data
         else:
             with tempfile.TemporaryFile(dir=folder) as file:
-                file.truncate(length)
+                os.posix_fallocate(file.fileno(), 0, length)
                 self._map = mmap.mmap(file.fileno(), length)
             self.data = memoryview(self._map)
         self.arrays: Arrays = {}
 
     @classmethod
     def of(cls, data: Bytes, folder: Path | None) -> "Image":
-        """Copies a file's bytes. Raises TensorsRefused where they are no arrays."""
-        view = memoryview(data).cast("B")
-        image = cls(len(view), folder)
-        for start in range(0, len(view), BLOCK):
-            image.data[start : start + BLOCK] = view[start : start + BLOCK]
-            image.release()
+        """Copies a file's bytes. Raises TensorsRefused where they are no arrays, OSError where the disk is full."""
+        with memoryview(data).cast("B") as view:  # a mapped file can be closed after an error only if no view is left
+            image = cls(len(view), folder)
+            for start in range(0, len(view), BLOCK):
+                image.data[start : start + BLOCK] = view[start : start + BLOCK]
+                image.release()
         image.arrays = tensors.views(image.data)
         return image
 

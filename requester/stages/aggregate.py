@@ -1,8 +1,10 @@
 """Merges the accepted gradients of a round, applies the update, evaluates the new parameters, and closes the round."""
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from sqlalchemy import select
 
@@ -24,6 +26,7 @@ from gradmarket.requester.store.work import RowReader
 from gradmarket.requester.tracing import span
 
 TOPIC = "aggregate"
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def ready(reader: RowReader, _now: float) -> Sequence[str]:
@@ -45,9 +48,15 @@ def run(context: Context, job_id: str) -> float | None:
         try:
             _run(context, job_id)
         except Exception as error:
-            _say_why(context, job_id, f"the newest round cannot be merged: {type(error).__name__}: {error}")
+            _say_why(context, job_id, f"the newest round cannot be merged: {_told(error)}")
             raise
     return None
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno in FULL:
+        return "the disk of the service's data folder (GRADMARKET_DATA) is full: make room on it"
+    return f"{type(error).__name__}: {error}"
 
 
 def _say_why(context: Context, job_id: str, reason: str) -> None:

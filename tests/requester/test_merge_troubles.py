@@ -1,5 +1,7 @@
 """A merge that fails says so on the job; what two jobs have in common is dropped for neither."""
 
+import errno
+import os
 from functools import partial
 from typing import Any
 
@@ -16,9 +18,9 @@ from tests.requester.market_fixture import MarketFixture
 ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 
 
-def accepted(new_floor: Any) -> MarketFixture:
+def accepted(new_floor: Any, **settings: Any) -> MarketFixture:
     """A round whose only task is accepted, and not merged yet."""
-    market: MarketFixture = new_floor(**ALONE)
+    market: MarketFixture = new_floor(settings=settings, **ALONE)
     market.stages = tuple(stage for stage in market.stages if stage is not aggregate)
     market.worker()
     market.until(lambda: market.task().payload)
@@ -41,6 +43,21 @@ def test_a_merge_that_fails_says_why_on_the_job_until_it_succeeds(new_floor) -> 
     assert run_once(market.context, aggregate, market.job) is None
     assert market.the_job().reason == ""
     assert market.rounds()[0].state == RoundState.CLOSED
+
+
+def test_a_full_disk_is_said_on_the_job_and_the_round_is_merged_once_there_is_room(new_floor, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """A state larger than the memory is worked on in files, whose bytes are reserved before any is written."""
+    market = accepted(new_floor, merge_memory=0)
+
+    def no_room(_file: int, _start: int, _length: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "posix_fallocate", no_room)
+        assert run_once(market.context, aggregate, market.job) == market.settings.sweep_s
+    assert "is full: make room on it" in market.why_waiting()
+    assert run_once(market.context, aggregate, market.job) is None
+    assert (market.the_job().reason, market.rounds()[0].state) == ("", RoundState.CLOSED)
 
 
 @BOTH
