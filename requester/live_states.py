@@ -119,6 +119,12 @@ class LiveStates:
         with self._lock:
             return self._states.pop(job_id, None)
 
+    def make_room(self, length: int, limit: int) -> None:
+        """Lets states go, those used longest ago first, until another of `length` bytes fits beside the rest."""
+        with self._lock:
+            while self._states and length + sum(one.length for one in self._states.values()) > limit:
+                self._states.popitem(last=False)
+
     def keep(self, job_id: str, state: LiveState, limit: int) -> None:
         """Keeps this state, and others as long as all of them take at most `limit` bytes."""
         with self._lock:

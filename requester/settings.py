@@ -143,8 +143,9 @@ class RequesterSettings(BaseSettings):
     snapshot_s: float = Field(default=10.0, ge=0)
     """Or after the first round that ends so many seconds after the last snapshot."""
     merge_memory: int = Field(default=2 << 30, ge=0)
-    """Bytes of models and optimizer states that a process keeps in memory between merges. A job that takes more is
-    worked on in files in the data folder, a shard at a time: twice its parameters and its optimizer's state."""
+    """Bytes of models and optimizer states that each process that merges keeps in memory: those of the job that it
+    merges and, between merges, of others. A job that takes more is worked on in files in the data folder, a shard at a
+    time: twice its parameters and its optimizer's state. Celery has as many such processes as its concurrency."""
 
     @classmethod
     def settings_customise_sources(

@@ -80,6 +80,7 @@ def state_before(context: Context, job_id: str, before: Version) -> LiveState:
         done = versions.index(live.version) if live is not None and live.version in versions else 0
         rounds = [inputs_of(reader, job, row) for row in rows[done:]]
     if not done or live is None:
+        live = None  # both would be in memory else
         live = _loaded(context, versions[0], memory, start)
     _replay(context, live, rounds, versions[done + 1 :])
     return live
@@ -88,6 +89,7 @@ def state_before(context: Context, job_id: str, before: Version) -> LiveState:
 def _loaded(context: Context, version: Version, memory: Digest, snapshot: int) -> LiveState:
     limit, folder = context.settings.merge_memory, context.settings.data
     with context.blobs.mapped(version.parameters) as model, context.blobs.mapped(memory) as held:
+        context.states.make_room(2 * len(model) + len(held), limit)
         return load(model, held, version, snapshot, limit, folder)
 
 
