@@ -26,12 +26,16 @@ def due(context: Context, state: LiveState) -> bool:
 
 
 def take(context: Context, job_id: str, state: LiveState) -> None:
-    """Stores the optimizer's state after the round before the state's, unless that round was taken back meanwhile."""
+    """Stores the optimizer's state after the round before the state's.
+
+    Does not where that round was taken back meanwhile, or the job has ended.
+    """
     number, digest = state.version.round - 1, replay.store(context.blobs, state.memory)
     with context.begin() as work:
-        locked(work, Job, job_id)
+        job = locked(work, Job, job_id)
         row = work.get_one(Round, (job_id, number))
         stands = row.state == RoundState.CLOSED and row.closed_at == state.version.closed_at
+        stands = stands and job.ended_at is None
         if stands:
             again = partial(replay.store, context.blobs, state.memory)
             blob_cleanup.keep_still(context, work, {digest: again})

@@ -133,6 +133,8 @@ def _closed(
         work.move_now(row, RoundState.CLOSED, **kept, **told)
         for task in jobs.used_tasks(work, job_id, number) if not spec.audited else ():
             work.move(task, TaskState.FINAL)
+        if job.ended_at is not None and job.replay_from is None:
+            job.replay_from = number  # it was collected without this round
         if spec.verifier.sketched:
             trusted_runs.let_go(work, job_id, TrustedRun.round < blob_cleanup.oldest_kept(number))
         tell(work, job_id, "round_closed", now, round=number, parameters=merged.updated, **told)

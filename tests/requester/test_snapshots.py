@@ -1,19 +1,23 @@
 """What an audit may still need is not collected; what nobody needs any more is."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from gradmarket.market.terms import JobState
-from gradmarket.requester.moves import audit_draws, snapshots
+from gradmarket.market.terms import Digest, JobState, RoundState
+from gradmarket.requester.engine import run_once
+from gradmarket.requester.moves import audit_draws, replay, snapshots
 from gradmarket.requester.moves.ending import end
-from gradmarket.requester.stages import rollback
+from gradmarket.requester.stages import aggregate, rollback
 from gradmarket.requester.store.tables import Job, Task
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import STAGES, MarketFixture
 from tests.requester.market_workers import scaled
 
 NewFloor = Callable[..., MarketFixture]
+ALONE = {"replication": {"name": "fixed", "replicas": 1, "max_replicas": 1}}
 AUDITED = {"audit": {"probability": 1e-9, "on_failure": "replay"}}
 
 
@@ -26,6 +30,11 @@ def order_audit(market: MarketFixture, number: int) -> None:
     (task,) = market.tasks(Task.round == number)
     with market.context.begin() as work:
         audit_draws.order(work, task, 1.0, audit_draws.DRAWN, market.clock())
+
+
+def cancel(market: MarketFixture) -> None:
+    with market.context.begin() as work:
+        end(market.context, work, work.get_one(Job, market.job), JobState.CANCELLED, "enough")
 
 
 @pytest.fixture
@@ -54,10 +63,33 @@ def test_a_state_is_kept_while_an_audit_may_still_be_ordered_of_the_round_after_
 
 def test_an_ended_job_is_collected_once_its_audits_are_over(lied_to: MarketFixture) -> None:
     order_audit(lied_to, 2)
-    with lied_to.context.begin() as work:
-        end(lied_to.context, work, work.get_one(Job, lied_to.job), JobState.CANCELLED, "enough")
+    cancel(lied_to)
     snapshots.collect(lied_to.context, lied_to.job)
     assert stored(lied_to)
     lied_to.stages = STAGES
     SimAuditor(lied_to).work()
     assert (stored(lied_to), lied_to.the_job().replay_from) == ([], None)
+
+
+@pytest.mark.parametrize("rounds", [1, 9])
+def test_a_job_that_ends_while_a_round_is_merged_is_collected_after_it(
+    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch, rounds: int
+) -> None:
+    """Its snapshot would be due at once, or later."""
+    market = new_floor(rounds=5, settings={"snapshot_rounds": rounds, "snapshot_s": 1e9}, **ALONE)
+    monkeypatch.setattr(snapshots, "SMALL", 0)
+
+    def store(*arguments: Any) -> Digest:
+        if market.state() == JobState.RUNNING:
+            cancel(market)
+            assert run_once(market.context, rollback, market.job) is None
+        return replay.store(*arguments)
+
+    market.worker()
+    merging = SimpleNamespace(**vars(replay) | {"store": store})
+    monkeypatch.setattr(aggregate, "replay", merging)
+    market.until(lambda: market.rounds()[0].state == RoundState.CLOSED)
+    market.drive()
+    payload = Digest(market.task().payload)
+    assert (stored(market), market.the_job().replay_from) == ([], None)
+    assert not market.context.blobs.has(payload)
