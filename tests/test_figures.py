@@ -8,6 +8,8 @@ import pytest
 from benchmarks import pages
 from benchmarks.figure import Figure
 
+PERFORMANCE = (pages.ROOT / "docs" / "performance.md").read_text()
+ROWS = [line for line in PERFORMANCE.splitlines() if line.startswith("| ") and "`make bench" in line]
 SEEN = Figure("doors.worst", 4.567, "ms", "a peer", 1.25, "<= 4", measured="2026-11-23").line()
 
 
@@ -16,6 +18,11 @@ def test_a_page_quotes_its_results(page: Path) -> None:
     text = page.read_text()
     assert pages.renewed(text, pages.results()) == text
     assert len(pages.QUOTE.findall(text)) == text.count("<!-- =")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip())
+def test_every_line_of_the_table_quotes_a_result(row: str) -> None:
+    assert pages.QUOTE.search(row)
 
 
 @pytest.mark.parametrize(
