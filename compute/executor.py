@@ -52,7 +52,7 @@ class Executor:
         self._states: Prefetch[Arrays] = Prefetch(STATES_KEPT)
         self._manifests: dict[Digest, Manifest] = {}
         self._place = -1
-        """The index of the task worked on last, counted over all rounds."""
+        """The place of the task worked on last (JobSpec.place)."""
 
     def work(self, publication: Publication, offer: Offer) -> tuple[bytes, float]:
         """Returns the payload, and the seconds that the step took.
@@ -76,7 +76,7 @@ class Executor:
         """
         self._load(publication)
         partition, arrays = self._partition(publication, offer.round, offer.task)
-        rows = task_rows(publication.spec, partition, offer.round, offer.task)
+        rows = task_rows(self._manifest(publication.manifest), publication.spec, offer.round, offer.task)
         bad = outside(_chosen(arrays, rows), self._runner.ranges(publication.spec.step.pass_rows))
         return partition.name, None if bad is None else replace(bad, row=rows[bad.row])
 
@@ -92,7 +92,7 @@ class Executor:
         """
         info, spec = self._load(publication), publication.spec
         partition, arrays = self._partition(publication, offer.round, offer.task)
-        own = task_rows(spec, partition, offer.round, offer.task)
+        own = task_rows(self._manifest(publication.manifest), spec, offer.round, offer.task)
         draws = [own, *other_rows(own, partition.rows, others, seed)]
         return self._parameters(digest_of(offer.parameters), info), [_chosen(arrays, rows) for rows in draws]
 
@@ -115,7 +115,7 @@ class Executor:
         """Prefetches what this task needs; errors in it are raised when the task is computed."""
         if self._info is None or self._borne != publication.digest:
             return
-        self._expect_partition(publication, offer.round, offer.task)
+        self._expect_partition(publication, publication.spec.place(offer.round, offer.task))
         digest, layout = digest_of(offer.parameters), self._info.document.state
         self._states.expect(digest, lambda: unpack(self._fetcher.blob(digest), layout))
 
@@ -193,28 +193,27 @@ class Executor:
 
     def _batch(self, publication: Publication, round_number: int, task: int) -> dict[str, np.ndarray]:
         """Returns the task's rows of its partition; they are the same on every replica."""
-        partition, arrays = self._partition(publication, round_number, task)
-        return _chosen(arrays, task_rows(publication.spec, partition, round_number, task))
+        _partition, arrays = self._partition(publication, round_number, task)
+        return _chosen(arrays, task_rows(self._manifest(publication.manifest), publication.spec, round_number, task))
 
     def _partition(self, publication: Publication, round_number: int, task: int) -> tuple[Partition, Arrays]:
         """Returns the partition that holds the task's rows, and its arrays."""
         spec, manifest = publication.spec, self._manifest(publication.manifest)
         if not training(manifest, spec):
             raise JobRefused("data", "the manifest has no partition to train on")
-        partition = partition_of(manifest, spec, round_number, task)
+        partition = partition_of(manifest, spec, spec.place(round_number, task))
         return partition, self._partitions.take(partition.digest, lambda: self._read(manifest, partition))
 
     def _look_ahead(self, publication: Publication, offer: Offer) -> None:
         """Prefetches the partition of the probable next task: as many tasks further as this one is from the last."""
-        tasks = publication.spec.tasks_per_round
-        index = offer.round * tasks + offer.task
-        stride = index - self._place if 0 <= self._place < index else 1
-        self._place = index
-        self._expect_partition(publication, *divmod(index + stride, tasks))
+        place = publication.spec.place(offer.round, offer.task)
+        stride = place - self._place if 0 <= self._place < place else 1
+        self._place = place
+        self._expect_partition(publication, place + stride)
 
-    def _expect_partition(self, publication: Publication, round_number: int, task: int) -> None:
+    def _expect_partition(self, publication: Publication, place: int) -> None:
         manifest = self._manifest(publication.manifest)
-        partition = partition_of(manifest, publication.spec, round_number, task)
+        partition = partition_of(manifest, publication.spec, place)
         self._partitions.expect(partition.digest, lambda: self._read(manifest, partition))
 
     def _read(self, manifest: Manifest, partition: Partition) -> Arrays:

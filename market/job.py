@@ -5,7 +5,7 @@ Unknown fields are refused. Amounts are decimal strings in the token's smallest 
 
 import json
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from blake3 import blake3
 from pydantic import Field, model_validator
@@ -27,6 +27,7 @@ from gradmarket.market.job_parts import (
     ReadyData,
     ReadyModel,
     Replication,
+    Sampling,
     Separation,
     StopAtDate,
     StopAtMetric,
@@ -42,8 +43,8 @@ from gradmarket.market.step import Optimizer, Step
 from gradmarket.market.terms import Amount, Digest
 
 
-def _is_default(visibility: str) -> bool:
-    return visibility == "workers"
+def _is_default(value: str) -> bool:
+    return value in ("workers", "rounds")
 
 
 class JobSpec(Part):
@@ -62,7 +63,10 @@ class JobSpec(Part):
     rounds: Count
     tasks_per_round: int = Field(default=1, ge=1, le=10_000)
     min_tasks: Count | None = None
-    staleness: Literal[0] = 0
+    sampling: Sampling = Field(default="rounds", exclude_if=_is_default)
+    """Omitted where it is the default, as `visibility` is."""
+    staleness: int = Field(default=0, ge=0, le=4)
+    """How many rounds after its own a late answer may be merged."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Decides the initial parameters and every draw. The service draws one if none is named: the published answers of
     one job must not be those of another."""
@@ -90,6 +94,8 @@ class JobSpec(Part):
     def _consistent(self) -> "JobSpec":
         if self.min_tasks is not None and self.min_tasks > self.tasks_per_round:
             raise ValueError("min_tasks: more than tasks_per_round")
+        if self.staleness and not (self.by_epochs and self.tasks_needed < self.tasks_per_round):
+            raise ValueError('staleness: a round leaves tasks only where sampling is "epochs" and min_tasks is smaller')
         if self.downlink.codec != "fp32":
             raise ValueError("downlink.codec: only fp32 is offered")
         if self.stake is not None and not self.audited:
@@ -125,6 +131,24 @@ class JobSpec(Part):
     def tasks_needed(self) -> int:
         """The number of accepted tasks that close a round."""
         return self.min_tasks or self.tasks_per_round
+
+    @property
+    def by_epochs(self) -> bool:
+        """Whether tasks are numbered through all rounds, so that one that a round leaves keeps its rows."""
+        return self.sampling == "epochs"
+
+    def tasks_of(self, round_number: int) -> range:
+        """Returns the numbers of a round's own tasks."""
+        first = round_number * self.tasks_per_round if self.by_epochs else 0
+        return range(first, first + self.tasks_per_round)
+
+    def has_task(self, round_number: int, task: int) -> bool:
+        """Whether a round of the job may have a task of this number."""
+        return 0 <= round_number < self.rounds and 0 <= task < self.tasks_of(round_number).stop
+
+    def place(self, round_number: int, task: int) -> int:
+        """Returns the place of a task's rows in the order in which the job takes its rows, counted from 0."""
+        return task if self.by_epochs else round_number * self.tasks_per_round + task
 
     def plan(self, lead: Lead = STRANGER) -> Plan:
         """Returns how a task is checked whose first worker is `lead`."""

@@ -102,7 +102,7 @@ def training(manifest: Manifest, spec: JobSpec) -> tuple[Partition, ...]:
     return tuple(partition for partition in manifest.partitions if partition.name != held_out)
 
 
-def partition_of(manifest: Manifest, spec: JobSpec, round_number: int, task_index: int) -> Partition:
-    """Returns a task's partition: tasks take the training partitions in turn, however fast workers are."""
+def partition_of(manifest: Manifest, spec: JobSpec, place: int) -> Partition:
+    """Returns the partition of a place in the job's order (JobSpec.place): places take the training ones in turn."""
     partitions = training(manifest, spec)
-    return partitions[(round_number * spec.tasks_per_round + task_index) % len(partitions)]
+    return partitions[place % len(partitions)]

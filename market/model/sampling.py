@@ -1,25 +1,44 @@
-"""Draws a task's rows: a pure function of (job seed, round, task), the same for every replica. No torch."""
+"""Draws a task's rows: a pure function of the job's seed and the offer's round and task. No torch."""
 
 from collections.abc import Collection
+from itertools import chain
 from typing import Final
 
 import numpy as np
 from blake3 import blake3
 
-from gradmarket.market.data.manifest import Partition
+from gradmarket.market.data.manifest import Manifest, partition_of, training
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import JobSpec
 
 _KEY: Final = np.dtype("<u8")
 
 
-def task_rows(spec: JobSpec, partition: Partition, round: int, task: int) -> list[int]:
+def task_rows(manifest: Manifest, spec: JobSpec, round: int, task: int) -> list[int]:
     """Returns the rows of its partition that a task computes on, the same for every replica and auditor.
 
     Raises Refused if the partition has fewer rows than a step takes.
     """
-    step = spec.step
-    return rows(spec.seed.to_bytes(8, "big"), round, task, partition.rows, step.rows, step.moves)
+    step, seed, place = spec.step, spec.seed.to_bytes(8, "big"), spec.place(round, task)
+    partition = partition_of(manifest, spec, place)
+    if spec.by_epochs:
+        group = place // len(training(manifest, spec))
+        return epoch_rows(seed + partition.name.encode(), group, partition.rows, step.rows, step.moves)
+    return rows(seed, round, task, partition.rows, step.rows, step.moves)
+
+
+def epoch_rows(seed: bytes, group: int, total: int, count: int, moves: int = 1) -> list[int]:
+    """Returns the rows of one of the groups of `moves` times `count` in which the rows of a partition are taken.
+
+    Every epoch shuffles all rows anew, and groups take them one after the other, from one epoch into the next: whatever
+    is left out at an epoch's end is in the next group. Raises Refused if count > total.
+    """
+    if not 1 <= count <= total:
+        raise Refused(f"a step takes {count} rows of a partition that has {total}")
+    start, stop = group * moves * count, (group + 1) * moves * count
+    first, last = start // total, (stop - 1) // total
+    order = list(chain.from_iterable(_shuffle(seed, epoch, total).tolist() for epoch in range(first, last + 1)))
+    return order[start - first * total : stop - first * total]
 
 
 def rows(seed: bytes, round: int, task: int, total: int, count: int, moves: int = 1) -> list[int]:

@@ -89,7 +89,7 @@ def _open(context: Context, work: Work, job: Job, latest: Round | None, price: U
     job.price = price
     work.flush()
     attempts = jobs.first_attempts(work, job.id, number)
-    for index in range(publication.spec.tasks_per_round):
+    for index in publication.spec.tasks_of(number):
         work.add(task(context, job, row, index, attempts.get(index, 0), now))
     tell(work, job.id, "round_opened", now, round=number, parameters=parameters, price=price)
     work.notify("assign")

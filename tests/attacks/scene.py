@@ -22,7 +22,7 @@ from gradmarket.contracts.deployment import deploy
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain, fund_gas
 from gradmarket.contracts.transactions import mined
-from gradmarket.market.data.manifest import Column, Manifest, Partition
+from gradmarket.market.data.manifest import Column, Manifest, Partition, parsed
 from gradmarket.market.gradient import payload
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.job import JobSpec, canonical
@@ -200,7 +200,7 @@ class Posted:
     def compute(self, offer: OfferFields, spoil: Spoil, address: Address, takes: str) -> bytes:
         scene, spec = self.scene, self.spec
         digest = named(scene.parameters) if takes == "stale weights" else digest_of(offer.parameters)
-        chosen = task_rows(spec, scene.partition, offer.round, offer.task)
+        chosen = task_rows(parsed(scene.manifest), spec, offer.round, offer.task)
         batch = {name: np.ascontiguousarray(rows[chosen]) for name, rows in scene.rows.items()}
         step = spec.step
         if takes == "fewer samples":

@@ -131,7 +131,7 @@ def _published(proposal: Proposal, chain: OnChain) -> Guard | None:
         return Guard.OTHER_SPEC
     if chain.spec != offer.spec:
         return Guard.OTHER_SPEC_ON_CHAIN
-    if not (0 <= offer.round < spec.rounds and 0 <= offer.task < spec.tasks_per_round):
+    if not spec.has_task(offer.round, offer.task):
         return Guard.NO_SUCH_TASK
     if offer.seed != task_seed(spec.seed, offer.round, offer.task):
         return Guard.OTHER_SEED
