@@ -15,6 +15,7 @@ from gradmarket.requester.chain import escrow
 from gradmarket.requester.chain.chain_context import ChainContext
 from gradmarket.requester.chain.chain_jobs import opened_in
 from gradmarket.requester.store import jobs
+from gradmarket.requester.store.accounts import accounts_of
 from gradmarket.requester.store.tables import Account, Job
 from gradmarket.requester.store.work import Work
 
@@ -107,9 +108,9 @@ def _copy_job(row: Job, now: JobOnChain, refunded: int) -> None:
 
 
 def _copy_accounts(work: Work, job_id: str, accounts: dict[Address, ChainFigures]) -> None:
-    for worker, seen in accounts.items():
+    for row in accounts_of(work, job_id, accounts):
+        seen = accounts[row.worker]
         now = seen.account
-        row = work.get_one(Account, (job_id, worker))
         if now.reserved > row.reserved or seen.at_risk > row.at_risk:
             work.notify("assign")
         row.reserved, row.settled, row.withdrawn = now.reserved, now.settled, now.withdrawn

@@ -13,6 +13,7 @@ from gradmarket.requester.chain import sender
 from gradmarket.requester.chain.chain_context import ChainContext, TransactionKind
 from gradmarket.requester.chain.chain_jobs import expired, running, tell_once, with_money
 from gradmarket.requester.store import ballots, earned_rows, newcomers, workers
+from gradmarket.requester.store.accounts import accounts_of
 from gradmarket.requester.store.tables import Job
 from gradmarket.requester.store.work import RowReader
 
@@ -144,7 +145,8 @@ def _reserve(chain: ChainContext, case: ReservationCase) -> bool:
 def _post(chain: ChainContext, case: ReservationCase, rows: list[tuple[Address, Units]]) -> bool:
     """Posts the reservation, after opening accounts for the workers that it names and for no others."""
     with chain.begin() as work:
-        for worker, _ in rows:
+        known = {account.worker for account in accounts_of(work, case.job_id, [worker for worker, _ in rows])}
+        for worker in (worker for worker, _ in rows if worker not in known):
             earned_rows.account(work, case.job_id, worker)
     try:
         quoted = sender.quote(chain, calls.reserve(chain.market, case.chain_job, rows))

@@ -23,13 +23,13 @@ from gradmarket.requester.exchange import receipts
 from gradmarket.requester.exchange.incoming_upload import IncomingUpload
 from gradmarket.requester.exchange.upload_grant import RevealedSketch, UploadGrant, granted
 from gradmarket.requester.moves import audit_draws, blob_cleanup, judging, resume, verdicts
-from gradmarket.requester.moves.ending import delivered, strike, work_off
+from gradmarket.requester.moves.ending import Struck, delivered, strike, struck, work_off
 from gradmarket.requester.store import earned_rows, in_hand, jobs
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.in_hand import TaskInHand
 from gradmarket.requester.store.locks import locked_workers
 from gradmarket.requester.store.retries import patiently
-from gradmarket.requester.store.tables import Account, Job, Replica, Round, Task
+from gradmarket.requester.store.tables import Account, Job, Replica, Task
 from gradmarket.requester.store.work import Work
 from gradmarket.requester.tracing import span
 
@@ -46,8 +46,6 @@ class Unlike:
     reason: str
 
 
-Accounts = Mapping[tuple[str, str], Account]
-"""By job and worker."""
 Found = Usable | Diverged | PayloadRefused | Unlike
 
 
@@ -59,6 +57,14 @@ class Delivery:
     incoming: Incoming
     digest: Digest
     found: Found
+
+
+@dataclass(frozen=True, slots=True)
+class Ledgers:
+    """Rows of those who are paid, locked: accounts by job and worker, strikes by job and operator."""
+
+    accounts: Mapping[tuple[str, str], Account]
+    strikes: Struck
 
 
 def arriving(want: UploadGrant, incoming: Incoming) -> IncomingUpload:
@@ -119,10 +125,11 @@ def _book(context: Context, deliveries: Sequence[Delivery]) -> tuple[list[Upload
         hands = in_hand.of_uploads(work, [delivery.want.task for delivery in deliveries])
         paid = [replica for hand in hands.values() for replica in hand.in_state(ReplicaState.AGREE)]
         _lock_newcomers(work, hands.values(), paid)
+        strikes = struck(work, paid)
         accounts = earned_rows.lock(work, [(replica.job_id, replica.worker) for replica in paid])
         blob_cleanup.keep_still(context, work, {d.digest: partial(context.blobs.keep, d.incoming) for d in deliveries})
         outvoted = [replica for hand in hands.values() for replica in hand.in_state(ReplicaState.REJECTED)]
-        answers = [_book_one(context, work, hands[d.want.task], accounts, d) for d in deliveries]
+        answers = [_book_one(context, work, hands[d.want.task], Ledgers(accounts, strikes), d) for d in deliveries]
         for replica in outvoted:  # its rejection waited for the payload (outbox)
             verdicts.wake(work, replica)
         _ring_for_merges(work, [hand for hand in hands.values() if hand.task.state in DELIVERED])
@@ -138,7 +145,7 @@ def _lock_newcomers(work: Work, hands: Iterable[TaskInHand], paid: Iterable[Repl
 
 
 def _book_one(
-    context: Context, work: Work, hand: TaskInHand, accounts: Accounts, delivery: Delivery
+    context: Context, work: Work, hand: TaskInHand, ledgers: Ledgers, delivery: Delivery
 ) -> UploadAnswer | NotFound:
     want, finding, now = delivery.want, delivery.found, context.clock()
     (own,) = (replica for replica in hand.replicas if replica.id == want.replica)
@@ -152,9 +159,9 @@ def _book_one(
         else:
             reason = str(finding) if isinstance(finding, Diverged) else ""
             kept = {"payload": delivery.digest, "payload_bytes": delivery.incoming.length}
-            _accept(context, work, hand, accounts, kept, reason, now)
+            _accept(context, work, hand, ledgers, kept, reason, now)
     key = hand.job.id, own.worker
-    return _answer(own, hand.task, hand.job, accounts.get(key) or work.get(Account, key))
+    return _answer(own, hand.task, hand.job, ledgers.accounts.get(key) or work.get(Account, key))
 
 
 def _ring_for_merges(work: Work, hands: Sequence[TaskInHand]) -> None:
@@ -183,7 +190,7 @@ def _accept(
     context: Context,
     work: Work,
     hand: TaskInHand,
-    accounts: Accounts,
+    ledgers: Ledgers,
     kept: dict[str, Any],
     diverged: str,
     now: float,
@@ -193,10 +200,10 @@ def _accept(
     state = TaskState.DIVERGED if diverged else TaskState.ACCEPTED
     work.move(task, state, due_at=None, reason=diverged, ended_at=now, **kept)
     for replica in agreeing:
-        _pay(context, work, hand, accounts[job.id, replica.worker], replica, diverged, now)
+        _pay(context, work, hand, ledgers.accounts[job.id, replica.worker], replica, diverged, now)
     if not diverged:
-        work_off(context, work, task, agreeing)
-        theirs = ((hand.workers[replica.worker], accounts[job.id, replica.worker]) for replica in agreeing)
+        work_off(context, ledgers.strikes, agreeing)
+        theirs = ((hand.workers[replica.worker], ledgers.accounts[job.id, replica.worker]) for replica in agreeing)
         delivered(theirs, now)
     paid = [replica.worker for replica in agreeing]
     tell(work, job.id, task.state, now, task=task.id, round=task.round, paid=paid)
@@ -204,7 +211,7 @@ def _accept(
         audit_draws.suspect(work, task, now)
     elif not diverged and jobs.spec(job).audited:
         audit_draws.draw(work, hand, now)
-    elif not diverged and work.get_one(Round, (job.id, task.round)).state != RoundState.OPEN:
+    elif not diverged and hand.round is not None and hand.round.state != RoundState.OPEN:
         work.move(task, TaskState.FINAL)
     if diverged and job.state == JobState.RUNNING:
         work.move_now(job, JobState.PAUSED, reason=f"{resume.DIVERGED} in round {task.round}: {diverged}")

@@ -1,6 +1,6 @@
 """Ends jobs and leases: tasks without commitments are cancelled; those with commitments are still judged and paid."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from gradmarket.market.rules import lifecycle, newcomers
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
@@ -9,8 +9,11 @@ from gradmarket.requester.moves import verdicts
 from gradmarket.requester.notifier import ended_topic, worker_topic
 from gradmarket.requester.store import accounts, earned_rows, in_hand, strikes, tasks
 from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
+from gradmarket.requester.store.tables import Account, Job, Replica, Strike, Task, Worker
 from gradmarket.requester.store.work import Work
+
+Struck = Mapping[tuple[str, str], Strike]
+"""Strikes by job and operator."""
 
 
 def end(context: Context, work: Work, job: Job, state: JobState, reason: str) -> bool:
@@ -83,9 +86,18 @@ def delivered(known: Iterable[tuple[Worker, Account]], now: float) -> None:
             worker.accepted_at = now
 
 
-def work_off(context: Context, work: Work, task: Task, replicas: Iterable[Replica]) -> None:
+def struck(work: Work, replicas: Iterable[Replica]) -> Struck:
+    """Returns, locked, the strikes of the replicas' operators in their jobs; one query for all of them."""
+    theirs = list(replicas)
+    return strikes.held(work, {replica.job_id for replica in theirs}, set(_keys(theirs))) if theirs else {}
+
+
+def work_off(context: Context, rows: Struck, replicas: Iterable[Replica]) -> None:
     """Removes one strike for each replica, so that a worker that rarely lapses is not suspended."""
-    strikes.work_off(work, task.job_id, _keys(replicas), context.clock(), context.settings.max_strikes)
+    for replica in replicas:
+        for key in _keys([replica]):
+            if (row := rows.get((replica.job_id, key))) is not None:
+                strikes.work_off(row, context.clock(), context.settings.max_strikes)
 
 
 def _keys(replicas: Iterable[Replica]) -> list[str]:

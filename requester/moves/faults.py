@@ -11,7 +11,7 @@ from gradmarket.market.rules.faults import NOBODY, FaultClaim, Left, StepFault
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import judging
-from gradmarket.requester.moves.ending import strike, work_off
+from gradmarket.requester.moves.ending import strike, struck, work_off
 from gradmarket.requester.store import ballots, fault_claims, jobs, progress, workers
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.in_hand import TaskInHand
@@ -90,7 +90,7 @@ def _find(context: Context, work: Work, hand: TaskInHand, accused: Sequence[Repl
     """Finds the job at fault: takes back the strikes, pauses the job and fails the task."""
     now, fault, task, job = context.clock(), StepFault(**(accused[0].fault or {})), hand.task, hand.job
     reason = faults.sentence(fault, parties, task.index, task.round)
-    work_off(context, work, task, accused)
+    work_off(context, struck(work, accused), accused)
     if job.state == JobState.RUNNING:
         details = {"fault": fault.model_dump(mode="json"), "round": task.round, "task": task.index, "parties": parties}
         work.move_now(job, JobState.PAUSED, reason=reason, fault=details)

@@ -1,6 +1,6 @@
 """Queries about the accounts of workers in jobs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sqlalchemy import bindparam, exists, select, update
@@ -13,6 +13,16 @@ from gradmarket.requester.store.work import RowReader, Work
 
 def workers_of(reader: RowReader, job_id: str) -> Sequence[Address]:
     return reader.session.scalars(select(Account.worker).where(Account.job_id == job_id)).all()
+
+
+def accounts_of(reader: RowReader, job_id: str, workers: Iterable[Address]) -> Sequence[Account]:
+    """Returns these workers' accounts in the job, as far as they have one."""
+    return reader.session.scalars(_OF_JOB, {"job": job_id, "workers": list(workers)}).all()
+
+
+_OF_JOB: Final = (
+    select(Account).where(Account.job_id == bindparam("job"), among(Account.worker, "workers")).order_by(Account.worker)
+)
 
 
 def leave(work: Work, worker: Address) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import and_, select
 from gradmarket.market.terms import Hash, ReplicaState
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.locks import LockedTasks, claimed_task
-from gradmarket.requester.store.tables import Job, Replica, Task, Wave, Worker
+from gradmarket.requester.store.tables import Job, Replica, Round, Task, Wave, Worker
 from gradmarket.requester.store.work import RowReader, Work
 
 
@@ -23,6 +23,8 @@ class TaskInHand:
     replicas: list[Replica]
     workers: dict[str, Worker] = field(default_factory=dict)
     """The replicas' workers, by address; loaded for uploads alone."""
+    round: Round | None = None
+    """The task's round; loaded for uploads alone."""
 
     def in_state(self, *states: ReplicaState) -> list[Replica]:
         return [replica for replica in self.replicas if replica.state in states]
@@ -51,7 +53,11 @@ _REPLICAS: Final = (
     .order_by(Replica.worker)
     .execution_options(autoflush=False)
 )
-_WITH_WORKERS: Final = _REPLICAS.add_columns(Worker).join(Worker, Worker.address == Replica.worker)
+_WITH_WORKERS: Final = (
+    _REPLICAS.add_columns(Worker, Round)
+    .join(Worker, Worker.address == Replica.worker)
+    .join(Round, and_(Round.job_id == Task.job_id, Round.number == Task.round))
+)
 
 
 def of_tasks(reader: RowReader, tasks: Sequence[Task]) -> dict[str, TaskInHand]:
@@ -73,13 +79,13 @@ def of_replicas(work: Work, workers: Iterable[str], replicas: Collection[str]) -
 
 
 def of_uploads(work: Work, tasks: Iterable[str]) -> dict[str, TaskInHand]:
-    """Returns tasks by their ids, with their workers; locks them, and their jobs as `locked_job` does."""
+    """Returns tasks by their ids, with round and workers; locks them, and their jobs as `locked_job` does."""
     locked = _NAMED(work, tasks=tasks)
     hands = {task.id: TaskInHand(task, job, None, []) for task, job in locked}
-    for replica, wave, worker in work.session.execute(_WITH_WORKERS, {"tasks": list(hands)}) if hands else ():
+    for replica, wave, worker, round_ in work.session.execute(_WITH_WORKERS, {"tasks": list(hands)}) if hands else ():
         hand = hands[replica.task_id]
         hand.replicas.append(replica)
-        hand.wave, hand.workers[worker.address] = wave, worker
+        hand.wave, hand.round, hand.workers[worker.address] = wave, round_, worker
     return hands
 
 

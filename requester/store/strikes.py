@@ -15,19 +15,16 @@ from gradmarket.requester.store.work import RowReader, Work
 def strike(work: Work, job_id: str, operators: Iterable[str], now: float, most: int, withheld: bool = False) -> None:
     """Adds a strike to each of the operators; one that has `most` of them is suspended in the job."""
     named = sorted(operators)
-    for operator in sorted(set(named) - {row.operator for row in _held(work, job_id, named)}):
+    for _job, operator in sorted({(job_id, operator) for operator in named} - held(work, [job_id], named).keys()):
         work.add(_blank(job_id, operator))
     work.flush()
     for operator in named:
         _change(work.get_one(Strike, (job_id, operator)), lambda had: strikes.struck(had, now, withheld), most)
 
 
-def work_off(work: Work, job_id: str, operators: Iterable[str], now: float, most: int) -> None:
-    """Removes a strike from each of the operators that has any."""
-    named = sorted(operators)
-    rows = {row.operator: row for row in _held(work, job_id, named)}
-    for row in (rows[operator] for operator in named if operator in rows):
-        _change(row, lambda had: strikes.worked_off(had, now), most)
+def work_off(row: Strike, now: float, most: int) -> None:
+    """Removes a strike."""
+    _change(row, lambda had: strikes.worked_off(had, now), most)
 
 
 def suspended(job_id: str, now: float) -> ColumnElement[bool]:
@@ -61,15 +58,16 @@ def weight(row: Strike, now: float) -> float:
     return strikes.decayed(_kept(row), now).weight
 
 
-def _held(work: Work, job_id: str, operators: Sequence[str]) -> Sequence[Strike]:
-    """Returns their rows, locked for this transaction in the one common order."""
-    return work.session.scalars(_OF_JOB, {"job": job_id, "operators": operators}).all()
+def held(work: Work, jobs: Iterable[str], operators: Iterable[str]) -> dict[tuple[str, str], Strike]:
+    """Returns the rows of these operators in these jobs, by both, locked for this transaction in one common order."""
+    rows = work.session.scalars(_OF_JOBS, {"jobs": list(jobs), "operators": list(operators)})
+    return {(row.job_id, row.operator): row for row in rows}
 
 
-_OF_JOB: Final = (
+_OF_JOBS: Final = (
     select(Strike)
-    .where(Strike.job_id == bindparam("job"), among(Strike.operator, "operators"))
-    .order_by(Strike.operator)
+    .where(among(Strike.job_id, "jobs"), among(Strike.operator, "operators"))
+    .order_by(Strike.job_id, Strike.operator)
     .with_for_update(key_share=True)
     .execution_options(populate_existing=True)
 )

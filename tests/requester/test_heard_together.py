@@ -123,6 +123,38 @@ def test_a_payload_that_comes_twice_at_once_is_paid_once(bringing: MarketFixture
 
 
 @contextmanager
+def asking(market: MarketFixture) -> Iterator[list[str]]:
+    """The queries and updates that are sent meanwhile; an insert on SQLite is a statement for each row."""
+    statements, engine = list[str](), market.context.sessions.kw["bind"]
+
+    def hear(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        statements.extend([] if statement.startswith("INSERT") else [statement])
+
+    event.listen(engine, "before_cursor_execute", hear)
+    try:
+        yield statements
+    finally:
+        event.remove(engine, "before_cursor_execute", hear)
+
+
+def test_three_payloads_take_as_many_statements_as_one(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market: MarketFixture = new_floor(**ALONE, tasks_per_round=40)
+    for _ in range(4):
+        market.worker()
+    market.gather()
+    market.commit()
+    market.reveal()
+    for worker in market.workers:
+        worker.hear()
+    sent = []
+    for share in (market.workers[:1], market.workers[1:]):
+        with brought(market, share) as deliveries, asking(market) as statements:
+            payload_upload.book(market.context, deliveries)
+        sent.append(statements)
+    assert sent[0] == sent[1]
+
+
+@contextmanager
 def locking(market: MarketFixture) -> Iterator[list[str]]:
     """The tables whose rows are locked meanwhile, in the order of the locks."""
     tables, engine = list[str](), market.context.sessions.kw["bind"]
