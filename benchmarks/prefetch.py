@@ -18,9 +18,9 @@ from gradmarket.compute.cache import Cache
 from gradmarket.compute.executor import Compute, Executor
 from gradmarket.compute.fetch import Fetcher
 from gradmarket.data.inputs import columns_of
-from gradmarket.data.pack import digest_of
 from gradmarket.market.data.formats import format_of
 from gradmarket.market.data.manifest import Labelled, Manifest, Partition
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.job import JobSpec, Publication, canonical
 from gradmarket.market.messages import Offer
 from gradmarket.market.model.tensors import pack
@@ -49,8 +49,8 @@ class Link:
         self._lock = threading.Lock()
 
     def put(self, data: bytes) -> Digest:
-        self.blobs[digest_of(data)] = data
-        return digest_of(data)
+        self.blobs[blob_digest(data)] = data
+        return blob_digest(data)
 
     def wait_for(self, size: int) -> None:
         if self.rate is None:

@@ -26,8 +26,8 @@ from gradmarket.market.audit_wire import (
     ScoreTask,
     SketchAnswer,
 )
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import MarketError, Refused
-from gradmarket.market.gradient.merkle import root
 from gradmarket.market.job import Publication
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.wire import hash_of
@@ -82,9 +82,10 @@ class Auditor:
         """Runs the task; while its answer differs, repeats it in a new child with reloaded downloads."""
         for runs in range(1, TRIES + 1):
             payload, seconds = self._bench.work(self._publication(work), work.offer.struct())
-            answer = AuditAnswer(auditor=self._name, run=work.run + runs - 1, root=root(payload), seconds=seconds)
+            root = blob_digest(payload)
+            answer = AuditAnswer(auditor=self._name, run=work.run + runs - 1, root=root, seconds=seconds)
             if not self._answer(work, payload, answer):
-                return Done(work.task, answer.root, runs, seconds, work.calibrates)
+                return Done(work.task, root, runs, seconds, work.calibrates)
             self._runner.close()
             self._bench = self._fresh()
         raise Refused(f"{TRIES} runs of {work.task} gave no answer twice: this machine is not fit to audit")

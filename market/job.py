@@ -7,10 +7,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from blake3 import blake3
 from pydantic import Field, model_validator
 
 from gradmarket.market import plugins
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.fields import AmountField, Count, Part, not_kept
 from gradmarket.market.job_parts import (
     DEFAULT_REPLICATION,
@@ -197,7 +197,7 @@ class Publication(Part):
 
     @property
     def digest(self) -> Digest:
-        return Digest("blake3:" + blake3(canonical(self.model_dump(mode="json"))).hexdigest())
+        return blob_digest(canonical(self.model_dump(mode="json")))
 
 
 def canonical(value: Any) -> bytes:

@@ -7,7 +7,7 @@ Address = NewType("Address", str)
 """An Ethereum address with EIP-55 checksum, `0x` and 40 hex digits."""
 
 Digest = NewType("Digest", str)
-"""`blake3:` and 64 hex digits: the plain blake3 of a blob, or the Merkle root of a payload."""
+"""`blake3:` and 64 hex digits: the blake3 of a blob's bytes; a payload's is its root."""
 
 Hash = NewType("Hash", bytes)
 """32 bytes: a secret, a salt, a seed, an EIP-712 digest, an instance."""

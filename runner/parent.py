@@ -7,11 +7,11 @@ from types import TracebackType
 from typing import Annotated, Any, Final, Self, TypeVar
 
 import numpy as np
-from blake3 import blake3
 from pydantic import Field, TypeAdapter, ValidationError
 
 from gradmarket.market.data.manifest import Labelled
 from gradmarket.market.data.values import Outside
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import DocumentRefused, Refused, RunnerCrashed, RunnerFailed, RunnerTimeout
 from gradmarket.market.job_parts import Precision
 from gradmarket.market.model.document.graph import Document
@@ -211,7 +211,7 @@ class Runner:
 
     def _known(self, data: bytes) -> str:
         """Returns the document's digest, after the child has accepted it once."""
-        digest = "blake3:" + blake3(data).hexdigest()
+        digest = blob_digest(data)
         if digest not in self._documents:
             self._send(digest, data)
             document = load(data)

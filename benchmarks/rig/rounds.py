@@ -19,8 +19,8 @@ import numpy as np
 import psutil
 
 from benchmarks.rig.service import Service, service
-from gradmarket.data.pack import digest_of
 from gradmarket.market.data.formats import format_of
+from gradmarket.market.digests import blob_digest
 
 ROWS = 64
 WARM = 3
@@ -89,7 +89,7 @@ def measured(here: Service, model: Model, replicas: int, count: int) -> Rounds:
 def _packed(here: Service, model: Model) -> str:
     rows = model.rows()
     data = format_of("safetensors").write(rows)
-    part = {"name": "0", "link": f"/v1/blobs/{digest_of(data)}", "digest": digest_of(data), "bytes": len(data)}
+    part = {"name": "0", "link": f"/v1/blobs/{blob_digest(data)}", "digest": blob_digest(data), "bytes": len(data)}
     columns: dict[str, dict[str, Any]] = {
         name: {"dtype": str(array.dtype), "shape": list(array.shape[1:])} for name, array in rows.items()
     }
@@ -97,8 +97,8 @@ def _packed(here: Service, model: Model) -> str:
     manifest = json.dumps({"inputs": columns, "partitions": [{**part, "rows": ROWS}]}).encode()
     headers = {"Authorization": f"Bearer {here.token}"}
     for blob in (data, manifest):
-        httpx.put(f"{here.url}/v1/blobs/{digest_of(blob)}", content=blob, headers=headers).raise_for_status()
-    return digest_of(manifest)
+        httpx.put(f"{here.url}/v1/blobs/{blob_digest(blob)}", content=blob, headers=headers).raise_for_status()
+    return blob_digest(manifest)
 
 
 @contextmanager

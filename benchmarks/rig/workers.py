@@ -18,7 +18,7 @@ from siwe import SiweMessage
 
 from benchmarks.rig.service import Service
 from gradmarket.market import signing, wire, wire_sign_in
-from gradmarket.market.gradient.merkle import root
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.messages import Commitment
 from gradmarket.market.rules import lifecycle, secrets
 from gradmarket.market.terms import Digest, Hash, ReplicaId, ReplicaState
@@ -73,7 +73,7 @@ class Worker:
 
     def answer_with(self, payload: bytes) -> None:
         """From the next task on."""
-        self.payload, self._root = payload, root(payload)
+        self.payload, self._root = payload, blob_digest(payload)
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
         try:

@@ -20,8 +20,8 @@ from benchmarks.trust.attacks import QUIET
 from benchmarks.trust.defences import VOTES, Crew, Decided, Defence, agreed
 from benchmarks.trust.run import Run, Setting
 from benchmarks.trust.workloads import Trained
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient.arrays import Tensors
-from gradmarket.market.gradient.merkle import root
 from gradmarket.market.gradient.round_merge import MergedAnswer
 from gradmarket.market.rules import assignment, auditing, classes, secrets
 from gradmarket.market.terms import Address, Digest, Hash
@@ -146,8 +146,8 @@ class Replayed(Run):
     def _drawn(
         self, number: int, index: int, decided: Decided, answer: MergedAnswer, honest: Sequence[Tensors], secret: Hash
     ) -> Task:
-        found = root(answer.data)
-        right = root(self._answer(index, honest, None).data)
+        found = blob_digest(answer.data)
+        right = blob_digest(self._answer(index, honest, None).data)
         link = secrets.of_task(secret, self._plan.maximum)[-1]
         rate = classes.rate(self._plan, proven=False)
         diverged = not self._is_usable(answer)

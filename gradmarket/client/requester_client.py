@@ -26,6 +26,7 @@ from gradmarket.market.audit_wire import (
     AuditWork,
     SketchAnswer,
 )
+from gradmarket.market.digests import blob_digest, digest_text
 from gradmarket.market.errors import NotFound, Refused
 from gradmarket.market.job import Publication
 from gradmarket.market.terms import Amount, Role
@@ -141,7 +142,7 @@ class RequesterClient:
 
     def upload(self, data: bytes) -> str:
         """Uploads a blob unless the service has it; returns its digest."""
-        digest = f"blake3:{blake3(data).hexdigest()}"
+        digest = blob_digest(data)
         try:
             self._transport.send("HEAD", f"/v1/blobs/{digest}")
         except ServiceProblem as missing:
@@ -154,7 +155,7 @@ class RequesterClient:
         """Returns a blob; raises Damaged if its bytes have another digest."""
         with self._stream(f"/v1/blobs/{digest}", {}) as (response, _):
             data = response.read()
-        if digest != f"blake3:{blake3(data).hexdigest()}":
+        if digest != blob_digest(data):
             raise Damaged(f"the service sent other bytes than those of {digest}")
         return data
 
@@ -186,7 +187,7 @@ class RequesterClient:
             for chunk in response.iter_bytes(CHUNK):
                 hashed.update(chunk)
                 file.write(chunk)
-        digest, expected = f"blake3:{hashed.hexdigest()}", etag.strip('"')
+        digest, expected = digest_text(hashed), etag.strip('"')
         if digest != expected:
             raise Damaged(f"the service says {expected or 'no digest'}, the bytes have {digest}")
         return digest

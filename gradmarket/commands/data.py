@@ -9,10 +9,11 @@ from pydantic import ValidationError
 from gradmarket.commands.edge import DataOption, JsonOption, MarketOption, TokenOption, say_json, told
 from gradmarket.data import sources
 from gradmarket.data.inputs import Arrays, chosen
-from gradmarket.data.pack import MANIFEST, Cut, Packed, digest_of, file_name, pack, write
+from gradmarket.data.pack import MANIFEST, Cut, Packed, file_name, pack, write
 from gradmarket.endpoint import find
 from gradmarket.market.data import formats
 from gradmarket.market.data.manifest import Manifest
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound, Refused
 
 FORMATS: Final = ", ".join(formats.names())
@@ -106,6 +107,6 @@ def _manifest(path: Path) -> tuple[bytes, Manifest]:
 
 def _checked(path: Path, digest: str) -> bytes:
     data = path.read_bytes()
-    if digest_of(data) != digest:
+    if blob_digest(data) != digest:
         raise Refused(f"{path} is not what the manifest says: pack anew")
     return data

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from blake3 import blake3
 
 from gradmarket.data.inputs import check_values, columns_of
 from gradmarket.market.data import formats
 from gradmarket.market.data.formats import format_of
 from gradmarket.market.data.manifest import Manifest, Partition
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
 from gradmarket.market.job import canonical
 from gradmarket.market.model.sampling import rows as drawn
@@ -51,11 +51,7 @@ class Packed:
 
     @property
     def digest(self) -> Digest:
-        return digest_of(self.body)
-
-
-def digest_of(data: bytes) -> Digest:
-    return Digest("blake3:" + blake3(data).hexdigest())
+        return blob_digest(self.body)
 
 
 def pack(arrays: Mapping[str, np.ndarray], cut: Cut) -> Packed:
@@ -101,7 +97,7 @@ def _parts(total: int, cut: Cut) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _partition(name: str, data: bytes, rows: int, cut: Cut) -> Partition:
-    digest = digest_of(data)
+    digest = blob_digest(data)
     partition = Partition(
         name=name, link=f"{BLOBS}{digest}", digest=digest, bytes=len(data), rows=rows, format=cut.format
     )

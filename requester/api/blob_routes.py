@@ -6,7 +6,7 @@ from fastapi import APIRouter, HTTPException, Path, Request, Response
 from fastapi.responses import FileResponse, RedirectResponse
 from starlette.concurrency import run_in_threadpool
 
-from gradmarket.market.errors import Conflict
+from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.terms import Address, Digest
 from gradmarket.requester.api.auth_routes import ROLE, WORKER, AnyoneOrNobody, Identity, Submitter, token_needed
 from gradmarket.requester.api.callers import through_proxy
@@ -55,12 +55,14 @@ def get(context: Here, request: Request, who: AnyoneOrNobody, digest: DigestPath
 
 
 def _check(context: Context, who: Identity | None, digest: Digest) -> None:
-    """Raises 401 or 403 unless the caller may read the blob; API tokens may read every blob."""
+    """Raises 401, 403 or NotFound unless the caller may read the blob; API tokens may read every blob."""
     if who is not None and who.role != WORKER:
         return
     with context.reading() as reader:
         if who is None and not visibility.to_anybody(reader, digest):
             raise token_needed()
+        if who is not None and visibility.is_answer(reader, digest):
+            raise NotFound(f"no blob {digest}")
         if who is not None and not visibility.to_worker(reader, digest, Address(who.subject)):
             raise HTTPException(403, KEPT)
 

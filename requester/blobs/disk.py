@@ -12,6 +12,7 @@ from typing import BinaryIO, Final
 
 from blake3 import blake3
 
+from gradmarket.market.digests import digest_text
 from gradmarket.market.errors import Conflict, NotFound
 from gradmarket.market.gradient.arrays import Bytes
 from gradmarket.market.terms import Digest
@@ -49,7 +50,7 @@ class Incoming:
 
     @property
     def digest(self) -> Digest:
-        return Digest("blake3:" + self._hasher.hexdigest())
+        return digest_text(self._hasher)
 
     @contextmanager
     def mapped(self) -> Iterator[Bytes]:

@@ -27,7 +27,6 @@ def fetch(context: Context, want: UploadGrant, fence: int) -> UploadAnswer:
         return payload_upload.paid_before(context, want)
     with context.blobs.left(_name(want.replica, fence), want.length) as incoming:
         arrival = payload_upload.arriving(want, incoming)
-        arrival.take_written()
         return payload_upload.take(context, want, arrival)
 
 

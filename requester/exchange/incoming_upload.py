@@ -1,12 +1,10 @@
-"""Hashes, writes and inspects a payload while it is uploaded, so that little is left to do at the end."""
+"""Inspects a payload while it is uploaded, so that little is left to do at its end."""
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Bytes, Vector
 from gradmarket.market.gradient.codecs import Codec
 from gradmarket.market.gradient.inspection import Diverged, Inspection, Usable
-from gradmarket.market.gradient.merkle import RootHasher
 from gradmarket.market.gradient.payload import Layout, payload_bytes, shard_place, unpack_shard
-from gradmarket.market.terms import Digest
 from gradmarket.requester.blobs.disk import Incoming
 
 
@@ -16,25 +14,14 @@ class IncomingUpload:
     def __init__(self, incoming: Incoming, layout: Layout, codec: Codec, seed: bytes, norm_bound: float) -> None:
         self.incoming = incoming
         self._layout, self._codec, self._seed = layout, codec, seed
-        self._hasher = RootHasher()
         self._inspection = Inspection(layout, norm_bound)
         self._seen = 0
         self._refused: str | None = None
 
     def take(self, block: Bytes) -> None:
-        """Hashes, writes and inspects the next block."""
-        self._hasher.update(block)
+        """Writes the next block, which hashes it, and inspects what it completes."""
         self.incoming.write(block)
         self._look()
-
-    def take_written(self) -> None:
-        """Hashes and inspects the whole content of `incoming`, which is written already."""
-        with self.incoming.mapped() as data:
-            self._hasher.update(data)
-        self._look()
-
-    def root(self) -> Digest:
-        return self._hasher.digest()
 
     def found(self) -> Usable | Diverged | PayloadRefused:
         """Returns whether the complete payload is usable, diverged or malformed.

@@ -77,7 +77,7 @@ def take(context: Context, want: UploadGrant, arrival: IncomingUpload) -> Upload
     Raises as `look` does, or NotFound.
     """
     if want.paid:
-        check(want, arrival.root())
+        check(want, arrival.incoming.digest)
         return paid_before(context, want)
     (answer,) = book(context, [look(context, want, arrival)])
     return granted(answer)
@@ -91,7 +91,7 @@ def check(want: UploadGrant, root: Digest) -> None:
 
 def look(context: Context, want: UploadGrant, arrival: IncomingUpload) -> Delivery:
     """Inspects the payload and stores it durably; raises Conflict as `check` does."""
-    check(want, arrival.root())
+    check(want, arrival.incoming.digest)
     finding = _look(want, arrival)
     with span("keep payload"):
         return Delivery(want, arrival.incoming, context.blobs.keep(arrival.incoming), finding)

@@ -28,7 +28,7 @@ class RevealedSketch:
 
 @dataclass(frozen=True)
 class UploadGrant:
-    """A permitted upload: exactly `length` bytes with the Merkle root `root`."""
+    """A permitted upload: exactly `length` bytes with the digest `root`."""
 
     replica: str
     task: str

@@ -11,6 +11,7 @@ from mmap import MADV_DONTNEED, mmap
 
 from blake3 import blake3
 
+from gradmarket.market.digests import digest_text
 from gradmarket.market.errors import Conflict
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.arrays import Vector
@@ -136,7 +137,7 @@ def digest_of(image: Image) -> Digest:
     hasher = blake3()
     for block in image.blocks():
         hasher.update(block)
-    return Digest("blake3:" + hasher.hexdigest())
+    return digest_text(hasher)
 
 
 def store(blobs: Blobs, image: Image) -> Digest:

@@ -19,6 +19,11 @@ def to_anybody(reader: RowReader, digest: Digest) -> bool:
     return bool(reader.session.scalar(select(public)))
 
 
+def is_answer(reader: RowReader, digest: Digest) -> bool:
+    """Whether the blob is an accepted payload: no worker reads it, though its digest, the task's root, is published."""
+    return bool(reader.session.scalar(select(exists().where(Task.payload == digest))))
+
+
 def to_worker(reader: RowReader, digest: Digest, worker: Address) -> bool:
     """Whether the worker may read the blob: any but the parameters of jobs with the visibility `requester`.
 

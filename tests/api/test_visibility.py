@@ -8,7 +8,7 @@ from blake3 import blake3
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import ReplicaState, RoundState
-from gradmarket.requester.store.tables import Job, Replica, Round
+from gradmarket.requester.store.tables import Job, Replica, Round, Task
 from tests.api.api_service import Service
 from tests.api.test_authorisation import JOB, with_a_replica
 
@@ -113,6 +113,24 @@ def test_what_a_public_job_computes_from_is_public_too(service: Service) -> None
         work.get_one(Job, job).publication = {"document": digest(published)}
     assert codes(service.anyone.get(f"/v1/blobs/{digest(published)}")) == [200]
     assert codes(service.anyone.get(f"/v1/blobs/{digest(unnamed)}")) == [401]
+
+
+@pytest.mark.parametrize("visibility", ["public", "workers", "requester"])
+def test_an_answer_is_for_no_worker_though_all_may_know_its_root(service: Service, visibility: str) -> None:
+    """Its root, which is published, is its blob's digest; who knows the round's gradients knows what they give."""
+    job, holder, other = trained(service, visibility)
+    answer = b"an accepted answer of " + visibility.encode()
+    service.requester.put(f"/v1/blobs/{digest(answer)}", content=answer)
+    place, absent = f"/v1/blobs/{digest(answer)}", f"/v1/blobs/{digest(b'nothing')}"
+    assert codes(holder.get(place), other.get(place)) == [200, 200]
+    with service.context.begin() as work:
+        (task,) = work.session.query(Task).where(Task.job_id == job)
+        task.root = task.payload = digest(answer)
+    clients = (service.requester, holder, other, service.anyone)
+    assert codes(*(client.get(place) for client in clients)) == [200, 404, 404, 401]
+    assert codes(*(client.head(place) for client in clients)) == [200, 404, 404, 401]
+    told = [holder.get(path).json()["detail"].replace(path.rpartition("/")[2], "") for path in (place, absent)]
+    assert told[0] == told[1], "nobody is told whether it is there"
 
 
 def test_a_spec_that_says_nothing_keeps_its_bytes(service: Service) -> None:

@@ -4,8 +4,8 @@ import secrets as chance
 from collections.abc import Callable, Sequence
 
 from gradmarket.market.audit_wire import AuditWork
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.merkle import root as root_of
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Address, Digest, Hash
 from tests.attacks.gradients import TRIPLED
@@ -37,7 +37,7 @@ class Auditor:
     def say(self, work: AuditWork, run: int, root: Digest | None = None) -> str:
         """One run, or what it is said to have found: whether it is to run the task again."""
         payload = self.job.compute(work.offer, self.kernels, NOBODY, "honest")
-        said = {"auditor": "the attacked", "run": work.run + run, "root": root or root_of(payload)}
+        said = {"auditor": "the attacked", "run": work.run + run, "root": root or blob_digest(payload)}
         if work.wave_seed is not None:
             said["sketch"] = self.sketch(work, payload, work.wave_seed)
         answer = self.http.put(f"/v1/audits/{work.task}", json=said)
@@ -53,7 +53,7 @@ class Auditor:
         if work is None or work.wave_seed is None or not work.calibrates:
             return False
         payload = self.job.compute(work.offer, self.kernels, NOBODY, "honest")
-        said = {"auditor": "the attacked", "run": work.run, "root": root_of(payload)}
+        said = {"auditor": "the attacked", "run": work.run, "root": blob_digest(payload)}
         said |= {"determinism_class": self.determinism_class, "sketch": self.sketch(work, payload, work.wave_seed)}
         self.http.put(f"/v1/audits/{work.task}/sketch", json=said).raise_for_status()
         self.work = None

@@ -15,7 +15,7 @@ from eth_keys.datatypes import PrivateKey
 from siwe import SiweMessage
 
 from gradmarket.market import signing, wire, wire_sign_in
-from gradmarket.market.gradient.merkle import root as root_of
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.messages import SignedConsent, Voucher
 from gradmarket.market.rules import lifecycle, secrets
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState
@@ -70,7 +70,7 @@ class Held:
 
     @property
     def root(self) -> Digest:
-        return root_of(self.payload)
+        return blob_digest(self.payload)
 
 
 class ScriptedWorker:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from gradmarket.market.audit_wire import AuditAnswer, SketchAnswer
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.merkle import root
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import Digest, JobState
 from gradmarket.market.wire import OfferFields
@@ -31,7 +31,7 @@ class SimAuditor:
         return auditor_claims.claim(self.market.context, self.name, self.determinism_class)
 
     def find(self, claimed: Claimed) -> Digest:
-        return root(self.computer.compute(OfferFields.of(claimed.offer)))
+        return blob_digest(self.computer.compute(OfferFields.of(claimed.offer)))
 
     def answer(self, claimed: Claimed, again: int = 0) -> bool:
         """Runs the task once, after so many runs; whether it is to do so again."""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from gradmarket.market.audit_wire import AuditAnswer, LossFall, ScoreRequest
-from gradmarket.market.gradient.merkle import root
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.rules.loss_change_test import BLIND, OTHERS
 from gradmarket.market.wire import OfferFields
 from gradmarket.requester.exchange import auditor_claims
@@ -31,7 +31,7 @@ class Scorer(SimAuditor):
         )
 
     def said(self, claimed: Claimed) -> AuditAnswer:
-        own = root(self.computer.compute(OfferFields.of(claimed.offer)))
+        own = blob_digest(self.computer.compute(OfferFields.of(claimed.offer)))
         return AuditAnswer(auditor=self.name, run=claimed.run, root=own, seconds=1.0, score=self.score(claimed))
 
     def answer(self, claimed: Claimed, again: int = 0) -> bool:

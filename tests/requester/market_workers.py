@@ -11,10 +11,10 @@ from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
 
 from gradmarket.market import signing
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.gradient import payload
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.merkle import root as payload_root
 from gradmarket.market.model import tensors
 from gradmarket.market.rules import lifecycle, secrets
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaId, ReplicaState
@@ -112,7 +112,7 @@ class Held:
 
     @property
     def root(self) -> Digest:
-        return payload_root(self.payload)
+        return blob_digest(self.payload)
 
 
 class SimWorker:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gradmarket.market.gradient.merkle import root
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.market.wire import OfferFields
 from gradmarket.requester.app import create_app
@@ -53,7 +53,7 @@ class Reader:
         """The honest one, in hexadecimal; computed while the task's parameters are kept."""
         if task.id not in self._roots:
             payload = self.computer.compute(OfferFields.of(task.offer))
-            self._roots[task.id] = root(payload).removeprefix("blake3:")
+            self._roots[task.id] = blob_digest(payload).removeprefix("blake3:")
         return self._roots[task.id]
 
     def look(self) -> None:

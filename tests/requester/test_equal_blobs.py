@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradmarket.data.pack import Cut, digest_of, pack
+from gradmarket.data.pack import Cut, pack
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.model import tensors
 from gradmarket.market.terms import Digest, JobState
 from gradmarket.requester.blobs.disk import DiskBlobs
@@ -54,7 +55,7 @@ def test_a_job_names_no_blob_that_another_has_dropped(new_floor: Callable[..., A
     market = new_floor()
     draft(market)
     dropped: list[Digest] = []
-    memory = digest_of(tensors.pack({}))
+    memory = blob_digest(tensors.pack({}))
 
     def merge_elsewhere(digest: Digest) -> None:
         """The old round of another job had an equal optimizer's memory."""

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import NotFound
-from gradmarket.market.gradient.merkle import root
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.exchange import payload_upload, poll
 from gradmarket.requester.exchange.payload_upload import Delivery
@@ -94,7 +94,7 @@ def brought(market: MarketFixture, workers: Sequence[SimWorker]) -> Iterator[lis
 def _brought(market: MarketFixture, worker: SimWorker, stack: ExitStack) -> Delivery:
     held = worker.newest()
     want = wants(market, worker, held.lease.replica, held.lease.fence)
-    assert want.root == root(held.payload)
+    assert want.root == blob_digest(held.payload)
     arrival = payload_upload.arriving(want, stack.enter_context(market.context.blobs.receive()))
     arrival.take(held.payload)
     return payload_upload.look(market.context, want, arrival)

@@ -24,11 +24,12 @@ from gradmarket import Market, TrainingJob
 from gradmarket.cli import app
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.data.inputs import columns_of
-from gradmarket.data.pack import Cut, digest_of
+from gradmarket.data.pack import Cut
 from gradmarket.demo.service import Service
 from gradmarket.market.data import formats
 from gradmarket.market.data.formats import format_of
 from gradmarket.market.data.manifest import Manifest, Partition
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import DocumentRefused, JobRefused, Refused
 from gradmarket.market.job import canonical
 from gradmarket.market.model.document.schema import load as load_document
@@ -126,7 +127,7 @@ def posted(served: Service, **fields: Any) -> tuple[httpx.Client, str]:
 
 
 def put(served: Service, data: bytes) -> str:
-    digest = digest_of(data)
+    digest = blob_digest(data)
     headers = {"Authorization": f"Bearer {served.place.token}"}
     assert httpx.put(f"{served.place.url}/v1/blobs/{digest}", content=data, headers=headers).status_code == 201
     return digest
@@ -144,7 +145,7 @@ def partition(kind: str, seed: int) -> tuple[bytes, Partition]:
     generator = np.random.default_rng(seed)
     arrays = {"x": generator.standard_normal((16, 3)).astype(np.float32), "y": generator.integers(0, 4, 16)}
     data = format_of(kind).write(arrays)
-    digest = digest_of(data)
+    digest = blob_digest(data)
     name = f"{kind}-{seed}"
     return data, Partition(name=name, link=f"/v1/blobs/{digest}", digest=digest, bytes=len(data), rows=16, format=kind)
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from fastapi import HTTPException
 
-from gradmarket.market.gradient.merkle import root as payload_root
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.messages import Outcome
 from gradmarket.market.terms import Digest, ReplicaState
 from gradmarket.market.wire import PollAnswer, PollRequest, SignedVerdict, UploadAnswer
@@ -38,7 +38,7 @@ class Breaker(FakeMarket):
             row.state = self.end
 
     def take(self, replica: str, data: bytes) -> UploadAnswer:
-        self.roots.add(payload_root(data))
+        self.roots.add(blob_digest(data))
         if self.reply is None:
             return super().take(replica, data)  # type: ignore[arg-type]
         row = next(row for row in self.rows.values() if row.id == replica)

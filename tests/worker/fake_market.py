@@ -12,7 +12,7 @@ from eth_keys.datatypes import PrivateKey
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 
-from gradmarket.market.gradient.merkle import root as payload_root
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer, Outcome, SignedWave, Verdict, Voucher
 from gradmarket.market.rules import secrets
@@ -242,7 +242,7 @@ class FakeMarket:
 
     def take(self, replica: ReplicaId, data: bytes) -> UploadAnswer:
         row = self.rows[replica]
-        if payload_root(data) != row.root:
+        if blob_digest(data) != row.root:
             raise HTTPException(409, "other bytes than committed")
         row.uploads += 1
         self.uploaded(row)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
 from gradmarket.client.transport import Patience
-from gradmarket.market.gradient.merkle import root as payload_root
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire import Reveal, SignedVerdict, UploadAnswer
 from gradmarket.market.wire_sign_in import Session
@@ -354,7 +354,7 @@ def test_who_waits_for_the_pay_of_another_payload_accuses_nobody(fake_market: Fa
 
     class Stuck(Breaker):
         def take(self, replica: str, data: bytes) -> UploadAnswer:
-            self.roots.add(payload_root(data))
+            self.roots.add(blob_digest(data))
             others = [row for row in self.rows.values() if row.id != replica]
             if any(row.state is ReplicaState.WITHHELD and row.heard for row in others):
                 return FakeMarket.take(self, replica, data)  # type: ignore[arg-type]

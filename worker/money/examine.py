@@ -16,8 +16,8 @@ from gradmarket.compute.fetch import Fetcher
 from gradmarket.contracts import events, stakes
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.stakes import CaseStage, OnChainCase
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import Refused
-from gradmarket.market.gradient.merkle import root as payload_root
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import accusing, proof
@@ -156,6 +156,6 @@ def _recomputing(settings: WorkerSettings, fetcher: Fetcher, ballot: PublishedBa
                 raise Refused(
                     f"it was answered in class {other}, and this machine is {mine}: examine it on one of those"
                 )
-            return payload_root(Executor(runner, fetcher, limits_of(settings)).work(publication, offer)[0])
+            return blob_digest(Executor(runner, fetcher, limits_of(settings)).work(publication, offer)[0])
 
     return run

@@ -10,8 +10,8 @@ from typing import Any
 from blake3 import blake3
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.fields import HashField, SignatureField
-from gradmarket.market.gradient.merkle import root as payload_root
 from gradmarket.market.job_parts import DigestField
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import sketch_packing
@@ -108,7 +108,7 @@ def prepare(
     domain: Domain, held: InFlight, payload: bytes, worker: Address, signer: Signer, seconds: float
 ) -> InFlight:
     """Seals a payload under a fresh salt and signs the commitment to it."""
-    root = payload_root(payload)
+    root = blob_digest(payload)
     salt = Hash(os.urandom(32))
     offer = digest(domain, held.offer)
     sealed = seal(offer, worker, salt, hash_of(root))

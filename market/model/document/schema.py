@@ -16,15 +16,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from blake3 import blake3
-
+from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.job import canonical
 from gradmarket.market.model.document.arguments import check_argument, refuse_unless
 from gradmarket.market.model.document.graph import Document, Input, Node
 from gradmarket.market.model.document.kinds import INPUT_DTYPES
 from gradmarket.market.model.document.operators import ALLOWED
-from gradmarket.market.terms import Digest
 
 FORMAT: Final = "gradgraph/1"
 ROWS: Final = "rows"
@@ -54,7 +52,7 @@ def load(data: bytes) -> Document:
     kinds = ["tensor"] * len(inputs)
     nodes = _nodes(raw["nodes"], kinds)
     document = Document(
-        digest=Digest("blake3:" + blake3(data).hexdigest()),
+        digest=blob_digest(data),
         sizes=sizes,
         inputs=inputs,
         nodes=nodes,

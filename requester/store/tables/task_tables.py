@@ -37,10 +37,10 @@ class Task(Base):
     allowed: Mapped[list[Any] | None] = mapped_column(JSON)
     """The thresholds by which its sketches were judged (store.ballots); None where roots were compared."""
     root: Mapped[Digest | None]
-    """Root of the payload that was requested last."""
+    """Digest of the payload that was requested last."""
     uploader: Mapped[str | None]
     payload: Mapped[Digest | None] = mapped_column(index=True)
-    """Digest of the accepted payload's blob; its Merkle root is `root`."""
+    """The accepted payload's blob: `root`, once its bytes are stored."""
     payload_bytes: Mapped[int | None]
     used: Mapped[bool] = mapped_column(default=False)
     plan: Mapped[Plan]
