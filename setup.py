@@ -3,6 +3,8 @@
 from setuptools import find_packages, setup
 
 ROOMS = ("compute", "contracts", "market", "migrations", "requester", "runner", "worker")
+DATA = ["*.json", "artifacts/*.json", "*.mako", "*.html", "*.css", "*.js", "*.pyi", "py.typed"]
+DATA += ["assets/*", "assets/noble/*", "templates/*"]
 
 
 def packages() -> list[str]:
@@ -16,6 +18,6 @@ def packages() -> list[str]:
 setup(
     packages=packages(),
     package_dir={"gradmarket": "gradmarket"} | {f"gradmarket.{room}": room for room in ROOMS},
-    package_data={"": ["*.json", "artifacts/*.json", "*.mako", "*.html", "*.css", "*.js", "*.pyi", "py.typed"]},
+    package_data={"": DATA},
     exclude_package_data={"": ["node_modules/*"]},
 )

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Final
 
 from fastapi import FastAPI
+from starlette.staticfiles import StaticFiles
 
 from gradmarket.market.views.job_views import Stats
 from gradmarket.requester.api import (
@@ -40,13 +41,15 @@ from gradmarket.requester.edge.body import BodyLimit
 from gradmarket.requester.edge.rate_limit import RateLimit
 from gradmarket.requester.edge.request_log import RequestLog
 from gradmarket.requester.edge.token_first import TokenFirst
+from gradmarket.requester.page import routes as page_routes
+from gradmarket.requester.page.rendering import ASSETS
 from gradmarket.requester.store.answers import History
 from gradmarket.requester.store.progress import Standing
 
 DOORS: Final = (
     *(worker_routes, blob_routes, health_routes, audit_routes, auth_routes),
     *(job_routes, round_routes, event_routes, payment_routes, ledger_routes, fund_routes),
-    *(token_routes, consent_routes, calibration_routes, chain_routes, metric_routes),
+    *(token_routes, consent_routes, calibration_routes, chain_routes, metric_routes, page_routes),
 )
 """What is asked for most comes first: FastAPI tries one router after the other."""
 
@@ -84,11 +87,13 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     app.state.stats = response_cache.CachedAnswers[Stats](share)
     app.state.histories = response_cache.Recent[History](share)
     app.state.standings = response_cache.Recent[Standing](share)
+    app.state.rendered = response_cache.Recent[str](response_cache.Share())
     app.state.probe = health_routes.Probe(context)
     problems.install(app)
     openapi.install(app)
     for routes in DOORS:
         app.include_router(routes.router)
+    app.mount("/assets", StaticFiles(directory=ASSETS), name="assets")
     # the middleware added last is the first that a request reaches
     app.add_middleware(TokenFirst, context=context, callers=app.state.callers)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes, seconds=settings.body_s)

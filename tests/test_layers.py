@@ -32,8 +32,9 @@ REQUESTER: Final = {
     **dict.fromkeys(("stages", "exchange"), 3),
     "wiring": 4,
     "api": 5,
-    **dict.fromkeys(("app", "edge"), 6),
-    **dict.fromkeys(("engine", "queue", "cli"), 7),
+    "page": 6,
+    **dict.fromkeys(("app", "edge"), 7),
+    **dict.fromkeys(("engine", "queue", "cli"), 8),
 }
 
 WORKER: Final = {

@@ -126,6 +126,11 @@ class ChainWorker:
                 work.session.merge(Trouble(part=CHAIN, said=self.trouble))
             self._told = self.trouble
 
+    @property
+    def sender(self) -> Address:
+        """Whose gas the transactions take."""
+        return self._chain.sender
+
     def to_sign(self, job: Job, added: Units = NOTHING) -> list[owner.ToSign]:
         """Returns what the money's owner must sign now for the job, if its budget grows by `added` units."""
         chain = self._chain

@@ -1,0 +1,25 @@
+// Asks for the job's part of the page anew when an event of the job arrives, at most every 700 ms.
+"use strict";
+document.addEventListener("DOMContentLoaded", () => {
+  const now = document.getElementById("now"), link = document.getElementById("link");
+  let due = null, last = 0;
+  function refresh() {
+    if (due !== null) return;
+    due = setTimeout(() => { due = null; last = Date.now(); htmx.trigger(now, "refresh"); }, Math.max(0, last + 700 - Date.now()));
+  }
+  function follow() {
+    const newest = document.getElementById("series").dataset.newest;
+    const source = new EventSource(`/v1/jobs/${now.dataset.job}/events?after=${newest}`);
+    for (const kind of now.dataset.kinds.split(" ")) source.addEventListener(kind, refresh);
+    source.onopen = () => { link.textContent = "live"; };
+    source.onerror = () => {
+      refresh();
+      if (document.getElementById("series").dataset.over) { source.close(); link.textContent = "ended"; return; }
+      if (source.readyState !== EventSource.CLOSED) { link.textContent = "connecting again …"; return; }
+      link.textContent = "asked every 5 s";
+      setTimeout(follow, 5000);
+    };
+    addEventListener("pagehide", () => source.close(), { once: true });
+  }
+  follow();
+});

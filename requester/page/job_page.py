@@ -1,0 +1,178 @@
+"""What the page of a job shows, read in one transaction."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final
+
+from gradmarket.market.money import TokenUnit
+from gradmarket.market.rules import expected_pay
+from gradmarket.market.terms import JobState, ReplicaState
+from gradmarket.requester.context import Context
+from gradmarket.requester.page.sentences import Sentence, sentence
+from gradmarket.requester.store import jobs, overview, progress
+from gradmarket.requester.store.tables import Job
+from gradmarket.requester.store.work import RowReader
+
+EVENTS: Final = 40
+GRID_WORKERS: Final = 50
+CURVE_POINTS: Final = 500
+MEASURED_ROUNDS: Final = 10
+"""Newest rounds whose median duration gives the time that is left."""
+
+CELLS: Final = {
+    ReplicaState.PAYABLE: "accepted",
+    ReplicaState.DIVERGED: "accepted",
+    ReplicaState.AGREE: "accepted",
+    ReplicaState.REJECTED: "rejected",
+    ReplicaState.EXPIRED: "late",
+    ReplicaState.TOO_LATE: "late",
+    ReplicaState.WITHHELD: "late",
+    ReplicaState.ABANDONED: "late",
+    ReplicaState.LEASED: "working",
+    ReplicaState.COMMITTED: "working",
+    ReplicaState.REVEALED: "working",
+}
+"""How a replica is shown in the grid; every other state as "unused"."""
+MEND: Final = {
+    JobState.AWAITING_FUNDS: "gradmarket job fund {id}",
+    JobState.PAUSED: "gradmarket job resume {id}",
+    JobState.RUNNING: "gradmarket worker run --market {url}",
+}
+"""The command that most often mends a job that does not get on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Money:
+    """Amounts as people write them. `back` comes back to the requester if nothing more is earned."""
+
+    price: str
+    deposited: str
+    earned: str
+    reserved: str
+    back: str
+    hourly: str
+    earned_share: float
+    reserved_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class EventLine:
+    id: int
+    at: float
+    said: Sentence
+
+
+@dataclass(frozen=True, slots=True)
+class GridRow:
+    worker: str
+    cells: tuple[tuple[str, str, str], ...]
+    """For each round shown: how it went, what is said of it, and a task's id (empty where it had none)."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    job: Job
+    name: str
+    rounds: int
+    round: int | None
+    reason: str
+    mend: str
+    money: Money
+    left_s: float | None
+    replicas: dict[str, int]
+    curve: dict[str, list[float | int | None]]
+    events: list[EventLine]
+    newest_event: int
+    grid_rounds: range
+    grid: list[GridRow]
+
+
+def page(context: Context, reader: RowReader, job: Job) -> JobPage:
+    spec, now = jobs.spec(job), context.clock()
+    standing = progress.standing(reader, job, now)
+    rows = overview.rounds(reader, job.id)
+    closed = [row for row in rows if row.closed_at is not None]
+    newest = rows[-1].number if rows else 0
+    events = [EventLine(number, at, sentence(kind, body)) for number, kind, body, at in _events(reader, job)]
+    shown = range(max(0, newest - overview.GRID_ROUNDS + 1), newest + 1)
+    waits = bool(standing.reason) or job.state in (JobState.AWAITING_FUNDS, JobState.PAUSED)
+    return JobPage(
+        job=job,
+        name=spec.name,
+        rounds=spec.rounds,
+        round=closed[-1].number if closed else None,
+        reason=standing.reason,
+        mend=MEND[job.state].format(id=job.id, url=context.public_url) if waits and job.state in MEND else "",
+        money=_money(context, reader, job, standing.earned),
+        left_s=_left(closed, spec.rounds) if job.state == JobState.RUNNING else None,
+        replicas=dict(standing.replicas),
+        curve=_curve(closed),
+        events=events,
+        newest_event=events[0].id if events else 0,
+        grid_rounds=shown,
+        grid=_grid(overview.grid(reader, job.id, newest), shown),
+    )
+
+
+def _events(reader: RowReader, job: Job) -> Sequence[Any]:
+    return overview.newest_events(reader, job.id, EVENTS)
+
+
+def _money(context: Context, reader: RowReader, job: Job, earned: int) -> Money:
+    token, unit = TokenUnit.of(context.chain_facts), int(job.unit)
+    reserved = overview.reserved(reader, job.id)
+    back = max(0, job.deposited - earned - reserved - job.refunded)
+    pay = hourly(context, reader, [job])[job.id]
+    return Money(
+        price=token.text(job.price * unit),
+        deposited=token.text(job.deposited * unit),
+        earned=token.text(earned * unit),
+        reserved=token.text(reserved * unit),
+        back=token.text(back * unit),
+        hourly=pay,
+        earned_share=min(100.0, 100 * earned / job.deposited) if job.deposited else 0.0,
+        reserved_share=min(100.0, 100 * reserved / job.deposited) if job.deposited else 0.0,
+    )
+
+
+def hourly(context: Context, reader: RowReader, shown: Sequence[Job]) -> dict[str, str]:
+    """Returns each job's measured pay an hour as people write it; an empty text where nobody was paid lately."""
+    token, now = TokenUnit.of(context.chain_facts), context.clock()
+    spells = overview.spells(reader, [job.id for job in shown], now - expected_pay.WINDOW_S)
+    rates = {job.id: (expected_pay.hourly(spells[job.id]), int(job.unit)) for job in shown}
+    places = 10 ** max(0, token.decimals - 4)
+    return {
+        job: "" if rate is None else token.text(int(rate * unit) // places * places)
+        for job, (rate, unit) in rates.items()
+    }
+
+
+def _left(closed: Sequence[Any], rounds: int) -> float | None:
+    """Returns the seconds left, by the median duration of the newest rounds; None before the first has closed."""
+    newest = closed[-MEASURED_ROUNDS:]
+    if not newest:
+        return None
+    return median(row.closed_at - row.opened_at for row in newest) * (rounds - len(closed))
+
+
+def _curve(closed: Sequence[Any]) -> dict[str, list[float | int | None]]:
+    """Returns the rounds and, by name, what was measured after each; at most CURVE_POINTS, evenly chosen."""
+    step = max(1, -(-len(closed) // CURVE_POINTS))
+    rows = [row for at, row in enumerate(closed) if (len(closed) - 1 - at) % step == 0]
+    names = sorted({name for row in rows for name in row.metrics or {}})
+    curve: dict[str, list[float | int | None]] = {"round": [row.number for row in rows], "loss": [r.loss for r in rows]}
+    return curve | {name: [(row.metrics or {}).get(name) for row in rows] for name in names}
+
+
+def _grid(replicas: Sequence[Any], shown: range) -> list[GridRow]:
+    """Returns the workers with the most replicas in these rounds; of several in a round the last one read is shown."""
+    by_worker: dict[str, dict[int, tuple[str, str, str]]] = {}
+    for replica in replicas:
+        cell = CELLS.get(replica.state, "unused")
+        said = f"round {replica.round}: {replica.state}" + (f", audit {replica.audit}" if replica.audit else "")
+        audited = cell if not replica.audit else f"{cell} audited"
+        by_worker.setdefault(replica.worker, {}).setdefault(replica.round, (audited, said, replica.task))
+    busiest = sorted(by_worker, key=lambda worker: (-len(by_worker[worker]), worker))[:GRID_WORKERS]
+    empty = ("", "", "")
+    return [GridRow(worker, tuple(by_worker[worker].get(at, empty) for at in shown)) for worker in busiest]

@@ -1,0 +1,60 @@
+"""What the service's operator watches: readiness, stages, database, chain sender, disk, failures, versions."""
+
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Final
+
+from gradmarket.market.money import TokenUnit
+from gradmarket.requester import tallies
+from gradmarket.requester.context import Context
+from gradmarket.requester.meters import Meters
+from gradmarket.requester.store.work import RowReader
+
+SHOWN: Final = ("gradmarket", "torch", "fastapi", "sqlalchemy", "web3")
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPage:
+    """`disk_free` and `disk` are bytes of the data folder's disk; `wei` is the chain sender's gas money."""
+
+    parts: Mapping[str, str]
+    lags: Mapping[str, float]
+    failures: Mapping[str, float]
+    streams: float
+    polls: float
+    sender: str
+    wei: float | None
+    tokens: str
+    disk_free: int
+    disk: int
+    database: str
+    versions: Mapping[str, str]
+
+
+def page(context: Context, reader: RowReader, parts: Mapping[str, str]) -> OperatorPage:
+    disk, meters = shutil.disk_usage(context.settings.data), context.meters
+    sender = context.chain_worker.sender
+    reached = not parts["chain"]
+    ledger = context.ledger
+    return OperatorPage(
+        parts={name: trouble or "ok" for name, trouble in parts.items()},
+        lags=tallies.lags(reader, context.clock()),
+        failures=_by_stage(meters),
+        streams=meters.registry.get_sample_value("gradmarket_event_streams_open") or 0.0,
+        polls=meters.registry.get_sample_value("gradmarket_long_polls_open") or 0.0,
+        sender=sender,
+        wei=ledger.web3.eth.get_balance(sender) / 1e18 if reached else None,
+        tokens=TokenUnit.of(context.chain_facts).text(ledger.balance(sender)) if reached else "not known",
+        disk_free=disk.free,
+        disk=disk.total,
+        database=reader.session.get_bind().dialect.name,
+        versions={"python": sys.version.split()[0]} | {name: version(name) for name in SHOWN},
+    )
+
+
+def _by_stage(meters: Meters) -> dict[str, float]:
+    samples = (sample for family in meters.failures.collect() for sample in family.samples)
+    return {one.labels["stage"]: one.value for one in samples if one.name.endswith("_total") and one.value}

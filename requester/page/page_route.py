@@ -1,0 +1,41 @@
+"""The route class of pages: what is refused is said on a page instead of in JSON."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+
+from gradmarket.market.errors import NotFound
+from gradmarket.requester.page.rendering import answer, render
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class PageRoute(APIRoute):
+    """Renders the refusals that a viewer can meet; every other error is answered as everywhere (api.problems)."""
+
+    def get_route_handler(self) -> Handler:
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except NotFound as error:
+                return _said(request, 404, str(error))
+            except RequestValidationError:
+                return _said(request, 404, f"there is no page {request.url.path[:100]}")
+            except HTTPException as error:
+                if error.status_code not in (404, 503):
+                    raise
+                return _said(request, error.status_code, str(error.detail), error.headers)
+
+        return handle
+
+
+def _said(request: Request, status: int, detail: str, headers: Any = None) -> Response:
+    text = render("error.html", detail=detail, status=status, facts=request.app.state.context.chain_facts)
+    shown = answer(text, status=status)
+    shown.headers.update(headers or {})
+    return shown

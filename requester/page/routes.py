@@ -1,0 +1,142 @@
+"""The routes of the web page. All but the operator's part show what the API tells anybody.
+
+A page is rendered once for all its viewers, in a share of the time of its own (api.response_cache), so viewers cannot
+slow a job. It is rendered anew after an event of its job, or after a second.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import ValidationError
+
+from gradmarket.market.job import JobSpec
+from gradmarket.market.money import TokenUnit
+from gradmarket.requester.api.auth_routes import Admin
+from gradmarket.requester.api.health_routes import Probe
+from gradmarket.requester.api.job_routes import JobPath, found
+from gradmarket.requester.api.response_cache import Recent
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.context import Context
+from gradmarket.requester.page import (
+    job_form,
+    job_page,
+    market_page,
+    operator_page,
+    sentences,
+    story_page,
+    worker_page,
+)
+from gradmarket.requester.page.page_route import PageRoute
+from gradmarket.requester.page.rendering import answer, render
+from gradmarket.requester.store import event_log, jobs
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+VIEWERS: Final = "viewers"
+"""All viewers count as one source: what is rendered for one is shown to all."""
+AddressPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
+
+
+@router.get("/")
+def market(context: Here, request: Request) -> Response:
+    return _page(context, "market.html", _market(context, request))
+
+
+@router.get("/page/market")
+def market_now(context: Here, request: Request) -> Response:
+    return answer(_market(context, request))
+
+
+def _market(context: Context, request: Request) -> str:
+    def make() -> str:
+        with context.reading() as reader:
+            return render("market_now.html", page=market_page.page(context, reader), facts=context.chain_facts)
+
+    return _rendered(request, "market", str(int(context.clock())), make)
+
+
+@router.get("/jobs/{job_id}")
+def job(context: Here, request: Request, job_id: JobPath) -> Response:
+    now = _job(context, request, job_id)
+    with context.reading() as reader:
+        name = jobs.spec(found(reader, job_id)).name
+    return _page(context, "job.html", now, job_id=job_id, name=name, kinds=" ".join(sentences.KINDS))
+
+
+@router.get("/page/jobs/{job_id}")
+def job_now(context: Here, request: Request, job_id: JobPath) -> Response:
+    return answer(_job(context, request, job_id))
+
+
+def _job(context: Context, request: Request, job_id: str) -> str:
+    with context.reading() as reader:
+        found(reader, job_id)
+        mark = str(event_log.newest(reader, job_id))
+
+    def make() -> str:
+        with context.reading() as reader:
+            return render("job_now.html", page=job_page.page(context, reader, found(reader, job_id)))
+
+    return _rendered(request, f"job {job_id}", mark, make)
+
+
+@router.get("/jobs/{job_id}/tasks/{task_id}")
+def story(context: Here, request: Request, job_id: JobPath, task_id: JobPath) -> Response:
+    def make() -> str:
+        with context.reading() as reader:
+            shown = story_page.page(context, reader, job_id, task_id)
+            return render("story_now.html", page=shown, facts=context.chain_facts)
+
+    now = _rendered(request, f"task {task_id}", str(int(context.clock())), make)
+    return _page(context, "story.html", now, job_id=job_id, task_id=task_id)
+
+
+@router.get("/workers/{address}")
+def worker(context: Here, request: Request, address: AddressPath) -> Response:
+    def make() -> str:
+        with context.reading() as reader:
+            return render("worker_now.html", page=worker_page.page(context, reader, address))
+
+    now = _rendered(request, f"worker {address.lower()}", str(int(context.clock())), make)
+    return _page(context, "worker.html", now, address=address)
+
+
+@router.get("/submit")
+def submit(context: Here) -> Response:
+    return _page(context, "submit.html", "", fields=job_form.fields(), example=job_form.EXAMPLE)
+
+
+@router.post("/page/plan")
+def plan(context: Here, spec: dict[str, Any]) -> Response:
+    """What the job in the form would cost at most, and what is wrong with it; nothing is stored."""
+    try:
+        shown = job_form.estimate(JobSpec.model_validate(spec), TokenUnit.of(context.chain_facts))
+    except ValidationError as error:
+        return answer(render("plan.html", faults=job_form.faults(error), estimate=None))
+    return answer(render("plan.html", faults=[], estimate=shown))
+
+
+@router.get("/operator")
+def operator(context: Here) -> Response:
+    return _page(context, "operator.html", "")
+
+
+@router.get("/page/operator")
+def operator_now(context: Here, request: Request, _identity: Admin) -> Response:
+    probe: Probe = request.app.state.probe
+    parts = probe.look()
+    with context.reading() as reader:
+        return answer(render("operator_now.html", page=operator_page.page(context, reader, parts)))
+
+
+def _page(context: Context, template: str, now: str, **values: object) -> Response:
+    """Returns a whole page around the part `now`, which is rendered already."""
+    facts = context.chain_facts
+    return answer(render(template, now=now, facts=facts, url=context.public_url, **values), connect=facts.rpc or "")
+
+
+def _rendered(request: Request, name: str, mark: str, make: Callable[[], str]) -> str:
+    """Returns the part `name`, rendered anew where its `mark` changed. Raises 503 while too much is rendered."""
+    rendered: Recent[str] = request.app.state.rendered
+    return rendered.get(name, mark, VIEWERS, make)

@@ -1,0 +1,67 @@
+"""A job's events as sentences. A kind that is not here is shown by its name, so a new event needs no change here."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+
+class Sentence(NamedTuple):
+    """`tone` is good, bad or plain: the colour beside the text, which says it too."""
+
+    tone: str
+    text: str
+
+
+_TEXTS: Final[Mapping[str, tuple[str, str]]] = {
+    "submitted": ("plain", "The job was posted."),
+    "published": ("plain", "Its model and data are published."),
+    "funded": ("good", "The deposit has arrived on-chain as job {chain_job}."),
+    "budget_raised": ("good", "More money was added."),
+    "round_opened": ("plain", "Round {round} opened."),
+    "round_closed": ("good", "Round {round} closed; loss {loss}."),
+    "accepted": ("good", "A task of round {round} was accepted; {paid} workers are paid."),
+    "diverged": ("plain", "A task of round {round} had honest answers that differ; {paid} are paid."),
+    "rejected": ("bad", "An answer was rejected: {reason}"),
+    "withheld": ("bad", "A worker agreed and did not send its payload."),
+    "split": ("plain", "Answers to a task differ; {more} more workers are asked."),
+    "task_failed": ("bad", "A task failed: {reason}"),
+    "task_reissued": ("plain", "Task {task} of round {round} is given out again (attempt {attempt})."),
+    "audit_passed": ("good", "An audit confirmed a task of round {round}."),
+    "audit_failed": ("bad", "An audit found a wrong answer."),
+    "class_proven": ("good", "Three operators of the class are confirmed by audits."),
+    "rewound": ("bad", "Round {round} is merged again without what an audit revoked."),
+    "copied": ("bad", "Workers sent another task's answer in round {round}."),
+    "leaning": ("bad", "An operator's answers push the model one way."),
+    "settled": ("good", "Batch {batch} paid {gradients} gradients on-chain."),
+    "paused": ("bad", "Paused: {reason}"),
+    "resumed": ("plain", "The job goes on."),
+    "merge_failed": ("bad", "A merge failed: {reason}"),
+    "transaction_failed": ("bad", "A transaction failed: {reason}"),
+    "finished": ("good", "The job is finished."),
+    "cancelled": ("bad", "The job was cancelled."),
+    "failed": ("bad", "The job failed: {reason}"),
+}
+KINDS: Final = tuple(_TEXTS)
+"""Kinds of events that a browser listens for."""
+
+
+def sentence(kind: str, body: Mapping[str, Any]) -> Sentence:
+    tone, text = _TEXTS.get(kind, ("plain", kind.replace("_", " ").capitalize() + "."))
+    return Sentence(tone, text.format_map(_Shown(body)))
+
+
+class _Shown(dict[str, Any]):
+    """The event's fields as they are written; one that the event lacks is a question mark."""
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        super().__init__({name: _written(value) for name, value in body.items()})
+
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def _written(value: object) -> str:
+    if isinstance(value, list):
+        return str(len(value))
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)[:300]

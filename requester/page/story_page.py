@@ -1,0 +1,69 @@
+"""A gradient's story: the published evidence of a task and what was paid for it. The browser proves it by itself."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from gradmarket.market.errors import NotFound
+from gradmarket.market.money import TokenUnit
+from gradmarket.market.views.task_views import TaskEvidence
+from gradmarket.requester.api.round_routes import evidence_of
+from gradmarket.requester.context import Context
+from gradmarket.requester.store import jobs, overview
+from gradmarket.requester.store.tables import Job, Task
+from gradmarket.requester.store.work import RowReader
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """What one replica of the task was paid, and the batch that carries it."""
+
+    replica: str
+    worker: str
+    amount: str
+    units: int
+    revoked: bool
+    at: float
+    batch: int | None
+    batch_state: str | None
+    tx: str | None
+    block: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoryPage:
+    job: Job
+    name: str
+    evidence: TaskEvidence
+    price: str
+    payments: list[Paid]
+
+
+def page(context: Context, reader: RowReader, job_id: str, task_id: str) -> StoryPage:
+    """Raises NotFound where the job has no such task."""
+    task = reader.get(Task, task_id)
+    if task is None or task.job_id != job_id:
+        raise NotFound(f"no task {task_id[:80]} in job {job_id[:80]}")
+    job = reader.get_one(Job, job_id)
+    token, unit = TokenUnit.of(context.chain_facts), int(job.unit)
+    return StoryPage(
+        job=job,
+        name=jobs.spec(job).name,
+        evidence=evidence_of(reader, task),
+        price=token.text(task.offer.price * unit),
+        payments=[_paid(row, token, unit) for row in overview.payments_of(reader, task_id)],
+    )
+
+
+def _paid(row: Any, token: TokenUnit, unit: int) -> Paid:
+    return Paid(
+        replica=row.replica_id,
+        worker=row.worker,
+        amount=token.text(row.units * unit),
+        units=row.units,
+        revoked=row.revoked,
+        at=row.at,
+        batch=row.number,
+        batch_state=row.batch_state,
+        tx=row.tx,
+        block=row.block,
+    )

@@ -1,0 +1,42 @@
+"""What anybody may see of a worker: its jobs, its newest answers, its record. What it earned it alone may ask for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gradmarket.market import signing
+from gradmarket.market.errors import NotFound
+from gradmarket.requester.context import Context
+from gradmarket.requester.store import overview, reputations, workers
+from gradmarket.requester.store.tables import Reputation, Worker
+from gradmarket.requester.store.work import RowReader
+
+NEWEST: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPage:
+    worker: Worker
+    proven: bool
+    present: bool
+    barred: bool
+    jobs: Sequence[Any]
+    newest: Sequence[Any]
+    records: Sequence[Reputation]
+
+
+def page(context: Context, reader: RowReader, address: str) -> WorkerPage:
+    """Raises NotFound for an address that never signed in."""
+    row = reader.get(Worker, signing.checksum(address))
+    if row is None:
+        raise NotFound(f"no worker {address} has signed in")
+    now = context.clock()
+    return WorkerPage(
+        worker=row,
+        proven=row.operator == row.payout,
+        present=row.seen_at >= now - overview.ALIVE_S,
+        barred=bool(workers.barred(reader, [row], now)),
+        jobs=overview.accounts_of(reader, row.address),
+        newest=overview.newest_replicas(reader, row.address, NEWEST),
+        records=reputations.of(reader, row.operator),
+    )
