@@ -22,7 +22,7 @@ LANE_unit := tests/data tests/market tests/models tests/simulation $(wildcard te
 LANE_integration := tests/api tests/blobs tests/chain tests/contracts tests/fuzz tests/ops tests/requester tests/runner tests/worker
 LANE_e2e := tests/attacks tests/e2e tests/sdk
 
-.PHONY: help install develop demo demo-containers images secrets check types test test-unit test-integration test-e2e test-deep attacks fuzz mutants test-containers bench rounds figures lock clean
+.PHONY: help install develop demo demo-containers images secrets check types test test-unit test-integration test-e2e test-deep attacks fuzz mutants test-containers bench rounds screenshots figures lock clean
 
 help:
 	@echo "make install            a virtual environment with exact pins, and Anvil unless one is on the PATH"
@@ -40,6 +40,7 @@ help:
 	echo "make bench              what is measured: ONLY=prefix, JSON=path"
 	echo "make figures            the committed results of make bench written into the pages that quote them"
 	echo "make rounds             where a round's time goes, drawn anew: docs/rounds.svg"
+	echo "make screenshots        the web page's pictures in docs/, taken anew where Chromium is installed"
 	echo "make lock               pin anew what pyproject.toml asks for"
 	echo "make clean              what the above left behind, but for .venv and contracts/node_modules"
 
@@ -136,6 +137,9 @@ rounds: develop
 	@mkdir -p build
 	$(BIN)/python -m benchmarks.rig.rounds build/spans.jsonl
 	$(BIN)/python -m benchmarks.rig.picture build/spans.jsonl docs/rounds.svg
+
+screenshots: develop
+	@$(BIN)/python -m benchmarks.rig.screenshots docs
 
 lock:
 	@rm -rf build/lock && $(PYTHON) -m venv build/lock

@@ -4,7 +4,7 @@ from setuptools import find_packages, setup
 
 ROOMS = ("compute", "contracts", "market", "migrations", "requester", "runner", "worker")
 DATA = ["*.json", "artifacts/*.json", "*.mako", "*.html", "*.css", "*.js", "*.pyi", "py.typed"]
-DATA += ["assets/*", "assets/noble/*", "templates/*"]
+DATA += ["assets/*", "assets/noble/*", "assets/licenses/*", "templates/*"]
 
 
 def packages() -> list[str]:

@@ -153,7 +153,8 @@ def _left(closed: Sequence[Any], rounds: int) -> float | None:
     newest = closed[-MEASURED_ROUNDS:]
     if not newest:
         return None
-    return median(row.closed_at - row.opened_at for row in newest) * (rounds - len(closed))
+    took: float = median(row.closed_at - row.opened_at for row in newest)
+    return took * (rounds - len(closed))
 
 
 def _curve(closed: Sequence[Any]) -> dict[str, list[float | int | None]]:

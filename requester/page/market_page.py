@@ -34,7 +34,7 @@ class JobLine:
 @dataclass(frozen=True, slots=True)
 class MarketPage:
     paid: str
-    totals: overview.Totals
+    totals: overview.MarketTotals
     classes: list[tuple[str, int]]
     jobs: list[JobLine]
     trouble: str

@@ -11,6 +11,7 @@ from gradmarket.market.money import TokenUnit
 from gradmarket.requester import tallies
 from gradmarket.requester.context import Context
 from gradmarket.requester.meters import Meters
+from gradmarket.requester.store import overview
 from gradmarket.requester.store.work import RowReader
 
 SHOWN: Final = ("gradmarket", "torch", "fastapi", "sqlalchemy", "web3")
@@ -46,11 +47,11 @@ def page(context: Context, reader: RowReader, parts: Mapping[str, str]) -> Opera
         streams=meters.registry.get_sample_value("gradmarket_event_streams_open") or 0.0,
         polls=meters.registry.get_sample_value("gradmarket_long_polls_open") or 0.0,
         sender=sender,
-        wei=ledger.web3.eth.get_balance(sender) / 1e18 if reached else None,
+        wei=ledger.gas_money(sender) / 1e18 if reached else None,
         tokens=TokenUnit.of(context.chain_facts).text(ledger.balance(sender)) if reached else "not known",
         disk_free=disk.free,
         disk=disk.total,
-        database=reader.session.get_bind().dialect.name,
+        database=overview.database(reader),
         versions={"python": sys.version.split()[0]} | {name: version(name) for name in SHOWN},
     )
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.money import TokenUnit
-from gradmarket.requester.api.auth_routes import Admin
+from gradmarket.requester.api.auth_routes import Admin, Submitter
 from gradmarket.requester.api.health_routes import Probe
 from gradmarket.requester.api.job_routes import JobPath, found
 from gradmarket.requester.api.response_cache import Recent
@@ -108,7 +108,7 @@ def submit(context: Here) -> Response:
 
 
 @router.post("/page/plan")
-def plan(context: Here, spec: dict[str, Any]) -> Response:
+def plan(context: Here, _identity: Submitter, spec: dict[str, Any]) -> Response:
     """What the job in the form would cost at most, and what is wrong with it; nothing is stored."""
     try:
         shown = job_form.estimate(JobSpec.model_validate(spec), TokenUnit.of(context.chain_facts))

@@ -32,7 +32,7 @@ GRID_CELLS: Final = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class MarketTotals:
     """`paid`: in the token's smallest unit, over all jobs. `rejected` and `failed_audits` count cheats and mistakes."""
 
     paid: int
@@ -41,10 +41,10 @@ class Totals:
     failed_audits: int
 
 
-def totals(reader: RowReader) -> Totals:
+def totals(reader: RowReader) -> MarketTotals:
     session = reader.session
     rows = session.execute(_PAID).all()
-    return Totals(
+    return MarketTotals(
         paid=sum(units * int(unit) for unit, units, _ in rows),
         gradients=sum(count for _, _, count in rows),
         rejected=session.scalar(_REJECTED) or 0,
@@ -202,3 +202,8 @@ _REPLICAS: Final = (
     .order_by(Replica.leased_at.desc())
     .limit(bindparam("most"))
 )
+
+
+def database(reader: RowReader) -> str:
+    """Returns the database's kind: sqlite or postgresql."""
+    return reader.session.get_bind().dialect.name

@@ -71,6 +71,19 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("GET", "/v1/ready"): EVERYBODY,
     ("GET", "/metrics"): EVERYBODY,
 }
+PAGES: dict[tuple[str, str], tuple[int, int, int, int]] = {
+    ("GET", "/"): EVERYBODY,
+    ("GET", "/page/market"): EVERYBODY,
+    ("GET", "/jobs/{job_id}"): EVERYBODY,
+    ("GET", "/page/jobs/{job_id}"): EVERYBODY,
+    ("GET", "/jobs/{job_id}/tasks/{task_id}"): EVERYBODY,
+    ("GET", "/workers/{address}"): EVERYBODY,
+    ("GET", "/submit"): EVERYBODY,
+    ("POST", "/page/plan"): (401, 200, 403, 403),
+    ("GET", "/operator"): EVERYBODY,
+    ("GET", "/page/operator"): (401, 200, 403, 403),
+}
+"""What the web page asks for; it is not part of the API's description."""
 SKETCHED = {
     "auditor": "me",
     "determinism_class": "cpu",
@@ -83,6 +96,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/session"): {"json": {"message": "I am he", "signature": "0x" + "00" * 65}},
     ("PUT", "/v1/blobs/{digest}"): {"content": DATA},
     ("POST", "/v1/jobs"): {"json": JOB},
+    ("POST", "/page/plan"): {"json": JOB},
     ("POST", "/v1/jobs/{job_id}/fund"): {"json": {"amount": "1000000000"}},
     ("GET", "/v1/jobs/{job_id}/events"): {"params": {"follow": "false"}},
     ("POST", "/v1/work/poll"): {"json": POLL},
@@ -94,8 +108,8 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("PUT", "/v1/work/payloads/{replica}"): {"content": b"too short", "params": {"fence": 1}},
 }
-BESIDES = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"}
-"""What describes the routes."""
+BESIDES = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc", "/assets"} | {path for _, path in PAGES}
+"""What describes the routes, and the web page."""
 
 
 @dataclass(frozen=True)
@@ -185,14 +199,14 @@ def with_a_replica(service, job: str, worker: str) -> tuple[str, str]:  # type: 
     return task, f"{task}-1"
 
 
-@pytest.mark.parametrize("route", EXPECTED, ids=" ".join)
+@pytest.mark.parametrize("route", EXPECTED | PAGES, ids=" ".join)
 def test_a_route_lets_pass_whom_it_should(scene: Scene, route: tuple[str, str]) -> None:
     method, path = route
     found = []
     for role in scene.roles:
         place = path.format(**scene.places()) if "{" in path else path
         found.append(role.request(method, place, **BODIES.get(route, {})).status_code)
-    assert tuple(found) == EXPECTED[route]
+    assert tuple(found) == (EXPECTED | PAGES)[route]
 
 
 def test_no_route_is_missing(service) -> None:  # type: ignore[no-untyped-def]

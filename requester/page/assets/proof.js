@@ -40,6 +40,7 @@ const TYPES = {
   Verdict: "Verdict(bytes32 instance,bytes32 offer,address worker,uint64 outcome,bytes32 root,uint64 price)",
 };
 const OFFER = ["job", "spec", "round", "task", "attempt", "parameters", "seed", "price", "anchor", "lease_seconds", "wave_seconds", "upload_seconds"];
+const OUTCOMES = { 1: "accepted", 2: "rejected", 3: "inconclusive", 4: "late", 5: "accepted beside another honest one" };
 const PROMISES = [1, 5], ZERO = "0x" + "00".repeat(32);
 
 function signing(facts) {
@@ -93,18 +94,23 @@ function proveBallots({ evidence, digest, of, anchor }) {
 }
 function proveVerdicts({ evidence, digest, of }) {
   const judged = evidence.replicas.filter((one) => one.verdict_signature);
+  const agree = evidence.replicas.filter((one) => one.root && one.root === evidence.root).length;
+  if (evidence.root && evidence.plan && !evidence.allowed) check("verdicts", `${agree} workers gave the accepted answer, ${evidence.plan.quorum} were needed`, () => agree >= evidence.plan.quorum);
   if (!judged.length) open("verdicts", "no verdict is shown yet");
   for (const one of judged) {
     const price = PROMISES.includes(one.outcome) ? evidence.offer.price : 0;
     const root = one.verdict_root ? rootOf(one.verdict_root) : ZERO;
-    check("verdicts", `the market's key signed: ${one.worker} is ${one.state}`, () => signerOf(of("Verdict", [digest, one.worker, one.outcome, root, price]), one.verdict_signature) === evidence.signer);
+    check("verdicts", `the market's key signed that the answer of ${one.worker} is ${OUTCOMES[one.outcome]}`, () => signerOf(of("Verdict", [digest, one.worker, one.outcome, root, price]), one.verdict_signature) === evidence.signer);
     if (PROMISES.includes(one.outcome)) check("verdicts", "it promises pay for this worker's own answer", () => one.verdict_root === one.root);
     if (one.outcome === 2 && evidence.root && !one.sketch) check("verdicts", "it was rejected for another answer than the one that was accepted", () => one.root !== one.verdict_root && one.verdict_root === evidence.root);
   }
 }
 function proveAudit({ evidence, digest, anchor, most }) {
   if (!evidence.audit_link || !evidence.plan || !evidence.root) { open("audit", "the draw is opened once no audit can change the task"); return; }
-  check("audit", "the link that drew leads to what the offer fixed before", () => leadsTo(bytes(evidence.audit_link), most, anchor));
+  const link = bytes(evidence.audit_link);
+  check("audit", "the link that drew leads to what the offer fixed before", () => leadsTo(link, most, anchor));
+  const drawn = BigInt(hex(tagged("audit", link, digest, rootOf(evidence.root)))) < BigInt(Math.trunc(evidence.plan.audit * 2 ** 256));
+  check("audit", drawn ? "the draw chose this task, and there is an audit" : "the draw chose no audit of this task", () => !drawn || evidence.audit !== null);
 }
 
 // The chain, asked by this browser: a local chain's node, or the viewer's wallet where it is on the same chain.

@@ -30,7 +30,8 @@ document.addEventListener("DOMContentLoaded", () => {
   async function estimate() {
     let body;
     try { body = JSON.stringify(job()); } catch (error) { plan.textContent = `The job file is not JSON: ${error.message}`; return; }
-    const answer = await fetch("/page/plan", { method: "POST", headers: { "Content-Type": "application/json" }, body });
+    if (!hasToken()) { plan.textContent = "Enter your API token below to see what the job costs."; return; }
+    const answer = await fetch("/page/plan", { method: "POST", headers: { ...Token.headers(), "Content-Type": "application/json" }, body });
     if (answer.ok) plan.innerHTML = await answer.text();
     else plan.textContent = `The service answers ${answer.status}.`;
   }
@@ -46,6 +47,7 @@ document.addEventListener("DOMContentLoaded", () => {
       location.assign(`/jobs/${posted.id}`);
     } catch (error) { said.textContent = error.message; }
   });
+  document.body.addEventListener("token", later);
   fill(job());
   estimate();
 });

@@ -1,0 +1,207 @@
+"""The web page in Chromium, over a running market with two cheats."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+
+from gradmarket.demo import service, workers
+from gradmarket.demo.children import DemoProcesses
+from gradmarket.demo.spec import JOB
+
+CHROMIUM: Final = shutil.which("chromium")
+QUIET: Final = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
+STEPS: Final = ("offer", "seals", "waves", "reveals", "verdicts", "audit", "payment")
+NAME: Final = 'digits <img src="x" onerror="document.title=1">'
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A market whose job runs to its end while the tests look at it."""
+
+    url: str
+    token: str
+    job: str
+
+    def state(self) -> str:
+        return str(httpx.get(f"{self.url}/v1/jobs/{self.job}").json()["state"])
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    folder = tmp_path_factory.mktemp("page")
+    children = DemoProcesses(folder / "logs")
+    served = service.start(children, folder / "service")
+    try:
+        token = (served.data / "keys" / "token").read_text().strip()
+        spec = {**JOB, "name": NAME, "rounds": 6, "stop": []}
+        posted = httpx.post(f"{served.place.url}/v1/jobs", json=spec, headers={"Authorization": f"Bearer {token}"})
+        posted.raise_for_status()
+        workers.hire(children, served.place.url, folder / "workers")
+        yield Watched(served.place.url, token, posted.json()["id"])
+    finally:
+        children.end()
+        service.stop_chain(folder / "service")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
+        yield launched
+        launched.close()
+
+
+@contextmanager
+def page(browser: Browser, **how: Any) -> Iterator[Page]:
+    """Yields a page on which no script fails and nothing is asked of another host than the market's and its chain's."""
+    context = browser.new_context(**how)
+    faults: list[str] = []
+
+    def heard(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            faults.append(message.text)
+
+    shown = context.new_page()
+    shown.on("console", heard)
+    shown.on("pageerror", lambda error: faults.append(str(error)))
+    yield shown
+    context.close()
+    assert faults == []
+
+
+def test_a_job_is_watched_live_until_its_end(market: Watched, browser: Browser) -> None:
+    with page(browser) as shown:
+        shown.goto(f"{market.url}/jobs/{market.job}")
+        expect(shown.locator("#link")).to_have_text("live", timeout=30_000)
+        expect(shown.locator("td.accepted").first).to_be_attached(timeout=120_000)
+        expect(shown.locator("td.rejected").first).to_be_attached(timeout=120_000)
+        expect(shown.locator(".state")).to_have_text("finished", timeout=180_000)
+        expect(shown.locator("#curve canvas")).to_be_visible()
+        expect(shown.get_by_text("round 6 of 6")).to_be_visible()
+        expect(shown.get_by_text("The job is finished.")).to_be_visible()
+
+
+def test_the_browser_proves_a_gradients_story(market: Watched, browser: Browser) -> None:
+    with page(browser) as shown:
+        _to_the_end(market, shown)
+        shown.locator("td.accepted a").first.click()
+        expect(shown.locator("#sum")).to_contain_text("statements are proven by this browser", timeout=30_000)
+        assert shown.locator(".checks li.false").count() == 0
+        for step in STEPS:
+            assert shown.locator(f"[data-step={step}] li.proven").count() > 0, step
+
+
+@pytest.mark.parametrize(
+    ("field", "step"),
+    [
+        ("offer_signature", "offer"),
+        ("commitment_signature", "seals"),
+        ("salt", "reveals"),
+        ("verdict_signature", "verdicts"),
+        ("secret", "waves"),
+        ("audit_link", "audit"),
+        ("root", "payment"),
+    ],
+)
+def test_a_forged_story_turns_red_where_it_is_forged(market: Watched, browser: Browser, field: str, step: str) -> None:
+    """The service shows other evidence than it signed: one byte of one field is changed on its way to the browser."""
+    with page(browser) as shown:
+        _to_the_end(market, shown)
+        shown.route("**/v1/jobs/*/tasks/*", lambda route: route.fulfill(json=_forged(route.fetch().json(), field)))
+        shown.locator("td.accepted a").first.click()
+        expect(shown.locator("#sum")).to_contain_text("are not so", timeout=30_000)
+        assert shown.locator(f"[data-step={step}] li.false").count() > 0
+
+
+def _forged(evidence: dict[str, Any], field: str) -> dict[str, Any]:
+    parts = [evidence, *evidence["replicas"], *evidence["waves"]]
+    for part in parts:
+        if isinstance(part.get(field), str):
+            last = part[field][-3]
+            part[field] = part[field][:-3] + ("0" if last != "0" else "1") + part[field][-2:]
+    return evidence
+
+
+def _to_the_end(market: Watched, shown: Page) -> None:
+    shown.goto(f"{market.url}/jobs/{market.job}")
+    expect(shown.locator(".state")).to_have_text("finished", timeout=240_000)
+    expect(shown.get_by_text("on-chain").first).to_be_visible(timeout=60_000)
+    shown.reload()
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/jobs/{job}", "/jobs/{job}/tasks/{job}-0-0-0", "/submit", "/operator", "/jobs/none"]
+)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_accessible_and_fit_a_phone(market: Watched, browser: Browser, path: str, scheme: str) -> None:
+    viewport = {"width": 390, "height": 800}
+    context = browser.new_context(viewport=viewport, color_scheme=scheme, reduced_motion="reduce")
+    shown = context.new_page()
+    shown.goto(market.url + path.format(job=market.job))
+    shown.wait_for_timeout(500)
+    found = Axe().run(shown)
+    assert found.violations_count == 0, found.generate_report()
+    assert shown.evaluate("document.documentElement.scrollWidth") <= 390
+    context.close()
+
+
+def test_a_jobs_name_is_shown_and_not_run(market: Watched, browser: Browser) -> None:
+    with page(browser) as shown:
+        shown.goto(f"{market.url}/jobs/{market.job}")
+        expect(shown.locator("h1")).to_have_text(NAME)
+        assert shown.title() != "1"
+
+
+def test_a_job_is_planned_and_posted_from_the_form(market: Watched, browser: Browser) -> None:
+    with page(browser) as shown:
+        shown.goto(f"{market.url}/submit")
+        expect(shown.locator("#plan")).to_contain_text("Enter your API token")
+        shown.locator("[name=token]").fill(market.token)
+        shown.get_by_role("button", name="Use it").click()
+        expect(shown.locator("#plan")).to_contain_text("Costs at most")
+        rounds = shown.locator("[data-path=rounds]")
+        rounds.fill("0")
+        expect(shown.locator("#plan")).to_contain_text("rounds")
+        rounds.fill("2")
+        expect(shown.locator("#plan")).to_contain_text("Costs at most")
+        shown.get_by_role("button", name="Post the job").click()
+        shown.wait_for_url("**/jobs/*")
+        expect(shown.locator("#now .state")).to_be_visible()
+        shown.on("dialog", lambda dialog: dialog.accept())
+        shown.get_by_role("button", name="Cancel").click()
+        expect(shown.locator("#steered")).to_have_text("The job is cancelled.")
+
+
+def test_nobody_steers_without_a_token(market: Watched, browser: Browser) -> None:
+    context = browser.new_context()
+    shown = context.new_page()
+    shown.goto(f"{market.url}/jobs/{market.job}")
+    shown.get_by_role("button", name="Pause").click()
+    expect(shown.locator("#steered")).to_contain_text("Authorization: Bearer")
+    context.close()
+
+
+def test_the_operator_sees_its_service_and_others_do_not(market: Watched, browser: Browser) -> None:
+    assert httpx.get(f"{market.url}/page/operator").status_code == 401
+    with page(browser) as shown:
+        shown.goto(f"{market.url}/operator")
+        expect(shown.locator("#now")).to_contain_text("No token yet")
+        shown.locator("[name=token]").fill(market.token)
+        shown.get_by_role("button", name="Use it").click()
+        expect(shown.locator("#now")).to_contain_text("Chain sender")
+
+
+def test_a_page_that_is_not_there_is_said_in_html(market: Watched) -> None:
+    for path in ("/jobs/none", f"/jobs/{market.job}/tasks/none", "/workers/0x" + "00" * 20, "/workers/bad"):
+        answer = httpx.get(market.url + path)
+        assert answer.status_code == 404
+        assert answer.headers["content-type"].startswith("text/html")

@@ -1,0 +1,104 @@
+"""The parts of the web page that need no browser: texts, the form, the plan, measured pay, vendored files."""
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from gradmarket.market.job import JobSpec
+from gradmarket.market.money import TokenUnit
+from gradmarket.market.rules.expected_pay import Spell, hourly
+from gradmarket.requester.page import job_form
+from gradmarket.requester.page.rendering import ASSETS, moment, render, short, size, span
+from gradmarket.requester.page.sentences import KINDS, sentence
+
+TOKEN = TokenUnit("GRAD", 18)
+
+
+def test_an_event_is_a_sentence_with_its_fields() -> None:
+    assert sentence("round_closed", {"round": 3, "loss": 0.123456}).text == "Round 3 closed; loss 0.1235."
+    assert sentence("accepted", {"round": 1, "paid": ["0x1", "0x2"]}).text.endswith("2 workers are paid.")
+
+
+def test_an_unknown_event_and_missing_fields_are_shown_all_the_same() -> None:
+    assert sentence("brand_new", {}).text == "Brand new."
+    for kind in KINDS:
+        assert sentence(kind, {}).text
+
+
+@given(st.dictionaries(st.text(max_size=10), st.text(max_size=2000), max_size=5))
+def test_hostile_fields_of_an_event_neither_fail_nor_flood_the_page(body: dict[str, Any]) -> None:
+    assert len(sentence("rejected", body | {"reason": "{0.__class__}" * 500}).text) < 400
+
+
+def test_values_are_escaped() -> None:
+    page = render("plan.html", estimate=None, faults=[("<script>", '"><img src=x onerror=alert(1)>')])
+    assert "<script>" not in page
+    assert "<img" not in page
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "—"), (0.2, "0 s"), (59.0, "59 s"), (90.0, "1.5 min"), (7200.0, "2 h"), (2e5, "2.31 d")],
+)
+def test_a_duration_is_written_as_people_say_it(seconds: float | None, text: str) -> None:
+    assert span(seconds) == text
+
+
+def test_ids_times_and_bytes_are_short() -> None:
+    assert short("0x4383a72aC7FC6eB16b0E4613948BE679AF7760cC") == "0x4383a…60cC"
+    assert short("short") == "short"
+    assert moment(0.0) == "1970-01-01T00:00:00Z"
+    assert size(1_500_000) == "1.5 MB"
+
+
+def test_pay_an_hour_is_the_median_over_workers() -> None:
+    spells = [Spell(units=10, began=0.0, ended=3600.0), Spell(30, 0.0, 3600.0), Spell(500, 0.0, 1800.0)]
+    assert hourly(spells) == 30
+
+
+def test_who_worked_for_no_time_says_nothing_of_an_hour() -> None:
+    assert hourly([]) is None
+    assert hourly([Spell(10**9, 5.0, 5.0)]) is None
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**9), st.floats(1.0, 3600.0)), min_size=1, max_size=20))
+def test_pay_an_hour_lies_between_the_least_and_the_most(spells: list[tuple[int, float]]) -> None:
+    rates = [units * 3600 / seconds for units, seconds in spells]
+    measured = hourly(Spell(units, 0.0, seconds) for units, seconds in spells)
+    assert measured is not None
+    assert min(rates) <= measured <= max(rates)
+
+
+def test_the_form_has_every_field_of_a_job() -> None:
+    shown = {field.name for field in job_form.fields()}
+    assert shown | job_form.LEFT_OUT == set(JobSpec.model_fields)
+    (rounds,) = [field for field in job_form.fields() if field.name == "rounds"]
+    assert (rounds.kind, rounds.required) == ("integer", True)
+
+
+def test_the_example_is_a_job_and_its_plan_says_what_it_costs() -> None:
+    spec = JobSpec.model_validate(json.loads(job_form.EXAMPLE))
+    shown = job_form.estimate(spec, TOKEN)
+    assert shown.cost == TOKEN.text(spec.most_expensive)
+    assert shown.gradients == spec.rounds * spec.replication.max_replicas
+
+
+def test_a_wrong_job_is_told_by_its_fields() -> None:
+    with pytest.raises(ValidationError) as refused:
+        JobSpec.model_validate({**json.loads(job_form.EXAMPLE), "rounds": 0, "colour": "red"})
+    assert {where for where, _ in job_form.faults(refused.value)} == {"rounds", "colour"}
+
+
+def test_vendored_files_are_those_that_are_named_with_their_licences() -> None:
+    named = json.loads((ASSETS / "vendored.json").read_text())
+    for one in named:
+        assert hashlib.sha256((ASSETS / one["file"]).read_bytes()).hexdigest() == one["sha256"]
+        assert (ASSETS / one["license_file"]).read_text()
+    own = {"curve.js", "live.js", "proof.js", "steer.js", "submit.js", "token.js"}
+    scripts = {str(path.relative_to(ASSETS)) for path in ASSETS.rglob("*.js")}
+    assert scripts - own == {one["file"] for one in named if one["file"].endswith(".js")}
