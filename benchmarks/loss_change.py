@@ -10,7 +10,6 @@ from functools import partial
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 
 from benchmarks.figure import Figure
@@ -23,6 +22,7 @@ from gradmarket.market.model.document.publish import classification, next_token,
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.rules.loss_change_test import ALPHA, BETA, OTHERS, RUNS, WINDOW
 from gradmarket.market.step import GradientStep
+from gradmarket.requester.ready_data.digits import table
 
 PREFIX = "loss_change."
 ROWS = 64
@@ -85,10 +85,10 @@ class Bench:
 
 
 def digits(module: nn.Module) -> Bench:
-    images, labels = load_digits(return_X_y=True)
-    x = (images.reshape(-1, *SHAPE) / 16.0).astype(np.float32)
+    rows = table()
+    x = (rows[:, :-1].reshape(-1, *SHAPE) / 16.0).astype(np.float32)
     published = publish(module, classification, (torch.randn(4, *SHAPE), torch.arange(4)))
-    return Bench(Program(load(published.document)), published.parameters, x, labels.astype(np.int64))
+    return Bench(Program(load(published.document)), published.parameters, x, rows[:, -1].astype(np.int64))
 
 
 def text(module: nn.Module) -> Bench:

@@ -11,7 +11,6 @@ from typing import Final
 import numpy as np
 import torch
 from blake3 import blake3
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from gradmarket.market.gradient.arrays import Arrays
@@ -23,6 +22,7 @@ from gradmarket.market.model.document.publish import Loss, classification, publi
 from gradmarket.market.model.document.schema import load
 from gradmarket.market.model.layout import layout
 from gradmarket.market.step import GradientStep
+from gradmarket.requester.ready_data.digits import table
 
 SEED: Final = bytes(32)
 TEST_EVERY: Final = 5
@@ -96,8 +96,9 @@ class Trained:
 
 @cache
 def digits() -> Trained:
-    images, labels = load_digits(return_X_y=True)
-    data, held_out = _divided((images.reshape(-1, 1, 8, 8) / 16).astype(np.float32), labels.astype(np.int64))
+    rows = table()
+    images = (rows[:, :-1].reshape(-1, 1, 8, 8) / 16).astype(np.float32)
+    data, held_out = _divided(images, rows[:, -1].astype(np.int64))
     network = partial(cnn.build, {"channels": [8, 16]}, (1, 8, 8), 10)
     return Trained(Workload("cnn", network, data, held_out, 10, 16, 30, "sgd", 0.1, {"momentum": 0.9}))
 

@@ -22,9 +22,9 @@ TEST_EVERY: Final = 5
 
 def manifest(blobs: Blobs) -> Manifest:
     """Four training partitions and `test`, as blobs: `x` float32 (rows, 1, 8, 8) in 0..1, `y` int64 (rows,)."""
-    table = _table()
-    x = (table[:, :-1].reshape(-1, *SHAPE) / 16.0).astype(np.float32)
-    y = table[:, -1].astype(np.int64)
+    images = table()
+    x = (images[:, :-1].reshape(-1, *SHAPE) / 16.0).astype(np.float32)
+    y = images[:, -1].astype(np.int64)
     held_out = np.arange(len(y)) % TEST_EVERY == 0
     parts = [_partition(blobs, "test", x[held_out], y[held_out])]
     x, y = x[~held_out], y[~held_out]
@@ -35,7 +35,7 @@ def manifest(blobs: Blobs) -> Manifest:
     return Manifest(inputs=inputs, partitions=tuple(parts))
 
 
-def _table() -> NDArray[np.float64]:
+def table() -> NDArray[np.float64]:
     """One image a row: 64 pixels of 0..16, then its digit. Importing scikit-learn for its file would take a second."""
     package = find_spec("sklearn")
     if package is None or package.origin is None:

@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from benchmarks.trust.attacks import ATTACKS, Scene
 from benchmarks.trust.defences import DEFAULT, DEFENCES, VOTES, Crew, voted
@@ -16,6 +15,7 @@ from benchmarks.trust.replay import Course, Replayed
 from benchmarks.trust.run import Run, Setting
 from benchmarks.trust.table import NO_ATTACK, Table, picture
 from gradmarket.market.gradient.payload import Layout, LayoutEntry
+from gradmarket.requester.ready_data.digits import table
 
 SETTING = Setting(start=4, tries=1)
 LAYOUT = Layout((LayoutEntry("loss", (), "loss"), LayoutEntry("weight", (64, 10), "gradient")))
@@ -27,8 +27,8 @@ class Regression:
     def __init__(self) -> None:
         self.workload = SimpleNamespace(rounds=20, optimizer="sgd", lr=0.5, settings={"momentum": 0.9})
         self.layout, self.parameters = LAYOUT, {"weight": np.zeros((64, 10), np.float32)}
-        images, self.labels = load_digits(return_X_y=True)
-        self.images = images / 16
+        rows = table()
+        self.images, self.labels = rows[:, :-1] / 16, rows[:, -1].astype(np.int64)
 
     def round(self, state: Any, number: int, tasks: int) -> list[dict[str, np.ndarray]]:
         return [self.answer(state, number, task) for task in range(tasks)]
@@ -108,6 +108,31 @@ def test_what_is_over_the_norm_bound_is_never_used_and_audited_at_once(trained: 
     assert course.failed >= course.diverged
     assert course.gone == 0
     assert course.left <= 1
+
+
+class Brittle(Regression):
+    """Its gradients are over any bound where a lie was merged: at any model that honest work does not come to."""
+
+    def __init__(self, honest: Run) -> None:
+        super().__init__()
+        self.honest = {model.tensors["weight"].tobytes() for model in honest.models}
+
+    def answer(self, state: Any, round_number: int, task: int, flipped: bool = False) -> dict[str, np.ndarray]:
+        answer = super().answer(state, round_number, task, flipped)
+        factor = np.float32(1.0 if state["weight"].tobytes() in self.honest else 1e9)
+        return answer | {"weight": answer["weight"] * factor}
+
+
+@pytest.mark.parametrize("audit", [1e-9, 0.3])
+def test_an_honest_divergence_pauses_the_job_unless_an_audit_takes_its_cause_back(
+    trained: Regression, honest_bits: bytes, audit: float
+) -> None:
+    honest = Replayed(trained, DEFENCES[DEFAULT], SETTING)
+    honest.accuracy(None)
+    bits, course = played(Brittle(honest), audit, "silent quorum")
+    assert course.diverged > 0
+    assert course.paused == (audit < 0.1)
+    assert (bits == honest_bits) == (audit > 0.1)
 
 
 def scene(honest: np.ndarray) -> Scene:

@@ -6,7 +6,7 @@ What HTTP, the chain and the runner would bring is brought by hand: a published 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import combinations, count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -62,6 +62,12 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@cache
+def modelling() -> ModelRunner:
+    """One for all markets, as one service has it for all its jobs: a child takes seconds to start."""
+    return ModelRunner()
 
 
 def folder_for_floor() -> TemporaryDirectory[str]:
@@ -127,7 +133,7 @@ class MarketFixture:
             signer_address=address_of(self.signer),
             public_url="http://127.0.0.1",
             chain_facts=facts,
-            modelling=ModelRunner(),
+            modelling=modelling(),
             ledger=self.ledger,
             chain_worker=ChainWorker(self._chain(sessions, notifier)),
             on_sign_in=lambda _address: None,
@@ -266,7 +272,7 @@ class MarketFixture:
             for stage in asked:
                 with self._rest.asking(stage, now, ready):
                     ready += [(stage, row_id) for row_id in stage.ready(reader, now)]
-        waits = [stage.run(self.context, row_id) for stage, row_id in ready]
+        waits = [self._rest.ran(stage, row_id, now, self.context) for stage, row_id in ready]
         soon = [wait for wait in waits if wait is not None and wait <= assignment.WINDOW_MAX_S]
         self.clock.now += min(soon, default=0.0)
         return bool(soon) or None in waits

@@ -1,4 +1,7 @@
-"""What a stage that found nothing would find again: nothing, until a table that it reads is written or time passes."""
+"""What a stage that found nothing would find again: nothing, until a table that it reads is written or time passes.
+
+The same holds of a draw that leased nothing: it is of the rows and the clock alone.
+"""
 
 import re
 from collections import Counter
@@ -9,6 +12,8 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
+from gradmarket.requester.context import Context
+from gradmarket.requester.stages import assign
 from gradmarket.requester.stages.stage import Stage
 from gradmarket.requester.store.tables import Base
 
@@ -23,6 +28,8 @@ class Rest:
         """Commits that wrote to a table."""
         self._reads: set[str] = set()
         self._idle: dict[Stage, tuple[float, dict[str, int]]] = {}
+        self._vain: dict[tuple[Stage, str], tuple[float, float, dict[str, int]]] = {}
+        """Runs that only waited: the clock, the seconds that they ask for, and the commits to what they read."""
 
     def watch(self, engine: Engine) -> None:
         event.listen(engine, "before_cursor_execute", self._said)
@@ -31,7 +38,7 @@ class Rest:
 
     def lasts(self, stage: Stage, now: float) -> bool:
         since, writes = self._idle.get(stage, (None, {}))
-        return since == now and all(self._writes[table] == seen for table, seen in writes.items())
+        return since == now and not self._changed(writes)
 
     @contextmanager
     def asking(self, stage: Stage, now: float, found: list[tuple[Stage, str]]) -> Iterator[None]:
@@ -42,6 +49,23 @@ class Rest:
         self._idle.pop(stage, None)
         if len(found) == before:
             self._idle[stage] = now, {table: seen.get(table, 0) for table in self._reads}
+
+    def ran(self, stage: Stage, row_id: str, now: float, context: Context) -> float | None:
+        """Runs the stage on the row, unless it is a draw that would wait again as it did; what it returns."""
+        if stage is not assign:
+            return stage.run(context, row_id)
+        since, wait, writes = self._vain.pop((stage, row_id), (None, 0.0, {}))
+        if since != now or self._changed(writes):
+            before, self._reads = dict(self._writes), set()
+            done = stage.run(context, row_id)
+            if done is None or before != self._writes or now != context.clock():
+                return done
+            wait, writes = done, {table: before.get(table, 0) for table in self._reads}
+        self._vain[stage, row_id] = now, wait, writes
+        return wait
+
+    def _changed(self, writes: dict[str, int]) -> bool:
+        return any(self._writes[table] != seen for table, seen in writes.items())
 
     def _said(self, connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         if statement.startswith("SELECT"):

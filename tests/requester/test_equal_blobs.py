@@ -74,4 +74,3 @@ def test_a_job_names_no_blob_that_another_has_dropped(new_floor: Callable[..., A
         row = reader.get_one(Job, NEW)
         named = [row.publication["parameters"], row.publication["manifest"], row.facts["memory"]]
     assert all(market.context.blobs.has(Digest(digest)) for digest in named)
-    market.context.modelling.close()

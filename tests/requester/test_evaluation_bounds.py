@@ -57,7 +57,6 @@ def test_an_evaluation_of_gigabytes_or_minutes_is_refused_before_any_money(
     (job,) = market.all(Job, Job.id == NEW)
     assert job.state == JobState.FAILED
     assert why in job.reason
-    market.context.modelling.close()
 
 
 @BOTH
@@ -66,7 +65,6 @@ def test_an_honest_evaluation_is_let_by(new_floor: Callable[..., Any]) -> None:
     drafted(market, linear())
     publish.run(market.context, NEW)
     assert market.all(Job, Job.id == NEW)[0].state == JobState.AWAITING_FUNDS
-    market.context.modelling.close()
 
 
 @BOTH
@@ -87,4 +85,3 @@ def test_a_round_that_cannot_be_evaluated_closes_and_its_job_pauses(new_floor: C
     assert market.state() == JobState.PAUSED
     assert "round 0 cannot be evaluated: " in market.the_job().reason
     assert "w is float32[4], not float32[1, 3]" in market.the_job().reason
-    market.context.modelling.close()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
@@ -19,6 +18,7 @@ from gradmarket.commands import auditor_command as commands
 from gradmarket.demo.service import Service
 from gradmarket.market.audit_wire import AuditAnswer
 from gradmarket.market.errors import MarketError, Refused
+from gradmarket.requester.ready_data.digits import table
 from tests.sdk.conftest import ALONE
 
 PATIENCE_S = 120.0
@@ -73,8 +73,8 @@ def test_an_answer_is_scored_on_its_rows_where_nothing_is_compared(
     market: Market, served: Service, tmp_path: Path
 ) -> None:
     """The worker's class is the auditor's here, so that both gradients score the same to the bit."""
-    images, labels = load_digits(return_X_y=True)
-    digits = TensorDataset(torch.tensor(images / 16.0, dtype=torch.float32), torch.tensor(labels))
+    images = torch.tensor(table())
+    digits = TensorDataset((images[:, :-1] / 16.0).float(), images[:, -1].long())
     torch.manual_seed(0)
     perceptron = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     job = market.train(
