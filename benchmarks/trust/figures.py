@@ -48,6 +48,8 @@ def spent(table: Table, defence: str) -> Iterator[Figure]:
 def _gone(name: str, courses: list[Course]) -> Figure:
     """Rounds until the colluders are too few for a quorum; where a run never came to that, how many were left."""
     diverged = f"{max(course.diverged for course in courses)} answers diverged"
+    if paused := sum(course.paused for course in courses):
+        diverged += f"; {paused} of {len(courses)} runs stayed paused"
     gone = [course.gone for course in courses if course.gone is not None]
     if len(gone) == len(courses):
         return Figure(f"{name}.gone", max(gone), "rounds", target="<= 70", note=diverged)
