@@ -33,9 +33,9 @@ def _pages(field: int) -> int:
     return int(statm.read_text().split()[field]) * resource.getpagesize() if statm.exists() else 0
 
 
-def seconds(operations: int, nodes: int, passes: int, threads: int) -> float:
+def seconds(operations: int, calls: int, passes: int, threads: int) -> float:
     """Returns the seconds of processor time that a task may take."""
-    return threads * (FIRST_S + operations / SLOWEST + nodes * passes * CALL_S)
+    return threads * (FIRST_S + operations / SLOWEST + calls * passes * CALL_S)
 
 
 @contextmanager

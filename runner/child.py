@@ -109,7 +109,7 @@ class RequestHandler:
 
     def _allowed(self, program: Program, found: Cost, passes: int) -> AbstractContextManager[None]:
         config = self._configuration
-        seconds = allowance.seconds(found.operations, len(program.document.nodes), passes, config.threads)
+        seconds = allowance.seconds(found.operations, program.document.calls, passes, config.threads)
         return allowance.allowed(seconds, found.memory if config.device == "cpu" else None, config.threads)
 
     def _views(self, places: list[Any]) -> dict[str, np.ndarray]:

@@ -60,7 +60,7 @@ def _told(operator: OperatorCall, given: Sequence[Any]) -> int:
                 operator.condition(arguments)
             found = None if stand_in is None else stand_in(arguments)
             results = called(operator, arguments, META) if found is None else _listed(found)
-            meter.count(operator, arguments, results)
+            meter.count(operator, arguments, results, 1)
             gradients(results, arguments)
     except STEP_ERRORS as error:
         raise DocumentRefused(str(error)[:200]) from None

@@ -13,9 +13,9 @@ from gradmarket.market.model.document.bound import admit, bound, exactly
 from gradmarket.market.model.document.calls import OperatorCall
 from gradmarket.market.model.document.formulas import STAND_INS, by_formula
 from gradmarket.market.model.document.graph import Document
-from gradmarket.market.model.document.interpret import Program
+from gradmarket.market.model.document.interpret import COMPUTED, Program, Way
 from gradmarket.market.model.document.meter import Limits
-from gradmarket.market.model.document.plans import Call, called
+from gradmarket.market.model.document.scans import every_step
 from gradmarket.market.model.document.schema import load
 from tests.handmade import Raw, encoded, linear, node, tensor, value, with_nodes
 
@@ -165,19 +165,19 @@ def test_a_recurrence_is_bounded_by_a_formula_whatever_its_length(kind: str) -> 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "rnn_tanh"])
 def test_a_recurrence_s_formula_gives_what_torch_gives(kind: str) -> None:
     document = load(encoded(recurrent(kind, 5)))
-    assert _shapes(document, by_formula) == _shapes(document, called)
+    assert _shapes(document, Way(by_formula, every_step)) == _shapes(document, COMPUTED)
 
 
-def _shapes(document: Document, call: Call) -> list[Any]:
+def _shapes(document: Document, way: Way) -> list[Any]:
     """The shape of every value of a run on meta tensors."""
     found: list[Any] = []
     made = {entry.name: torch.empty(entry.shape, device="meta") for entry in document.of("param")}
     data = {name: torch.empty(shape, device="meta") for name, (shape, _) in document.batch(3).items()}
 
-    def watch(_operator: OperatorCall, _arguments: Sequence[Any], results: Sequence[Any]) -> None:
+    def watch(_operator: OperatorCall, _arguments: Sequence[Any], results: Sequence[Any], _times: int) -> None:
         found.extend(getattr(result, "shape", result) for result in results)
 
-    Program(document).run(made, data, bytes(32), watch, call)
+    Program(document).run(made, data, bytes(32), watch, way)
     return found
 
 

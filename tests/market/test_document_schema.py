@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradmarket.market.errors import DocumentRefused
-from gradmarket.market.model.document import schema
+from gradmarket.market.model.document import node_schema, schema
 from gradmarket.market.model.document.arguments import INTEGER_LIMIT, Reference
 from tests.handmade import Raw, encoded, linear, node, tensor, value, with_nodes
 
@@ -56,8 +56,8 @@ def test_a_named_size_is_at_its_maximum_until_a_batch_says_otherwise() -> None:
 
 
 def test_a_newer_format_is_refused_by_its_name() -> None:
-    newer = encoded({"format": "gradgraph/2", "something": "else"})
-    with pytest.raises(DocumentRefused, match=r"gradgraph/2, newer than gradgraph/1.*upgrade gradmarket"):
+    newer = encoded({"format": "gradgraph/3", "something": "else"})
+    with pytest.raises(DocumentRefused, match=r"gradgraph/3, newer than gradgraph/2.*upgrade gradmarket"):
         schema.load(newer)
 
 
@@ -217,7 +217,7 @@ def test_an_integer_value_is_no_tensor_and_the_other_way_round() -> None:
 def test_limits_on_the_whole() -> None:
     with pytest.raises(DocumentRefused, match="bytes"):
         schema.load(b" " * (schema.BYTES_LIMIT + 1))
-    many = [node("relu.default", [value(1)], 3 + number) for number in range(schema.NODES_LIMIT + 1)]
+    many = [node("relu.default", [value(1)], 3 + number) for number in range(node_schema.NODES_LIMIT + 1)]
     with pytest.raises(DocumentRefused, match="nodes"):
         schema.load(encoded({**linear(), "nodes": many}))
     starts = range(3, 104_003, 4000)

@@ -76,7 +76,7 @@ def test_the_schema_in_the_documentation_is_the_one_of_the_code() -> None:
 
 def test_the_schema_knows_every_operator_and_refuses_others() -> None:
     document = json.loads(DOCUMENTS[0].read_bytes())
-    assert set(json_schema()["properties"]["nodes"]["items"]["properties"]["op"]["enum"]) == set(ALLOWED)
+    assert set(json_schema()["$defs"]["node"]["properties"]["op"]["enum"]) == set(ALLOWED)
     for change in ({"op": "system.default"}, {"args": []}, {"out": []}, {"more": 1}):
         wrong = {**document, "nodes": [{**document["nodes"][0], **change}, *document["nodes"][1:]]}
         assert not VALIDATOR.is_valid(wrong), change

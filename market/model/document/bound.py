@@ -7,6 +7,7 @@ document depends on what the data holds, so the cost of a batch is known exactly
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import torch
@@ -15,9 +16,10 @@ from torch import Tensor
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.calls import TORCH_TYPES
 from gradmarket.market.model.document.formulas import by_formula
-from gradmarket.market.model.document.graph import Document, Input
-from gradmarket.market.model.document.interpret import Program, gradients
+from gradmarket.market.model.document.graph import Document, Input, Scan
+from gradmarket.market.model.document.interpret import Program, Way, gradients
 from gradmarket.market.model.document.meter import BACKWARD, USUAL, Limits, Meter, TooMuch
+from gradmarket.market.model.document.scan_costs import STEPS_RUN, by_steps
 from gradmarket.market.model.figures import Bound
 
 Sizes = Mapping[str, int]
@@ -64,16 +66,21 @@ def exactly(program: Program, rows: int, sizes: Sizes, limits: Limits, training:
 
     Raises TooMuch over the limits, DocumentRefused where shapes do not fit.
     """
-    meter = Meter(limits, len(program.document.nodes), BACKWARD if training else 0)
+    meter = Meter(limits, _steps(program.document), BACKWARD if training else 0)
     state, data = _meta_inputs(program.document, rows, sizes)
     with meter, torch.set_grad_enabled(training):
         for tensor in (*state.values(), *data.values()):
             meter.hold(tensor)
-        results = program.run(state, data, bytes(32), meter.count, by_formula)
+        results = program.run(state, data, bytes(32), meter.count, Way(by_formula, partial(by_steps, meter)))
         trainable = [state[entry.name] for entry in program.document.trainable]
         if training and trainable:
             gradients(results.loss, trainable)
     return Bound(rows, meter.operations, meter.peak, meter.only_on_cpu)
+
+
+def _steps(document: Document) -> int:
+    """Returns how many nodes are run to count what the document costs."""
+    return sum(STEPS_RUN * len(node.body) if isinstance(node, Scan) else 1 for node in document.nodes)
 
 
 def _tried(document: Document, most: int, fewer: Sequence[int]) -> Iterator[tuple[int, Sizes]]:

@@ -23,6 +23,7 @@ from gradmarket.market.model.document.operators import ALLOWED
 from gradmarket.market.model.document.refusals import operator_name, refuse, without_elements
 from gradmarket.market.model.document.rephrase import operation
 from gradmarket.market.model.document.rephrased_draws import draws
+from gradmarket.market.model.document.rolling import rolled
 from gradmarket.market.model.document.schema import FORMAT, ROWS, load
 from gradmarket.market.model.document.unfit import refuse_overlaps
 
@@ -45,7 +46,7 @@ def emit(
     DocumentRefused, naming what the language does not have, where in the module it is, and what to write instead.
     """
     emission = _Emission(exported, functional(exported), data, metrics, prefix)
-    document = canonical(emission.document(sizes or {}))
+    document = canonical(rolled(emission.document(sizes or {}), emission.form))
     load(document)
     return document, emission.state
 
@@ -65,6 +66,7 @@ class _Emission:
         self._nodes: list[Encoded] = []
         self._values: dict[fx.Node, dict[int, int]] = {}
         self._next_value = 0
+        self._forms: dict[int, Any] = {}
         self._laid_out: dict[int, int] = {}
         self._tied: dict[tuple[Any, ...], int] = {}
         for node in trace.results:
@@ -92,6 +94,10 @@ class _Emission:
             "metrics": {name: self._value(node) for name, node in self._metrics.items()},
             "updates": {self._plain(target): self._value(node) for target, node in self._trace.updates.items()},
         }
+
+    def form(self, value: int) -> Any:
+        """The shape and element type of a value; None where they are not known."""
+        return self._forms.get(value)
 
     def _calls(self, needed: set[fx.Node]) -> None:
         """Draws are numbered as the module draws, also those that nobody reads."""
@@ -157,6 +163,7 @@ class _Emission:
                 f"{name} is of {tensor.dtype}; keep parameters and data in float32 and compute in torch.autocast"
             )
         shape = [(named or {}).get(place, dimension) for place, dimension in enumerate(tensor.shape)]
+        self._forms[len(self._inputs)] = _form(tensor)
         self._inputs.append({"kind": kind, "name": name, "shape": shape, "dtype": dtype, "grad": grad})
         return len(self._inputs) - 1
 
@@ -181,6 +188,9 @@ class _Emission:
         results = [self._next_value + place for place in range(len(said.results))]
         self._nodes.append({"op": said.op, "args": arguments, "out": results})
         self._values[node] = dict(zip(said.results, results, strict=True))
+        given = node.meta["val"]
+        parts = given if isinstance(given, list | tuple) else [given]
+        self._forms.update({value: _form(part) for value, part in zip(results, parts, strict=False)})
         self._next_value += len(results)
 
     def _value(self, node: Any, index: Any = 0) -> int:
@@ -188,6 +198,11 @@ class _Emission:
             raise refuse(node, f"has a result {index}, which is not given here", operator_name(node))
         value = self._values[node][index]
         return self._laid_out.get(value, value)
+
+
+def _form(value: Any) -> Any:
+    """The shape and element type of a tensor; sizes that are not known are told by their symbols."""
+    return (tuple(map(str, value.shape)), value.dtype) if isinstance(value, Tensor) else type(value)
 
 
 def _ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 from gradmarket.market.job_parts import Precision
-from gradmarket.market.model.document.arguments import Argument
+from gradmarket.market.model.document.arguments import Argument, Reference
 from gradmarket.market.terms import Digest
 
 Kind = Literal["param", "buffer", "const", "data"]
@@ -48,6 +48,40 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Scan:
+    """Nodes that are computed `length` times, one step after another.
+
+    The body has its own values: the carries, one value of each list of `given`, `fixed`, `counters`, then its nodes'
+    results. The first step's carries are `start`, those of each other step the values `carried` of the step before.
+    Results are the values `last` of the last step, then for each of `every` its value in all steps.
+    """
+
+    op: ClassVar[str] = "scan"
+    length: int
+    start: tuple[Reference, ...]
+    given: tuple[tuple[Reference, ...], ...]
+    """A value for each step."""
+    fixed: tuple[Reference, ...]
+    """Values that are the same in every step."""
+    counters: tuple[tuple[int, int], ...]
+    """(the number in the first step, what each step adds)."""
+    body: tuple[Node, ...]
+    carried: tuple[int, ...]
+    last: tuple[int, ...]
+    every: tuple[int, ...]
+    results: tuple[int, ...]
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        return (self.start, self.given, self.fixed)
+
+    @property
+    def inputs(self) -> int:
+        """How many values the body has before its first node."""
+        return len(self.start) + len(self.given) + len(self.fixed) + len(self.counters)
+
+
+@dataclass(frozen=True)
 class Document:
     """A checked graph document.
 
@@ -57,10 +91,20 @@ class Document:
     digest: Digest
     sizes: dict[str, int]
     inputs: tuple[Input, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[Node | Scan, ...]
     loss: int
     metrics: dict[str, int]
     updates: dict[str, int]
+
+    @cached_property
+    def written(self) -> tuple[Node, ...]:
+        """Every node, those of bodies once."""
+        return tuple(one for node in self.nodes for one in (node.body if isinstance(node, Scan) else (node,)))
+
+    @cached_property
+    def calls(self) -> int:
+        """How many operators one run calls."""
+        return sum(node.length * len(node.body) if isinstance(node, Scan) else 1 for node in self.nodes)
 
     def of(self, *kinds: Kind) -> Iterator[Input]:
         """Yields the inputs of these kinds, in document order."""
@@ -79,7 +123,7 @@ class Document:
     @cached_property
     def precision(self) -> Precision:
         """`bf16` where any value is converted to a 16-bit float, else `fp32`."""
-        written = (argument for node in self.nodes for argument in node.arguments)
+        written = (argument for node in self.written for argument in node.arguments)
         return "bf16" if any(argument in ("bfloat16", "float16") for argument in written) else "fp32"
 
     @cached_property

@@ -1,4 +1,7 @@
-"""Runs a checked document on tensors: each node once, in order; each value is freed after its last reader."""
+"""Runs a checked document on tensors: each node in order; each value is freed after its last reader.
+
+Every node runs once, those of a scan's body once for each step.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +17,6 @@ from gradmarket.market.model.document.graph import Document
 from gradmarket.market.model.document.plans import (
     KEPT,
     Call,
-    Form,
     Hold,
     Plan,
     called,
@@ -25,7 +27,8 @@ from gradmarket.market.model.document.plans import (
     shaped_alone,
     without_elements,
 )
-from gradmarket.market.model.document.prepare import PreparedCall, prepared
+from gradmarket.market.model.document.prepare import PreparedCall, PreparedNodes, PreparedScan, prepared
+from gradmarket.market.model.document.scans import Scanned, ScanRun, ends, every_step
 
 STEP_ERRORS: Final = (
     RuntimeError, TypeError, ValueError, LookupError, ArithmeticError, MemoryError, AttributeError, AssertionError,
@@ -34,9 +37,24 @@ STEP_ERRORS: Final = (
 
 
 class Watcher(Protocol):
-    """Receives every node that ran: its operator, its arguments and its results."""
+    """Receives every node that ran: its operator, its arguments and results, and for how many such nodes it stands."""
 
-    def __call__(self, operator: OperatorCall, arguments: Sequence[Any], results: Sequence[Any]) -> None: ...
+    def __call__(
+        self, operator: OperatorCall, arguments: Sequence[Any], results: Sequence[Any], times: int
+    ) -> None: ...
+
+
+@dataclass(frozen=True)
+class Way:
+    """How nodes get their results: those of operators, and those of scans."""
+
+    call: Call
+    scan: Scanned
+
+
+COMPUTED: Final = Way(called, every_step)
+SHAPED: Final = Way(shaped_alone, ends)
+"""On tensors that have shapes and no elements."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +80,16 @@ class Program:
         data: Mapping[str, Tensor],
         seed: bytes,
         watcher: Watcher | None = None,
-        call: Call = called,
+        way: Way = COMPUTED,
     ) -> Results:
         """Returns every output for `state` and `data`, both by input name.
 
-        `seed` is the seed of random draws, `call` computes a step. All tensors are on the device of the data.
+        `seed` is the seed of random draws. All tensors are on the device of the data.
         """
         values = self._started(state, data, seed)
         alone = values[self._prepared.device].type == "meta"
         hold = checked if alone else partial(hold_to, self._plan(state, data))
-        _perform(self._prepared.steps, values, call, hold, watcher)
+        _Run(way, hold, watcher).perform(self._prepared, values)
         return self._results(values)
 
     def _started(self, state: Mapping[str, Tensor], data: Mapping[str, Tensor], seed: bytes) -> list[Any]:
@@ -88,9 +106,9 @@ class Program:
         key = key_of(data)
         if key not in self._plans:
             values = self._started(without_elements(state), without_elements(data), bytes(32))
-            plan: list[list[Form]] = []
+            plan: Plan = {}
             with torch.no_grad():
-                _perform(self._prepared.steps, values, shaped_alone, partial(noted, plan), None)
+                _Run(SHAPED, partial(noted, plan), None).perform(self._prepared, values)
             self._plans[key] = plan
             for old in list(self._plans)[:-KEPT]:
                 del self._plans[old]
@@ -141,28 +159,39 @@ def _explained(where: str, error: Exception) -> MarketError:
     return DocumentRefused(f"{where}: {text[0][:200]}")
 
 
-def _perform(steps: Sequence[PreparedCall], values: list[Any], call: Call, hold: Hold, watcher: Watcher | None) -> None:
-    """Runs every step once: checks its condition before the call, and its results against the plan after it.
+@dataclass(frozen=True)
+class _Run:
+    way: Way
+    hold: Hold
+    watcher: Watcher | None
 
-    This loop is the fixed cost of a step, so it looks nothing up by name.
-    """
-    step = None
-    try:
-        for place, step in enumerate(steps):
-            if step.condition is not None:
-                step.condition(step.arguments(values))
-            results = _several(step, call(step, values))
-            hold(place, results)
-            if watcher is not None:
-                watcher(step.operator, step.arguments(values), results)
-            values[step.first : step.first + step.count] = results
-            del results
-            for dead in step.dead_after:
-                values[dead] = None
-    except MarketError as error:
-        raise type(error)(f"{_where(step, steps)}: {error.detail}") from None
-    except STEP_ERRORS as error:
-        raise _explained(_where(step, steps), error) from None
+    def perform(self, nodes: PreparedNodes, values: list[Any], times: int = 1) -> None:
+        """Runs every node once: checks its condition before the call, and its results against the plan after it.
+
+        This loop is the fixed cost of a node, so it looks nothing up by name.
+        """
+        call, hold, watcher = self.way.call, self.hold, self.watcher
+        step: PreparedCall | PreparedScan | None = None
+        try:
+            for step in nodes.steps:
+                if isinstance(step, PreparedScan):
+                    results = self.way.scan(ScanRun(step, values, nodes, self.perform))
+                    hold(step.number, results)
+                else:
+                    if step.condition is not None:
+                        step.condition(step.arguments(values))
+                    results = _several(step, call(step, values))
+                    hold(step.number, results)
+                    if watcher is not None:
+                        watcher(step.operator, step.arguments(values), results, times)
+                values[step.first : step.first + step.count] = results
+                del results
+                for dead in step.dead_after:
+                    values[dead] = None
+        except MarketError as error:
+            raise type(error)(f"{_where(step, nodes)}: {error.detail}") from None
+        except STEP_ERRORS as error:
+            raise _explained(_where(step, nodes), error) from None
 
 
 def _several(step: PreparedCall, result: Any) -> Sequence[Any]:
@@ -172,5 +201,5 @@ def _several(step: PreparedCall, result: Any) -> Sequence[Any]:
     return tuple(results)
 
 
-def _where(step: PreparedCall | None, steps: Sequence[PreparedCall]) -> str:
-    return f"node {steps.index(step)} ({step.name})" if step is not None else "the first node"
+def _where(step: PreparedCall | PreparedScan | None, nodes: PreparedNodes) -> str:
+    return f"node {nodes.steps.index(step)} ({step.name})" if step is not None else "the first node"

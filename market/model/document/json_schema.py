@@ -6,8 +6,9 @@ limits of the whole.
 
 from typing import Any, Final
 
-from gradmarket.market.model.document import schema
+from gradmarket.market.model.document import node_schema, schema
 from gradmarket.market.model.document.arguments import EQUATION, INTEGER_LIMIT, LIST_LIMIT, NON_FINITE
+from gradmarket.market.model.document.graph import Scan
 from gradmarket.market.model.document.kinds import DTYPES, INPUT_DTYPES, MEMORY_FORMATS
 from gradmarket.market.model.document.operators import ALLOWED
 from gradmarket.market.model.document.operators.entry import OperatorEntry
@@ -16,6 +17,7 @@ Json = dict[str, Any]
 _INTEGER: Final = {"type": "integer", "minimum": -INTEGER_LIMIT, "maximum": INTEGER_LIMIT}
 _VALUE: Final = {"type": "integer", "minimum": 0}
 _DIMENSION: Final = {"type": "integer", "minimum": 1, "maximum": schema.DIMENSION_LIMIT}
+_SCANS: Final = {"properties": {"op": {"const": Scan.op}}}
 _NAME: Final = {"type": "string", "pattern": f"^{schema.NAME}$"}
 
 
@@ -23,19 +25,19 @@ def json_schema() -> Json:
     """Returns the schema of a document."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"Graph document, {schema.FORMAT}",
+        "title": f"Graph document, {schema.FORMAT} and {schema.SCANNING}",
         **_object(
             {
-                "format": {"const": schema.FORMAT},
+                "format": {"enum": [schema.FORMAT, schema.SCANNING]},
                 "sizes": _map({"type": "integer", "minimum": 2, "maximum": schema.DIMENSION_LIMIT}, schema.SIZES_LIMIT),
                 "inputs": {"type": "array", "maxItems": schema.INPUTS_LIMIT, "items": _input()},
-                "nodes": {"type": "array", "maxItems": schema.NODES_LIMIT, "items": _node()},
+                "nodes": _nodes({"if": _SCANS, "then": _scan(), "else": {"$ref": "#/$defs/node"}}),
                 "loss": _VALUE,
                 "metrics": _map(_VALUE, schema.METRICS_LIMIT),
                 "updates": _map(_VALUE, schema.INPUTS_LIMIT),
             }
         ),
-        "$defs": _kinds(),
+        "$defs": {**_kinds(), "node": _node()},
     }
 
 
@@ -63,6 +65,35 @@ def _node() -> Json:
     out = {"type": "array", "minItems": 1, "items": _VALUE}
     whole = _object({"op": {"enum": sorted(ALLOWED)}, "args": {"type": "array"}, "out": out})
     return {**whole, "allOf": rules}
+
+
+def _nodes(items: Json) -> Json:
+    return {"type": "array", "maxItems": node_schema.NODES_LIMIT, "items": items}
+
+
+def _scan() -> Json:
+    """Returns the schema of a scan; that values exist, and how many there are, it does not say."""
+    values = {"type": "array", "maxItems": LIST_LIMIT, "items": _VALUE}
+    tensors = {"type": "array", "maxItems": node_schema.CALLS_LIMIT, "items": {"$ref": "#/$defs/tensor"}}
+    number = {"type": "integer", "minimum": -node_schema.COUNTER_LIMIT, "maximum": node_schema.COUNTER_LIMIT}
+    counter = {"type": "array", "minItems": 2, "maxItems": 2, "items": number}
+    arguments = [
+        {"type": "integer", "minimum": 1, "maximum": node_schema.CALLS_LIMIT},
+        tensors,
+        {"type": "array", "maxItems": LIST_LIMIT, "items": tensors},
+        tensors,
+        {"type": "array", "maxItems": LIST_LIMIT, "items": counter},
+    ]
+    body = {"nodes": _nodes({"$ref": "#/$defs/node"}), "carried": values, "last": values, "every": values}
+    count = len(arguments)
+    return _object(
+        {
+            "op": {"const": Scan.op},
+            "args": {"type": "array", "minItems": count, "maxItems": count, "prefixItems": arguments},
+            "body": _object(body),
+            "out": {"type": "array", "minItems": 1, "items": _VALUE},
+        }
+    )
 
 
 def _arguments(entry: OperatorEntry) -> Json:

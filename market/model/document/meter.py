@@ -67,9 +67,14 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._live = 0
         self._held: set[int] = set()
 
-    def count(self, operator: OperatorCall, arguments: Sequence[Any], results: Sequence[Any]) -> None:
-        """A node ran: its forward and its backward cost, and what CUDA lacks for it."""
-        self.operations += (1 + self._backward) * operator.entry.cost(arguments, results)
+    @property
+    def live(self) -> int:
+        """Bytes that are alive now."""
+        return self._live
+
+    def count(self, operator: OperatorCall, arguments: Sequence[Any], results: Sequence[Any], times: int) -> None:
+        """A node ran, for so many: their forward and backward cost, and what CUDA lacks for it."""
+        self.operations += times * (1 + self._backward) * operator.entry.cost(arguments, results)
         if self.operations > self._limits.operations:
             raise TooMuch(f"more than {self._limits.operations:.3g} operations a pass")
         self.only_on_cpu = self.only_on_cpu or missing(operator.key, arguments, results)

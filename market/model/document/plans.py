@@ -17,14 +17,14 @@ KEPT: Final = 16
 
 Form = tuple[torch.Size, torch.dtype] | int
 """The shape and element type of a tensor; the value of an integer."""
-Plan = Sequence[list[Form]]
-"""The form of each result of each node."""
+Plan = dict[int, list[Form]]
+"""The form of each result of each node, by the node's number."""
 
 
 Call = Callable[[PreparedCall, Sequence[Any]], Any]
 """Computes a step from the values so far."""
 Hold = Callable[[int, Sequence[Any]], None]
-"""Checks the results of the step at this place."""
+"""Checks the results of the node of this number."""
 
 
 def called(step: PreparedCall, values: Sequence[Any]) -> Any:
@@ -48,21 +48,26 @@ def form(result: Any) -> Form:
     return result.shape, result.dtype
 
 
-def checked(_place: int, results: Sequence[Any]) -> None:
+def checked(_number: int, results: Sequence[Any]) -> None:
     """Raises DocumentRefused where a value has too many dimensions."""
     for result in results:
         form(result)
 
 
-def noted(plan: list[list[Form]], _place: int, results: Sequence[Any]) -> None:
-    """Appends the step's forms to the plan. Raises DocumentRefused where a value has too many dimensions."""
-    plan.append(list(map(form, results)))
+def noted(plan: Plan, number: int, results: Sequence[Any]) -> None:
+    """Adds the node's forms to the plan.
+
+    Raises DocumentRefused where a value has too many dimensions, or another form than in another step of a scan.
+    """
+    forms = list(map(form, results))
+    if plan.setdefault(number, forms) != forms:
+        raise DocumentRefused("its value has another shape or type in another step")
 
 
-def hold_to(plan: Plan, place: int, results: Sequence[Any]) -> None:
-    """Raises DocumentRefused where the results differ from the plan at this place."""
+def hold_to(plan: Plan, number: int, results: Sequence[Any]) -> None:
+    """Raises DocumentRefused where the results differ from the plan of the node."""
     forms = [(result.shape, result.dtype) if isinstance(result, Tensor) else result for result in results]
-    if forms != plan[place]:
+    if forms != plan[number]:
         raise DocumentRefused("its value is not of the shape and type that its arguments allow")
 
 

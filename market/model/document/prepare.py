@@ -3,7 +3,8 @@
 The list has the document's values, then the run's seed and device, then every constant argument.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -15,7 +16,7 @@ from gradmarket.market.model.document.arguments import Argument, Reference
 from gradmarket.market.model.document.calls import OPERATORS, TORCH_MEMORY_FORMATS, TORCH_TYPES, OperatorCall
 from gradmarket.market.model.document.checks import Rule, check_indices
 from gradmarket.market.model.document.conditions.condition_rules import Condition
-from gradmarket.market.model.document.graph import Document, Node
+from gradmarket.market.model.document.graph import Document, Node, Scan
 
 Getter = Callable[[Sequence[Any]], Sequence[Any]]
 """Returns the arguments of one step, from all values."""
@@ -42,33 +43,65 @@ class PreparedCall:
     operator: OperatorCall
     arguments: Getter
     """The arguments in the table's order, for a Watcher."""
+    number: int
+    """Which of all nodes it is, those of bodies included."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedScan:
+    """A scan; its arguments are (start, given, fixed)."""
+
+    scan: Scan
+    body: "PreparedNodes"
+    get: Getter
+    first: int
+    count: int
+    dead_after: tuple[int, ...]
+    name: str
+    number: int
 
 
 @dataclass(frozen=True)
-class PreparedDocument:
-    steps: tuple[PreparedCall, ...]
+class PreparedNodes:
+    """The nodes of a document, or of a scan's body."""
+
+    steps: tuple[PreparedCall | PreparedScan, ...]
     values: list[Any]
     """The initial values of a run: the constants at their places, everything else None."""
     seed: int
     device: int
 
 
-def prepared(document: Document) -> PreparedDocument:
+def prepared(document: Document) -> PreparedNodes:
     """Returns the document ready to run."""
-    count = max((node.results[-1] for node in document.nodes), default=len(document.inputs) - 1) + 1
-    preparation = _Preparation(count)
-    dying = _last_readers(document)
-    steps = tuple(preparation.step(node, dying.get(number, ())) for number, node in enumerate(document.nodes))
-    return PreparedDocument(steps, preparation.values, preparation.seed, preparation.device)
+    kept = {document.loss, *document.metrics.values(), *document.updates.values()}
+    return _prepared(len(document.inputs), document.nodes, kept, itertools.count())
+
+
+def _prepared(inputs: int, nodes: Sequence[Node | Scan], kept: set[int], numbers: Iterator[int]) -> PreparedNodes:
+    """`kept` are the values that are read when all nodes have run; inputs are kept too."""
+    preparation = _Preparation(max((node.results[-1] + 1 for node in nodes), default=inputs), numbers)
+    dying = _last_readers(nodes, kept | set(range(inputs)))
+    steps = tuple(preparation.step(node, dying.get(place, ())) for place, node in enumerate(nodes))
+    return PreparedNodes(steps, preparation.values, preparation.seed, preparation.device)
 
 
 class _Preparation:
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, numbers: Iterator[int]) -> None:
         self.seed, self.device = count, count + 1
         self.values: list[Any] = [None] * (count + 2)
         self._places: dict[tuple[type, Any], int] = {}
+        self._numbers = numbers
 
-    def step(self, node: Node, dead_after: tuple[int, ...]) -> PreparedCall:
+    def step(self, node: Node | Scan, dead_after: tuple[int, ...]) -> PreparedCall | PreparedScan:
+        return self._operator(node, dead_after) if isinstance(node, Node) else self._scan(node, dead_after)
+
+    def _scan(self, scan: Scan, dead_after: tuple[int, ...]) -> PreparedScan:
+        body = _prepared(scan.inputs, scan.body, {*scan.carried, *scan.last, *scan.every}, self._numbers)
+        first, count, number = scan.results[0], len(scan.results), next(self._numbers)
+        return PreparedScan(scan, body, partial(_nested, scan.arguments), first, count, dead_after, scan.op, number)
+
+    def _operator(self, node: Node, dead_after: tuple[int, ...]) -> PreparedCall:
         operator = OPERATORS[node.op]
         pairs = zip(operator.entry.arguments, node.arguments, strict=True)
         arguments = [_torch_argument(kind, argument) for kind, argument in pairs]
@@ -78,8 +111,9 @@ class _Preparation:
         as_given = len(by_place) == len(arguments) and not operator.entry.extra and not operator.keywords
         watched = getter if as_given else self._getter(arguments, None)
         first, count = node.results[0], len(node.results)
+        number = next(self._numbers)
         return PreparedCall(
-            call, getter, operator.condition, not several, first, count, dead_after, node.op, operator, watched
+            call, getter, operator.condition, not several, first, count, dead_after, node.op, operator, watched, number
         )
 
     def _call(self, operator: OperatorCall, arguments: list[Any]) -> tuple[Callable[..., Any], list[Any]]:
@@ -121,6 +155,11 @@ def _gathered(items: Sequence[Any], values: Sequence[Any]) -> list[Any]:
     return [values[item] if isinstance(item, int) else [_element(part, values) for part in item] for item in items]
 
 
+def _nested(item: Any, values: Sequence[Any]) -> Any:
+    """Returns nested lists of references with the values in their places."""
+    return values[item.value] if isinstance(item, Reference) else [_nested(part, values) for part in item]
+
+
 def _element(part: Any, values: Sequence[Any]) -> Any:
     return values[part.value] if isinstance(part, Reference) else part
 
@@ -154,13 +193,12 @@ def _torch_argument(kind: str, argument: Argument) -> Any:
     return argument
 
 
-def _last_readers(document: Document) -> dict[int, tuple[int, ...]]:
-    """Returns for each node the values that no later node and no output reads; inputs are kept."""
+def _last_readers(nodes: Sequence[Node | Scan], kept: set[int]) -> dict[int, tuple[int, ...]]:
+    """Returns for each node the values that no later node reads, but for those that are kept."""
     last: dict[int, int] = {}
-    for number, node in enumerate(document.nodes):
+    for number, node in enumerate(nodes):
         last.update(dict.fromkeys(node.results, number))
         last.update(dict.fromkeys(_references(node.arguments), number))
-    kept = {document.loss, *document.metrics.values(), *document.updates.values(), *range(len(document.inputs))}
     dying: dict[int, list[int]] = {}
     for value, number in last.items():
         if value not in kept:

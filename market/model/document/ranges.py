@@ -1,16 +1,14 @@
 """Finds without data which whole numbers a document's inputs may have, from its operators' indices and labels."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from gradmarket.market.model.document.arguments import Argument, Reference
 from gradmarket.market.model.document.calls import TORCH_TYPES, OperatorCall
 from gradmarket.market.model.document.checks import RULES
-from gradmarket.market.model.document.formulas import by_formula
-from gradmarket.market.model.document.interpret import Program
+from gradmarket.market.model.document.interpret import SHAPED, Program
 from gradmarket.market.model.figures import Range
 
 CARRIED: Final = frozenset(
@@ -62,51 +60,54 @@ def ranges(program: Program, rows: int) -> dict[str, Range]:
 
     Runs one forward pass over `rows` rows of meta tensors. Raises DocumentRefused.
     """
-    watch = _Watch(program)
     data: dict[str, Tensor] = {}
     state: dict[str, Tensor] = {}
     for entry in program.document.inputs:
         kept, shape = (data, (rows, *entry.shape)) if entry.kind == "data" else (state, entry.shape)
         kept[entry.name] = torch.empty(shape, dtype=TORCH_TYPES[entry.dtype], device="meta")
+    watch = _Watch(data)
     with torch.no_grad():
-        program.run(state, data, bytes(32), watch, by_formula)
+        program.run(state, data, bytes(32), watch, SHAPED)
     return watch.found
 
 
 class _Watch:
-    """Follows data inputs from node to node, in the document's order."""
+    """Follows data inputs from node to node."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, data: Mapping[str, Tensor]) -> None:
         self.found: dict[str, Range] = {}
-        self._nodes = iter(program.document.nodes)
-        entries = enumerate(program.document.inputs)
-        self._origin = {number: entry.name for number, entry in entries if entry.kind == "data"}
+        self._origin = {id(tensor): (name, tensor) for name, tensor in data.items()}
+        """By the identity of a tensor, which is kept so that it stays its own."""
 
-    def __call__(self, operator: OperatorCall, arguments: Sequence[Any], results: Sequence[Any]) -> None:  # noqa: ARG002
-        node = next(self._nodes)
-        read = list(_pairs(node.arguments, arguments))
-        if operator.key in CARRIED and read and (origin := self._origin.get(read[0][0])):
-            self._origin.update(dict.fromkeys(node.results, origin))
+    def __call__(
+        self,
+        operator: OperatorCall,
+        arguments: Sequence[Any],
+        results: Sequence[Any],
+        times: int,  # noqa: ARG002
+    ) -> None:
+        read = next(_tensors(arguments), None)
+        if operator.key in CARRIED and read is not None and (origin := self._origin.get(id(read))):
+            self._origin.update({id(result): (origin[0], result) for result in results})
         rule = RULES.get(operator.key)
         for indices, least, end in rule(arguments) if rule else ():
-            places = [place for place, value in read if value is indices]
-            if places:
-                self._narrow(places[0], Range(least, end, None))
+            if any(value is indices for value in _tensors(arguments)):
+                self._narrow(indices, Range(least, end, None))
             else:  # a loss over classes, whose rule yields a masked copy of the labels
-                self._narrow(read[1][0], Range(least, end, int(arguments[LABELS])))
+                self._narrow(arguments[1], Range(least, end, int(arguments[LABELS])))
 
-    def _narrow(self, place: int, allowed: Range) -> None:
-        origin = self._origin.get(place)
+    def _narrow(self, read: Tensor, allowed: Range) -> None:
+        origin, _ = self._origin.get(id(read), (None, None))
         if origin is not None:
             had = self.found.get(origin, allowed)
             ignored = allowed.ignored if allowed.ignored == had.ignored else None
             self.found[origin] = Range(max(had.least, allowed.least), min(had.end, allowed.end), ignored)
 
 
-def _pairs(arguments: Sequence[Argument], given: Sequence[Any]) -> Iterator[tuple[int, Tensor]]:
-    """Yields the number of each value that a node reads, with its tensor."""
-    for argument, value in zip(arguments, given, strict=True):
-        if isinstance(argument, Reference):
-            yield argument.value, value
-        elif isinstance(argument, tuple):
-            yield from _pairs(argument, value)
+def _tensors(given: Sequence[Any]) -> Iterator[Tensor]:
+    """Yields each tensor that a node reads."""
+    for value in given:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)

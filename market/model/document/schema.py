@@ -1,9 +1,9 @@
 """The graph document: reads canonical JSON into a checked `Document`. No torch; nothing in it is executed or imported.
 
-    {"format": "gradgraph/1",
+    {"format": "gradgraph/1", or "gradgraph/2" if a node is a scan
      "sizes": {name: its maximum},
      "inputs": [{"kind": "param|buffer|const|data", "name", "shape", "dtype", "grad"}, …],   values 0 … n-1
-     "nodes": [{"op": a key of operators.ALLOWED, "args": [one per argument], "out": [next values]}, …],
+     "nodes": [{"op": a key of operators.ALLOWED, "args": [one per argument], "out": [next values]}, …], see node_schema
      "loss": value, "metrics": {name: value}, "updates": {float buffer: value}}
 
 The first dimension of every data input is "rows". Another dimension may be named in `sizes` (a sequence's length); it
@@ -19,17 +19,17 @@ from typing import Any, Final
 from gradmarket.market.digests import blob_digest
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.job import canonical
-from gradmarket.market.model.document.arguments import check_argument, refuse_unless
-from gradmarket.market.model.document.graph import Document, Input, Node
+from gradmarket.market.model.document.arguments import refuse_unless
+from gradmarket.market.model.document.graph import Document, Input, Scan
 from gradmarket.market.model.document.kinds import INPUT_DTYPES
-from gradmarket.market.model.document.operators import ALLOWED
+from gradmarket.market.model.document.node_schema import read_nodes
 
 FORMAT: Final = "gradgraph/1"
+SCANNING: Final = "gradgraph/2"
+"""The format of documents with a scan, and of no others."""
 ROWS: Final = "rows"
 BYTES_LIMIT: Final = 4 * 2**20
-NODES_LIMIT: Final = 20_000
 INPUTS_LIMIT: Final = 20_000
-VALUES_LIMIT: Final = 100_000
 RANK_LIMIT: Final = 8
 DIMENSION_LIMIT: Final = 2**31 - 1
 ELEMENTS_LIMIT: Final = 2**34
@@ -50,7 +50,9 @@ def load(data: bytes) -> Document:
     sizes = _sizes(raw["sizes"])
     inputs = _inputs(raw["inputs"], sizes)
     kinds = ["tensor"] * len(inputs)
-    nodes = _nodes(raw["nodes"], kinds)
+    nodes = read_nodes(raw["nodes"], kinds)
+    scans = any(isinstance(node, Scan) for node in nodes)
+    refuse_unless((raw["format"] == SCANNING) == scans, f"documents with a scan, and no others, are {SCANNING}")
     document = Document(
         digest=blob_digest(data),
         sizes=sizes,
@@ -81,9 +83,9 @@ def _decode(data: bytes) -> dict[str, Any]:
 
 def _check_format(value: Any) -> None:
     match = _FORMAT.fullmatch(value) if isinstance(value, str) else None
-    newer = match is not None and int(match[1]) > int(FORMAT.partition("/")[2])
-    refuse_unless(not newer, f"it is {value}, newer than {FORMAT}, the newest that is read here: upgrade gradmarket")
-    refuse_unless(value == FORMAT, f"the format is not {FORMAT}")
+    newer = match is not None and int(match[1]) > int(SCANNING.partition("/")[2])
+    refuse_unless(not newer, f"it is {value}, newer than {SCANNING}, the newest that is read here: upgrade gradmarket")
+    refuse_unless(value in (FORMAT, SCANNING), f"the format is not {FORMAT} or {SCANNING}")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -153,37 +155,6 @@ def _fixed_shape(value: Any) -> tuple[int, ...]:
     refuse_unless(isinstance(value, list) and len(value) <= RANK_LIMIT, f"a shape has at most {RANK_LIMIT} dimensions")
     for dimension in value:
         refuse_unless(type(dimension) is int and 1 <= dimension <= DIMENSION_LIMIT, "a dimension is out of range")
-    return tuple(value)
-
-
-def _nodes(value: Any, kinds: list[str]) -> tuple[Node, ...]:
-    nodes = []
-    for number, item in enumerate(_items(value, NODES_LIMIT, "nodes", {"op", "args", "out"})):
-        nodes.append(_node(number, item, kinds))
-        refuse_unless(len(kinds) <= VALUES_LIMIT, f"more than {VALUES_LIMIT} values")
-    return tuple(nodes)
-
-
-def _node(number: int, item: dict[str, Any], kinds: list[str]) -> Node:
-    op, args = item["op"], item["args"]
-    entry = ALLOWED.get(op) if isinstance(op, str) else None
-    if entry is None:
-        raise DocumentRefused(f"node {number}: no operator {str(op)[:80]!r} is allowed")
-    refuse_unless(isinstance(args, list) and len(args) == len(entry.arguments), f"node {number}: {op} takes others")
-    try:
-        checked = tuple(check_argument(*pair, kinds) for pair in zip(entry.arguments, args, strict=True))
-    except DocumentRefused as error:
-        raise DocumentRefused(f"node {number}: {op}: {error.detail}") from None
-    results = _results(number, item["out"], len(kinds), None if entry.gives_list else len(entry.results))
-    kinds += ["tensor"] * len(results) if entry.gives_list else entry.results
-    return Node(op, checked, results)
-
-
-def _results(number: int, value: Any, first: int, count: int | None) -> tuple[int, ...]:
-    refuse_unless(isinstance(value, list) and 1 <= len(value) <= VALUES_LIMIT, f"node {number}: out is not a list")
-    refuse_unless(count is None or len(value) == count, f"node {number}: it gives {count} values")
-    in_order = all(type(result) is int for result in value) and value == list(range(first, first + len(value)))
-    refuse_unless(in_order, f"node {number}: its values are not the next ones")
     return tuple(value)
 
 
