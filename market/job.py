@@ -5,7 +5,7 @@ Unknown fields are refused. Amounts are decimal strings in the token's smallest 
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field, model_validator
 
@@ -42,6 +42,8 @@ from gradmarket.market.stakes import Stakes
 from gradmarket.market.step import Optimizer, Step
 from gradmarket.market.terms import Amount, Digest
 
+STALEST: Final = 4
+
 
 def _is_default(value: str) -> bool:
     return value in ("workers", "rounds")
@@ -65,7 +67,7 @@ class JobSpec(Part):
     min_tasks: Count | None = None
     sampling: Sampling = Field(default="rounds", exclude_if=_is_default)
     """Omitted where it is the default, as `visibility` is."""
-    staleness: int = Field(default=0, ge=0, le=4)
+    staleness: int = Field(default=0, ge=0, le=STALEST)
     """How many rounds after its own a late answer may be merged."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Decides the initial parameters and every draw. The service draws one if none is named: the published answers of
@@ -94,7 +96,7 @@ class JobSpec(Part):
     def _consistent(self) -> "JobSpec":
         if self.min_tasks is not None and self.min_tasks > self.tasks_per_round:
             raise ValueError("min_tasks: more than tasks_per_round")
-        if self.staleness and not (self.by_epochs and self.tasks_needed < self.tasks_per_round):
+        if self.staleness and not self.leaves_tasks:
             raise ValueError('staleness: a round leaves tasks only where sampling is "epochs" and min_tasks is smaller')
         if self.downlink.codec != "fp32":
             raise ValueError("downlink.codec: only fp32 is offered")
@@ -136,6 +138,11 @@ class JobSpec(Part):
     def by_epochs(self) -> bool:
         """Whether tasks are numbered through all rounds, so that one that a round leaves keeps its rows."""
         return self.sampling == "epochs"
+
+    @property
+    def leaves_tasks(self) -> bool:
+        """Whether a round may merge without some of its tasks, which then come first in the next."""
+        return self.by_epochs and self.tasks_needed < self.tasks_per_round
 
     def tasks_of(self, round_number: int) -> range:
         """Returns the numbers of a round's own tasks."""

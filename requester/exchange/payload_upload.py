@@ -15,7 +15,7 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import Diverged, Usable
 from gradmarket.market.messages import Outcome
 from gradmarket.market.rules import sketch_packing
-from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, TaskState
+from gradmarket.market.terms import Digest, JobState, ReplicaState, TaskState
 from gradmarket.market.wire import UploadAnswer, hash_of
 from gradmarket.requester.blobs.disk import Incoming
 from gradmarket.requester.context import Context
@@ -165,7 +165,7 @@ def _book_one(
 
 
 def _ring_for_merges(work: Work, hands: Sequence[TaskInHand]) -> None:
-    rounds = {(hand.job.id, hand.task.round): hand.job for hand in hands}
+    rounds = {(hand.job.id, hand.task.merge_round): hand.job for hand in hands}
     for (_, number), job in sorted(rounds.items(), key=itemgetter(0)):
         if jobs.lacks(work, job, number, NEARLY) < NEARLY:
             work.notify("aggregate")
@@ -211,7 +211,7 @@ def _accept(
         audit_draws.suspect(work, task, now)
     elif not diverged and jobs.spec(job).audited:
         audit_draws.draw(work, hand, now)
-    elif not diverged and hand.round is not None and hand.round.state != RoundState.OPEN:
+    elif not diverged and not jobs.may_merge(job, task, hand.round):
         work.move(task, TaskState.FINAL)
     if diverged and job.state == JobState.RUNNING:
         work.move_now(job, JobState.PAUSED, reason=f"{resume.DIVERGED} in round {task.round}: {diverged}")

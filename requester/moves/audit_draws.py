@@ -72,7 +72,7 @@ def order(work: Work, task: Task, rate: float, reason: str, now: float) -> None:
         Audit(
             task_id=task.id,
             job_id=task.job_id,
-            round=task.round,
+            round=task.merge_round,
             state=AuditState.DUE,
             rate=rate,
             determinism_class=task.determinism_class or "",

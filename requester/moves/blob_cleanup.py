@@ -3,14 +3,20 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest
 from gradmarket.requester.context import Context
 from gradmarket.requester.store import jobs
-from gradmarket.requester.store.tables import Round
+from gradmarket.requester.store.tables import Job, Round
 from gradmarket.requester.store.work import RowReader, Work
 
 KEPT_NEWEST = 3
 """How many newest rounds keep their parameters besides the checkpoints, since late workers may still need them."""
+
+
+def kept_newest(spec: JobSpec) -> int:
+    """A late answer, and its audit, start from the parameters of its own round."""
+    return KEPT_NEWEST + spec.staleness
 
 
 def keep_still(context: Context, work: Work, blobs: Mapping[Digest, Callable[[], object]]) -> None:
@@ -42,9 +48,9 @@ def drop(context: Context, digest: Digest, needed: Callable[[RowReader], bool]) 
             context.blobs.drop(digest)
 
 
-def oldest_kept(number: int) -> int:
+def oldest_kept(spec: JobSpec, number: int) -> int:
     """Returns the first round whose parameters are still kept once round `number` is merged."""
-    return number - KEPT_NEWEST + 2
+    return number - kept_newest(spec) + 2
 
 
 def parameters(context: Context, digest: Digest, job_id: str, after: int) -> None:
@@ -55,8 +61,8 @@ def parameters(context: Context, digest: Digest, job_id: str, after: int) -> Non
 
 def merged(context: Context, job_id: str, number: int) -> None:
     """Deletes parameters that are neither new nor a checkpoint once a round is merged."""
-    old = number - KEPT_NEWEST
     with context.reading() as reader:
+        old = number - kept_newest(jobs.spec(reader.get_one(Job, job_id)))
         row = reader.get(Round, (job_id, old))
         digest = row.updated if row is not None else None
     if digest:

@@ -83,7 +83,7 @@ def _may_go_on(reader: RowReader, hand: TaskInHand) -> bool:
 
     It does not where sketches are compared: a worker that commits once the seed is known can hide errors from them.
     """
-    return not jobs.spec(hand.job).verifier.sketched and jobs.wants(reader, hand.job, hand.task.round)
+    return not jobs.spec(hand.job).verifier.sketched and jobs.wants(reader, hand.job, hand.task)
 
 
 def _crown(

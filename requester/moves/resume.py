@@ -3,12 +3,12 @@
 from typing import Final
 
 from gradmarket.market.errors import Conflict
-from gradmarket.market.terms import JobState, RoundState, TaskState
+from gradmarket.market.terms import JobState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import task_attempts
 from gradmarket.requester.store import audits, in_hand, tasks
 from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.tables import Job, Round
+from gradmarket.requester.store.tables import Job
 from gradmarket.requester.store.work import Work
 
 DIVERGED: Final = "a gradient diverged"
@@ -27,8 +27,7 @@ def resume_job(context: Context, work: Work, job: Job) -> None:
     tasks.forgive_failures(work, job.id)
     for hand in in_hand.of_tasks(work, diverged).values():
         work.move(hand.task, TaskState.FINAL)
-        if work.get_one(Round, (job.id, hand.task.round)).state == RoundState.OPEN:
-            task_attempts.reissue(context, work, hand, now)
+        task_attempts.reissue(context, work, hand, now)
     _go_on(work, job, now)
 
 

@@ -60,7 +60,7 @@ def collect(context: Context, job_id: str) -> None:
         blob_cleanup.payload(context, Digest(payload))
     for digest in filter(None, snapshots):
         blob_cleanup.drop(context, Digest(digest), partial(jobs.names_blob, digest=digest))
-    oldest = newest.number - blob_cleanup.KEPT_NEWEST if newest else -1
+    oldest = newest.number - blob_cleanup.kept_newest(jobs.spec(job)) if newest else -1
     for digest in filter(None, models):
         blob_cleanup.parameters(context, Digest(digest), job_id, oldest)
 
@@ -95,5 +95,6 @@ def revocable(reader: RowReader, job: Job) -> int:
     first = audits.earliest(reader, job.id)
     if (job.ended_at is not None and first is not None) or job.rewind_to is not None:
         return 0
-    through = latest.number if job.ended_at is not None else latest.number - audits.BEHIND
+    over = latest.number + 1  # a late answer may be for a round that never opened
+    through = over if job.ended_at is not None else latest.number - audits.BEHIND
     return through + 1 if first is None else min(through + 1, first)

@@ -3,7 +3,7 @@
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules import lifecycle, secrets
 from gradmarket.market.signing import digest
-from gradmarket.market.terms import Digest, JobState, TaskState, Units
+from gradmarket.market.terms import Digest, JobState, RoundState, TaskState, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.context import Context
 from gradmarket.requester.store import jobs
@@ -52,13 +52,18 @@ def task(context: Context, job: Job, row: Round, index: int, attempt: int, now: 
 def reissue(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     """Issues another attempt at a task; pauses the job after too many failed attempts.
 
-    Attempts that a worker left unanswered do not count, so that silent workers cannot pause a job.
+    Attempts that a worker left unanswered do not count, so that silent workers cannot pause a job. A task of an earlier
+    round begins anew from the parameters of the round that merges it, with which it opens if it is not open yet.
     """
     job, failed = hand.job, hand.task
-    if job.state not in (JobState.RUNNING, JobState.PAUSED) or not jobs.wants(work, job, failed.round):
+    if job.state not in (JobState.RUNNING, JobState.PAUSED) or not jobs.wants(work, job, failed):
         return
-    row = work.get_one(Round, (job.id, failed.round))
+    row = work.get(Round, (job.id, failed.merge_round))
+    if row is None or row.state != RoundState.OPEN:
+        return
     attempt = failed.attempt + 1
+    if row.number != failed.round:
+        attempt = jobs.first_attempts(work, job.id, row.number).get(failed.index, 0)
     failures = failed.failures + (not hand.in_state(*lifecycle.SILENT))
     if failures >= context.settings.max_attempts and job.state == JobState.RUNNING:
         work.move_now(job, JobState.PAUSED, reason=f"task {failed.index} of round {failed.round}: {failed.reason}")
@@ -66,5 +71,5 @@ def reissue(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     again = task(context, job, row, failed.index, attempt, now)
     again.failures = failures
     work.add(again)
-    tell(work, job.id, "task_reissued", now, round=failed.round, task=failed.index, attempt=attempt)
+    tell(work, job.id, "task_reissued", now, round=row.number, task=failed.index, attempt=attempt)
     work.notify("assign")

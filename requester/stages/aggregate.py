@@ -15,10 +15,9 @@ from gradmarket.market.rules.drift import Contribution
 from gradmarket.market.terms import Digest, Hash, JobState, RoundState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.live_states import LiveState, Version
-from gradmarket.requester.moves import blob_cleanup, drift, replay, snapshots
-from gradmarket.requester.moves.ending import call_off
+from gradmarket.requester.moves import blob_cleanup, drift, left_tasks, replay, snapshots
 from gradmarket.requester.moves.replay import MergeInputs
-from gradmarket.requester.store import jobs, trusted_runs
+from gradmarket.requester.store import grace, jobs, trusted_runs
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import alone, locked
 from gradmarket.requester.store.tables import Job, Round, Task, TrustedRun
@@ -42,6 +41,10 @@ def ready(reader: RowReader, _now: float) -> Sequence[str]:
 
 
 def run(context: Context, job_id: str) -> float | None:
+    with context.reading() as reader:
+        wait = grace.left_s(reader, job_id, context.clock())
+    if wait > 0.0:
+        return wait
     with alone(context.sessions, f"{TOPIC} {job_id}") as mine:
         if not mine:
             return context.settings.sweep_s
@@ -136,7 +139,7 @@ def _closed(
         if job.ended_at is not None and job.replay_from is None:
             job.replay_from = number  # it was collected without this round
         if spec.verifier.sketched:
-            trusted_runs.let_go(work, job_id, TrustedRun.round < blob_cleanup.oldest_kept(number))
+            trusted_runs.let_go(work, job_id, TrustedRun.round < blob_cleanup.oldest_kept(spec, number))
         tell(work, job_id, "round_closed", now, round=number, parameters=merged.updated, **told)
         if merged.unfit and job.state == JobState.RUNNING:
             work.move_now(job, JobState.PAUSED, reason=merged.unfit)
@@ -146,7 +149,7 @@ def _closed(
 
 
 def _close_for_merging(context: Context, job_id: str) -> ClosingRound | None:
-    """Moves the round from OPEN to MERGING and fixes which tasks are used; tasks accepted later are paid, not used.
+    """Moves the round from OPEN to MERGING and fixes which tasks are used; moves.left_tasks has what becomes of others.
 
     Returns None if there is nothing to merge.
     """
@@ -157,16 +160,14 @@ def _close_for_merging(context: Context, job_id: str) -> ClosingRound | None:
         if row.state == RoundState.OPEN:
             if job.rewind_to is not None:
                 return None
-            accepted = select(Task).where(
-                Task.job_id == job_id, Task.round == row.number, Task.state == TaskState.ACCEPTED
-            )
+            accepted = select(Task).where(*jobs.merged_in(job_id, row.number), Task.state == TaskState.ACCEPTED)
             chosen = work.session.scalars(accepted).all()
-            if len(chosen) < jobs.spec(job).tasks_needed:
+            if len(chosen) < jobs.spec(job).tasks_needed or jobs.lacks(work, job, row.number) > 0:
                 return None
             for task in chosen:
                 task.used = True
             work.move_now(row, RoundState.MERGING)
-            call_off(context, work, job_id, row.number)
+            left_tasks.leave(context, work, job, row.number)
         used = jobs.used_tasks(work, job_id, row.number)
         return ClosingRound(
             inputs=replay.inputs_of(work, job, row),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gradmarket.market.job import JobSpec
-from gradmarket.market.rules import assignment
+from gradmarket.market.rules import assignment, stragglers
 from gradmarket.market.rules.assignment import Candidate, Opening
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.rules.secrets import tagged
@@ -16,7 +16,7 @@ from gradmarket.market.terms import Hash, JobState, ReplicaState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves.candidates import CandidatePool, asks, settle_class
 from gradmarket.requester.notifier import worker_topic
-from gradmarket.requester.store import ballots, jobs, newcomers, progress, ready_rows, tasks, workers
+from gradmarket.requester.store import ballots, jobs, newcomers, paces, progress, ready_rows, tasks, workers
 from gradmarket.requester.store.locks import locked, locked_workers
 from gradmarket.requester.store.tables import Job, Replica, Task, Worker
 from gradmarket.requester.store.tasks import replicas_of
@@ -157,6 +157,7 @@ def _begin(
 
 def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> None:
     """Gives leases to the drawn workers that still ask, after locking their rows."""
+    expected = _Expected(work, job)
     addresses = {candidate.party.worker for deal in deals for candidate in deal.drawn}
     workers_by_address = {worker.address: worker for worker in locked_workers(work, addresses)}
     for deal in deals:
@@ -164,7 +165,7 @@ def _hand_out(work: Work, job: Job, deals: Sequence[Deal], now: float) -> None:
         drawn = [(workers_by_address[candidate.party.worker], candidate.determinism_class) for candidate in deal.drawn]
         takers = [worker for worker, name in drawn if asks(worker, now) and worker.determinism_class == name]
         for worker in takers:
-            _lease(work, task, worker, lease_s, now)
+            _lease(work, task, worker, lease_s, expected.within_s(worker), now)
         changes: dict[str, Any] = {"patience_until": now + lease_s + task.offer.wave_seconds} if takers else {}
         if takers and task.determinism_class is None:
             changes["determinism_class"] = takers[0].determinism_class
@@ -186,7 +187,22 @@ def _window(task: Task, able: int, idle: int, now: float) -> float:
     return max(0.0, task.window_opened + assignment.window_s(idle) - now)
 
 
-def _lease(work: Work, task: Task, worker: Worker, seconds: int, now: float) -> None:
+class _Expected:
+    """Within how many seconds workers are expected to commit, in a job whose rounds do not wait for all of them."""
+
+    def __init__(self, reader: RowReader, job: Job) -> None:
+        self._most = jobs.spec(job).deadlines.lease_s
+        row = jobs.latest_round(reader, job.id) if jobs.spec(job).leaves_tasks else None
+        self._paces = None if row is None else paces.of_job(reader, job.id, row.number)
+
+    def within_s(self, worker: Worker) -> float | None:
+        if self._paces is None:
+            return None
+        own, others = self._paces.of_worker(worker.address), self._paces.of_class(worker.determinism_class)
+        return stragglers.expected_s(own, others, self._most)
+
+
+def _lease(work: Work, task: Task, worker: Worker, seconds: int, expected: float | None, now: float) -> None:
     worker.capacity -= 1
     worker.fence += 1
     work.add(
@@ -203,6 +219,7 @@ def _lease(work: Work, task: Task, worker: Worker, seconds: int, now: float) -> 
             fence=worker.fence,
             leased_at=now,
             lease_until=now + seconds,
+            expected_at=None if expected is None else now + expected,
             determinism_class=worker.determinism_class,
         )
     )

@@ -42,10 +42,10 @@ def run(context: Context, task_id: str) -> float | None:
         work.one_at_a_time(TOPIC)
         its_job = work.get_one(Task, task_id).job_id
         job, task = locked(work, Job, its_job), locked(work, Task, task_id)
-        audit, row = work.get_one(Audit, task_id), work.get_one(Round, (job.id, task.round))
+        audit, row = work.get_one(Audit, task_id), work.get(Round, (job.id, task.merge_round))
         if audit.state != AuditState.ANSWERED:
             return None
-        if row.state == RoundState.MERGING and job.ended_at is None:
+        if row is not None and row.state == RoundState.MERGING and job.ended_at is None:
             return context.settings.sweep_s
         hand, diverged = in_hand.of_task(work, task, job), task.state == TaskState.DIVERGED
         paid = hand.in_state(ReplicaState.DIVERGED if diverged else ReplicaState.PAYABLE)
@@ -146,11 +146,14 @@ def _vindicate(context: Context, work: Work, job: Job, task: Task, replica: Repl
     account.voucher_signature = context.voucher(job, account)
 
 
-def _consequences(context: Context, work: Work, hand: TaskInHand, row: Round, now: float) -> None:
-    """Reissues the task if its round is open; for a merged round does what the job says: replay, pause or nothing."""
+def _consequences(context: Context, work: Work, hand: TaskInHand, row: Round | None, now: float) -> None:
+    """Reissues the task if its round is open; for a merged round does what the job says: replay, pause or nothing.
+
+    `row`: the round that merges the task, where it has opened.
+    """
     task, job = hand.task, hand.job
     chosen = jobs.spec(job).on_failure
-    if row.state == RoundState.OPEN:
+    if row is None or row.state == RoundState.OPEN:
         task_attempts.reissue(context, work, hand, now)
     elif task.used and chosen == "replay" and job.ended_at is None:
         job.rewind_to = row.number if job.rewind_to is None else min(job.rewind_to, row.number)
@@ -158,5 +161,5 @@ def _consequences(context: Context, work: Work, hand: TaskInHand, row: Round, no
         for number in range(row.number + 1, latest.number + 1 if latest else 0):
             call_off(context, work, job.id, number)
     elif task.used and chosen == "pause" and job.state == JobState.RUNNING:
-        work.move_now(job, JobState.PAUSED, reason=f"an audit found a wrong gradient in round {task.round}")
+        work.move_now(job, JobState.PAUSED, reason=f"an audit found a wrong gradient in round {row.number}")
         tell(work, job.id, "paused", now, reason=job.reason)

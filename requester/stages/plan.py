@@ -7,6 +7,7 @@ from gradmarket.market.job import Publication
 from gradmarket.market.rules import stopping
 from gradmarket.market.terms import Digest, JobState, RoundState, Units
 from gradmarket.requester.context import Context
+from gradmarket.requester.moves import left_tasks
 from gradmarket.requester.moves.ending import end
 from gradmarket.requester.moves.task_attempts import task
 from gradmarket.requester.store import audits, jobs, progress
@@ -89,7 +90,7 @@ def _open(context: Context, work: Work, job: Job, latest: Round | None, price: U
     job.price = price
     work.flush()
     attempts = jobs.first_attempts(work, job.id, number)
-    for index in publication.spec.tasks_of(number):
+    for index in left_tasks.next_tasks(work, job, number):
         work.add(task(context, job, row, index, attempts.get(index, 0), now))
     tell(work, job.id, "round_opened", now, round=number, parameters=parameters, price=price)
     work.notify("assign")

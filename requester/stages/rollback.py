@@ -88,20 +88,22 @@ def _rewind(context: Context, work: Work, job: Job) -> list[Digest]:
 
 
 def _undo(work: Work, job: Job, number: int) -> None:
-    """Makes later rounds' tasks final, since they are paid but useless, and marks the round's own tasks as unused."""
+    """Makes later rounds' tasks final, since they are paid but useless, and the round's own, late or not, unused."""
     later = select(Task).where(Task.job_id == job.id, Task.round > number)
     for task in locked_tasks(work, later.where(Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED]))):
         work.move(task, TaskState.FINAL)
-    unuse = update(Task).where(Task.job_id == job.id, Task.round >= number)
-    work.session.execute(unuse.values(used=False).execution_options(synchronize_session="fetch"))
+    unuse = update(Task).where(Task.job_id == job.id, Task.merge_round >= number).values(used=False)
+    work.session.execute(unuse.execution_options(synchronize_session="fetch"))
+    late = update(Task).where(Task.job_id == job.id, Task.round <= number, Task.merge_round > number)
+    work.session.execute(late.values(merge_round=number).execution_options(synchronize_session="fetch"))
 
 
 def _do_again(context: Context, work: Work, job: Job, number: int, now: float) -> None:
-    """Reissues every task of the round that has no accepted attempt."""
-    rows = select(Task).where(Task.job_id == job.id, Task.round == number).order_by(Task.index, Task.attempt)
+    """Reissues every task of the round that has no accepted attempt, and none that goes on."""
+    rows = select(Task).where(*jobs.merged_in(job.id, number)).order_by(Task.index, Task.round, Task.attempt)
     attempts = work.session.scalars(rows).all()
-    accepted = {task.index for task in attempts if task.state == TaskState.ACCEPTED}
-    last = {task.index: task for task in attempts if task.index not in accepted}
+    standing = {task.index for task in attempts if task.state in (*IN_FLIGHT, TaskState.ACCEPTED)}
+    last = {task.index: task for task in attempts if task.index not in standing}
     for hand in in_hand.of_tasks(work, list(last.values())).values():
         task_attempts.reissue(context, work, hand, now)
 
@@ -112,7 +114,9 @@ def _finishes(reader: RowReader, job: Job) -> bool:
 
 def _settled(reader: RowReader, job: Job) -> ColumnElement[bool]:
     """Selects accepted tasks in rounds that nothing can take back; once a job and its audits are over, all of them."""
-    return and_(Task.job_id == job.id, Task.state == TaskState.ACCEPTED, Task.round < snapshots.revocable(reader, job))
+    return and_(
+        Task.job_id == job.id, Task.state == TaskState.ACCEPTED, Task.merge_round < snapshots.revocable(reader, job)
+    )
 
 
 def _finish(work: Work, job: Job) -> list[Digest]:

@@ -25,8 +25,8 @@ def earliest(reader: RowReader, job_id: str) -> int | None:
 
 def first_revocable(reader: RowReader, job_id: str, since: int) -> int | None:
     """Returns the first round from `since` on with an accepted task: an audit of one may still be ordered."""
-    accepted = (Task.job_id == job_id, Task.state == TaskState.ACCEPTED, Task.round >= since)
-    return reader.session.scalar(select(func.min(Task.round)).where(*accepted))
+    accepted = (Task.job_id == job_id, Task.state == TaskState.ACCEPTED, Task.merge_round >= since)
+    return reader.session.scalar(select(func.min(Task.merge_round)).where(*accepted))
 
 
 def waiting(reader: RowReader, job_id: str) -> Sequence[str]:

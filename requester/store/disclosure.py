@@ -51,6 +51,8 @@ def of_job(reader: RowReader, job: Job) -> Disclosure:
     if job.ended_at is not None:
         return Disclosure(None, audited)
     rounds = [reader.session.scalar(_UNFINISHED, {"job": job.id})]
+    if jobs.spec(job).staleness:
+        rounds += [reader.session.scalar(_LATE, {"job": job.id})]
     if audited:
         rounds += [reader.session.scalar(_REVOCABLE, {"job": job.id}), job.rewind_to]
     return Disclosure(min((number for number in rounds if number is not None), default=None), audited)
@@ -59,6 +61,8 @@ def of_job(reader: RowReader, job: Job) -> Disclosure:
 _UNFINISHED: Final = select(func.min(Round.number)).where(
     Round.job_id == bindparam("job"), Round.state != RoundState.CLOSED
 )
+_LATE: Final = select(func.min(Task.round)).where(Task.job_id == bindparam("job"), Task.state.in_(jobs.UNACCEPTED))
+"""The first round of which a task goes on, perhaps beyond its round's merge: more workers may answer it."""
 _REVOCABLE: Final = select(func.min(Task.round)).where(
     Task.job_id == bindparam("job"), Task.state == TaskState.ACCEPTED
 )

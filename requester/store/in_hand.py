@@ -24,7 +24,7 @@ class TaskInHand:
     workers: dict[str, Worker] = field(default_factory=dict)
     """The replicas' workers, by address; loaded for uploads alone."""
     round: Round | None = None
-    """The task's round; loaded for uploads alone."""
+    """The round that merges the task, where it has been opened; loaded for uploads alone."""
 
     def in_state(self, *states: ReplicaState) -> list[Replica]:
         return [replica for replica in self.replicas if replica.state in states]
@@ -56,7 +56,7 @@ _REPLICAS: Final = (
 _WITH_WORKERS: Final = (
     _REPLICAS.add_columns(Worker, Round)
     .join(Worker, Worker.address == Replica.worker)
-    .join(Round, and_(Round.job_id == Task.job_id, Round.number == Task.round))
+    .outerjoin(Round, and_(Round.job_id == Task.job_id, Round.number == Task.merge_round))
 )
 
 

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, exists, func, or_, select
+from sqlalchemy.orm import aliased
 
-from gradmarket.market.job import JobSpec, Publication
+from gradmarket.market.job import STALEST, JobSpec, Publication
+from gradmarket.market.rules import stragglers
 from gradmarket.market.terms import RoundState, TaskState, Units
 from gradmarket.market.wire import digest_of
 from gradmarket.requester.store.among import among
@@ -83,11 +85,18 @@ def latest_round(reader: RowReader, job_id: str) -> Round | None:
     return reader.session.scalar(standing.order_by(Round.number.desc()).limit(1))
 
 
-def wants(reader: RowReader, job: Job, number: int) -> bool:
-    """Whether the round needs further answers: the job goes on, and the round is open and not to be rewound."""
-    taken_back = job.rewind_to is not None and number > job.rewind_to
-    row = reader.get(Round, (job.id, number))
-    return job.ended_at is None and not taken_back and row is not None and row.state == RoundState.OPEN
+def wants(reader: RowReader, job: Job, task: Task) -> bool:
+    """Whether the job needs an answer to the task: it goes on, and the task's merge is neither done nor taken back."""
+    taken_back = job.rewind_to is not None and task.round > job.rewind_to
+    row = reader.get(Round, (job.id, task.merge_round))
+    return job.ended_at is None and not taken_back and may_merge(job, task, row)
+
+
+def may_merge(job: Job, task: Task, row: Round | None) -> bool:
+    """Whether `row`, the round that merges the task, is open, or, for one after the task's own, may open yet."""
+    if task.merge_round > task.round and (row is None or row.state == RoundState.REWOUND):
+        return job.ended_at is None
+    return row is not None and row.state == RoundState.OPEN
 
 
 def first_attempts(reader: RowReader, job_id: str, number: int) -> dict[int, int]:
@@ -127,23 +136,39 @@ _EARNED: Final = select(func.coalesce(func.sum(Earned.units), 0)).where(Earned.j
 
 
 def lacks(reader: RowReader, job: Job, number: int, most: int = 1) -> int:
-    """Returns how many accepted tasks the round lacks to be merged, up to `most`; reads no further rows."""
-    may_miss = spec(job).tasks_per_round - spec(job).tasks_needed
+    """Returns how many accepted tasks the round lacks to be merged, up to `most`; reads few further rows."""
+    own = spec(job)
+    may_miss = own.tasks_per_round - own.tasks_needed
     parameters = {"job": job.id, "round": number, "most": may_miss + most}
-    return max(0, len(reader.session.scalars(_UNACCEPTED, parameters).all()) - may_miss)
+    few = max(0, len(reader.session.scalars(_UNACCEPTED, parameters).all()) - may_miss)
+    if few >= most or not own.leaves_tasks:
+        return few
+    since = stragglers.due_since(number, own.rounds, own.staleness)
+    due = {"job": job.id, "round": number, "most": most, "since": since}
+    return max(few, len(reader.session.scalars(_DUE, due).all()))
 
 
 _UNACCEPTED: Final = (
     select(Task.id)
-    .where(Task.job_id == bindparam("job"), Task.round == bindparam("round"), Task.state.in_(UNACCEPTED))
+    .where(Task.job_id == bindparam("job"), Task.merge_round == bindparam("round"), Task.state.in_(UNACCEPTED))
     .limit(bindparam("most", type_=Integer))
 )
+_FIRST: Final = aliased(Task)
+_DUE: Final = _UNACCEPTED.where(
+    exists().where(
+        _FIRST.job_id == Task.job_id,
+        _FIRST.index == Task.index,
+        _FIRST.round <= bindparam("since", type_=Integer),
+        _FIRST.round >= bindparam("since", type_=Integer) - STALEST,
+    )
+)
+"""Unaccepted tasks whose rows were first in line in one of these rounds."""
 
 
 def needs_payload(reader: RowReader, digest: str) -> bool:
     """Whether a merge or a replay needs the payload, or a divergence is shown with it; equal content is one blob."""
     waiting = Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED])
-    replayed = and_(Task.used, exists().where(Job.id == Task.job_id, Job.replay_from <= Task.round))
+    replayed = and_(Task.used, exists().where(Job.id == Task.job_id, Job.replay_from <= Task.merge_round))
     return bool(reader.session.scalar(select(exists().where(Task.payload == digest, or_(waiting, replayed)))))
 
 
@@ -190,11 +215,18 @@ def closed_between(reader: RowReader, job_id: str, after: int, before: int) -> S
 
 def used_tasks(reader: RowReader, job_id: str, number: int) -> Sequence[Task]:
     """Returns the tasks whose answers are merged in the round."""
-    used = select(Task).where(Task.job_id == job_id, Task.round == number, Task.used)
+    used = select(Task).where(*merged_in(job_id, number), Task.used)
     return reader.session.scalars(used.order_by(Task.index)).all()
+
+
+def merged_in(job_id: str, number: int) -> tuple[ColumnElement[bool], ...]:
+    """Conditions: the task is for the merge of this round, and so of it or of one of the last rounds before."""
+    late = Task.round >= number - STALEST, Task.round <= number
+    return Task.job_id == job_id, *late, Task.merge_round == number
 
 
 def merged_payloads(reader: RowReader, job: Job, through: int) -> list[str]:
     """Returns the payloads that are kept to be merged again, of rounds up to `through`."""
-    merged = (Task.job_id == job.id, Task.used, Task.round >= job.replay_from, Task.round <= through)
+    recent = Task.round >= (job.replay_from or 0) - STALEST, Task.round <= through
+    merged = (Task.job_id == job.id, Task.used, *recent, Task.merge_round.between(job.replay_from, through))
     return [payload for payload in reader.session.scalars(select(Task.payload).where(*merged)) if payload]

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import exists, select, update
+from sqlalchemy import exists, func, select, update
 
+from gradmarket.market.job import STALEST
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.store.among import among
+from gradmarket.requester.store.jobs import UNACCEPTED, merged_in
 from gradmarket.requester.store.locks import held_tasks, locked_tasks
 from gradmarket.requester.store.tables import Audit, Replica, Task, Wave
 from gradmarket.requester.store.work import RowReader, Work
@@ -38,6 +40,37 @@ def gathering(work: Work, job_id: str, round_number: int | None) -> Sequence[Tas
     """Locks and returns the tasks, of one round or of all, whose wave still takes commitments."""
     rows = select(Task).where(Task.job_id == job_id, Task.state.in_([TaskState.OPEN, TaskState.COMMITTING]))
     return locked_tasks(work, rows if round_number is None else rows.where(Task.round == round_number))
+
+
+def unaccepted(work: Work, job_id: str, number: int) -> Sequence[Task]:
+    """Locks and returns the tasks that the merge of a round is to take and that are neither accepted nor over."""
+    return locked_tasks(work, select(Task).where(*merged_in(job_id, number), Task.state.in_(UNACCEPTED)))
+
+
+def left_before(reader: RowReader, job_id: str, number: int) -> dict[int, bool]:
+    """Returns the tasks that no merge before round `number` took, and whether somebody's answer may come yet.
+
+    They are among those that the merge before was to take, or that it left to this one.
+    """
+    known = select(Task.index, Task.merge_round, Task.used, Task.state).where(
+        Task.job_id == job_id,
+        Task.round.between(number - 1 - STALEST, number - 1),
+        Task.merge_round.in_((number - 1, number)),
+    )
+    merged, left = set(), dict[int, bool]()
+    for index, merge_round, used, state in reader.session.execute(known):
+        if used:
+            merged.add(index)
+        goes_on = merge_round == number and state in (*UNACCEPTED, TaskState.ACCEPTED)
+        left[index] = left.get(index, False) or goes_on
+    return {index: goes_on for index, goes_on in left.items() if index not in merged}
+
+
+def first_new_task(reader: RowReader, job_id: str, number: int) -> int:
+    """Returns the first task of the job's order that no round before this one had."""
+    last = select(func.max(Task.index)).where(Task.job_id == job_id, Task.round == number - 1)
+    found = reader.session.scalar(last)
+    return 0 if found is None else int(found) + 1
 
 
 def diverged(reader: RowReader, job_id: str) -> Sequence[Task]:

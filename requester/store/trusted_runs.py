@@ -109,6 +109,7 @@ def compared(reader: RowReader, family: str, classes: Classes, most: int) -> Seq
 
 def _stands() -> ColumnElement[bool]:
     """Condition on a task and its job: no task of its round will be done again."""
-    closed = exists().where(Round.job_id == Task.job_id, Round.number == Task.round, Round.state == RoundState.CLOSED)
-    ahead = or_(Job.rewind_to.is_(None), Task.round < Job.rewind_to)
+    merged = Round.job_id == Task.job_id, Round.number == Task.merge_round
+    closed = exists().where(*merged, Round.state == RoundState.CLOSED)
+    ahead = or_(Job.rewind_to.is_(None), Task.merge_round < Job.rewind_to)
     return or_(Job.ended_at.is_not(None), and_(Task.state == TaskState.FINAL, closed, ahead))

@@ -3,12 +3,17 @@
 from typing import Any
 
 from sqlalchemy import JSON, ForeignKey, Index, UniqueConstraint, text
+from sqlalchemy.engine.default import DefaultExecutionContext
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.messages import Offer
 from gradmarket.market.rules.replication import Plan
 from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskState
 from gradmarket.requester.store.tables.base import Base
+
+
+def _own_round(context: DefaultExecutionContext) -> int:
+    return int(context.get_current_parameters()["round"])
 
 
 class Task(Base):
@@ -42,7 +47,12 @@ class Task(Base):
     payload: Mapped[Digest | None] = mapped_column(index=True)
     """The accepted payload's blob: `root`, once its bytes are stored."""
     payload_bytes: Mapped[int | None]
+    merge_round: Mapped[int] = mapped_column(default=_own_round)
+    """The round whose merge takes its answer: its own, or a later one where its own was merged without it."""
     used: Mapped[bool] = mapped_column(default=False)
+    """Its answer is in that merge."""
+    backups: Mapped[int] = mapped_column(default=0, server_default="0")
+    """Workers asked beside those of its wave because one of these is late (stages.backup)."""
     plan: Mapped[Plan]
     """How the task is checked: market.rules.replication.Plan."""
     reason: Mapped[str] = mapped_column(default="")
@@ -89,6 +99,8 @@ class Replica(Base):
     fence: Mapped[int]
     leased_at: Mapped[float]
     lease_until: Mapped[float]
+    expected_at: Mapped[float | None]
+    """When its commitment is expected, by measured times (rules.stragglers); set where rounds may leave tasks."""
     determinism_class: Mapped[str] = mapped_column(default="")
     """The worker's class when the replica was leased."""
     sealed: Mapped[Hash | None]

@@ -1,0 +1,78 @@
+"""How long a round waits for slow machines, and which tasks it may leave for a later one.
+
+Times are measured by the requester, from a lease to its commitment: they hold a worker's computing, its link, and
+whatever makes its rows slow for everybody. None of them decides what anybody is paid.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+LEAST: Final = 3
+"""Fewer measured times say nothing."""
+DEVIATIONS: Final = 4.0
+"""How many standard deviations above its median a worker may take before it counts as late."""
+NORMAL: Final = 1.4826
+"""Standard deviation over median absolute deviation of normal samples (Rousseeuw and Croux, 1993)."""
+MARGIN: Final = 0.5
+"""At least this share of its median is a worker's margin, however even its times are."""
+SLOWEST: Final = 4.0
+"""A worker is expected after so many times what its class takes, however slow it was before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The median of measured times, and their median absolute deviation from it, in seconds."""
+
+    median: float
+    deviation: float
+
+    @property
+    def spread(self) -> float:
+        return DEVIATIONS * NORMAL * self.deviation
+
+    @property
+    def latest(self) -> float:
+        return self.median + max(self.spread, MARGIN * self.median)
+
+
+def pace(seconds: Sequence[float]) -> Pace | None:
+    """Returns the pace that these times show; None if they are too few. Less than half of them cannot move it far."""
+    if len(seconds) < LEAST:
+        return None
+    middle = median(seconds)
+    return Pace(middle, median(abs(time - middle) for time in seconds))
+
+
+def expected_s(own: Sequence[float], of_class: Sequence[float], most: float) -> float:
+    """Returns within how many seconds a worker's commitment is expected, at most `most`, the job's lease.
+
+    By its own times, or its class's where it has too few; at most SLOWEST times its class's, so that a worker that
+    pretends to be slow is not waited for longer.
+    """
+    usual = pace(of_class)
+    if usual is None:
+        return most
+    return min(most, SLOWEST * usual.latest, (pace(own) or usual).latest)
+
+
+def grace_s(ends: Sequence[float], usual: Pace | None, most: float) -> float:
+    """Returns how long a round that has its least tasks waits for the others; `ends`: when each is expected, from now.
+
+    The next round has to wait for what this one leaves. Where that is expected later than tasks that begin now, the
+    difference would be lost in any case: it is the slack that this round waits. At least it waits as long as equal
+    machines may differ.
+    """
+    if usual is None or not ends:
+        return 0.0
+    slack = max(ends) - usual.median
+    return min(most, max(slack, usual.spread, 0.0))
+
+
+def due_since(number: int, rounds: int, staleness: int) -> int:
+    """Returns up to which round a task must have been issued first, so that round `number` does not merge without it.
+
+    A round leaves a task to the next one at least, to the next `staleness` ones at most; the last leaves none.
+    """
+    return number if number + 1 >= rounds else number - max(1, staleness)

@@ -1,0 +1,51 @@
+"""What becomes of the tasks that a round is merged without, and which tasks the next round opens with.
+
+Where `staleness` allows it, a task that somebody works on goes on, and its answer is in a later merge. Else what was
+committed is judged and paid, and not merged. Rows of tasks that no merge takes are first in line in the next round.
+"""
+
+from gradmarket.market.terms import TaskState
+from gradmarket.requester.context import Context
+from gradmarket.requester.moves.ending import call_off
+from gradmarket.requester.store import jobs, tasks
+from gradmarket.requester.store.event_log import tell
+from gradmarket.requester.store.in_hand import TaskInHand, of_tasks
+from gradmarket.requester.store.ready_rows import BUSY
+from gradmarket.requester.store.tables import Job
+from gradmarket.requester.store.work import RowReader, Work
+
+
+def leave(context: Context, work: Work, job: Job, number: int) -> None:
+    """Called in the transaction that begins a round's merge: what is not accepted by then is left."""
+    if not jobs.spec(job).staleness:
+        call_off(context, work, job.id, number)
+        return
+    hands = of_tasks(work, tasks.unaccepted(work, job.id, number)).values()
+    idle = [hand for hand in hands if _is_idle(hand)]
+    left = [hand.task for hand in hands if hand not in idle]
+    for hand in idle:
+        work.move(hand.task, TaskState.CANCELLED, ended_at=context.clock(), reason="it begins anew in the next round")
+    for task in left:
+        task.merge_round = number + 1
+    if hands:
+        told = {"late": [task.id for task in left], "again": [hand.task.id for hand in idle]}
+        tell(work, job.id, "tasks_left", context.clock(), round=number, **told)
+
+
+def _is_idle(hand: TaskInHand) -> bool:
+    """Returns whether nobody works on the task, or has answered it: it costs nobody anything to begin it anew."""
+    return hand.task.state == TaskState.OPEN and hand.task.wave == 0 and not hand.in_state(*BUSY)
+
+
+def next_tasks(reader: RowReader, job: Job, number: int) -> list[int]:
+    """Returns which tasks a round opens with: those that earlier rounds left and nobody works on, then new ones.
+
+    Tasks of earlier rounds that go on count too, so that no merge has more answers than the job has tasks in a round.
+    """
+    spec = jobs.spec(job)
+    if not spec.leaves_tasks:
+        return list(spec.tasks_of(number))
+    left = tasks.left_before(reader, job.id, number)
+    again = sorted(index for index, goes_on in left.items() if not goes_on)
+    first = tasks.first_new_task(reader, job.id, number)
+    return [*again, *range(first, first + spec.tasks_per_round - len(left))]

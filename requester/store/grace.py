@@ -1,0 +1,39 @@
+"""How long a round that has its least tasks still waits for the others. The rule is market.rules.stragglers."""
+
+from typing import Final
+
+from sqlalchemy import select
+
+from gradmarket.market.rules import stragglers
+from gradmarket.market.rules.lifecycle import IN_FLIGHT
+from gradmarket.market.terms import ReplicaState, RoundState, TaskState
+from gradmarket.requester.store import jobs, paces
+from gradmarket.requester.store.tables import Job, Replica, Round, Task
+from gradmarket.requester.store.work import RowReader
+
+NOTHING: Final = 0.0
+
+
+def left_s(reader: RowReader, job_id: str, now: float) -> float:
+    """Returns the seconds that the job's newest round waits yet; none where it merges with its last task."""
+    job = reader.get_one(Job, job_id)
+    row = jobs.latest_round(reader, job_id) if jobs.spec(job).leaves_tasks else None
+    if row is None or row.state != RoundState.OPEN:
+        return NOTHING
+    spec = jobs.spec(job)
+    accepted = select(Task.ended_at).where(*jobs.merged_in(job_id, row.number), Task.state == TaskState.ACCEPTED)
+    times = reader.session.scalars(accepted.order_by(Task.ended_at)).all()
+    if len(times) < spec.tasks_needed:
+        return NOTHING
+    enough_at = max(row.opened_at, times[spec.tasks_needed - 1] or 0.0)
+    usual = stragglers.pace(paces.of_job(reader, job_id, row.number).of_class())
+    ends = [end - enough_at for end in _expected(reader, row, enough_at)]
+    return max(NOTHING, enough_at + stragglers.grace_s(ends, usual, spec.deadlines.wave_s) - now)
+
+
+def _expected(reader: RowReader, row: Round, now: float) -> list[float]:
+    """Returns when each answer that the round may still get is expected; what is committed, at once."""
+    waiting = Task.state.in_(jobs.UNACCEPTED), Replica.state.in_(IN_FLIGHT)
+    replicas = select(Replica.state, Replica.expected_at, Replica.lease_until).join(Task, Task.id == Replica.task_id)
+    found = reader.session.execute(replicas.where(*jobs.merged_in(row.job_id, row.number), *waiting))
+    return [(expected or until) if state == ReplicaState.LEASED else now for state, expected, until in found]
