@@ -17,6 +17,7 @@ from gradmarket.requester.api import (
     calibration_routes,
     chain_routes,
     consent_routes,
+    coverage_routes,
     event_routes,
     event_tail,
     fund_routes,
@@ -49,7 +50,7 @@ from gradmarket.requester.store.progress import Standing
 DOORS: Final = (
     *(worker_routes, blob_routes, health_routes, audit_routes, auth_routes),
     *(job_routes, round_routes, event_routes, payment_routes, ledger_routes, fund_routes),
-    *(token_routes, consent_routes, calibration_routes, chain_routes, metric_routes, page_routes),
+    *(token_routes, consent_routes, calibration_routes, coverage_routes, chain_routes, metric_routes, page_routes),
 )
 """What is asked for most comes first: FastAPI tries one router after the other."""
 
@@ -87,6 +88,7 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     app.state.stats = response_cache.CachedAnswers[Stats](share)
     app.state.histories = response_cache.Recent[History](share)
     app.state.standings = response_cache.Recent[Standing](share)
+    app.state.coverage = response_cache.Recent[coverage_routes.Books](share)
     app.state.rendered = response_cache.Recent[str](response_cache.Share())
     app.state.probe = health_routes.Probe(context)
     problems.install(app)

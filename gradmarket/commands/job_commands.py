@@ -111,7 +111,7 @@ def listed(
         token = TokenUnit.of(client.chain())
     table = Table(Column("id", no_wrap=True), "name", "state", "round", "accepted", "rejected", "paid", "why")
     for job in jobs:
-        done, _, _, accepted, rejected, paid = (value for _, value in progress.facts(job, token))
+        done, _, _, accepted, rejected, paid, *_ = (value for _, value in progress.facts(job, token))
         table.add_row(job.id, job.name, job.state, done, accepted, rejected, paid, job.reason)
     Console().print(table)
 

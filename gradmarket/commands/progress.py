@@ -13,6 +13,7 @@ from rich.table import Table
 from gradmarket.client import RequesterClient
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobState
+from gradmarket.market.views.coverage_views import CoverageCounts
 from gradmarket.market.views.job_views import JobView
 
 Show = Callable[[JobView], None]
@@ -75,7 +76,14 @@ def facts(job: JobView, token: TokenUnit) -> list[tuple[str, str]]:
         ("accepted", str(job.accepted)),
         ("rejected", str(job.rejected)),
         ("paid", token.text(job.costs.earned)),
+        *([("coverage", _covered(job.coverage))] if job.coverage else []),
     ]
+
+
+def _covered(counts: CoverageCounts) -> str:
+    """How many tasks' rows are in updates, of those that were given out."""
+    late = f", {counts.late} of them late" if counts.late else ""
+    return f"{counts.used} of {counts.used + counts.waiting} tasks{late}"
 
 
 def _figure(value: float | None) -> str:

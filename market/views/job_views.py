@@ -15,6 +15,7 @@ from pydantic import (
 from gradmarket.market.job import JobSpec, Publication
 from gradmarket.market.rules.faults import StepFault
 from gradmarket.market.terms import JobId, JobState, RoundState
+from gradmarket.market.views.coverage_views import CoverageCounts
 from gradmarket.market.views.payment_views import SettlementView, ToSignView
 
 
@@ -90,6 +91,8 @@ class JobView(BaseModel):
     determinism_class: str | None
     class_proven: bool
     """Whether audits confirmed three operators in that class; until then tasks that one replica decides are audited."""
+    coverage: CoverageCounts | None = None
+    """Of a job whose rows are taken by epochs; None of others, and from older services."""
     task_flops: int | None
     task_peak_bytes: int | None
     expiry: str | None

@@ -67,7 +67,7 @@ def view(context: Context, reader: RowReader, job: Job) -> JobView:
 
 
 def _view(job: Job, newest: Round | None, standing: progress.Standing) -> JobView:
-    return job_view(job, jobs.spec(job), newest, standing.earned, standing.replicas, standing.reason)
+    return job_view(job, jobs.spec(job), newest, standing)
 
 
 def views(
@@ -194,7 +194,7 @@ def parameters(
 ) -> Response:
     with context.reading() as reader:
         job = found(reader, job_id)
-        _check_visible(job, who)
+        check_visible(job, who)
         row = jobs.latest_closed(reader, job_id) if after is None else reader.get(Round, (job_id, after))
         digest = row.updated if row is not None else None
         if digest is None and after is None:
@@ -205,7 +205,7 @@ def parameters(
     return served(context, request, Digest(digest), name)
 
 
-def _check_visible(job: Job, who: Identity | None) -> None:
+def check_visible(job: Job, who: Identity | None) -> None:
     """Raises 401 or 403 unless the caller may read the job's parameters."""
     if job.visibility != "public" and who is None:
         raise token_needed()

@@ -39,7 +39,7 @@ class Paces:
 def of_job(reader: RowReader, job_id: str, number: int) -> Paces:
     """Returns the times of the last rounds up to this one, the newest ones first."""
     rows = reader.session.execute(_TIMES, {"job": job_id, "round": number})
-    return Paces(Measured(worker, name, max(0.0, end - start)) for worker, name, start, end in rows)
+    return Paces(Measured(worker, name, max(0.0, (end or start) - start)) for worker, name, start, end in rows)
 
 
 _TIMES: Final = (

@@ -10,8 +10,9 @@ from gradmarket.market.rules import assignment, newcomers
 from gradmarket.market.rules.assignment import Candidate, Opening, Reason
 from gradmarket.market.rules.replication import BEST
 from gradmarket.market.terms import JobId, JobState, ReplicaState, TaskState, Units
-from gradmarket.requester.store import audits, ballots, jobs, strikes, tasks, workers
+from gradmarket.requester.store import audits, ballots, coverage, jobs, strikes, tasks, workers
 from gradmarket.requester.store.among import among
+from gradmarket.requester.store.coverage import Covered
 from gradmarket.requester.store.tables import Account, Job, Replica, Task, Trouble, Worker
 from gradmarket.requester.store.work import RowReader
 
@@ -159,10 +160,12 @@ class Standing:
     earned: int
     replicas: Mapping[str, int]
     reason: str
+    covered: Covered | None
 
 
 def standing(reader: RowReader, job: Job, now: float) -> Standing:
-    return Standing(jobs.earned(reader, job.id), counts(reader, job.id), why_waiting(reader, job, now))
+    reason, covered = why_waiting(reader, job, now), coverage.of_job(reader, job)
+    return Standing(jobs.earned(reader, job.id), counts(reader, job.id), reason, covered)
 
 
 def counts(reader: RowReader, job_id: str) -> dict[str, int]:

@@ -55,6 +55,7 @@ EXPECTED: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("GET", "/v1/jobs/{job_id}/ledger"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/audits"): EVERYBODY,
     ("GET", "/v1/jobs/{job_id}/calibration"): EVERYBODY,
+    ("GET", "/v1/jobs/{job_id}/coverage"): (401, 404, 404, 404),  # not published yet
     ("POST", "/v1/audits/claim"): (401, 200, 403, 403),
     ("PUT", "/v1/audits/{task_id}"): (401, 404, 403, 403),  # none is drawn
     ("PUT", "/v1/audits/{task_id}/sketch"): (401, 404, 403, 403),  # none was claimed

@@ -1,22 +1,28 @@
 """Views of a job, its rounds and its counts."""
 
-from collections.abc import Mapping
-
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import ReplicaState
+from gradmarket.market.views.coverage_views import CoverageCounts
 from gradmarket.market.views.job_views import Costs, DriftView, FaultView, JobView, RoundView
 from gradmarket.requester.api.views.formats import amount, time
 from gradmarket.requester.store import jobs
+from gradmarket.requester.store.coverage import Covered
+from gradmarket.requester.store.progress import Standing
 from gradmarket.requester.store.tables import Job, Round
 
 NOTICE = "Workers see the model and the training data of this job."
 
 
-def job_view(
-    job: Job, spec: JobSpec, newest: Round | None, earned: int, states: Mapping[str, int], reason: str
-) -> JobView:
+def counts_view(covered: Covered | None) -> CoverageCounts | None:
+    if covered is None:
+        return None
+    return CoverageCounts(used=covered.used, late=covered.late, waiting=covered.waiting)
+
+
+def job_view(job: Job, spec: JobSpec, newest: Round | None, standing: Standing) -> JobView:
     flops, peak_bytes = jobs.costs(job) or (None, None)
     publication = jobs.publication(job)
+    states, earned, reason = standing.replicas, standing.earned, standing.reason
     paid = states.get(ReplicaState.PAYABLE, 0) + states.get(ReplicaState.DIVERGED, 0)
     return JobView(
         id=job.id,
@@ -47,6 +53,7 @@ def job_view(
         parameters=newest.updated if newest else publication and publication.parameters,
         determinism_class=job.determinism_class,
         class_proven=job.proven_class is not None and job.proven_class == job.determinism_class,
+        coverage=counts_view(standing.covered),
         task_flops=flops,
         task_peak_bytes=peak_bytes,
         expiry=time(job.expiry),

@@ -3,7 +3,6 @@
 from typing import Any
 
 from sqlalchemy import JSON, ForeignKey, Index, UniqueConstraint, text
-from sqlalchemy.engine.default import DefaultExecutionContext
 from sqlalchemy.orm import Mapped, mapped_column
 
 from gradmarket.market.messages import Offer
@@ -12,7 +11,7 @@ from gradmarket.market.terms import Address, Digest, Hash, ReplicaState, TaskSta
 from gradmarket.requester.store.tables.base import Base
 
 
-def _own_round(context: DefaultExecutionContext) -> int:
+def _own_round(context: Any) -> int:
     return int(context.get_current_parameters()["round"])
 
 

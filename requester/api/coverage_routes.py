@@ -1,0 +1,97 @@
+"""The books of coverage: how often a job's updates used the rows of each partition."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from fastapi import APIRouter, HTTPException, Request
+
+from gradmarket.market.data.manifest import parsed, training
+from gradmarket.market.errors import NotFound
+from gradmarket.market.job import JobSpec
+from gradmarket.market.rules import coverage as rules
+from gradmarket.market.terms import Digest
+from gradmarket.market.views.coverage_views import CoverageCounts, CoverageView, PartitionCoverage
+from gradmarket.requester.api.auth_routes import ROLE, AnyoneOrNobody
+from gradmarket.requester.api.job_routes import NO_JOB, JobPath, check_visible, found
+from gradmarket.requester.api.pages import NOT_OURS, Cursor, Limit, decoded, encoded
+from gradmarket.requester.api.response_cache import Recent, Source
+from gradmarket.requester.api.state import Here
+from gradmarket.requester.api.views.job_views import counts_view
+from gradmarket.requester.context import Context
+from gradmarket.requester.store import coverage, jobs
+from gradmarket.requester.store.remembered import Remembered
+from gradmarket.requester.store.tables import Job
+from gradmarket.requester.store.work import RowReader
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """The training partitions' names, rows, merged tasks and uses, in order, and what is counted over all of them."""
+
+    names: tuple[str, ...]
+    rows: tuple[int, ...]
+    tasks: dict[int, int]
+    uses: list[float]
+    counts: CoverageCounts | None
+    epochs: int | None
+
+
+Partitions = tuple[tuple[str, ...], tuple[int, ...]]
+_PARTITIONS: Final = Remembered[Partitions](most=16)
+
+
+@router.get("/{job_id}/coverage", responses={**ROLE, **NO_JOB}, summary="How often each partition's rows were used")
+def coverage_of(
+    context: Here,
+    request: Request,
+    who: AnyoneOrNobody,
+    source: Source,
+    job_id: JobPath,
+    limit: Limit,
+    cursor: Cursor = None,
+) -> CoverageView:
+    kept: Recent[Books] = request.app.state.coverage
+    with context.reading() as reader:
+        job = found(reader, job_id)
+        check_visible(job, who)
+        newest = jobs.latest_closed(reader, job_id)
+        mark = f"{job.state} {newest.number if newest else -1}"
+        books = kept.get(job_id, mark, source, partial(_books, context, reader, job))
+    shown = range(len(books.names))[_first(cursor) :][:limit]
+    items = [
+        PartitionCoverage(name=books.names[n], rows=books.rows[n], tasks=books.tasks.get(n, 0), uses=books.uses[n])
+        for n in shown
+    ]
+    more = encoded([shown[-1]]) if shown and shown[-1] + 1 < len(books.names) else None
+    worst = rules.worst_share(books.uses)
+    return CoverageView(items=items, next=more, counts=books.counts, epochs=books.epochs, worst_share=worst)
+
+
+def _first(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    (last,) = decoded(cursor, 1)
+    if not isinstance(last, int) or last < 0:
+        raise HTTPException(422, NOT_OURS)
+    return last + 1
+
+
+def _books(context: Context, reader: RowReader, job: Job) -> Books:
+    """Raises NotFound where the job is not published yet."""
+    publication = jobs.publication(job)
+    if publication is None:
+        raise NotFound(f"job {job.id} is not published yet: ask again once it runs")
+    spec, manifest = publication.spec, publication.manifest
+    names, rows = _PARTITIONS.get(manifest, partial(_partitions, context, manifest, spec))
+    taken, covered = coverage.by_partition(reader, job, len(names)), coverage.of_job(reader, job)
+    per_task = spec.step.rows * spec.step.moves
+    epochs = None if covered is None else rules.epochs(rows, covered.whole, per_task)
+    return Books(names, rows, taken, rules.uses(rows, taken, per_task), counts_view(covered), epochs)
+
+
+def _partitions(context: Context, manifest: str, spec: JobSpec) -> Partitions:
+    found = training(parsed(context.blobs.read(Digest(manifest))), spec)
+    return tuple(one.name for one in found), tuple(one.rows for one in found)

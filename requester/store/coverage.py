@@ -1,0 +1,47 @@
+"""Which of a job's tasks are in its updates, by the place of their rows (JobSpec.place). The rule: rules.coverage."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import bindparam, case, func, select
+
+from gradmarket.requester.store import jobs, tasks
+from gradmarket.requester.store.tables import Job, Task
+from gradmarket.requester.store.work import RowReader
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """Of a job's tasks: how many are in updates, and in a later one than their round's; how many wait for theirs.
+
+    `whole`: how many are in updates from the first in line on, without one left out.
+    """
+
+    used: int
+    late: int
+    waiting: int
+    whole: int
+
+
+def of_job(reader: RowReader, job: Job) -> Covered | None:
+    """Returns the books of a job that takes its rows by epochs; None for another."""
+    newest = jobs.latest_round(reader, job.id) if jobs.spec(job).by_epochs else None
+    if newest is None:
+        return None
+    used, late = reader.session.execute(_USED, {"job": job.id}).one()
+    left = tasks.left_before(reader, job.id, newest.number + 1)
+    return Covered(used, int(late or 0), len(left), min(left, default=used))
+
+
+_USED: Final = select(func.count(), func.sum(case((Task.merge_round > Task.round, 1), else_=0))).where(
+    Task.job_id == bindparam("job"), Task.used
+)
+
+
+def by_partition(reader: RowReader, job: Job, partitions: int) -> dict[int, int]:
+    """Returns how many tasks in updates had their rows of each training partition, by its number."""
+    spec = jobs.spec(job)
+    each = 0 if spec.by_epochs else spec.tasks_per_round
+    number = ((Task.round * each + Task.index) % partitions).label("number")
+    rows = select(number, func.count()).where(Task.job_id == job.id, Task.used).group_by(number)
+    return {int(index): count for index, count in reader.session.execute(rows)}

@@ -1,0 +1,89 @@
+"""The books of coverage, as anybody who may read the job is told them."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from gradmarket.market.job import JobSpec
+from gradmarket.market.terms import JobState
+from gradmarket.requester.api import coverage_routes
+from gradmarket.requester.app import create_app
+from gradmarket.requester.store import jobs
+from gradmarket.requester.store.tables import Job
+from tests.requester.market_fixture import MarketFixture
+from tests.requester.test_late_tasks import LATE, slow_one
+
+NewFloor = Callable[..., MarketFixture]
+PARTITIONS = (("one", "two"), (2, 2))
+
+
+@pytest.fixture
+def market(new_floor: NewFloor) -> MarketFixture:
+    made = new_floor(rounds=4, **LATE)
+    know(made)
+    return made
+
+
+def know(market: MarketFixture) -> None:
+    """The fixture's dataset is not stored: its partitions, as they would have been read."""
+    with market.context.begin() as work:
+        job = work.get_one(Job, market.job)
+        job.visibility, publication = "public", jobs.publication(job)
+    assert publication is not None
+    coverage_routes._PARTITIONS.keep(publication.manifest, PARTITIONS)
+
+
+def asked(market: MarketFixture, status: int = 200, **parameters: Any) -> dict[str, Any]:
+    with TestClient(create_app(market.context, nullcontext)) as client:
+        answer: httpx.Response = client.get(f"/v1/jobs/{market.job}/coverage", params=parameters)
+    assert answer.status_code == status, answer.text
+    return dict(answer.json())
+
+
+def test_the_books_say_which_rows_wait_and_that_none_was_left_out(market: MarketFixture) -> None:
+    fast, slow, _task = slow_one(market)
+    books = asked(market)
+    assert books["counts"] == {"used": 2, "late": 0, "waiting": 3}
+    assert [(one["name"], one["tasks"], one["uses"]) for one in books["items"]] == [("one", 1, 0.5), ("two", 1, 0.5)]
+    assert books["epochs"] == 0
+    market.until(lambda: len(market.rounds()) == 3, *fast, slow)
+    assert asked(market)["counts"]["late"] == 1
+    market.play()
+    assert market.state() == JobState.FINISHED
+    books = asked(market)
+    used = books["counts"]["used"]
+    assert books["counts"] == {"used": used, "late": books["counts"]["late"], "waiting": 0}
+    assert sum(one["tasks"] for one in books["items"]) == used
+    assert books["epochs"] == used // 4
+    assert books["worst_share"] >= (used // 2) / (used / 2)
+
+
+def test_the_books_are_read_page_by_page(market: MarketFixture) -> None:
+    first = asked(market, limit=1)
+    second = asked(market, limit=1, cursor=first["next"])
+    assert [one["name"] for page in (first, second) for one in page["items"]] == ["one", "two"]
+    assert second["next"] is None
+    for cursor in ("WyJhIl0", "Wy0xXQ", "WzEuNV0", "nonsense"):
+        asked(market, status=422, cursor=cursor)
+
+
+def test_who_may_not_read_a_job_is_not_told_its_partitions(market: MarketFixture) -> None:
+    with market.context.begin() as work:
+        work.get_one(Job, market.job).visibility = "workers"
+    assert "items" not in asked(market, status=401)
+
+
+def test_a_job_that_takes_its_rows_by_rounds_has_uses_and_no_epochs(new_floor: NewFloor) -> None:
+    market = new_floor(rounds=2, tasks_per_round=2)
+    know(market)
+    for _ in range(3):
+        market.worker()
+    market.play()
+    books = asked(market)
+    assert (books["counts"], books["epochs"], books["worst_share"]) == (None, None, 1.0)
+    assert [one["tasks"] for one in books["items"]] == [2, 2]
+    assert JobSpec.model_validate(market.the_job().spec).sampling == "rounds"
