@@ -1,5 +1,6 @@
 """`gradmarket simulate`: simulates a small market under the service's own trust rules."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -7,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gradmarket.commands.edge import JsonOption, say_json, told
+from gradmarket.commands.skewed import play_skewed
 from gradmarket.json_input import checked, read
 from gradmarket.market.errors import Refused
 from gradmarket.simulation.play import Play
@@ -31,12 +33,22 @@ def simulate(
     stake: Annotated[float | None, typer.Option(help="Of each worker, in prices of a gradient.")] = None,
     history: Annotated[float | None, typer.Option(help="Audits that those at the start have passed.")] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed is another play.")] = None,
+    skew: Annotated[bool, typer.Option("--skew", help="Rounds over data that is partly slow for everybody.")] = False,
+    picture: Annotated[Path | None, typer.Option(help="With --skew: write a picture (SVG) to this file.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Play a market of honest workers and attackers by the rules of draws, votes, audits, reputation and stakes."""
+    """Play a market of honest workers and attackers by the rules of draws, votes, audits, reputation and stakes.
+
+    With --skew: rounds by this market's rules, by dropping the slowest tasks, and by waiting for all.
+    """
     options = {"workers": workers, "tasks": tasks, "policy": policy, "stake": stake, "history": history, "seed": seed}
     with told():
         chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        if picture is not None and not skew:
+            raise Refused("a picture is drawn with --skew only: add it")
+        if skew:
+            play_skewed((read(file) if file else {}) | chosen, picture, as_json)
+            return
         if mix:
             chosen["mix"] = _mix(mix)
         scenario = checked(Scenario, (read(file) if file else {}) | chosen, "the scenario")
