@@ -1,5 +1,7 @@
 """What a document costs is known before it is run, and what costs too much is refused without being run."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -9,7 +11,9 @@ from gradmarket.market.model.document.bound import bound
 from gradmarket.market.model.document.interpret import Program
 from gradmarket.market.model.document.meter import BACKWARD, Limits
 from gradmarket.market.model.document.schema import load
+from gradmarket.market.model.document.shape_cache import ShapeCache
 from tests.handmade import Raw, encoded, linear, node, tensor, value, with_nodes
+from tests.market.test_document_vectors import DOCUMENTS
 
 
 def program(document: Raw) -> Program:
@@ -174,3 +178,31 @@ def test_an_update_of_another_shape_is_refused() -> None:
     bound(program(honest), 4)
     with pytest.raises(DocumentRefused, match="update of mean"):
         bound(program({**honest, "updates": {"mean": 4}}), 4)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
+def test_what_is_known_of_a_call_is_what_it_gives(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = load(path.read_bytes())
+    found = [bound(Program(document), 3, training=training) for training in (True, False)]
+    monkeypatch.setattr(ShapeCache, "called", lambda _cache, func, args, kwargs: func(*args, **kwargs))
+    assert found == [bound(Program(document), 3, training=training) for training in (True, False)]
+
+
+def test_a_call_is_worked_out_once_and_again_where_anything_differs() -> None:
+    cache, made = ShapeCache(), torch.ops.aten.mul.Tensor
+    one, other = torch.empty(4, 3, device="meta"), torch.empty(3, 4, device="meta").t()
+    for left, right in (
+        (one, one),
+        (one, other),
+        (other, other),
+        (one, 2),
+        (one, 2.5),
+        (one.long(), 2),
+        (one.long(), 2.5),
+    ):
+        for _ in range(2):
+            found, expected = cache.called(made, (left, right), {}), made(left, right)
+            assert (found.shape, found.stride(), found.dtype) == (expected.shape, expected.stride(), expected.dtype)
+    view = torch.ops.aten._unsafe_view.default
+    for _ in range(2):
+        assert cache.called(view, (one, [12]), {}).untyped_storage()._cdata == one.untyped_storage()._cdata

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from gradmarket.market.errors import DocumentRefused
 from gradmarket.market.model.document.calls import OperatorCall
 from gradmarket.market.model.document.operators.cuda import missing
+from gradmarket.market.model.document.shape_cache import ShapeCache
 
 BACKWARD: Final = 2
 """The backward pass of every operator costs at most twice its forward pass: one gradient for each of two factors."""
@@ -66,6 +67,7 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._steps_left = STEPS + STEPS_A_NODE * nodes
         self._live = 0
         self._held: set[int] = set()
+        self._shapes = ShapeCache()
 
     @property
     def live(self) -> int:
@@ -106,7 +108,7 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._steps_left -= 1
         if self._steps_left < 0:
             raise TooMuch("so many steps that counting them takes too long: write fewer, larger nodes")
-        result = func(*args, **(kwargs or {}))
+        result = self._shapes.called(func, args, kwargs or {})
         for leaf in _tensors(result):
             self.hold(leaf)
         if func in WORKSPACES:

@@ -1,0 +1,78 @@
+"""Keeps what ATen's operators give for tensors without elements, so that the same call is worked out once.
+
+torch works shapes out in Python, which is most of the time of counting. The form of a result depends on the shapes,
+strides and element types of the tensors that are read, and on the other arguments.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+_Forms = tuple[tuple[torch.Size, tuple[int, ...], torch.dtype], ...]
+_Key = tuple[Any, ...]
+
+
+class ShapeCache:
+    """What calls gave. A call that gives a view, writes, or reads a tensor with elements is made every time."""
+
+    def __init__(self) -> None:
+        self._known: dict[_Key, _Forms] = {}
+        self._new: dict[Any, bool] = {}
+
+    def called(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Returns what the call gives."""
+        if func not in self._new:
+            self._new[func] = _gives_new(func)
+        key = _key((*args, *kwargs.items())) if self._new[func] else None
+        if key is None:
+            return func(*args, **kwargs)
+        forms = self._known.get((func, *key))
+        if forms is None:
+            result = func(*args, **kwargs)
+            self._known[(func, *key)] = _forms(result, (args, kwargs))
+            return result
+        if not forms:
+            return func(*args, **kwargs)
+        made = [torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in forms]
+        return tuple(made) if len(func._schema.returns) > 1 else made[0]
+
+
+def _gives_new(func: Any) -> bool:
+    schema = func._schema
+    plain = all(str(given.type) == "Tensor" and given.alias_info is None for given in schema.returns)
+    return bool(schema.returns) and plain and not schema.is_mutable
+
+
+def _forms(result: Any, read: Any) -> _Forms:
+    """Returns the forms of what was given; none where something is no tensor, or shares memory with what was read."""
+    tensors = list(result) if isinstance(result, tuple) else [result]
+    if not all(isinstance(one, Tensor) and one.is_meta for one in tensors):
+        return ()
+    held = [leaf.untyped_storage()._cdata for leaf in (*tree_leaves(read), *tensors) if isinstance(leaf, Tensor)]
+    if any(held.count(one.untyped_storage()._cdata) > 1 for one in tensors):
+        return ()
+    return tuple((one.shape, one.stride(), one.dtype) for one in tensors)
+
+
+def _key(values: Sequence[Any]) -> _Key | None:
+    """Returns what a result depends on; None where that is more than forms and plain values."""
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            if not value.is_meta:
+                return None
+            found += (value.shape, value.stride(), value.dtype)
+        elif isinstance(value, list | tuple):
+            inner = _key(value)
+            if inner is None:
+                return None
+            found.append(inner)
+        else:
+            found += (type(value), value if isinstance(value, _PLAIN) else str(value))
+    return tuple(found)
+
+
+_PLAIN: Final = (bool, int, float, str, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
