@@ -18,7 +18,9 @@ from gradmarket.contracts.local import LocalChain
 from tests.databases import NewDatabase, Postgres, databases_of, new_sqlite, postgres_server
 from tests.onchain import DEPLOYER, NewKey, OpenJob, open_on
 
-settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+settings.register_profile(
+    "tests", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 settings.register_profile("deep", settings.get_profile("tests"), max_examples=1_000, stateful_step_count=100)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tests"))
 
@@ -30,12 +32,21 @@ os.environ |= {
 
 HERE = Path(__file__).parent
 LONGEST = (
-    "e2e/test_crash.py",
-    "e2e/test_deployed.py",
-    "worker/test_worker_process.py",
     "e2e/test_readme.py",
-    "attacks/test_attacks.py",
+    "e2e/test_deployed.py",
+    "e2e/test_crash.py",
+    "worker/test_worker_process.py",
     "e2e/test_demo.py",
+    "attacks/test_attacks.py",
+    "sdk/test_examples.py",
+    "sdk/test_train.py",
+    "sdk/test_auditors_of_two_classes.py",
+    "sdk/test_auditor.py",
+    "contracts/test_forge.py",
+    "runner/test_runner_failures.py",
+    "requester/test_audits.py",
+    "requester/test_assigning.py",
+    "requester/test_disclosure.py",
 )
 
 

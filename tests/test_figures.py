@@ -21,7 +21,7 @@ def test_a_page_quotes_its_results(page: Path) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip())
-def test_every_line_of_the_table_quotes_a_result(row: str) -> None:
+def test_table_quotes_results(row: str) -> None:
     assert pages.QUOTE.search(row)
 
 

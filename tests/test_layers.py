@@ -235,7 +235,7 @@ def plugin(name: str) -> bool:
     return any(within(name, folder) for folder in PLUGINS)
 
 
-def test_no_module_imports_itself_by_a_detour(modules: dict[str, Module]) -> None:
+def test_no_import_cycles(modules: dict[str, Module]) -> None:
     assert cycles(modules) == []
 
 

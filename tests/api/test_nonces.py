@@ -51,7 +51,7 @@ def test_a_nonce_that_was_changed_anywhere_is_nobodys(data: st.DataObject) -> No
 
 
 @pytest.mark.parametrize("message", ["", "Nonce: ", "Nonce: zz", "Nonce: " + "a" * 57, "x Nonce: " + "a" * 58])
-def test_a_message_without_one_names_none(message: str) -> None:
+def test_no_nonce_names_none(message: str) -> None:
     assert named_in(message) is None
 
 

@@ -203,7 +203,7 @@ def test_the_nearest_address_that_no_trusted_proxy_has(heard: Any, trusted: tupl
         ("unknown", None),
     ],
 )
-def test_networks_that_separation_tells_apart(host: str, network: str | None) -> None:
+def test_separate_networks(host: str, network: str | None) -> None:
     assert network_of(host) == network
 
 

@@ -155,7 +155,7 @@ def test_a_proxy_on_loopback_that_nobody_trusts_has_the_limits_of_one_address(an
         ({"url": "https://market.example", "trusted_proxies": ["127.0.0.1"]}, True),
     ],
 )
-def test_loopback_has_limits_where_others_reach_the_service_elsewhere(said: dict[str, Any], exempt: bool) -> None:
+def test_loopback_is_limited_behind_another_address(said: dict[str, Any], exempt: bool) -> None:
     assert bool(RequesterSettings(**said).exempt) == exempt
 
 

@@ -103,7 +103,7 @@ def test_it_outlives_its_starter_and_can_be_stopped_later(folder: Path) -> None:
     assert gone(pid)
 
 
-def test_without_a_folder_it_ends_with_its_starter() -> None:
+def test_without_folder_ends_with_starter() -> None:
     assert gone_within(killed_starter(None), 5.0)
 
 

@@ -49,7 +49,7 @@ def _written(tree: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("tree", TREES, ids=lambda tree: tree.stem)
-def test_each_leaf_has_its_test_and_each_test_its_leaf(tree: Path) -> None:
+def test_each_leaf_has_one_test(tree: Path) -> None:
     assert _written(tree) == list(_expected(tree))
 
 

@@ -10,9 +10,14 @@ from blake3 import blake3
 from typer.testing import CliRunner, Result
 
 from gradmarket.cli import COMMANDS, app
+from gradmarket.client import RequesterClient
 from gradmarket.demo import service
 from gradmarket.demo.children import DemoProcesses
 from gradmarket.demo.service import Service
+from gradmarket.market.data.manifest import Column, Manifest, Partition
+from gradmarket.market.job import canonical
+from tests.e2e.test_plan_resources import READY, planned
+from tests.handmade import encoded, linear, node, value, with_nodes
 
 JOB: dict[str, Any] = {
     "name": "a job by hand",
@@ -171,6 +176,28 @@ def test_an_unknown_job_and_an_absent_service_are_said_in_a_line(run: Run, tmp_p
     assert (away.exit_code, "does not answer" in away.stderr) == (1, True)
     none = run("job", "list", "--data", str(tmp_path))
     assert (none.exit_code, "gradmarket serve" in none.stderr) == (1, True)
+
+
+def test_an_uploaded_document_is_taken_from_the_service(served: Service, tmp_path: Path) -> None:
+    with RequesterClient(served.place.url, served.place.token) as there:
+        document = there.upload(encoded(linear()))
+        summing = there.upload(encoded(with_nodes(node("cumsum.default", [value(1), 1, None], 3))))
+        partition = Partition(name="a", link="https://data/a", digest=document, bytes=10**9, rows=64)  # type: ignore[arg-type]
+        inputs = {"x": Column(dtype="float32", shape=(3,)), "y": Column(dtype="float32", shape=(1,))}
+        manifest = canonical(Manifest(inputs=inputs, partitions=(partition,)).model_dump(mode="json"))
+        data = {"manifest": there.upload(manifest)}
+    token = served.place.token or ""
+    spec = {**READY, "model": {"document": document, "parameters": document}, "data": data, "step": {"rows": 16}}
+    there_too = ("--market", served.place.url, "--token", token)
+    takes = planned(tmp_path, spec | {"evaluation": None}, *there_too)["takes"]
+    assert (takes["download"], takes["upload"], takes["partition"]) == (12, 2 * 4, 10**9)
+    assert takes["operations"] > 0
+    assert takes["card"]
+    assert takes["only_on_cpu"] == ""
+    spec["model"] = {"document": summing, "parameters": summing}
+    takes = planned(tmp_path, spec | {"evaluation": None}, *there_too)["takes"]
+    assert takes["card"] == ""
+    assert takes["only_on_cpu"].startswith("cumsum.default: ")
 
 
 def test_the_chain_is_shown(run: Run, served: Service) -> None:

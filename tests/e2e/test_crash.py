@@ -19,7 +19,7 @@ from gradmarket.contracts import deployment
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 
-KILLS = int(os.environ.get("GRADMARKET_TEST_KILLS", "3"))
+KILLS = int(os.environ.get("GRADMARKET_TEST_KILLS", "2"))
 """`make test-deep` kills it more often."""
 JOB: dict[str, Any] = {
     "name": "short",

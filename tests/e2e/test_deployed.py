@@ -15,7 +15,7 @@ from gradmarket.contracts.local import LocalChain
 from tests.databases import Postgres
 from tests.e2e.cluster import Cluster, Process, children, free_port, told, wait_for
 
-ROUNDS, TASKS, REPLICAS = 8, 2, 3
+ROUNDS, TASKS, REPLICAS = 6, 2, 3
 JOB: dict[str, Any] = {
     "name": "short",
     "model": {"architecture": "mlp", "arguments": {"hidden": [32]}},

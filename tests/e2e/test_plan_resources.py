@@ -1,7 +1,6 @@
 """`gradmarket job plan`: what a job takes, by its own figures."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gradmarket.cli import app
-from gradmarket.client import RequesterClient
 from gradmarket.commands.resources import CARDS, smallest_card
-from gradmarket.demo import service
-from gradmarket.demo.children import DemoProcesses
-from gradmarket.demo.service import Service
-from gradmarket.market.data.manifest import Column, Manifest, Partition
-from gradmarket.market.job import canonical
-from tests.handmade import encoded, linear, node, value, with_nodes
 
 READY: dict[str, Any] = {
     "name": "planned",
@@ -55,38 +47,6 @@ def test_a_ready_model_is_made_and_measured_here(tmp_path: Path) -> None:
     assert takes["task_seconds"] == pytest.approx(takes["operations"] / 2e12 + link)
     assert takes["job_seconds"] == pytest.approx(3 * 2 * takes["task_seconds"])
     assert takes["card"] == f"{CARDS[0][0]} ({CARDS[0][1]} GB)"
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Service]:
-    children = DemoProcesses(tmp_path / "logs")
-    try:
-        yield service.start(children, tmp_path / "data")
-    finally:
-        children.end()
-        service.stop_chain(tmp_path / "data")
-
-
-def test_an_uploaded_document_is_taken_from_the_service(served: Service, tmp_path: Path) -> None:
-    with RequesterClient(served.place.url, served.place.token) as there:
-        document = there.upload(encoded(linear()))
-        summing = there.upload(encoded(with_nodes(node("cumsum.default", [value(1), 1, None], 3))))
-        partition = Partition(name="a", link="https://data/a", digest=document, bytes=10**9, rows=64)  # type: ignore[arg-type]
-        inputs = {"x": Column(dtype="float32", shape=(3,)), "y": Column(dtype="float32", shape=(1,))}
-        manifest = canonical(Manifest(inputs=inputs, partitions=(partition,)).model_dump(mode="json"))
-        data = {"manifest": there.upload(manifest)}
-    token = served.place.token or ""
-    spec = {**READY, "model": {"document": document, "parameters": document}, "data": data, "step": {"rows": 16}}
-    there_too = ("--market", served.place.url, "--token", token)
-    takes = planned(tmp_path, spec | {"evaluation": None}, *there_too)["takes"]
-    assert (takes["download"], takes["upload"], takes["partition"]) == (12, 2 * 4, 10**9)
-    assert takes["operations"] > 0
-    assert takes["card"]
-    assert takes["only_on_cpu"] == ""
-    spec["model"] = {"document": summing, "parameters": summing}
-    takes = planned(tmp_path, spec | {"evaluation": None}, *there_too)["takes"]
-    assert takes["card"] == ""
-    assert takes["only_on_cpu"].startswith("cumsum.default: ")
 
 
 def test_the_card_is_the_smallest_that_fits() -> None:

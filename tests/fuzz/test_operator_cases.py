@@ -106,7 +106,7 @@ def test_memory_that_nobody_wrote_is_found(faulty: Callable[..., None], monkeypa
         made(KEY, PLAIN)
 
 
-def test_another_process_gives_the_same_bits(elsewhere: Elsewhere) -> None:
+def test_another_process_same_bits(elsewhere: Elsewhere) -> None:
     made(KEY, PLAIN, other=elsewhere.begun)
 
 

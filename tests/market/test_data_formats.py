@@ -248,7 +248,7 @@ ROW = '{"x": [1, 2.5, 3, 4], "y": 0}'
         ('{"x": [1, 2, 3, 4], "y": 0} {}', "not JSON"),
     ],
 )
-def test_a_row_that_is_not_as_declared_is_refused(row: str, why: str) -> None:
+def test_undeclared_row_is_refused(row: str, why: str) -> None:
     refused("jsonl", lines(ROW, row, ROW), why)
 
 

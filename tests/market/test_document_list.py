@@ -27,7 +27,7 @@ def parts() -> tuple[str, str, str]:
     return before, written, after
 
 
-def test_the_guide_lists_the_operators_that_there_are() -> None:
+def test_guide_lists_operators() -> None:
     assert parts()[1] == listed()
 
 

@@ -70,7 +70,7 @@ def test_a_document_is_still_read_and_computes_the_same(path: Path) -> None:
     assert found["norms"] == pytest.approx(expected["norms"], rel=1e-2, abs=1e-4)
 
 
-def test_the_schema_in_the_documentation_is_the_one_of_the_code() -> None:
+def test_documented_schema_is_the_code_s() -> None:
     assert SCHEMA.read_text() == written(json_schema())
 
 

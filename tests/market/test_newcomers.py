@@ -63,9 +63,7 @@ def test_a_newcomer_rests_from_its_first_stall_on_and_who_delivered_before_from_
         ([], OPENING, 0, True),
     ],
 )
-def test_known_workers_suffice_where_so_many_separate_ones_may_take_it(
-    known: list[Party], opening: Opening, places: int, enough: bool
-) -> None:
+def test_known_workers_suffice_if_separate(known: list[Party], opening: Opening, places: int, enough: bool) -> None:
     assert suffice(known, opening, places) is enough
 
 

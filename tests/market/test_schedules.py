@@ -26,7 +26,7 @@ def test_half_cosine_is_half_a_cosine(progress: float) -> None:
 
 
 @pytest.mark.parametrize(("progress", "bits"), PINNED.items())
-def test_half_cosine_has_the_same_bits_everywhere(progress: float, bits: str) -> None:
+def test_half_cosine_same_bits(progress: float, bits: str) -> None:
     assert half_cosine(progress).hex() == bits
 
 

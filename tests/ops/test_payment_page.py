@@ -25,5 +25,5 @@ def test_every_line_names_a_test() -> None:
     assert [row for row in rows if "::" not in row] == []
 
 
-def test_the_tables_of_prices_are_what_the_simulation_prints() -> None:
+def test_prices_as_simulated() -> None:
     assert prices.tables() in PAGE

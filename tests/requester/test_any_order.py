@@ -22,7 +22,7 @@ from tests.requester.market_workers import COMMIT_AND_STALL, HONEST, IDLE, NOISE
 
 SPEC: dict[str, Any] = {"rounds": 2, "tasks_per_round": 2}
 PATIENT = {"max_strikes": 10**6, "max_attempts": 10**6}
-SHARE = {"sqlite": 30, "postgresql": 100}
+SHARE = {"sqlite": 16, "postgresql": 50}
 """Of so many examples of the profile one is played: each is a market of its own."""
 MOODS = (HONEST, IDLE, COMMIT_AND_STALL, WITHHOLDER)
 HONEST_WORKERS, CHEATERS = 4, 2

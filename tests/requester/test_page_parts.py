@@ -45,7 +45,7 @@ def test_values_are_escaped() -> None:
     ("seconds", "text"),
     [(None, "—"), (0.2, "0 s"), (59.0, "59 s"), (90.0, "1.5 min"), (7200.0, "2 h"), (2e5, "2.31 d")],
 )
-def test_a_duration_is_written_as_people_say_it(seconds: float | None, text: str) -> None:
+def test_durations_in_words(seconds: float | None, text: str) -> None:
     assert span(seconds) == text
 
 
