@@ -85,12 +85,12 @@ def test_real_workers_of_two_classes_share_a_task_and_prove_it(
     until_it_is(job, "running")
     classes = calibrate(served, job)
     until_it_is(job, "finished")
+    name = f"{job.id}-0-0-0"
     with served.place.market() as there:
-        task = there.task(job.id, f"{job.id}-0-0-0")
-    one, other = task.replicas
+        one, other = there.task(job.id, name).replicas
     assert {one.determinism_class, other.determinism_class} == classes
     assert one.root != other.root
     assert {one.state, other.state} == {"payable"}
-    check = ["verdict", "check", job.id, task.id, "--market", served.place.url]
+    check = ["verdict", "check", job.id, name, "--market", served.place.url]
     proven = CliRunner().invoke(app, check)
     assert (proven.exit_code, proven.output.split(":")[0]) == (0, "proven"), proven.output
