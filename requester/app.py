@@ -55,6 +55,10 @@ DOORS: Final = (
 """What is asked for most comes first: FastAPI tries one router after the other."""
 
 
+PAGES: Final = 8.0
+"""Of so many seconds one may go into rendering pages."""
+
+
 def create_app(context: Context, drive: Callable[[], AbstractContextManager[object]]) -> FastAPI:
     """Returns the application; `drive` is entered while it serves, and runs the stages in the embedded form."""
 
@@ -89,7 +93,8 @@ def create_app(context: Context, drive: Callable[[], AbstractContextManager[obje
     app.state.histories = response_cache.Recent[History](share)
     app.state.standings = response_cache.Recent[Standing](share)
     app.state.coverage = response_cache.Recent[coverage_routes.Books](share)
-    app.state.rendered = response_cache.Recent[str](response_cache.Share())
+    app.state.rendered = response_cache.Recent[str](response_cache.Share(pause=PAGES))
+    app.state.pays = response_cache.Recent[str](response_cache.Share())
     app.state.probe = health_routes.Probe(context)
     problems.install(app)
     openapi.install(app)

@@ -75,6 +75,11 @@ class Service:
         found: dict[str, dict[str, int]] = json.loads(file.read_text())
         return found
 
+    def act(self, job: str, what: str) -> None:
+        """Pauses, resumes or cancels a job."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+        httpx.post(f"{self.url}/v1/jobs/{job}/{what}", headers=headers, timeout=60).raise_for_status()
+
     def post(self, **changes: Any) -> str:
         """A job, funded and running with its tasks open."""
         headers = {"Authorization": f"Bearer {self.token}"}

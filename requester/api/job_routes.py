@@ -74,16 +74,18 @@ def views(
     context: Context, reader: RowReader, request: Request, source: str | None, found: Sequence[Job]
 ) -> list[JobView]:
     """For anybody: what is counted over all rows of a job is told again for a while, until it is in another state."""
-    standings: Recent[progress.Standing] = request.app.state.standings
     newest = jobs.newest_closed(reader, [job.id for job in found])
+    pairs = [(job, newest.get(job.id)) for job in found]
+    return [_view(job, last, standing_of(context, reader, request, source, job, last)) for job, last in pairs]
 
-    def told(job: Job) -> JobView:
-        last = newest.get(job.id)
-        mark = f"{job.state} {last.number if last else -1}"
-        make = partial(progress.standing, reader, job, context.clock())
-        return _view(job, last, standings.get(job.id, mark, source, make))
 
-    return [told(job) for job in found]
+def standing_of(
+    context: Context, reader: RowReader, request: Request, source: str | None, job: Job, newest: Round | None
+) -> progress.Standing:
+    """Returns what is counted over all rows of the job, cached while it is in one state and round; see `Recent.get`."""
+    standings: Recent[progress.Standing] = request.app.state.standings
+    mark = f"{job.state} {newest.number if newest else -1}"
+    return standings.get(job.id, mark, source, partial(progress.standing, reader, job, context.clock()))
 
 
 @router.post(

@@ -37,10 +37,11 @@ class _Made(Generic[Value]):
 
 
 class Share:
-    """The time that all strangers together have for computations: one second in 20, and a second at once."""
+    """The time that all strangers together have for computations: one second in `pause`, and a second at once."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, pause: float = SHARE) -> None:
         self.clock = clock
+        self.pause = pause
         self.turn = threading.Lock()
         """Held during a computation for a stranger in a thread, so that there is one at a time."""
         self._lock = threading.Lock()
@@ -49,11 +50,11 @@ class Share:
 
     def wait(self) -> float:
         """Returns the seconds until a computation may begin; zero or less if it may now."""
-        return self._paid_at - self.clock() - SHARE * AT_ONCE_S
+        return self._paid_at - self.clock() - self.pause * AT_ONCE_S
 
     def charge(self, seconds: float) -> None:
         with self._lock:
-            self._paid_at = max(self._paid_at, self.clock()) + SHARE * seconds
+            self._paid_at = max(self._paid_at, self.clock()) + self.pause * seconds
 
 
 class CachedAnswers(Generic[Value]):
@@ -149,7 +150,7 @@ class _Newest(Generic[Value]):
             if counted:
                 self._share.charge(ended - began)
         with self._lock:
-            self._made[name] = _Made(value, mark, began, ended + SHARE * (ended - began))
+            self._made[name] = _Made(value, mark, began, ended + self._share.pause * (ended - began))
             self._made.move_to_end(name)
             while len(self._made) > MOST:
                 self._made.popitem(last=False)

@@ -6,11 +6,11 @@ from statistics import median
 from typing import Any, Final
 
 from gradmarket.market.money import TokenUnit
-from gradmarket.market.rules import expected_pay
 from gradmarket.market.terms import JobState, ReplicaState
 from gradmarket.requester.context import Context
+from gradmarket.requester.page.measured import Measured
 from gradmarket.requester.page.sentences import Sentence, sentence
-from gradmarket.requester.store import jobs, overview, progress
+from gradmarket.requester.store import jobs, overview
 from gradmarket.requester.store.tables import Job
 from gradmarket.requester.store.work import RowReader
 
@@ -88,9 +88,8 @@ class JobPage:
     grid: list[GridRow]
 
 
-def page(context: Context, reader: RowReader, job: Job) -> JobPage:
-    spec, now = jobs.spec(job), context.clock()
-    standing = progress.standing(reader, job, now)
+def page(context: Context, reader: RowReader, job: Job, known: Measured) -> JobPage:
+    spec, standing = jobs.spec(job), known.standing
     rows = overview.rounds(reader, job.id)
     closed = [row for row in rows if row.closed_at is not None]
     newest = rows[-1].number if rows else 0
@@ -104,7 +103,7 @@ def page(context: Context, reader: RowReader, job: Job) -> JobPage:
         round=closed[-1].number if closed else None,
         reason=standing.reason,
         mend=MEND[job.state].format(id=job.id, url=context.public_url) if waits and job.state in MEND else "",
-        money=_money(context, reader, job, standing.earned),
+        money=_money(context, reader, job, known),
         left_s=_left(closed, spec.rounds) if job.state == JobState.RUNNING else None,
         replicas=dict(standing.replicas),
         curve=_curve(closed),
@@ -119,11 +118,11 @@ def _events(reader: RowReader, job: Job) -> Sequence[Any]:
     return overview.newest_events(reader, job.id, EVENTS)
 
 
-def _money(context: Context, reader: RowReader, job: Job, earned: int) -> Money:
+def _money(context: Context, reader: RowReader, job: Job, known: Measured) -> Money:
+    earned, pay = known.standing.earned, known.pay
     token, unit = TokenUnit.of(context.chain_facts), int(job.unit)
     reserved = overview.reserved(reader, job.id)
     back = max(0, job.deposited - earned - reserved - job.refunded)
-    pay = hourly(context, reader, [job])[job.id]
     return Money(
         price=token.text(job.price * unit),
         deposited=token.text(job.deposited * unit),
@@ -134,18 +133,6 @@ def _money(context: Context, reader: RowReader, job: Job, earned: int) -> Money:
         earned_share=min(100.0, 100 * earned / job.deposited) if job.deposited else 0.0,
         reserved_share=min(100.0, 100 * reserved / job.deposited) if job.deposited else 0.0,
     )
-
-
-def hourly(context: Context, reader: RowReader, shown: Sequence[Job]) -> dict[str, str]:
-    """Returns each job's measured pay an hour as people write it; an empty text where nobody was paid lately."""
-    token, now = TokenUnit.of(context.chain_facts), context.clock()
-    spells = overview.spells(reader, [job.id for job in shown], now - expected_pay.WINDOW_S)
-    rates = {job.id: (expected_pay.hourly(spells[job.id]), int(job.unit)) for job in shown}
-    places = 10 ** max(0, token.decimals - 4)
-    return {
-        job: "" if rate is None else token.text(int(rate * unit) // places * places)
-        for job, (rate, unit) in rates.items()
-    }
 
 
 def _left(closed: Sequence[Any], rounds: int) -> float | None:

@@ -5,7 +5,7 @@ slow a job. It is rendered anew after an event of its job, or after a second.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import ValidationError
@@ -27,14 +27,13 @@ from gradmarket.requester.page import (
     story_page,
     worker_page,
 )
+from gradmarket.requester.page.measured import VIEWERS, measured
 from gradmarket.requester.page.page_route import PageRoute
 from gradmarket.requester.page.rendering import answer, render
 from gradmarket.requester.store import event_log, jobs
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-VIEWERS: Final = "viewers"
-"""All viewers count as one source: what is rendered for one is shown to all."""
 AddressPath = Annotated[str, Path(pattern=r"^0x[0-9a-fA-F]{40}$")]
 
 
@@ -51,7 +50,7 @@ def market_now(context: Here, request: Request) -> Response:
 def _market(context: Context, request: Request) -> str:
     def make() -> str:
         with context.reading() as reader:
-            return render("market_now.html", page=market_page.page(context, reader), facts=context.chain_facts)
+            return render("market_now.html", page=market_page.page(context, reader, request), facts=context.chain_facts)
 
     return _rendered(request, "market", str(int(context.clock())), make)
 
@@ -76,7 +75,9 @@ def _job(context: Context, request: Request, job_id: str) -> str:
 
     def make() -> str:
         with context.reading() as reader:
-            return render("job_now.html", page=job_page.page(context, reader, found(reader, job_id)))
+            row = found(reader, job_id)
+            known = measured(context, reader, request, [row])[row.id]
+            return render("job_now.html", page=job_page.page(context, reader, row, known))
 
     return _rendered(request, f"job {job_id}", mark, make)
 

@@ -1,6 +1,6 @@
 """What the web page shows beyond the API's lists: sums over jobs, paid work, and a grid of workers and rounds."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -8,7 +8,6 @@ from sqlalchemy import Row, bindparam, func, select
 
 from gradmarket.market.rules.expected_pay import Spell
 from gradmarket.market.terms import AuditState, JobState, ReplicaState
-from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import (
     Account,
     Audit,
@@ -81,19 +80,17 @@ _CLASSES: Final = (
 )
 
 
-def spells(reader: RowReader, jobs: Iterable[str], since: float) -> dict[str, list[Spell]]:
-    """Returns each job's paid work after `since`, one spell a worker."""
-    found: dict[str, list[Spell]] = {job: [] for job in jobs}
-    for job, units, began, ended in reader.session.execute(_SPELLS, {"jobs": list(found), "since": since}):
-        found[job].append(Spell(units, began, ended))
-    return found
+def spells(reader: RowReader, job_id: str, since: float) -> list[Spell]:
+    """Returns the job's paid work after `since`, one spell a worker."""
+    rows = reader.session.execute(_SPELLS, {"job": job_id, "since": since})
+    return [Spell(units, began, ended) for units, began, ended in rows]
 
 
 _SPELLS: Final = (
-    select(Earned.job_id, func.sum(Earned.units), func.min(Replica.leased_at), func.max(Earned.at))
+    select(func.sum(Earned.units), func.min(Replica.leased_at), func.max(Earned.at))
     .join(Replica, Replica.id == Earned.replica_id)
-    .where(among(Earned.job_id, "jobs"), Earned.at >= bindparam("since"), Earned.revoked.is_(False))
-    .group_by(Earned.job_id, Earned.worker)
+    .where(Earned.job_id == bindparam("job"), Earned.at >= bindparam("since"), Earned.revoked.is_(False))
+    .group_by(Earned.worker)
 )
 
 

@@ -1,0 +1,115 @@
+"""What the web page costs: the first paint of a large job in Chromium, an event on the screen, and what viewers take.
+
+The large job has 10,000 workers and 1,000 rounds, written as rows. A viewer follows the job's events and asks for the
+page's part again after each, at most every 0.7 s, as the page's script does.
+"""
+
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from playwright.sync_api import Browser, sync_playwright
+
+from benchmarks.figure import Figure
+from benchmarks.rig.crowded_job import ROUNDS, WORKERS, crowd
+from benchmarks.rig.service import Service, service
+from benchmarks.rig.workers import Worker, work
+
+PREFIX = "page."
+RUNS: Final = 5
+VIEWERS: Final = 200
+WATCHED_S: Final = 10.0
+REPLICAS: Final = 60
+FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+PAINTED: Final = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
+
+
+def measure() -> Iterator[Figure]:
+    with service(shared=False) as here:
+        job = here.post(rounds=ROUNDS, tasks_per_round=1)
+        crowd(here, job)
+        size = f"{WORKERS} workers, {ROUNDS} rounds"
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+            painted = statistics.median(_painted(browser, here, job) for _ in range(RUNS))
+            yield Figure("page.first_paint_s", painted, "s", target="<= 1", note=f"median of {RUNS}, a job of {size}")
+            seen = statistics.median(_seen(browser, here, job) for _ in range(RUNS))
+            yield Figure("page.event_s", seen, "s", target="<= 1", note="from a pause or resume to its sentence")
+            browser.close()
+    with service(shared=False, GRADMARKET_STREAMS="2000") as here:
+        yield _viewers(here)
+
+
+def _painted(browser: Browser, here: Service, job: str) -> float:
+    """Seconds from the navigation to the first contentful paint, in a new context: nothing is cached."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{here.url}/jobs/{job}")
+    while not (painted := page.evaluate(PAINTED)):
+        page.wait_for_timeout(20)
+    seconds: float = painted / 1000
+    context.close()
+    return seconds
+
+
+def _seen(browser: Browser, here: Service, job: str) -> float:
+    """Seconds from a request that changes the job's state to the state on the screen."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{here.url}/jobs/{job}")
+    page.locator("#link", has_text="live").wait_for()
+    act, state = ("resume", "running") if page.locator(".state").inner_text() == "paused" else ("pause", "paused")
+    began = time.perf_counter()
+    here.act(job, act)
+    page.locator(".state", has_text=state).wait_for()
+    took = time.perf_counter() - began
+    context.close()
+    return took
+
+
+def _viewers(here: Service) -> Figure:
+    """A job's time beside so many viewers of it, over its time alone; and what a viewer takes of the processor."""
+    workers = [Worker(here) for _ in range(6)]
+    _job_s(here, workers, False)  # everybody is warm
+    alone, beside, taken = [], [], []
+    for _ in range(3):
+        alone.append(_job_s(here, workers, False)[0])
+        seconds, share = _job_s(here, workers, True)
+        beside.append(seconds)
+        taken.append(share)
+    ratio = statistics.median(beside) / statistics.median(alone)
+    share = 100 * statistics.median(taken) / VIEWERS
+    note = f"a job of {REPLICAS} replicas; {share:.2f} % of a core a viewer, the job's own work among it"
+    return Figure("page.viewers.ratio", ratio, "", target="<= 1.2", note=f"{VIEWERS} viewers, medians of 3: {note}")
+
+
+def _job_s(here: Service, workers: list[Worker], watched: bool) -> tuple[float, float]:
+    """Seconds until the job's replicas are done, and cores that the service took meanwhile."""
+    job = here.post(rounds=1, tasks_per_round=REPLICAS // 3)
+    with _watching(here, job) if watched else _nobody():
+        began, spent = time.perf_counter(), here.own_cpu_s()
+        work(workers, REPLICAS)
+        took = time.perf_counter() - began
+        return took, (here.own_cpu_s() - spent) / took
+
+
+@contextmanager
+def _nobody() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _watching(here: Service, job: str) -> Iterator[None]:
+    command = [sys.executable, "-m", "benchmarks.rig.viewers", here.url, job, str(VIEWERS)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as viewers:
+        assert viewers.stdin is not None
+        assert viewers.stdout is not None
+        viewers.stdout.readline()  # all of them follow
+        yield
+        viewers.stdin.close()
+        viewers.wait()

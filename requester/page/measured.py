@@ -1,0 +1,56 @@
+"""What a page shows of a job that is counted over many rows, cached for all viewers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fastapi import Request
+
+from gradmarket.market.money import TokenUnit
+from gradmarket.market.rules import expected_pay
+from gradmarket.requester.api.job_routes import standing_of
+from gradmarket.requester.api.response_cache import Recent
+from gradmarket.requester.context import Context
+from gradmarket.requester.store import jobs, overview
+from gradmarket.requester.store.progress import Standing
+from gradmarket.requester.store.tables import Job, Round
+from gradmarket.requester.store.work import RowReader
+
+VIEWERS: Final = "viewers"
+"""All viewers count as one source: what is rendered for one is shown to all."""
+PAY_S: Final = 30
+"""Seconds for which a measured pay is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """`pay`: an hour's, as people write it; empty where nobody was paid lately. `newest`: the newest closed round."""
+
+    standing: Standing
+    pay: str
+    newest: Round | None
+
+
+def measured(context: Context, reader: RowReader, request: Request, shown: Sequence[Job]) -> dict[str, Measured]:
+    newest = jobs.newest_closed(reader, [job.id for job in shown])
+
+    def of(job: Job) -> Measured:
+        last = newest.get(job.id)
+        return Measured(
+            standing_of(context, reader, request, VIEWERS, job, last), _pay(context, reader, request, job), last
+        )
+
+    return {job.id: of(job) for job in shown}
+
+
+def _pay(context: Context, reader: RowReader, request: Request, job: Job) -> str:
+    kept: Recent[str] = request.app.state.pays
+    now = context.clock()
+
+    def make() -> str:
+        rate = expected_pay.hourly(overview.spells(reader, job.id, now - expected_pay.WINDOW_S))
+        token = TokenUnit.of(context.chain_facts)
+        places = 10 ** max(0, token.decimals - 4)
+        return "" if rate is None else token.text(int(rate * int(job.unit)) // places * places)
+
+    return kept.get(job.id, str(int(now) // PAY_S), VIEWERS, make)
