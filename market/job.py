@@ -5,7 +5,7 @@ Unknown fields are refused. Amounts are decimal strings in the token's smallest 
 
 import json
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -49,6 +49,10 @@ def _is_default(value: str) -> bool:
     return value in ("workers", "rounds")
 
 
+def _is_none(overlap: int) -> bool:
+    return overlap == 0
+
+
 class JobSpec(Part):
     """A training job. Workers see the model and the data."""
 
@@ -69,6 +73,9 @@ class JobSpec(Part):
     """Omitted where it is the default, as `visibility` is."""
     staleness: int = Field(default=0, ge=0, le=STALEST)
     """How many rounds after its own a late answer may be merged."""
+    overlap: Literal[0, 1] = Field(default=0, exclude_if=_is_none)
+    """1: a round's tasks start from the parameters before the last merge, and are computed during it (rules.overlap).
+    Omitted where it is 0, as `visibility` is."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Decides the initial parameters and every draw. The service draws one if none is named: the published answers of
     one job must not be those of another."""
@@ -98,6 +105,8 @@ class JobSpec(Part):
             raise ValueError("min_tasks: more than tasks_per_round")
         if self.staleness and not self.leaves_tasks:
             raise ValueError('staleness: a round leaves tasks only where sampling is "epochs" and min_tasks is smaller')
+        if self.overlap and self.leaves_tasks:
+            raise ValueError('overlap: no round leaves tasks to the next: leave out min_tasks, or sampling at "rounds"')
         if self.downlink.codec != "fp32":
             raise ValueError("downlink.codec: only fp32 is offered")
         if self.stake is not None and not self.audited:

@@ -1,7 +1,7 @@
 """Types of the market's terms: ids, digests, amounts, addresses, and the states in the order data flows."""
 
 from enum import StrEnum
-from typing import Final, NewType
+from typing import NewType
 
 Address = NewType("Address", str)
 """An Ethereum address with EIP-55 checksum, `0x` and 40 hex digits."""
@@ -21,8 +21,6 @@ Units = NewType("Units", int)
 JobId = NewType("JobId", str)
 TaskId = NewType("TaskId", str)
 ReplicaId = NewType("ReplicaId", str)
-
-GENESIS_ROUND: Final = 0
 
 
 class JobState(StrEnum):

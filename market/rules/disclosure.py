@@ -7,13 +7,29 @@ paid for it without computing.
 from gradmarket.market.terms import TaskState
 
 
-def published(state: TaskState, diverged: bool, number: int, first_open: int | None, audited: bool) -> bool:
+def published(
+    state: TaskState, diverged: bool, number: int, first_open: int | None, audited: bool, overlap: int = 0
+) -> bool:
     """Returns whether the answer of a task in round `number` may be published.
 
     `first_open` is the first round of the job whose tasks may be done again, None where there is none. `diverged` means
     that the answer was accepted and not used, so a job that goes on issues the task again. Where nothing is `audited`,
     an accepted task is never issued again.
+
+    With an `overlap`, the first rounds start from the same parameters, and a task of one may have the rows of a task of
+    another: their answers wait for the last of these rounds.
     """
-    if first_open is None or number < first_open:
+    if first_open is None or stands(number, first_open, overlap):
         return True
-    return not audited and not diverged and state in (TaskState.ACCEPTED, TaskState.FINAL)
+    kept = not audited and not diverged and state in (TaskState.ACCEPTED, TaskState.FINAL)
+    return kept and not alike(number, overlap)
+
+
+def alike(number: int, overlap: int) -> bool:
+    """Returns whether another round starts from the same parameters as this one."""
+    return overlap > 0 and number <= overlap
+
+
+def stands(number: int, first_open: int, overlap: int) -> bool:
+    """Returns whether this round, and every other one that starts from its parameters, is before the first open one."""
+    return max(number, overlap) < first_open

@@ -15,8 +15,11 @@ KEPT_NEWEST = 3
 
 
 def kept_newest(spec: JobSpec) -> int:
-    """A late answer, and its audit, start from the parameters of its own round."""
-    return KEPT_NEWEST + spec.staleness
+    """A late answer, and its audit, start from the parameters of its own round.
+
+    With an overlap, an audit may take back earlier rounds, whose tasks start from still earlier parameters.
+    """
+    return KEPT_NEWEST + spec.staleness + 2 * spec.overlap
 
 
 def keep_still(context: Context, work: Work, blobs: Mapping[Digest, Callable[[], object]]) -> None:

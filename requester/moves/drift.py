@@ -12,7 +12,8 @@ from gradmarket.market.rules import drift, secrets
 from gradmarket.market.rules.drift import Contribution
 from gradmarket.market.terms import Digest, Hash
 from gradmarket.requester.context import Context
-from gradmarket.requester.store import drift_sums
+from gradmarket.requester.store import drift_sums, jobs
+from gradmarket.requester.store.audits import BEHIND
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.tables import Job, Round, Task
 from gradmarket.requester.store.tasks import paid_operators
@@ -58,7 +59,7 @@ def keep(work: Work, job: Job, row: Round, answers: Sequence[Contribution], now:
     before = drift_sums.before(work, job.id, row.number)
     after = drift.after_round(before, answers)
     changed = {operator: lean for operator, lean in after.items() if lean is not before.get(operator)}
-    drift_sums.keep(work, job.id, row.number, changed)
+    drift_sums.keep(work, job.id, row.number, changed, row.number - BEHIND - jobs.spec(job).overlap)
     over = drift.leaning(after)
     row.drift = {"operators": len(after), "leaning": over} if after else None
     if over:

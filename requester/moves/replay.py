@@ -63,8 +63,11 @@ def inputs_of(reader: RowReader, job: Job, row: Round) -> MergeInputs:
 
 
 def _version(reader: RowReader, row: Round) -> Version:
+    """A merge changes the newest parameters, which with an overlap are not those that the round's tasks start from."""
     earlier = reader.get(Round, (row.job_id, row.number - 1))
-    return Version(row.number, Digest(row.parameters), earlier.closed_at if earlier else None)
+    if earlier is None:
+        return Version(row.number, Digest(row.parameters), None)
+    return Version(row.number, Digest(earlier.updated or ""), earlier.closed_at)
 
 
 def state_before(context: Context, job_id: str, before: Version) -> LiveState:

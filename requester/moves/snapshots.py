@@ -96,5 +96,6 @@ def revocable(reader: RowReader, job: Job) -> int:
     if (job.ended_at is not None and first is not None) or job.rewind_to is not None:
         return 0
     over = latest.number + 1  # a late answer may be for a round that never opened
-    through = over if job.ended_at is not None else latest.number - audits.BEHIND
+    behind = audits.BEHIND + jobs.spec(job).overlap
+    through = over if job.ended_at is not None else latest.number - behind
     return through + 1 if first is None else min(through + 1, first)

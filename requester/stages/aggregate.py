@@ -11,6 +11,7 @@ from sqlalchemy import select
 from gradmarket.market.data.manifest import parsed
 from gradmarket.market.errors import OutOfMemory, Refused, RunnerTimeout
 from gradmarket.market.job import Publication
+from gradmarket.market.rules import overlap
 from gradmarket.market.rules.drift import Contribution
 from gradmarket.market.terms import Digest, Hash, JobState, RoundState, TaskState
 from gradmarket.requester.context import Context
@@ -29,15 +30,23 @@ FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def ready(reader: RowReader, _now: float) -> Sequence[str]:
-    """Returns jobs whose newest round has enough accepted tasks, or whose merge a crash interrupted."""
+    """Returns jobs whose next round to merge has enough accepted tasks, or whose merge a crash interrupted."""
     running = select(Round, Job).join(Job, Job.id == Round.job_id)
     under_way = Round.state.in_([RoundState.OPEN, RoundState.MERGING])
     unclosed = running.where(under_way, Job.state == JobState.RUNNING)
-    return [
-        job.id
-        for row, job in reader.session.execute(unclosed)
-        if row.state == RoundState.MERGING or (job.rewind_to is None and jobs.lacks(reader, job, row.number) == 0)
-    ]
+    rows = reader.session.execute(unclosed).all()
+    return [job.id for row, job in rows if row.state == RoundState.MERGING or _may_merge(reader, job, row)]
+
+
+def _may_merge(reader: RowReader, job: Job, row: Round) -> bool:
+    """Returns whether the round's tasks are accepted and it is the next to merge, of a job that is not over."""
+    if job.rewind_to is not None or jobs.lacks(reader, job, row.number) > 0:
+        return False
+    if not jobs.spec(job).overlap:
+        return True
+    closed = jobs.latest_closed(reader, job.id)
+    newest = overlap.BEFORE if closed is None else closed.number
+    return overlap.may_merge(row.number, newest) and not jobs.stop_reason(reader, job)
 
 
 def run(context: Context, job_id: str) -> float | None:
@@ -144,7 +153,7 @@ def _closed(
         if merged.unfit and job.state == JobState.RUNNING:
             work.move_now(job, JobState.PAUSED, reason=merged.unfit)
             tell(work, job_id, "paused", now, reason=merged.unfit)
-        work.notify("plan", "audit", "aftermath")
+        work.notify("plan", "audit", "aftermath", *([TOPIC] if spec.overlap else []))
     return now
 
 
@@ -154,11 +163,11 @@ def _close_for_merging(context: Context, job_id: str) -> ClosingRound | None:
     Returns None if there is nothing to merge.
     """
     with context.begin() as work:
-        job, row = locked(work, Job, job_id), jobs.latest_round(work, job_id)
-        if row is None or row.state == RoundState.CLOSED or job.state != JobState.RUNNING:
+        job, row = locked(work, Job, job_id), jobs.first_under_way(work, job_id)
+        if row is None or job.state != JobState.RUNNING:
             return None
         if row.state == RoundState.OPEN:
-            if job.rewind_to is not None:
+            if not _may_merge(work, job, row):
                 return None
             accepted = select(Task).where(*jobs.merged_in(job_id, row.number), Task.state == TaskState.ACCEPTED)
             chosen = work.session.scalars(accepted).all()

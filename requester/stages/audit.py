@@ -10,7 +10,7 @@ rejected with the right answer are paid.
 from collections.abc import Sequence
 
 from gradmarket.market.messages import Outcome
-from gradmarket.market.rules import classes, operators
+from gradmarket.market.rules import classes, operators, overlap
 from gradmarket.market.terms import AuditState, Digest, JobState, ReplicaState, RoundState, TaskState
 from gradmarket.market.wire import hash_of
 from gradmarket.requester.context import Context
@@ -158,7 +158,8 @@ def _consequences(context: Context, work: Work, hand: TaskInHand, row: Round | N
     elif task.used and chosen == "replay" and job.ended_at is None:
         job.rewind_to = row.number if job.rewind_to is None else min(job.rewind_to, row.number)
         latest = jobs.latest_round(work, job.id)
-        for number in range(row.number + 1, latest.number + 1 if latest else 0):
+        first_harmed = overlap.last_unharmed(row.number, jobs.spec(job).overlap) + 1
+        for number in range(first_harmed, latest.number + 1 if latest else 0):
             call_off(context, work, job.id, number)
     elif task.used and chosen == "pause" and job.state == JobState.RUNNING:
         work.move_now(job, JobState.PAUSED, reason=f"an audit found a wrong gradient in round {row.number}")

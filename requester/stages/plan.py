@@ -1,10 +1,13 @@
-"""Opens the next round of running jobs that have none open, or ends the job. A round is a pure function of its job."""
+"""Opens the next round of running jobs once it may open, or ends the job. A round is a pure function of its job.
+
+The rule is market.rules.overlap: without an overlap a round opens when the one before it is merged.
+"""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from gradmarket.market.job import Publication
-from gradmarket.market.rules import stopping
+from gradmarket.market.rules import overlap, stopping
 from gradmarket.market.terms import Digest, JobState, RoundState, Units
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import left_tasks
@@ -22,10 +25,26 @@ TOPIC = "plan"
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
     return [
-        job.id
-        for job in progress.running(reader)
-        if not jobs.has_open_round(reader, job.id) or stopping.overdue(jobs.spec(job), _time(now))
+        job.id for job in progress.running(reader) if _due(reader, job) or stopping.overdue(jobs.spec(job), _time(now))
     ]
+
+
+def _due(reader: RowReader, job: Job) -> bool:
+    """Returns whether no round is under way, or the next may open before its predecessor is merged, or the job ends."""
+    if not jobs.has_open_round(reader, job.id):
+        return True
+    return jobs.spec(job).overlap > 0 and (_opens(reader, job) or bool(jobs.stop_reason(reader, job)))
+
+
+def _opens(reader: RowReader, job: Job) -> bool:
+    spec, closed = jobs.spec(job), jobs.latest_closed(reader, job.id)
+    newest = overlap.BEFORE if closed is None else closed.number
+    return overlap.may_open(_next(reader, job), newest, spec.overlap, spec.rounds)
+
+
+def _next(reader: RowReader, job: Job) -> int:
+    latest = jobs.latest_round(reader, job.id)
+    return 0 if latest is None else latest.number + 1
 
 
 def run(context: Context, job_id: str) -> float | None:
@@ -37,7 +56,7 @@ def run(context: Context, job_id: str) -> float | None:
         if stopping.overdue(jobs.spec(job), _time(now)):
             end(context, work, job, JobState.FINISHED, "its date has come")
             return None
-        if jobs.has_open_round(work, job_id):
+        if not _due(work, job):
             return None
         return _go_on(context, work, job, now)
 
@@ -47,16 +66,17 @@ def _go_on(context: Context, work: Work, job: Job, now: float) -> float | None:
 
     Waits for open audits whose failure could take back the rounds that this decision is based on.
     """
-    latest = jobs.latest_round(work, job.id)
-    reason = latest and stopping.reached(
-        jobs.spec(job), latest.number, latest.metrics or {}, jobs.earned(work, job.id) * int(job.unit)
-    )
-    if latest and _not_yet(work, job, latest.number if reason else latest.number + 1 - audits.BEHIND):
+    closed, number = jobs.latest_closed(work, job.id), _next(work, job)
+    reason = jobs.stop_reason(work, job)
+    behind = audits.BEHIND + jobs.spec(job).overlap
+    if _not_yet(work, job, closed.number if closed and reason else number - behind):
         return context.settings.sweep_s
     if reason:
         end(context, work, job, JobState.FINISHED, reason)
-    elif _affordable(work, job, price := price_of(job, latest)):
-        _open(context, work, job, latest, price, now)
+    elif _affordable(work, job, price := price_of(work, job, closed)):
+        _open(context, work, job, number, price, now)
+    elif jobs.has_open_round(work, job.id):
+        return context.settings.sweep_s  # its work may cost less than is set aside for it
     else:
         work.move_now(job, JobState.PAUSED, reason="the escrow does not cover another round: fund the job")
         tell(work, job.id, "paused", now, reason=job.reason)
@@ -70,16 +90,20 @@ def _not_yet(reader: RowReader, job: Job, through: int) -> bool:
 
 
 def _affordable(reader: RowReader, job: Job, price: Units) -> bool:
-    """Returns whether the deposit less the earnings pays for a round in which each task takes only its quorum."""
-    spec = jobs.spec(job)
-    least = spec.tasks_needed * spec.plan().quorum * price
-    return job.deposited - jobs.earned(reader, job.id) >= least
+    """Returns whether the deposit less the earnings pays for a round in which each task takes only its quorum.
+
+    What the rounds under way lack for the same is set aside first.
+    """
+    spec, open_round = jobs.spec(job), jobs.first_under_way(reader, job.id)
+    owed = spec.tasks_needed * price
+    if open_round is not None:
+        owed += jobs.lacks(reader, job, open_round.number, spec.tasks_needed) * open_round.price
+    return job.deposited - jobs.earned(reader, job.id) >= spec.plan().quorum * owed
 
 
-def _open(context: Context, work: Work, job: Job, latest: Round | None, price: Units, now: float) -> None:
+def _open(context: Context, work: Work, job: Job, number: int, price: Units, now: float) -> None:
     publication = Publication.model_validate(job.publication)
-    number = 0 if latest is None else latest.number + 1
-    parameters = publication.parameters if latest is None else Digest(latest.updated or "")
+    parameters = _start(work, job, number) or publication.parameters
     values = {"parameters": parameters, "price": price, "optimizer_state": "", "opened_at": now}
     row = work.get(Round, (job.id, number))
     if row is None:
@@ -93,7 +117,13 @@ def _open(context: Context, work: Work, job: Job, latest: Round | None, price: U
     for index in left_tasks.next_tasks(work, job, number):
         work.add(task(context, job, row, index, attempts.get(index, 0), now))
     tell(work, job.id, "round_opened", now, round=number, parameters=parameters, price=price)
-    work.notify("assign")
+    work.notify("assign", *([TOPIC] if publication.spec.overlap else []))
+
+
+def _start(reader: RowReader, job: Job, number: int) -> Digest | None:
+    """Returns the parameters that the round's tasks start from; None for the published ones."""
+    row = reader.get(Round, (job.id, overlap.starts_after(number, jobs.spec(job).overlap)))
+    return None if row is None else Digest(row.updated or "")
 
 
 def _time(now: float) -> datetime:

@@ -63,7 +63,7 @@ def _run(context: Context, job_id: str) -> None:
         )
         job.publication, job.spec_digest = publication.model_dump(mode="json"), publication.digest
         job.facts = as_json(facts)
-        job.price = price_of(job, None)
+        job.price = price_of(work, job, None)
         work.move_now(job, JobState.AWAITING_FUNDS, reason="waits for its deposit on-chain")
         tell(work, job_id, "published", context.clock(), spec_digest=publication.digest)
         work.notify("settle")

@@ -2,12 +2,14 @@
 
 A round is taken back once no later task is in flight, so that all workers that committed are judged and paid first. Its
 other gradients stand, the revoked ones are computed again, and all later rounds are repeated from the right parameters.
+With an overlap, rounds whose tasks started from parameters before that merge keep their tasks and are merged again.
 """
 
 from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, and_, exists, or_, select, update
 
+from gradmarket.market.rules import overlap
 from gradmarket.market.terms import Digest, RoundState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import blob_cleanup, snapshots, task_attempts
@@ -62,34 +64,42 @@ def _rewinds(reader: RowReader, job: Job) -> bool:
     """Returns whether a round is to be taken back and no later task, no audit and no merge is in flight."""
     if job.rewind_to is None or audits.earliest(reader, job.id) is not None:
         return False
-    later = exists().where(Task.job_id == job.id, Task.round > job.rewind_to, Task.state.in_(IN_FLIGHT))
+    later = exists().where(Task.job_id == job.id, Task.round > _unharmed(job, job.rewind_to), Task.state.in_(IN_FLIGHT))
     merging = exists().where(Round.job_id == job.id, Round.state == RoundState.MERGING)
     return not reader.session.scalar(select(or_(later, merging)))
 
 
 def _rewind(context: Context, work: Work, job: Job) -> list[Digest]:
     """Opens the round again; returns the blobs that its merge and later merges produced."""
-    now, number = context.clock(), job.rewind_to
+    now, number = context.clock(), job.rewind_to or 0
     standing = (Round.job_id == job.id, Round.number >= number, Round.state != RoundState.REWOUND)
-    first, *later = work.session.scalars(select(Round).where(*standing).order_by(Round.number)).all()
-    blobs = [digest for row in (first, *later) for digest in (row.updated, row.optimizer_state)]
+    rows = work.session.scalars(select(Round).where(*standing).order_by(Round.number)).all()
+    again = [row for row in rows if row.number <= _unharmed(job, number) and row.state == RoundState.CLOSED]
+    later = [row for row in rows if row.number > _unharmed(job, number)]
+    blobs = [digest for row in (*again, *later) for digest in (row.updated, row.optimizer_state)]
     nothing = {"updated": None, "optimizer_state": "", "loss": None, "metrics": None, "drift": None, "closed_at": None}
     for row in later:
         work.move_now(row, RoundState.REWOUND, **nothing)
-    work.move_now(first, RoundState.OPEN, **nothing)
+    for row in again:
+        work.move_now(row, RoundState.OPEN, **nothing)
     job.rewind_to = None
     if jobs.spec(job).verifier.sketched:
-        trusted_runs.let_go(work, job.id, TrustedRun.round > first.number)
-    _undo(work, job, first.number)
-    _do_again(context, work, job, first.number, now)
-    tell(work, job.id, "rewound", now, round=first.number, again=[row.number for row in later])
+        trusted_runs.let_go(work, job.id, TrustedRun.round > _unharmed(job, number))
+    _undo(work, job, number)
+    for row in again:
+        _do_again(context, work, job, row.number, now)
+    tell(work, job.id, "rewound", now, round=number, again=[row.number for row in later])
     work.notify("plan", "assign", "aggregate")
     return [Digest(digest) for digest in blobs if digest]
 
 
+def _unharmed(job: Job, number: int) -> int:
+    return overlap.last_unharmed(number, jobs.spec(job).overlap)
+
+
 def _undo(work: Work, job: Job, number: int) -> None:
-    """Makes later rounds' tasks final, since they are paid but useless, and the round's own, late or not, unused."""
-    later = select(Task).where(Task.job_id == job.id, Task.round > number)
+    """Makes rewound rounds' tasks final, since they are paid but useless, and all others, late or not, unused."""
+    later = select(Task).where(Task.job_id == job.id, Task.round > _unharmed(job, number))
     for task in locked_tasks(work, later.where(Task.state.in_([TaskState.ACCEPTED, TaskState.DIVERGED]))):
         work.move(task, TaskState.FINAL)
     unuse = update(Task).where(Task.job_id == job.id, Task.merge_round >= number).values(used=False)

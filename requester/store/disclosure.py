@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, and_, bindparam, func, not_, or_, select, true
+from sqlalchemy import ColumnElement, Row, and_, bindparam, false, func, not_, or_, select, true
 
 from gradmarket.market.rules import disclosure
 from gradmarket.market.terms import RoundState, TaskState
@@ -20,22 +20,25 @@ class Disclosure:
 
     first_open: int | None
     audited: bool
+    overlap: int = 0
 
     def stands(self, number: int) -> bool:
         """Whether no task of the round will be done again."""
-        return self.first_open is None or number < self.first_open
+        return self.first_open is None or disclosure.stands(number, self.first_open, self.overlap)
 
     def of(self, task: Task | Row[*tuple[Any, ...]]) -> bool:
         """Whether the answer of the task, or of one whose state, reason and round these are, may be published."""
-        return disclosure.published(task.state, diverged(task), task.round, self.first_open, self.audited)
+        state, wrong = task.state, diverged(task)
+        return disclosure.published(state, wrong, task.round, self.first_open, self.audited, self.overlap)
 
     @property
     def tasks(self) -> ColumnElement[bool]:
         """Returns the condition for the job's tasks whose answers may be published; agrees with `of`."""
         if self.first_open is None:
             return true()
-        stands = Task.round < self.first_open
-        return stands if self.audited else or_(stands, and_(Task.state.in_(_SETTLED), not_(_DIVERGED)))
+        apart = Task.round > self.overlap if self.overlap else true()
+        stands = Task.round < self.first_open if self.first_open > self.overlap else false()
+        return stands if self.audited else or_(stands, and_(Task.state.in_(_SETTLED), not_(_DIVERGED), apart))
 
 
 def diverged(task: Task | Row[*tuple[Any, ...]]) -> bool:
@@ -47,7 +50,8 @@ _DIVERGED: Final = or_(Task.state == TaskState.DIVERGED, and_(Task.state == Task
 
 
 def of_job(reader: RowReader, job: Job) -> Disclosure:
-    audited = jobs.spec(job).audited
+    spec = jobs.spec(job)
+    audited = spec.audited
     if job.ended_at is not None:
         return Disclosure(None, audited)
     rounds = [reader.session.scalar(_UNFINISHED, {"job": job.id})]
@@ -55,7 +59,8 @@ def of_job(reader: RowReader, job: Job) -> Disclosure:
         rounds += [reader.session.scalar(_LATE, {"job": job.id})]
     if audited:
         rounds += [reader.session.scalar(_REVOCABLE, {"job": job.id}), job.rewind_to]
-    return Disclosure(min((number for number in rounds if number is not None), default=None), audited)
+    first_open = min((number for number in rounds if number is not None), default=None)
+    return Disclosure(first_open, audited, spec.overlap)
 
 
 _UNFINISHED: Final = select(func.min(Round.number)).where(

@@ -7,7 +7,6 @@ import numpy as np
 from sqlalchemy import delete, select
 
 from gradmarket.market.rules import drift
-from gradmarket.requester.store import audits
 from gradmarket.requester.store.tables import Lean
 from gradmarket.requester.store.work import RowReader, Work
 
@@ -20,11 +19,14 @@ def before(reader: RowReader, job_id: str, number: int) -> dict[str, drift.Drift
     return {row.operator: _read(row) for row in reader.session.scalars(rows)}
 
 
-def keep(work: Work, job_id: str, number: int, leans: Mapping[str, drift.Drift]) -> None:
-    """Stores the operators' sums after this round's merge; deletes those of later rounds and needless older ones."""
+def keep(work: Work, job_id: str, number: int, leans: Mapping[str, drift.Drift], first: int) -> None:
+    """Stores the operators' sums after this round's merge; deletes those of later rounds and needless older ones.
+
+    No round before `first` is rewound.
+    """
     work.session.execute(delete(Lean).where(Lean.job_id == job_id, Lean.round >= number))
     earlier = select(Lean).where(Lean.job_id == job_id, Lean.operator.in_(leans)).order_by(Lean.round)
-    for row in _needless(work.session.scalars(earlier).all(), number - audits.BEHIND):
+    for row in _needless(work.session.scalars(earlier).all(), first):
         work.session.delete(row)
     for operator, lean in leans.items():
         total = lean.total.astype(NUMBERS).tobytes()

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Integer, Select, and_, bindparam, exists, 
 from sqlalchemy.orm import aliased
 
 from gradmarket.market.job import STALEST, JobSpec, Publication
-from gradmarket.market.rules import stragglers
+from gradmarket.market.rules import overlap, stopping, stragglers
 from gradmarket.market.terms import RoundState, TaskState, Units
 from gradmarket.market.wire import digest_of
 from gradmarket.requester.store.among import among
@@ -79,6 +79,20 @@ def has_open_round(reader: RowReader, job_id: str) -> bool:
     return bool(reader.session.scalar(select(exists().where(Round.job_id == job_id, under_way))))
 
 
+def first_under_way(reader: RowReader, job_id: str) -> Round | None:
+    """Returns the oldest round that is open or being merged: rounds are merged in order."""
+    under_way = (Round.job_id == job_id, Round.state.in_([RoundState.OPEN, RoundState.MERGING]))
+    return reader.session.scalar(select(Round).where(*under_way).order_by(Round.number).limit(1))
+
+
+def stop_reason(reader: RowReader, job: Job) -> str:
+    """Returns why the job is over after its newest merged round; empty where it is not."""
+    row = latest_closed(reader, job.id)
+    if row is None:
+        return ""
+    return stopping.reached(spec(job), row.number, row.metrics or {}, earned(reader, job.id) * int(job.unit))
+
+
 def latest_round(reader: RowReader, job_id: str) -> Round | None:
     """Returns the newest round that was not rewound."""
     standing = select(Round).where(Round.job_id == job_id, Round.state != RoundState.REWOUND)
@@ -87,7 +101,7 @@ def latest_round(reader: RowReader, job_id: str) -> Round | None:
 
 def wants(reader: RowReader, job: Job, task: Task) -> bool:
     """Whether the job needs an answer to the task: it goes on, and the task's merge is neither done nor taken back."""
-    taken_back = job.rewind_to is not None and task.round > job.rewind_to
+    taken_back = job.rewind_to is not None and task.round > overlap.last_unharmed(job.rewind_to, spec(job).overlap)
     row = reader.get(Round, (job.id, task.merge_round))
     return job.ended_at is None and not taken_back and may_merge(job, task, row)
 

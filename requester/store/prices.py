@@ -6,17 +6,19 @@ from gradmarket.market.terms import Amount, Units
 from gradmarket.requester.store import jobs
 from gradmarket.requester.store.facts import facts_of
 from gradmarket.requester.store.tables import Job, Round
+from gradmarket.requester.store.work import RowReader
 
 
-def price_of(job: Job, latest: Round | None) -> Units:
-    """Returns what a gradient pays in the round after `latest`, the newest closed one; None: in the first round."""
+def price_of(reader: RowReader, job: Job, latest: Round | None) -> Units:
+    """Returns what a gradient pays in a round that opens after `latest`, the newest closed one; None: in the first."""
     unit = Amount(int(job.unit))
-    price = jobs.spec(job).price.of(PricedWork(facts_of(job).flops, unit), _past(latest, unit))
+    past = None if latest is None else _past(latest, reader.get(Round, (job.id, latest.number - 1)), unit)
+    price = jobs.spec(job).price.of(PricedWork(facts_of(job).flops, unit), past)
     return payment.in_units("price", price, unit, payment.MAX_PRICE)
 
 
-def _past(row: Round | None, unit: Amount) -> Past | None:
-    if row is None:
-        return None
-    seconds = (row.closed_at or row.opened_at) - row.opened_at
+def _past(row: Round, before: Round | None, unit: Amount) -> Past:
+    """With an overlap, the round's own time begins when the one before it is merged."""
+    began = max(row.opened_at, before.closed_at or 0.0) if before else row.opened_at
+    seconds = (row.closed_at or began) - began
     return Past(Amount(row.price * unit), round(1000 * seconds))

@@ -95,6 +95,16 @@ def test_later_rounds_start_from_parameters_that_no_publication_knows() -> None:
     assert why_not(proposed(later), CHAIN, STANDING, LIMITS) is None
 
 
+def test_with_an_overlap_the_second_round_starts_from_the_published_parameters_too() -> None:
+    published = PUBLISHED.model_copy(update={"spec": SPEC.model_copy(update={"overlap": 1})})
+    chain = replace(CHAIN, spec=hash_of(published.digest))
+    honest = replace(OFFER, spec=chain.spec, round=1, seed=task_seed(9, 1, 2))
+    third = replace(honest, round=2, parameters=Hash(b"\x07" * 32), seed=task_seed(9, 2, 2))
+    own = replace(honest, parameters=Hash(b"\x07" * 32))
+    for offer, reason in ((honest, None), (third, None), (own, Guard.OTHER_PARAMETERS)):
+        assert why_not(replace(proposed(offer), publication=published), chain, STANDING, LIMITS) is reason
+
+
 def test_an_offer_in_anothers_name_is_declined() -> None:
     assert why_not(proposed(key=THIEF), CHAIN, STANDING, LIMITS) is Guard.FOREIGN_SIGNER
 

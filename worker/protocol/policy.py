@@ -11,12 +11,13 @@ from math import ceil
 from gradmarket.compute.machine import Effort, MachineLimits
 from gradmarket.market.job import Publication
 from gradmarket.market.messages import Offer
+from gradmarket.market.rules.overlap import BEFORE, starts_after
 from gradmarket.market.rules.payment import unpaid
 from gradmarket.market.rules.pricing import Price, PricedWork
 from gradmarket.market.rules.proof import signed
 from gradmarket.market.rules.secrets import task_seed
 from gradmarket.market.signing import Domain
-from gradmarket.market.terms import GENESIS_ROUND, Address, Amount, Hash, JobId, Units
+from gradmarket.market.terms import Address, Amount, Hash, JobId, Units
 from gradmarket.market.wire import hash_of
 from gradmarket.worker.protocol.worth import NOTHING, Minimum, least
 
@@ -38,7 +39,7 @@ class Guard(StrEnum):
     """Tasks beyond the published ones, or numbers that break the arithmetic."""
     OTHER_SEED = "the offer's seed is not the one that the job's seed and the indices give"
     """Chosen randomness, or replicas that were given different work."""
-    OTHER_PARAMETERS = "the first round does not start from the published parameters"
+    OTHER_PARAMETERS = "a first round does not start from the published parameters"
     """Work on parameters that nobody else has."""
     CHEAP = "it pays less than the least that was set"
     CHEAP_FOR_ITS_WORK = "it pays less than the least that was set for so many operations, or so much time here"
@@ -135,7 +136,8 @@ def _published(proposal: Proposal, chain: OnChain) -> Guard | None:
         return Guard.NO_SUCH_TASK
     if offer.seed != task_seed(spec.seed, offer.round, offer.task):
         return Guard.OTHER_SEED
-    if offer.round == GENESIS_ROUND and offer.parameters != hash_of(proposal.publication.parameters):
+    first = starts_after(offer.round, spec.overlap) == BEFORE
+    if first and offer.parameters != hash_of(proposal.publication.parameters):
         return Guard.OTHER_PARAMETERS
     return None
 
