@@ -1,6 +1,7 @@
 """Computes an offer's payload: fetches what was published by digest, runs the step, and encodes the result."""
 
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -51,6 +52,8 @@ class Executor:
         self._partitions: Prefetch[Arrays] = Prefetch(PARTITIONS_KEPT)
         self._states: Prefetch[Arrays] = Prefetch(STATES_KEPT)
         self._manifests: dict[Digest, Manifest] = {}
+        self._alone = threading.RLock()
+        """Whoever holds it may load a document and then compute with it: a lease is computed in another thread."""
         self._place = -1
         """The place of the task worked on last (JobSpec.place)."""
 
@@ -60,13 +63,15 @@ class Executor:
         Raises Refused (what was published is malformed, or too heavy for this machine), PartitionUnfit, DownloadFailed
         or RunnerFailed.
         """
-        spec, info = publication.spec, self._load(publication)
-        batch = self._batch(publication, offer.round, offer.task)
-        state = self._parameters(digest_of(offer.parameters), info)
-        self._look_ahead(publication, offer)
-        started = time.perf_counter()
-        tensors = self._compute(state, batch, offer.seed, spec.step)
-        seconds = time.perf_counter() - started
+        spec = publication.spec
+        with self._alone:
+            info = self._load(publication)
+            batch = self._batch(publication, offer.round, offer.task)
+            state = self._parameters(digest_of(offer.parameters), info)
+            self._look_ahead(publication, offer)
+            started = time.perf_counter()
+            tensors = self._compute(state, batch, offer.seed, spec.step)
+            seconds = time.perf_counter() - started
         return encode(info.layout, tensors, codec(spec.uplink.codec), offer.seed), seconds
 
     def bad_row(self, publication: Publication, offer: Offer) -> tuple[str, Outside | None]:
@@ -74,16 +79,17 @@ class Executor:
 
         Raises as `work` does.
         """
-        self._load(publication)
-        partition, arrays = self._partition(publication, offer.round, offer.task)
-        rows = task_rows(self._manifest(publication.manifest), publication.spec, offer.round, offer.task)
-        bad = outside(_chosen(arrays, rows), self._runner.ranges(publication.spec.step.pass_rows))
+        with self._alone:
+            self._load(publication)
+            partition, arrays = self._partition(publication, offer.round, offer.task)
+            rows = task_rows(self._manifest(publication.manifest), publication.spec, offer.round, offer.task)
+            bad = outside(_chosen(arrays, rows), self._runner.ranges(publication.spec.step.pass_rows))
         return partition.name, None if bad is None else replace(bad, row=rows[bad.row])
 
     def sketch(self, publication: Publication, offer: Offer, payload: bytes, seed: Hash) -> Sketch:
         """Returns the sketch of a payload for this offer, under a wave's seed or an audit's. Raises as `work` does."""
         packed = codec(publication.spec.uplink.codec)
-        return sketch_packing.of_payload(self._load(publication).layout, payload, packed, offer.seed, seed)
+        return sketch_packing.of_payload(self._known(publication).layout, payload, packed, offer.seed, seed)
 
     def draws(self, publication: Publication, offer: Offer, seed: Hash, others: int) -> tuple[Arrays, list[Arrays]]:
         """Returns the offer's parameters, its task's rows, and `others` draws of as many other rows.
@@ -124,30 +130,41 @@ class Executor:
 
         It computes on zeros where the parameters are kept from those that hold no task.
         """
-        info, seconds = self._load(publication), []
-        try:
-            state = self._parameters(publication.parameters, info)
-        except DownloadRefused:
-            state = {name: np.zeros(shape, dtype) for name, (shape, dtype) in info.document.state.items()}
-        batch = self._batch(publication, 0, 0)
-        for _ in range(2):
-            started = time.perf_counter()
-            self._runner.compute(state, batch, bytes(32), publication.spec.step)
-            seconds.append(time.perf_counter() - started)
+        seconds = []
+        with self._alone:
+            info = self._load(publication)
+            try:
+                state = self._parameters(publication.parameters, info)
+            except DownloadRefused:
+                state = {name: np.zeros(shape, dtype) for name, (shape, dtype) in info.document.state.items()}
+            batch = self._batch(publication, 0, 0)
+            for _ in range(2):
+                started = time.perf_counter()
+                self._runner.compute(state, batch, bytes(32), publication.spec.step)
+                seconds.append(time.perf_counter() - started)
         return min(seconds)
 
     def bear(self, publication: Publication) -> None:
         """Fetches document and manifest. Raises Refused if a task is too heavy for this machine; raises as `work`."""
-        self._load(publication)
+        self._known(publication)
 
     def effort(self, publication: Publication) -> Effort:
         """Returns what one task costs on this machine, measured on its first rows."""
-        seconds = self.trial(publication)
-        return Effort(self._cost(publication, self._load(publication)).operations, seconds)
+        with self._alone:
+            seconds = self.trial(publication)
+            return Effort(self._cost(publication, self._load(publication)).operations, seconds)
 
     def _cost(self, publication: Publication, info: DocumentInfo) -> Cost:
         step = publication.spec.step
         return cost(info.document, self._runner.bound(*step.pass_sizes), step)
+
+    def _known(self, publication: Publication) -> DocumentInfo:
+        """Returns what `_load` does, without waiting for a step that is computed where this is its job."""
+        info = self._info
+        if info is not None and self._borne == publication.digest and info.document.digest == publication.document:
+            return info
+        with self._alone:
+            return self._load(publication)
 
     def _load(self, publication: Publication) -> DocumentInfo:
         """Loads the document into the job's child, and checks once that this machine can run the job's step.

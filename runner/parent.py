@@ -77,7 +77,9 @@ class Runner:
             self._running()
 
     def close(self) -> None:
-        """Ends the children."""
+        """Ends the children; a step that is being computed in another thread fails."""
+        if (running := self._children.current) is not None:
+            running.child.kill()
         with self._lock:
             self._children.close()
         self._reader.close()

@@ -86,6 +86,11 @@ class ChildProcess:
             raise self._timed_out() from None
         return self._receive(deadline)
 
+    def kill(self) -> None:
+        """Kills the child; who waits for its answer is told that it crashed. May be called from any thread."""
+        if self._process.returncode is None:
+            self._process.kill()
+
     def end(self) -> None:
         """Kills the child and waits for its end. May be called again."""
         if self._process.returncode is None:

@@ -94,6 +94,11 @@ class WorkerSettings(BaseSettings):
     """How long one poll may wait: as long again as in vain so far; 20 s while anything is in flight or owed."""
 
     @property
+    def alone(self) -> bool:
+        """Whether there is a single market, and there will be no other."""
+        return len(self.origins) == 1 and not self.discover
+
+    @property
     def origins(self) -> tuple[str, ...]:
         """Returns the named markets' addresses without a trailing slash; with `discover`, naming none is allowed."""
         first = () if self.discover and "market" not in self.model_fields_set else (self.market,)

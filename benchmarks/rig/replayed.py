@@ -1,10 +1,13 @@
-"""A worker as it is, but for its steps: `python -m benchmarks.rig.replayed MARKET FOLDER`.
+"""A worker as it is, but for its steps: `python -m benchmarks.rig.replayed MARKET FOLDER [SECONDS]`.
 
 The first step is computed; what comes of it tells names and shapes. Every later one gives the same numbers, with a loss
-of the task's own: so replicas of a task agree, and no two tasks have the same bytes.
+of the task's own: so replicas of a task agree, and no two tasks have the same bytes. Each takes SECONDS, asleep: as on
+an accelerator that is not this machine's processor.
 """
 
 import sys
+import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +20,7 @@ from gradmarket.worker.run import run
 from gradmarket.worker.settings import WorkerSettings
 
 
-def replaying(compute: Compute) -> Compute:
+def replaying(compute: Compute, seconds: float = 0.0) -> Compute:
     recorded: dict[str, np.ndarray] = {}
 
     def replay(state: Arrays, batch: Arrays, seed: bytes, step: Step) -> dict[str, np.ndarray]:
@@ -25,6 +28,7 @@ def replaying(compute: Compute) -> Compute:
             drawn = np.random.default_rng(0)
             for name, tensor in compute(state, batch, seed, step).items():
                 recorded[name] = drawn.standard_normal(tensor.shape, np.float32) * np.float32(1e-3)
+        time.sleep(seconds)
         loss = np.asarray(int.from_bytes(seed[:3], "little") / 2**24, np.float32)
         return recorded | {"loss": loss}
 
@@ -32,5 +36,6 @@ def replaying(compute: Compute) -> Compute:
 
 
 if __name__ == "__main__":
-    market, folder = sys.argv[1:]
-    run(WorkerSettings(market=HttpUrl(market), data=Path(folder), wait_s=20.0), replaying, Journal(as_json=True))
+    market, folder, *seconds = sys.argv[1:]
+    steps = partial(replaying, seconds=float(*seconds))
+    run(WorkerSettings(market=HttpUrl(market), data=Path(folder), wait_s=20.0), steps, Journal(as_json=True))

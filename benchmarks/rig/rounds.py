@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,16 @@ class Rounds:
     workers_cpu_s: float
 
 
-def measured(here: Service, model: Model, replicas: int, count: int) -> Rounds:
+@dataclass(frozen=True)
+class Pace:
+    """`seconds`: of a step. `leases`: of a worker at once. `job`: further fields of the job."""
+
+    seconds: float = 0.0
+    leases: int = 1
+    job: dict[str, Any] = field(default_factory=dict)
+
+
+def measured(here: Service, model: Model, replicas: int, count: int, pace: Pace = Pace()) -> Rounds:
     """Two tasks a round, a worker for each replica. Each round ends when its parameters are published."""
     job = here.post(
         model={"architecture": model.architecture, "arguments": model.arguments},
@@ -75,8 +84,9 @@ def measured(here: Service, model: Model, replicas: int, count: int) -> Rounds:
         rounds=WARM + count + 2,
         tasks_per_round=2,
         replication={"name": "fixed", "replicas": replicas, "max_replicas": replicas},
+        **pace.job,
     )
-    with _workers(here, 2 * replicas) as workers:
+    with _workers(here, 2 * replicas, pace) as workers:
         _wait(here, job, WARM)
         before, others = here.cpu_s(), sum(map(_cpu_s, workers))
         ended = _wait(here, job, WARM + count)
@@ -102,15 +112,17 @@ def _packed(here: Service, model: Model) -> str:
 
 
 @contextmanager
-def _workers(here: Service, count: int) -> Iterator[list[psutil.Process]]:
+def _workers(here: Service, count: int, pace: Pace) -> Iterator[list[psutil.Process]]:
     """They go on until the end of the block, then leave at once."""
     command = [sys.executable, "-m", "benchmarks.rig.replayed", here.url]
+    environment = os.environ | {"GRADMARKET_WORKER_LEASES": str(pace.leases)}
     running = []
     for index in range(count):
         folder = here.folder / f"worker-{time.monotonic_ns()}-{index}"
         folder.mkdir()
         with (folder / "log").open("wb") as log:
-            running.append(subprocess.Popen([*command, str(folder)], stdout=log, stderr=log))
+            own = [*command, str(folder), str(pace.seconds)]
+            running.append(subprocess.Popen(own, env=environment, stdout=log, stderr=log))
     try:
         yield [psutil.Process(process.pid) for process in running]
     finally:

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from gradmarket.market.errors import MarketError
 from gradmarket.market.rules.faults import StepFault, printed
 from gradmarket.market.terms import ReplicaId
 from gradmarket.market.wire import Lease, LeaseReturn
+from gradmarket.worker.markets.background import Computed, Step, in_thread
 from gradmarket.worker.markets.step_faults import fault_of
 from gradmarket.worker.markets.worker_context import WorkerContext
 from gradmarket.worker.money.account_store import JobAccount
@@ -31,6 +33,8 @@ class Leasing:
         self._replica_files = replica_files
         self._clock = clock
         self.given_up: dict[ReplicaId, LeaseReturn] = {}
+        self.step: Step | None = None
+        """The lease that is computed in a thread."""
         self._rest_until = 0.0
         self._declined = 0
 
@@ -99,11 +103,33 @@ class Leasing:
             price=lease.offer.price,
         )
 
-    def compute(self, held: InFlight) -> None:
-        """Computes and seals the answer; it is on disk before the commitment can be sent."""
+    def compute(self) -> bool:
+        """Computes what is leased; returns False if there is nothing."""
+        todo = self._uncomputed()
+        for held in todo:
+            self._seal(held, partial(self._context.compute, held.lease))
+        return bool(todo)
+
+    def compute_beside(self) -> bool:
+        """Seals what a thread has computed, and has it compute the next; returns False if nothing was computed."""
+        done = self.step is not None and self.step.future.done()
+        if done and self.step is not None:
+            held = self._replica_files.held.get(self.step.of.replica)
+            result, self.step = self.step.future.result, None
+            if held is not None and held.open:
+                self._seal(held, result)
+        if self.step is None and (todo := self._uncomputed()):
+            self.step = Step(in_thread("compute", partial(self._context.compute, todo[0].lease)), todo[0])
+        return done
+
+    def _uncomputed(self) -> list[InFlight]:
+        return [held for held in self._replica_files.open() if held.prepared is None]
+
+    def _seal(self, held: InFlight, computed: Callable[[], Computed]) -> None:
+        """Seals the answer; it is on disk before the commitment can be sent."""
         context = self._context
         try:
-            payload, seconds = context.compute(held.lease)
+            payload, seconds = computed()
         except UNFIT as error:
             context.journal.say("failed", f"Could not compute {held.lease.task}: {error}", replica=held.replica)
             self.give_up(held.lease, str(error), failed=True, fault=fault_of(context, held.lease, error))
@@ -116,10 +142,9 @@ class Leasing:
 
     def give_back(self) -> None:
         """Gives back the leases that are not computed yet."""
-        for held in self._replica_files.open():
-            if held.prepared is None:
-                self.give_up(held.lease, "leaving", failed=False)
-                self._replica_files.forget(held.replica)
+        for held in self._uncomputed():
+            self.give_up(held.lease, "leaving", failed=False)
+            self._replica_files.forget(held.replica)
 
     def give_up(self, lease: Lease, reason: str, failed: bool, fault: StepFault | None = None) -> None:
         why = printed(reason, 500)

@@ -7,6 +7,8 @@ reveals and trusts nothing that `market.rules.proof` finds wrong, and writes a p
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from itertools import accumulate
 from typing import Final
 
@@ -14,6 +16,7 @@ from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.market.rules import sketch_packing
 from gradmarket.market.terms import ReplicaId, ReplicaState
 from gradmarket.market.wire import MAX_WAIT_S, PollAnswer, PollRequest, Reveal, UploadRequest
+from gradmarket.worker.markets.background import WaitingPoll, first_of, in_thread
 from gradmarket.worker.markets.leasing import FIRST_REST_S, Leasing
 from gradmarket.worker.markets.verdict_log import VerdictLog
 from gradmarket.worker.markets.worker_context import WorkerContext
@@ -30,16 +33,25 @@ LONGEST_BREATH_S: Final = 5.0
 
 
 class Loop:
-    """Polls one market and acts on its responses. `replica_files` holds the replicas in flight."""
+    """Polls one market and acts on its responses. `replica_files` holds the replicas in flight.
+
+    `beside`: computes in a thread, and reveals, uploads and takes leases meanwhile; else between two polls.
+    """
 
     def __init__(
-        self, context: WorkerContext, replica_files: InFlightFolder, clock: Callable[[], float] = time.time
+        self,
+        context: WorkerContext,
+        replica_files: InFlightFolder,
+        clock: Callable[[], float] = time.time,
+        beside: bool = False,
     ) -> None:
         self._context = context
         self._replica_files = replica_files
         self._verdict_log = VerdictLog(context, replica_files, clock)
         self._clock = clock
         self._leasing = Leasing(context, replica_files, clock)
+        self._beside = beside
+        self._waiting: WaitingPoll | None = None
         self._heard: dict[ReplicaId, ReplicaState] = {}
         self._remarked: set[ReplicaId] = set()
         self._breath = FIRST_BREATH_S
@@ -64,16 +76,35 @@ class Loop:
         self._replica_files.clear()
         started = time.monotonic()
         room = 0 if leaving else room
-        request = self._request(leaving, self._context.settings.wait_s if wait_s is None else wait_s, room)
-        answer = self._poll(request, leaving)
-        changed = self._said(request, answer)
-        changed |= self._hear(answer, leaving)
-        for held in self._replica_files.open():
-            if held.prepared is None:
-                self._leasing.compute(held)
-                changed = True
+        changed = self._exchange(leaving, self._context.settings.wait_s if wait_s is None else wait_s, room)
+        changed |= self._leasing.compute_beside() if self._beside else self._leasing.compute()
         self._breathe(changed, time.monotonic() - started)
         return changed
+
+    def _exchange(self, leaving: bool, wait_s: float, room: int | None) -> bool:
+        """Polls, and acts on the answer. While a lease is computed, a poll waits for news in a thread.
+
+        What there is to say meanwhile goes into another poll, which does not wait.
+        """
+        if self._leasing.step is None and self._waiting is None:
+            request = self._request(leaving, wait_s, room)
+            return self._answered(request, self._poll(request, leaving), leaving)
+        request = self._request(leaving, 0.0 if self._waiting else wait_s, room)
+        if self._waiting is None:
+            self._waiting = WaitingPoll(in_thread("poll", partial(self._context.market.poll, request)), request)
+        elif not self._waiting.said(request):
+            return self._answered(request, self._context.market.poll(request), leaving)
+        waiting = self._waiting
+        with self._context.signals.interruptible() if self._idle(request, leaving) else nullcontext():
+            first_of(waiting, self._leasing.step)
+        if not waiting.future.done():
+            return False
+        self._waiting = None
+        return self._answered(waiting.of, waiting.future.result(), leaving)
+
+    def _answered(self, request: PollRequest, answer: PollAnswer, leaving: bool) -> bool:
+        changed = self._said(request, answer)
+        return self._hear(answer, leaving) or changed
 
     def _breathe(self, changed: bool, seconds: float) -> None:
         """Pauses if the market answers at once without news, so that it does not keep this machine busy."""
@@ -130,11 +161,11 @@ class Loop:
         return min(wait_s, BUSY_WAIT_S if leaving or owed or self._replica_files.open() else self._patience)
 
     def _poll(self, request: PollRequest, leaving: bool) -> PollAnswer:
-        idle = not request.commitments and not request.reveals and not self._replica_files.open()
-        if leaving or not idle:
+        with self._context.signals.interruptible() if self._idle(request, leaving) else nullcontext():
             return self._context.market.poll(request)
-        with self._context.signals.interruptible():
-            return self._context.market.poll(request)
+
+    def _idle(self, request: PollRequest, leaving: bool) -> bool:
+        return not (leaving or request.commitments or request.reveals or self._replica_files.open())
 
     def _said(self, request: PollRequest, answer: PollAnswer) -> bool:
         """Applies what the market has received: updates committed and revealed replicas, and forgets finished ones."""
@@ -142,13 +173,17 @@ class Loop:
         for held in list(self._replica_files.held.values()):
             if not held.open and request.known.get(held.replica) == held.state:
                 self._replica_files.forget(held.replica)
-        self._heard = {}
-        self._leasing.given_up = {}
-        confirmed = [(commitment.replica, ReplicaState.COMMITTED) for commitment in request.commitments]
-        confirmed += [(reveal.replica, ReplicaState.REVEALED) for reveal in request.reveals]
-        for replica, state in confirmed:
-            if replica not in refused and replica in self._replica_files.held:
-                self._replica_files.put(self._replica_files.held[replica], state=state)
+        for replica in request.known.keys() & self._heard.keys():
+            del self._heard[replica]
+        for returned in request.given_up:
+            self._leasing.given_up.pop(returned.replica, None)
+        leased, committed = ReplicaState.LEASED, ReplicaState.COMMITTED
+        confirmed = [(commitment.replica, leased, committed) for commitment in request.commitments]
+        confirmed += [(reveal.replica, committed, ReplicaState.REVEALED) for reveal in request.reveals]
+        for replica, before, after in confirmed:
+            held = self._replica_files.held.get(replica)
+            if replica not in refused and held is not None and held.state is before:
+                self._replica_files.put(held, state=after)
         for refusal in answer.refusals[:AT_ONCE]:
             if refusal.replica in self._replica_files.held:
                 self._refused(refusal.replica, refusal.code, refusal.detail)

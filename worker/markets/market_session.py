@@ -90,6 +90,7 @@ def opened(shared: Shared, market: MarketClient, facts: ChainFacts, named: bool 
         context,
         Redeemer(chain_view, key.key, shared.account_store, shared.journal, context.money, shared.payout),
         shared.payout,
+        settings.alone,
     )
 
 
@@ -111,16 +112,19 @@ def _chain_view(settings: WorkerSettings, facts: ChainFacts, me: Address, journa
 
 
 class MarketSession:
-    """A joined market. `worth`: pay per second at its best job, in the token's smallest unit; zero if unknown."""
+    """A joined market. `worth`: pay per second at its best job, in the token's smallest unit; zero if unknown.
 
-    def __init__(self, context: WorkerContext, redeemer: Redeemer, payout: Address) -> None:
+    `alone`: there is no other market, so the runner is this one's, and computes while the market is polled.
+    """
+
+    def __init__(self, context: WorkerContext, redeemer: Redeemer, payout: Address, alone: bool) -> None:
         self.context = context
         self._redeemer = redeemer
         self._payout = payout
         self._replica_files = InFlightFolder(
             context.settings.data / "held" / f"{context.domain.instance.hex()[:16]}-{context.signer[2:]}"
         )
-        self._loop = Loop(context, self._replica_files)
+        self._loop = Loop(context, self._replica_files, beside=alone)
         self._upkeep = Upkeep(context, redeemer, self._replica_files)
         self.worth = Fraction(0)
         self._gone = False

@@ -46,7 +46,7 @@ class Scheduler:
         self._resting: dict[str, float] = {}
         self._waiting: list[Announcement] = []
         self._ranked_at = self._looked = time.monotonic()
-        self._alone = len(shared.settings.origins) == 1 and not shared.settings.discover
+        self._alone = shared.settings.alone
 
     @cached_property
     def _discovery(self) -> Discovery | None:

@@ -1,0 +1,160 @@
+"""A worker that computes in a thread: what else it holds goes on meanwhile, and the rules are the same."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from fastapi import HTTPException
+
+from gradmarket.compute.download_errors import DownloadFailed
+from gradmarket.market.terms import ReplicaId, ReplicaState
+from gradmarket.worker.markets.loop import Loop
+from gradmarket.worker.markets.worker_context import WorkerContext
+from gradmarket.worker.protocol.in_flight import InFlightFolder
+from gradmarket.worker.signals import LeaveSoon
+from tests.worker.fake_market import FakeMarket
+
+MakeDesk = Callable[..., WorkerContext]
+
+
+class Gate:
+    """Between the worker and its executor: a step begins once it is let through."""
+
+    def __init__(self, context: WorkerContext, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+        self._work, self.begun = context.bench.work, 0
+        self.passes = threading.Semaphore(free)
+        monkeypatch.setattr(context.bench, "work", self.work)
+
+    def work(self, *task: object) -> tuple[bytes, float]:
+        self.begun += 1
+        assert self.passes.acquire(timeout=60)
+        return self._work(*task)  # type: ignore[arg-type]
+
+
+def loop_of(context: WorkerContext, leases: int = 2) -> Loop:
+    more = replace(context, limits=replace(context.limits, leases=leases, unpaid=leases))
+    return Loop(more, InFlightFolder(context.settings.data / "held"), beside=True)
+
+
+def until(loop: Loop, done: Callable[[], object], turn: Callable[[], object] | None = None) -> None:
+    for _ in range(200):
+        if done():
+            return
+        (turn or loop.turn)()
+    raise AssertionError("it never came")
+
+
+def states(fake_market: FakeMarket) -> list[ReplicaState]:
+    return [row.state for row in fake_market.rows.values()]
+
+
+@pytest.mark.parametrize("leases", [1, 2, 4])
+def test_all_that_it_takes_ends_and_is_vouchered_once(
+    fake_market: FakeMarket, make_desk: MakeDesk, leases: int
+) -> None:
+    context = make_desk(fake_market)
+    loop = loop_of(context, leases)
+    until(loop, lambda: len(fake_market.rows) == 3 and all(row.heard for row in fake_market.rows.values()))
+    (account,) = context.account_store.accounts
+    assert (account.accepted, account.earned, account.vouchered) == (3, 21, 21)
+    assert all(row.uploads == 1 for row in fake_market.rows.values())
+    assert context.account_store.dealings(context.signer).grievances == ()
+    assert not loop.busy
+
+
+def test_it_reveals_and_uploads_one_answer_while_it_computes_the_next(
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = make_desk(fake_market)
+    gate, loop = Gate(context, monkeypatch, free=1), loop_of(context)
+    until(loop, lambda: states(fake_market)[:1] == [ReplicaState.PAYABLE])
+    until(loop, lambda: gate.begun >= 2)
+    until(loop, lambda: len(fake_market.rows) == 3)
+    assert ReplicaState.COMMITTED not in states(fake_market)[1:]
+    assert loop.busy
+    gate.passes.release(2)
+    until(loop, lambda: states(fake_market) == [ReplicaState.PAYABLE] * 3)
+
+
+def test_what_it_could_not_compute_is_given_back_and_the_rest_goes_on(
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = make_desk(fake_market)
+    work, failures = context.bench.work, iter([DownloadFailed("gone")])
+
+    def sometimes(*task: object) -> tuple[bytes, float]:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        return work(*task)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(context.bench, "work", sometimes)
+    monkeypatch.setattr("gradmarket.worker.markets.leasing.FIRST_REST_S", 0.0)
+    loop = loop_of(context)
+    until(loop, lambda: states(fake_market).count(ReplicaState.PAYABLE) == 2)
+    assert states(fake_market).count(ReplicaState.ERROR) == 1
+
+
+def test_a_poll_that_fails_beside_a_step_is_told_and_the_step_is_kept(
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = make_desk(fake_market)
+    gate, loop = Gate(context, monkeypatch, free=0), loop_of(context, leases=1)
+    until(loop, lambda: gate.begun)
+    with monkeypatch.context() as broken:
+        broken.setattr(context.market, "poll", _broken)
+        with pytest.raises(HTTPException):
+            until(loop, lambda: False)
+    gate.passes.release(3)
+    until(loop, lambda: states(fake_market) == [ReplicaState.PAYABLE] * 3)
+    assert gate.begun == 3
+
+
+def _broken(_request: object) -> None:
+    raise HTTPException(500, "broken")
+
+
+def test_who_leaves_says_so_at_once_and_gives_back_what_is_not_computed(
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = make_desk(fake_market)
+    gate, loop = Gate(context, monkeypatch, free=0), loop_of(context)
+    until(loop, lambda: gate.begun and len(fake_market.rows) == 2)
+    context.signals.leave()
+    loop.turn(leaving=True)
+    assert fake_market.left
+    loop.leave_now()
+    assert set(states(fake_market)) == {ReplicaState.ABANDONED}
+    gate.passes.release(3)
+
+
+def test_an_answer_that_is_not_wanted_any_more_is_dropped(
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = make_desk(fake_market)
+    gate, loop = Gate(context, monkeypatch, free=0), loop_of(context)
+    until(loop, lambda: gate.begun)
+    lost = next(iter(fake_market.rows))
+    row = fake_market.rows.pop(lost)
+    gone = replace(row, id=ReplicaId("gone"), state=ReplicaState.ABANDONED, heard=True)
+    fake_market.rows[gone.id] = gone  # so that no other one gets its number
+    until(loop, lambda: lost not in loop._replica_files.held)
+    gate.passes.release(5)
+    until(loop, lambda: states(fake_market).count(ReplicaState.PAYABLE) == 2)
+    assert lost not in fake_market.rows
+
+
+def test_who_has_nothing_left_in_flight_is_not_kept_by_a_poll_that_waits(
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = make_desk(fake_market)
+    monkeypatch.setattr(fake_market, "most", 1)
+    gate, loop = Gate(context, monkeypatch, free=0), loop_of(context)
+    until(loop, lambda: gate.begun)
+    until(loop, lambda: loop._waiting is not None)
+    context.signals.leave()
+    gate.passes.release()
+    until(loop, lambda: not loop.busy, partial(loop.turn, leaving=True))
+    with pytest.raises(LeaveSoon):
+        until(loop, lambda: False)

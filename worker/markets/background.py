@@ -1,0 +1,62 @@
+"""What the loop does not wait for: one lease that is computed, and one poll that waits for news, each in a thread."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from gradmarket.market.wire import PollAnswer, PollRequest
+from gradmarket.worker.protocol.in_flight import InFlight
+
+Result = TypeVar("Result")
+Computed = tuple[bytes, float]
+"""A payload, and the seconds that its step took."""
+
+
+def in_thread(name: str, function: Callable[[], Result]) -> "Future[Result]":
+    """Calls the function in a new thread; the future has what it returns or raises."""
+    future: Future[Result] = Future()
+
+    def work() -> None:
+        try:
+            result = function()
+        except BaseException as error:  # noqa: BLE001  # who waits for the future sees it
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    threading.Thread(target=work, name=name, daemon=True).start()
+    return future
+
+
+@dataclass(frozen=True)
+class UnderWay(Generic[Result]):
+    """`of` is what the future's result will be of."""
+
+    future: "Future[Result]"
+
+
+@dataclass(frozen=True)
+class Step(UnderWay[Computed]):
+    of: InFlight
+
+
+@dataclass(frozen=True)
+class WaitingPoll(UnderWay[PollAnswer]):
+    of: PollRequest
+
+    def said(self, request: PollRequest) -> bool:
+        """Returns whether this poll has told the market all that the other request would tell."""
+        mine, other = _told(self.of), _told(request)
+        return other <= mine and self.of.leaving == request.leaving
+
+
+def _told(request: PollRequest) -> set[tuple[str, str]]:
+    items = {"commit": request.commitments, "reveal": request.reveals, "return": request.given_up}
+    return {(kind, item.replica) for kind, said in items.items() for item in said}
+
+
+def first_of(*under_way: "UnderWay[PollAnswer] | UnderWay[Computed] | None") -> None:
+    """Waits until one of them is done."""
+    wait([one.future for one in under_way if one is not None], return_when=FIRST_COMPLETED)
