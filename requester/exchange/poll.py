@@ -97,7 +97,8 @@ def _take_in(
     worker.capacity = 0 if said.leaving else max(0, said.capacity - _unheard_leases(held[address], said))
     if worker.capacity:
         intake.begun |= worker.asking_until < now - HERE_S
-        worker.asking_until = now + min(said.wait_s, LIVE_S)  # a longer wait is renewed while the worker is connected
+        until = now + min(said.wait_s, LIVE_S)  # a longer wait is renewed while the worker is connected
+        worker.asking_until = max(worker.asking_until, until)  # another poll of it may wait beside a short one
         intake.asking.append(address)
     if said.leaving:
         accounts.leave(work, address)

@@ -152,7 +152,6 @@ def test_who_has_nothing_left_in_flight_is_not_kept_by_a_poll_that_waits(
     monkeypatch.setattr(fake_market, "most", 1)
     gate, loop = Gate(context, monkeypatch, free=0), loop_of(context)
     until(loop, lambda: gate.begun)
-    until(loop, lambda: loop._waiting is not None)
     context.signals.leave()
     gate.passes.release()
     until(loop, lambda: not loop.busy, partial(loop.turn, leaving=True))

@@ -48,8 +48,7 @@ class WaitingPoll(UnderWay[PollAnswer]):
 
     def said(self, request: PollRequest) -> bool:
         """Returns whether this poll has told the market all that the other request would tell."""
-        mine, other = _told(self.of), _told(request)
-        return other <= mine and self.of.leaving == request.leaving
+        return _told(request) <= _told(self.of) and self.of.leaving >= request.leaving
 
 
 def _told(request: PollRequest) -> set[tuple[str, str]]:

@@ -89,14 +89,16 @@ class Loop:
         if self._leasing.step is None and self._waiting is None:
             request = self._request(leaving, wait_s, room)
             return self._answered(request, self._poll(request, leaving), leaving)
-        request = self._request(leaving, 0.0 if self._waiting else wait_s, room)
-        if self._waiting is None:
-            self._waiting = WaitingPoll(in_thread("poll", partial(self._context.market.poll, request)), request)
-        elif not self._waiting.said(request):
-            return self._answered(request, self._context.market.poll(request), leaving)
         waiting = self._waiting
-        with self._context.signals.interruptible() if self._idle(request, leaving) else nullcontext():
-            first_of(waiting, self._leasing.step)
+        if waiting is None or not waiting.future.done():
+            request = self._request(leaving, wait_s if waiting is None else 0.0, room)
+            if waiting is None:
+                waiting = WaitingPoll(in_thread("poll", partial(self._context.market.poll, request)), request)
+                self._waiting = waiting
+            elif not waiting.said(request):
+                return self._answered(request, self._context.market.poll(request), leaving)
+            with self._context.signals.interruptible() if self._idle(request, leaving) else nullcontext():
+                first_of(waiting, self._leasing.step)
         if not waiting.future.done():
             return False
         self._waiting = None
