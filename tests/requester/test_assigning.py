@@ -384,3 +384,15 @@ def next_covered(market: MarketFixture) -> list[str]:
     with market.reading() as reader:
         job = reader.get_one(Job, market.job)
         return list(newcomers.next_covered(reader, job, market.clock()))
+
+
+@BOTH
+def test_who_says_something_shortly_beside_a_poll_that_waits_goes_on_asking(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(rounds=1)
+    worker = market.worker()
+    worker.say(wait_s=20.0)
+    until = market.row(worker).asking_until
+    worker.say(wait_s=0.0)
+    assert market.row(worker).asking_until == until > market.clock()
+    worker.say(capacity=0, wait_s=0.0)
+    assert market.row(worker).capacity == 0

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gradmarket.market.wire import PollAnswer, PollRequest
 from gradmarket.worker.protocol.in_flight import InFlight
@@ -52,10 +52,12 @@ class WaitingPoll(UnderWay[PollAnswer]):
 
 
 def _told(request: PollRequest) -> set[tuple[str, str]]:
-    items = {"commit": request.commitments, "reveal": request.reveals, "return": request.given_up}
-    return {(kind, item.replica) for kind, said in items.items() for item in said}
+    commitments = {("commit", made.replica) for made in request.commitments}
+    reveals = {("reveal", made.replica) for made in request.reveals}
+    return commitments | reveals | {("return", made.replica) for made in request.given_up}
 
 
 def first_of(*under_way: "UnderWay[PollAnswer] | UnderWay[Computed] | None") -> None:
     """Waits until one of them is done."""
-    wait([one.future for one in under_way if one is not None], return_when=FIRST_COMPLETED)
+    futures: list[Future[Any]] = [one.future for one in under_way if one is not None]
+    wait(futures, return_when=FIRST_COMPLETED)

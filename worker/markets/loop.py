@@ -183,9 +183,9 @@ class Loop:
         confirmed = [(commitment.replica, leased, committed) for commitment in request.commitments]
         confirmed += [(reveal.replica, committed, ReplicaState.REVEALED) for reveal in request.reveals]
         for replica, before, after in confirmed:
-            held = self._replica_files.held.get(replica)
-            if replica not in refused and held is not None and held.state is before:
-                self._replica_files.put(held, state=after)
+            known = self._replica_files.held.get(replica)
+            if replica not in refused and known is not None and known.state is before:
+                self._replica_files.put(known, state=after)
         for refusal in answer.refusals[:AT_ONCE]:
             if refusal.replica in self._replica_files.held:
                 self._refused(refusal.replica, refusal.code, refusal.detail)
