@@ -439,7 +439,7 @@ def test_it_gives_back_what_it_has_not_computed(
 ) -> None:
     context = make_desk(fake_market)
     loop = Loop(context, InFlightFolder(context.settings.data / "held"))
-    monkeypatch.setattr(loop._leasing, "compute", lambda _held: None)
+    monkeypatch.setattr(loop._leasing, "compute", lambda: False)
     while not fake_market.rows:
         loop.turn()
     loop.leave_now()
