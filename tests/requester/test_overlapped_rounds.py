@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from gradmarket.market.gradient.round_merge import MergedAnswer, ModelState, apply, begin, merge
 from gradmarket.market.gradient.schedules import rate
+from gradmarket.market.job import JobSpec
 from gradmarket.market.model import tensors
 from gradmarket.market.rules import overlap, secrets
 from gradmarket.market.terms import Digest, JobState, ReplicaState, RoundState, TaskState
@@ -40,7 +42,7 @@ def by_the_formula(market: MarketFixture, worker: SimWorker) -> list[dict[str, n
     states: list[ModelState] = [begin(LAYOUT, first_parameters(), move)]
     for number in range(spec.rounds):
         start = states[max(0, number - spec.overlap)].tensors
-        seeds = [secrets.task_seed(spec.seed, number, index) for index in range(spec.tasks_per_round)]
+        seeds = [secrets.task_seed(spec.seed, number, index) for index in spec.tasks_of(number)]
         answers = [MergedAnswer(worker.encode(honest_answer(start, seed), seed), seed) for seed in seeds]
         merged = merge(replay.recipe(spec, job), answers)
         lr = rate("constant", spec.optimizer.lr, number, spec.rounds, spec.optimizer.schedule.warmup)
@@ -72,8 +74,9 @@ def closed(market: MarketFixture) -> int:
 
 
 @BOTH
-def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor) -> None:
-    market = staffed(new_floor)
+@pytest.mark.parametrize("sampling", ["rounds", "epochs"])
+def test_it_ends_with_the_bits_that_the_formula_gives(new_floor: NewFloor, sampling: str) -> None:
+    market = staffed(new_floor, sampling=sampling)
     market.play()
     ends_as_the_formula_says(market)
     starts = [row.parameters for row in market.rounds()]
@@ -296,3 +299,15 @@ def test_a_deposit_that_covers_the_rounds_under_way_alone_pauses_it_after_them(n
     assert "does not cover" in market.the_job().reason
     assert [row.state for row in market.rounds()] == [RoundState.CLOSED] * 3
     check_books(market)
+
+
+def test_a_job_whose_rounds_leave_tasks_has_no_overlap() -> None:
+    fields = {"name": "x", "model": {"architecture": "mlp"}, "data": {"ready": "digits"}, "step": {"rows": 1}}
+    fields |= {"optimizer": {"lr": 0.1}, "rounds": 2, "price": "1", "overlap": 1, "tasks_per_round": 2}
+    assert JobSpec.model_validate(fields | {"sampling": "epochs"}).overlap == 1
+    assert JobSpec.model_validate(fields | {"min_tasks": 1}).overlap == 1
+    with pytest.raises(ValidationError, match="leave out min_tasks"):
+        JobSpec.model_validate(fields | {"sampling": "epochs", "min_tasks": 1})
+    with pytest.raises(ValidationError, match="overlap"):
+        JobSpec.model_validate(fields | {"overlap": 2})
+    assert "overlap" not in JobSpec.model_validate(fields | {"overlap": 0}).model_dump()
