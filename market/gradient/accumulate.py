@@ -25,10 +25,12 @@ from numpy.typing import NDArray
 
 from gradmarket.market.errors import PayloadRefused
 from gradmarket.market.gradient.arrays import Vector, chunks
+from gradmarket.market.gradient.sums import OUTSIDE, ROUNDED, add_to_sum, begin_sum, divide
 
 MAX_ADDENDS: Final = 2**20
 STEP: Final = 2**13
 """Elements processed at a time."""
+OUT_OF_RANGE: Final = "an element is not within {}"
 SMALLEST: Final = -149
 """The exponent of the smallest float32, of which all others are multiples."""
 
@@ -58,40 +60,26 @@ def _bits(addends: int) -> int:
 def quick_mean(vectors: Sequence[Vector], bound: float, mean: Vector) -> Iterator[slice]:
     """Writes the mean of a few flat float32 vectors to `mean`; yields the pieces of it that it could not compute.
 
-    It adds in float64 and goes on only while no addition rounds: x + y was exact where taking either of them away again
-    gives the other (Knuth 1998, section 4.2.2, theorem B). So a piece has the bits that an Accumulator gives, or is
-    yielded. Raises PayloadRefused as `Accumulator.add` does.
+    It adds in float64 and goes on only while no addition rounds. So a piece has the bits that an Accumulator gives, or
+    is yielded. Raises PayloadRefused as `Accumulator.add` does.
     """
-    limit, scratch = math.ldexp(1.0, range_exponent(bound)), np.empty((4, STEP))
+    limit, scratch = math.ldexp(1.0, range_exponent(bound)), np.empty(STEP)
     for part in chunks(mean.size, STEP):
-        for vector in vectors:
-            _check_range(vector[part], limit)
-        total = _exact_total([vector[part] for vector in vectors], scratch[:, : part.stop - part.start])
-        if total is None:
+        total = scratch[: part.stop - part.start]
+        found = begin_sum(vectors[0][part], total, limit)
+        for vector in vectors[1:]:
+            found = max(found, add_to_sum(vector[part], total, limit))
+        if found == OUTSIDE:
+            raise PayloadRefused(OUT_OF_RANGE.format(limit))
+        if found == ROUNDED:
             yield part
         else:
-            mean[part] = np.divide(total, len(vectors), out=total)
-
-
-def _exact_total(pieces: Sequence[Vector], scratch: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Returns the sum, or None where an addition rounds."""
-    total: NDArray[np.float64]
-    total, other, addend, back = scratch
-    np.add(pieces[0], 0.0, out=total)  # a mean of zeros is +0, as an Accumulator's is
-    for piece in pieces[1:]:
-        np.copyto(addend, piece)
-        np.add(total, addend, out=other)
-        if np.not_equal(np.subtract(other, total, out=back), addend).any():
-            return None
-        if np.not_equal(np.subtract(other, addend, out=back), total).any():
-            return None
-        total, other = other, total
-    return total
+            divide(total, len(vectors), mean[part])
 
 
 def _check_range(part: Vector, limit: float) -> None:
     if not (float(part.max()) <= limit and float(part.min()) >= -limit):
-        raise PayloadRefused(f"an element is not within {limit}")
+        raise PayloadRefused(OUT_OF_RANGE.format(limit))
 
 
 class Accumulator:

@@ -16,7 +16,8 @@ same on every machine. A block with NaN or infinity has NaN for both means and i
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
+
+from gradmarket.market.gradient.compiled import compiled
 
 MAGNITUDE: Final = np.uint32(0x7FFFFFFF)
 INFINITE: Final = np.uint32(0x7F800000)
@@ -39,14 +40,6 @@ TOP_BLOCK: Final = 4096
 TAKEN: Final = 64
 COARSE: Final = np.uint32(20)
 """Magnitudes are counted by their upper 11 bits: an eighth of a power of two."""
-
-
-def compiled(loop: Any) -> Any:
-    """Returns the loop as machine code, kept on disk where the package or a cache folder can be written."""
-    try:
-        return njit(cache=True)(loop)
-    except RuntimeError:  # numba's answer where it finds no folder for its cache
-        return njit(loop)
 
 
 @compiled

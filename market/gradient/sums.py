@@ -1,0 +1,65 @@
+"""The loops of the exact sums and of the norm, compiled: one pass over what is in a core's cache."""
+
+from typing import Any, Final
+
+import numpy as np
+
+from gradmarket.market.gradient.compiled import compiled
+
+EXACT: Final = 0
+ROUNDED: Final = 1
+OUTSIDE: Final = 2
+
+
+@compiled
+def begin_sum(row: Any, total: Any, limit: Any) -> Any:
+    """Writes the row to `total`, as float64; returns EXACT, or OUTSIDE where an element is not within the limit."""
+    outside = 0
+    for place in range(row.size):
+        value = np.float64(row[place])
+        outside += not abs(value) <= limit
+        total[place] = value + 0.0  # a mean of zeros is +0
+    return OUTSIDE if outside else EXACT
+
+
+@compiled
+def add_to_sum(row: Any, total: Any, limit: Any) -> Any:
+    """Adds the row; returns EXACT, or OUTSIDE where an element is not within the limit, else ROUNDED where one rounds.
+
+    x + y was exact where taking either of them away again gives the other (Knuth 1998, section 4.2.2, theorem B).
+    """
+    outside, rounded = 0, 0
+    for place in range(row.size):
+        value, before = np.float64(row[place]), total[place]
+        outside += not abs(value) <= limit
+        after = before + value
+        rounded += (after - before != value) | (after - value != before)
+        total[place] = after
+    return OUTSIDE if outside else ROUNDED if rounded else EXACT
+
+
+@compiled
+def divide(total: Any, count: Any, mean: Any) -> None:
+    """Writes the mean, rounded once in float64 and once to float32."""
+    for place in range(mean.size):
+        mean[place] = np.float32(total[place] / count)
+
+
+@compiled
+def square_tree(vector: Any, squares: Any) -> Any:
+    """Returns the sum of squares of at most 2 * squares.size elements, added as `norm` documents it."""
+    half = squares.size
+    whole = vector.size == 2 * half
+    for place in range(half if whole else 0):
+        low, high = np.float64(vector[place]), np.float64(vector[place + half])
+        squares[place] = low * low + high * high
+    for place in range(0 if whole else half):
+        low = np.float64(vector[place]) if place < vector.size else 0.0
+        high = np.float64(vector[place + half]) if place + half < vector.size else 0.0
+        squares[place] = low * low + high * high
+    half //= 2
+    while half:
+        for place in range(half):
+            squares[place] += squares[place + half]
+        half //= 2
+    return squares[0]
