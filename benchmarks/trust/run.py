@@ -15,7 +15,8 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import Usable, inspect
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload import encode, flatten, unflatten
-from gradmarket.market.gradient.round_merge import MergedAnswer, ModelState, OptimizerStep, Recipe, apply, begin, merge
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
+from gradmarket.market.gradient.round_update import ModelState, OptimizerStep, apply, begin
 from gradmarket.market.rules.replication import Plan
 
 FP32: Final = codec("fp32")

@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from gradmarket.market.gradient.arrays import CHUNK, Vector, chunks
+from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.payload import Layout, sections
-from gradmarket.market.gradient.sums import square_tree
+from gradmarket.market.gradient.sums import squares
 
 VALUE_BOUND: Final = 2.0**40
 """Bound of the absolute value of the loss and of every element of a buffer."""
@@ -55,15 +55,13 @@ class Inspection:
     def __init__(self, layout: Layout, norm_bound: float) -> None:
         self._layout, self._norm_bound = layout, norm_bound
         self._squares: list[float] = []
-        self._scratch = np.empty(CHUNK // 2)
         self._largest, self._loss = 0.0, math.nan
 
     def see(self, index: int, shard: Vector) -> None:
         """Takes shard `index`; each shard exactly once."""
         for section in sections(self._layout, index):
             if section.gradient:
-                gradient = shard[section.part]
-                self._squares.extend(square_tree(gradient[part], self._scratch) for part in chunks(gradient.size))
+                self._squares.extend(squares(shard[section.part]))
             else:
                 self._largest = _larger(self._largest, float(np.abs(shard[section.part]).max()))
         self._loss = float(shard[0]) if index == 0 else self._loss

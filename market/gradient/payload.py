@@ -8,7 +8,7 @@ on, signed and paid for, and the digest of the blob that the payload is stored a
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
@@ -19,7 +19,7 @@ import numpy as np
 from blake3 import blake3
 
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient.arrays import CHUNK, Bytes, Tensors, Vector
+from gradmarket.market.gradient.arrays import Bytes, Tensors, Vector
 from gradmarket.market.gradient.codecs import Codec, fp32
 
 Kind = Literal["loss", "gradient", "buffer"]
@@ -67,6 +67,11 @@ class Layout:
     def size(self) -> int:
         """The number of elements of the flat vector."""
         return sum(entry.size for entry in self.entries)
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Where each entry begins in the flat vector."""
+        return tuple(accumulate((entry.size for entry in self.entries[:-1]), initial=0))
 
     @cached_property
     def gradient(self) -> slice:
@@ -236,30 +241,21 @@ def read_tensors(layout: Layout, data: Bytes, codec: Codec, seed: bytes) -> Iter
     Raises PayloadRefused as `read_shard` does.
     """
     shards = (shard for _, shard in decode(layout, data, codec, seed))
-    for entry, _, values in pieces(layout, shards, whole=True):
+    for entry, values in whole_tensors(layout, shards):
         yield entry.name, values.reshape(entry.shape)
 
 
-def pieces(layout: Layout, shards: Iterable[Vector], whole: bool) -> Iterator[tuple[LayoutEntry, slice, Vector]]:
-    """Yields the elements of every tensor in order, with their place in the flat tensor.
-
-    whole: each tensor at once, as a vector of its own; else at most CHUNK elements at a time, as views of a shard.
-    """
-    rest, source = np.empty(0, np.float32), iter(shards)
+def whole_tensors(layout: Layout, shards: Iterator[Vector]) -> Iterator[tuple[LayoutEntry, Vector]]:
+    """Yields every tensor, flat and in memory of its own, from all shards in order."""
+    rest = np.empty(0, np.float32)
     for entry in layout.entries:
-        tensor, done = np.empty(entry.size if whole else 0, np.float32), 0
+        tensor, done = np.empty(entry.size, np.float32), 0
         while done < entry.size:
-            if not rest.size:
-                rest = next(source)
-            piece, rest = np.split(rest, [min(rest.size, entry.size - done, entry.size if whole else CHUNK)])
-            place = slice(done, done + piece.size)
-            done = place.stop
-            if whole:
-                tensor[place] = piece
-            else:
-                yield entry, place, piece
-        if whole or not entry.size:
-            yield entry, slice(0, entry.size), tensor
+            rest = rest if rest.size else next(shards)
+            piece, rest = np.split(rest, [min(rest.size, entry.size - done)])
+            tensor[done : done + piece.size] = piece
+            done += piece.size
+        yield entry, tensor
 
 
 def _shard_seed(seed: bytes, index: int) -> bytes:

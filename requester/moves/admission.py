@@ -10,7 +10,7 @@ from gradmarket.market.fields import first_fault
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.optimizers import optimizer
-from gradmarket.market.gradient.round_merge import OptimizerStep
+from gradmarket.market.gradient.round_update import OptimizerStep
 from gradmarket.market.job import JobSpec
 from gradmarket.market.job_parts import Deadlines, ReadyModel
 from gradmarket.market.rules import payment

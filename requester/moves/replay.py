@@ -4,10 +4,13 @@ The state is a pure function of the accepted payloads. A snapshot of the optimiz
 the rounds since are merged again from their payloads, and must give the parameters that were published.
 """
 
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from mmap import MADV_DONTNEED, mmap
+from typing import Final
 
 from blake3 import blake3
 
@@ -16,8 +19,10 @@ from gradmarket.market.errors import Conflict
 from gradmarket.market.gradient.aggregators import configured
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import codec
-from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, Shards, advance, merged_shards
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merged_shards
+from gradmarket.market.gradient.round_update import advance
 from gradmarket.market.gradient.schedules import rate
+from gradmarket.market.gradient.shards import Lanes, Shards
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest
 from gradmarket.requester.blobs import Blobs
@@ -28,6 +33,9 @@ from gradmarket.requester.store import jobs
 from gradmarket.requester.store.facts import facts_of, layout_of
 from gradmarket.requester.store.tables import Job, Round
 from gradmarket.requester.store.work import RowReader
+
+LANES: Final = min(4, os.cpu_count() or 1)
+"""Threads that merge shards side by side."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +123,9 @@ def merge(blobs: Blobs, inputs: MergeInputs, state: LiveState) -> float:
         answers = [MergedAnswer(stack.enter_context(blobs.mapped(blob)), seed) for blob, seed in inputs.answers]
         shards = _releasing(state, answers, merged_shards(inputs.recipe, answers))
         before, after, memory = state.parameters.arrays, state.spare.arrays, state.memory.arrays
-        loss = advance(inputs.recipe.layout, before, after, memory, shards, move_of(inputs.spec), lr, inputs.counters)
+        layout, move = inputs.recipe.layout, move_of(inputs.spec)
+        lanes = Lanes(LANES, stack.enter_context(ThreadPoolExecutor(LANES)).map)
+        loss = advance(layout, before, after, memory, shards, move, lr, inputs.counters, lanes)
     state.swap()
     return loss
 
@@ -125,15 +135,15 @@ def _releasing(state: LiveState, answers: Sequence[MergedAnswer], shards: Shards
     if not state.mapped:
         return shards
 
-    def released() -> Iterator[Vector]:
-        for shard in shards():
+    def released(indices: Sequence[int]) -> Iterator[Vector]:
+        for shard in shards.merged(indices):
             yield shard
             state.release()
             for answer in answers:
                 if isinstance(answer.data, mmap):
                     answer.data.madvise(MADV_DONTNEED)
 
-    return released
+    return Shards(released, shards.alone)
 
 
 def digest_of(image: Image) -> Digest:

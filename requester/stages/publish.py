@@ -5,7 +5,7 @@ from functools import partial
 
 from gradmarket.market.data.manifest import Manifest
 from gradmarket.market.errors import JobRefused, MarketError, NotFound
-from gradmarket.market.gradient.round_merge import begin
+from gradmarket.market.gradient.round_update import begin
 from gradmarket.market.job import JobSpec, Publication, canonical
 from gradmarket.market.job_parts import ReadyModel
 from gradmarket.market.model import tensors

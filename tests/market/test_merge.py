@@ -2,6 +2,7 @@
 
 import tracemalloc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -11,24 +12,16 @@ from hypothesis import strategies as st
 
 from gradmarket.market import plugins
 from gradmarket.market.errors import PayloadRefused
-from gradmarket.market.gradient import clipping, payload, round_merge
-from gradmarket.market.gradient.aggregators import aggregator
+from gradmarket.market.gradient import clipping, payload, round_update, shards
+from gradmarket.market.gradient.aggregators import aggregator, configured
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import VALUE_BOUND
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload import Layout, LayoutEntry, encode
-from gradmarket.market.gradient.round_merge import (
-    MergedAnswer,
-    ModelState,
-    OptimizerStep,
-    Recipe,
-    advance,
-    apply,
-    begin,
-    merge,
-    merged_shards,
-)
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge, merged_shards
+from gradmarket.market.gradient.round_update import ModelState, OptimizerStep, advance, apply, begin
+from gradmarket.market.gradient.shards import Lanes
 from tests.market.gradient_cases import LOSS, bits, layouts, tensors_of
 
 MEAN, FP32, SGD, ADAMW = aggregator("mean"), codec("fp32"), optimizer("sgd"), optimizer("adamw")
@@ -188,7 +181,7 @@ def test_a_run_is_a_function_of_the_accepted_answers() -> None:
 def test_piece_by_piece_gives_the_bits_of_whole_tensors(
     name: str, clip: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(payload, "CHUNK", 3)
+    monkeypatch.setattr(shards, "CHUNK", 3)
     rule = optimizer(name)
     move = OptimizerStep(rule, rule.Settings(weight_decay=0.1), clip)
     model, names = begin(LAYOUT, MODEL, move), ("weight", "bias")
@@ -207,7 +200,7 @@ def test_piece_by_piece_gives_the_bits_of_whole_tensors(
 def test_shards_are_merged_in_place_and_clipped_whether_kept_or_merged_twice(
     held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(round_merge, "HELD", held)
+    monkeypatch.setattr(round_update, "HELD", held)
     move = OptimizerStep(ADAMW, ADAMW.Settings(), clip=0.25)
     begun, given_answers = begin(LAYOUT, MODEL, move), answers(3)
     expected = apply(LAYOUT, begun, merge(recipe(), given_answers), move, 0.1, ("batches",))
@@ -218,6 +211,32 @@ def test_shards_are_merged_in_place_and_clipped_whether_kept_or_merged_twice(
     assert everything(moved) == everything(expected.tensors)
     assert everything(memory) == everything(expected.memory)
     assert loss == float(merge(recipe(), given_answers)["loss"])
+
+
+@pytest.mark.parametrize("clip", [None, 0.25])
+@pytest.mark.parametrize("rule", plugins.names("gradmarket.market.gradient.aggregators"))
+@pytest.mark.parametrize("name", plugins.names("gradmarket.market.gradient.optimizers"))
+def test_lanes_side_by_side_give_the_same_bits(name: str, rule: str, clip: float | None) -> None:
+    (chosen, settings), many = configured(rule, {}, 10, 10), answers(10)
+    move = OptimizerStep(optimizer(name), optimizer(name).Settings(), clip)
+    begun, how = begin(LAYOUT, MODEL, move), replace(recipe(addends=10), aggregator=chosen, settings=settings)
+    expected = apply(LAYOUT, begun, merge(how, many), move, 0.1, ("batches",))
+    moved = {name: np.zeros_like(array) for name, array in MODEL.items()}
+    memory = {name: array.copy() for name, array in begun.memory.items()}
+    with ThreadPoolExecutor(3) as pool:
+        lanes = Lanes(3, pool.map)
+        loss = advance(LAYOUT, MODEL, moved, memory, merged_shards(how, many), move, 0.1, ("batches",), lanes)
+    assert everything(moved) == everything(expected.tensors)
+    assert everything(memory) == everything(expected.memory)
+    assert loss == float(merge(how, many)["loss"])
+
+
+def test_a_lane_that_meets_a_malformed_answer_ends_the_merge() -> None:
+    bad = [*answers(2), MergedAnswer(answers(1)[0].data[:-1], answers(1)[0].seed)]
+    move = OptimizerStep(ADAMW, ADAMW.Settings())
+    moved, memory = {name: np.zeros_like(array) for name, array in MODEL.items()}, begin(LAYOUT, MODEL, move).memory
+    with ThreadPoolExecutor(3) as pool, pytest.raises(PayloadRefused):
+        advance(LAYOUT, MODEL, moved, memory, merged_shards(recipe(), bad), move, 0.1, (), Lanes(3, pool.map))
 
 
 def test_memory_of_an_update_is_a_few_shards_however_large_the_model(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.inspection import inspect
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload import Layout, LayoutEntry, decode, encode
-from gradmarket.market.gradient.round_merge import MergedAnswer, OptimizerStep, Recipe, apply, begin, merge
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
+from gradmarket.market.gradient.round_update import OptimizerStep, apply, begin
 from gradmarket.market.gradient.schedules import rate
 
 PINNED = "71285ce724ae57eb6dac3aec07f933f9"

@@ -76,6 +76,10 @@ class AggregatorRule(Protocol):
     def Settings(self) -> type[Any]:  # noqa: N802
         """A subclass of `Settings`."""
 
+    @property
+    def SHARDWISE(self) -> bool:  # noqa: N802
+        """Whether a merged shard depends on the answers' values in that shard alone."""
+
     def aggregate(self, stacks: Iterable[Stack], settings: Any) -> Iterator[Vector]:
         """Yields the merged shard for each stack, flat float32; bitwise the same for any order of the rows.
 

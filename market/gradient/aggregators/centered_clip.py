@@ -14,6 +14,7 @@ buffers are merged by their median (see `weighing`).
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
+from typing import Final
 
 from pydantic import Field
 
@@ -22,6 +23,8 @@ from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.gram import Matrix, squared_distances
 from gradmarket.market.gradient.weighing import normalised, squared_distances_to, weighed
+
+SHARDWISE: Final = False
 
 
 class Settings(aggregators.Settings):

@@ -12,6 +12,7 @@ iterated: the distances come from the Gram matrix. Loss and buffers are merged b
 import math
 from collections.abc import Iterable, Iterator
 from statistics import median
+from typing import Final
 
 from pydantic import Field
 
@@ -20,6 +21,8 @@ from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.gram import Matrix
 from gradmarket.market.gradient.weighing import normalised, squared_distances_to, weighed
+
+SHARDWISE: Final = False
 
 
 class Settings(aggregators.Settings):

@@ -11,6 +11,7 @@ and chosen <= n - f - 2. Loss and buffers are merged by their median (see `weigh
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from pydantic import Field
 
@@ -19,6 +20,8 @@ from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.gram import Matrix, squared_distances
 from gradmarket.market.gradient.weighing import weighed
+
+SHARDWISE: Final = False
 
 
 class Settings(aggregators.Settings):

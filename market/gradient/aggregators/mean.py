@@ -13,6 +13,7 @@ from gradmarket.market.gradient.aggregators import Band, Stack
 from gradmarket.market.gradient.arrays import Vector, chunks
 from gradmarket.market.gradient.columns import size_of
 
+SHARDWISE: Final = True
 TOGETHER: Final = 16
 """Answers whose shards are in memory at once."""
 COLUMNS: Final = 2**16

@@ -6,6 +6,7 @@ ones. Loss and buffers are merged in the same way.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from pydantic import Field
 
@@ -14,6 +15,8 @@ from gradmarket.market.gradient.aggregators import SIDE_BY_SIDE, Stack
 from gradmarket.market.gradient.arrays import Vector
 from gradmarket.market.gradient.columns import folded
 from gradmarket.market.gradient.sorting import median
+
+SHARDWISE: Final = True
 
 
 class Settings(aggregators.Settings):

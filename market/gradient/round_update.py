@@ -1,0 +1,166 @@
+"""Applies a round's merged answer by the job's optimizer, piece by piece.
+
+merged shards -> clip -> optimizer -> the next parameters
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradmarket.market.errors import PayloadRefused
+from gradmarket.market.gradient.arrays import Arrays, Tensors, Vector
+from gradmarket.market.gradient.clipping import factor
+from gradmarket.market.gradient.optimizers import Memory, OptimizerRule
+from gradmarket.market.gradient.payload import Layout, LayoutEntry, flatten, whole_tensors
+from gradmarket.market.gradient.shards import ONE, Lanes, Shards, in_lanes, in_order, kept, parts, pieces
+from gradmarket.market.gradient.sums import squares
+
+HELD: Final = 2**26
+"""Elements of a merged answer that are kept for a second pass, where clipping needs one; more are merged twice."""
+
+
+@dataclass(frozen=True)
+class OptimizerStep:
+    """How a job updates its model: optimizer, settings, and the norm that gradients are clipped to (None: not)."""
+
+    optimizer: OptimizerRule
+    settings: Any
+    clip: float | None = None
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """The state that a round changes: parameters, float buffers and counters by name, and the optimizer's memory."""
+
+    tensors: Arrays
+    memory: Arrays
+
+
+def begin(layout: Layout, tensors: Arrays, move: OptimizerStep) -> ModelState:
+    """Returns the model's state before its first round.
+
+    Raises PayloadRefused where a tensor of the layout is missing or has another shape or dtype.
+    """
+    return ModelState(tensors, move.optimizer.start(_trainable(layout, tensors), move.settings))
+
+
+def apply(
+    layout: Layout, model: ModelState, merged: Tensors, move: OptimizerStep, lr: float, counters: Sequence[str] = ()
+) -> ModelState:
+    """Returns the model's state after a round: trainable parameters updated at rate `lr`, float buffers as merged.
+
+    counters: the integer tensors that count rounds of training (`num_batches_tracked`); each is increased by one. All
+    other tensors are unchanged. Raises PayloadRefused where names, shapes or dtypes do not match the layout.
+    """
+    vector = flatten(layout, merged)
+    after = {name: np.empty_like(array, order="C") for name, array in model.tensors.items()}
+    memory = {name: np.array(array, order="C") for name, array in model.memory.items()}
+    advance(layout, model.tensors, after, memory, parts(layout, vector), move, lr, counters)
+    return ModelState(after, memory)
+
+
+def advance(
+    layout: Layout,
+    before: Arrays,
+    after: Arrays,
+    memory: Arrays,
+    shards: Shards,
+    move: OptimizerStep,
+    lr: float,
+    counters: Sequence[str] = (),
+    lanes: Lanes = ONE,
+) -> float:
+    """Does what `apply` does, piece by piece: writes `after` and changes `memory` in place; returns the merged loss.
+
+    shards: merges the answers, as `merged_shards` returns it; merged once more where gradients are clipped. lanes: work
+    on shards side by side, where aggregator and optimizer allow it; the bits are the same. Memory is a shard's for each
+    lane, and the largest tensor's where clipping or the optimizer need whole tensors. Raises as `apply` does, and as
+    `shards` does; after that `after` and `memory` are invalid.
+    """
+    parameters = _trainable(layout, before)
+    update = _Update(parameters, after, memory, move, lr)
+    shards, update.factor = _clipped(layout, shards, move.clip, lanes)
+    if move.optimizer.ELEMENTWISE:
+        in_lanes(layout, shards, lanes, lambda index, shard: update.take(pieces(layout, index, shard)))
+    else:
+        whole = whole_tensors(layout, in_order(layout, shards))
+        update.take((entry, slice(0, entry.size), values) for entry, values in whole)
+    update.finish()
+    counted = {name: _counted(name, before) for name in counters}
+    for name in before.keys() - {entry.name for entry in layout.entries[1:]}:
+        after[name][...] = counted.get(name, before[name])
+    return update.loss
+
+
+class _Update:
+    """One optimizer step, taken tensor by tensor, or piece by piece and by several threads."""
+
+    loss = math.nan
+    factor: np.float32 | None = None
+    """What gradients are multiplied by."""
+
+    def __init__(self, parameters: Tensors, after: Arrays, memory: Arrays, move: OptimizerStep, lr: float) -> None:
+        self._parameters, self._after, self._memory, self._move, self._lr = parameters, after, memory, move, lr
+        self._keys: dict[str, list[str]] = {}
+        """The optimizer's arrays of each parameter; those of none, such as a number of steps, under an empty name."""
+        self._common: Memory = {}
+        for key, array in memory.items():
+            _, _, name = key.partition("/")
+            if name and (name not in parameters or parameters[name].shape != array.shape):
+                raise PayloadRefused(f"the optimizer's memory has {key}, which is of no parameter of its shape")
+            self._keys.setdefault(name, []).append(key)
+
+    def take(self, parts: Iterable[tuple[LayoutEntry, slice, Vector]]) -> None:
+        """Takes merged elements with their places in their tensors."""
+        for entry, place, values in parts:
+            if entry.kind == "gradient":
+                self._step(entry.name, place, values if self.factor is None else values * self.factor)
+            elif entry.kind == "buffer":
+                self._after[entry.name].reshape(-1)[place] = values
+            else:
+                self.loss = float(values[0])
+
+    def _step(self, name: str, place: slice, gradient: Vector) -> None:
+        """Updates this part of a parameter, as flat vectors."""
+        own, common = self._keys.get(name, ()), self._keys.get("", ())
+        held = {key: self._memory[key].reshape(-1)[place] for key in own} | {key: self._memory[key] for key in common}
+        parameter = {name: self._parameters[name].reshape(-1)[place]}
+        moved, kept = self._move.optimizer.step(parameter, {name: gradient}, held, self._lr, self._move.settings)
+        self._after[name].reshape(-1)[place] = moved[name]
+        for key in own:
+            held[key][...] = kept[key]
+        self._common = {key: kept[key] for key in common}
+
+    def finish(self) -> None:
+        """Changes what all parameters have in common, once."""
+        for key, array in self._common.items():
+            self._memory[key][...] = array
+
+
+def _clipped(layout: Layout, shards: Shards, limit: float | None, lanes: Lanes) -> tuple[Shards, np.float32 | None]:
+    """Returns the shards, kept where they are few, and the factor that their gradients are to be multiplied by."""
+    if limit is None:
+        return shards, None
+    again = shards if layout.size > HELD else parts(layout, kept(layout, shards, lanes))
+    whole = whole_tensors(layout, in_order(layout, again))
+    lengths = (each for entry, values in whole if entry.kind == "gradient" for each in squares(values))
+    return again, factor(math.sqrt(math.fsum(lengths)), limit)
+
+
+def _trainable(layout: Layout, tensors: Arrays) -> dict[str, Vector]:
+    for entry in (*layout.of("gradient"), *layout.of("buffer")):
+        tensor = tensors.get(entry.name)
+        if tensor is None or tensor.shape != entry.shape or tensor.dtype != np.float32:
+            raise PayloadRefused(f"the model has no {entry.name} of float32{entry.shape}")
+    return {entry.name: tensors[entry.name] for entry in layout.of("gradient")}
+
+
+def _counted(name: str, tensors: Arrays) -> NDArray[Any]:
+    counter = tensors.get(name)
+    if counter is None or not np.issubdtype(counter.dtype, np.integer):
+        raise PayloadRefused(f"the model has no integer {name}")
+    return np.asarray(counter + counter.dtype.type(1))
