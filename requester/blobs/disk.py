@@ -6,6 +6,7 @@ import mmap
 import os
 import secrets
 from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -19,7 +20,7 @@ from gradmarket.market.terms import Digest
 from gradmarket.requester.settings import RequesterSettings
 
 STRIDE: Final = 1 << 20
-"""Bytes after which the kernel is told to begin writing them to the disk."""
+"""Bytes after which the kernel is told to begin writing them to the disk; chunks of so many are hashed by a thread."""
 SYNC_FILE_RANGE_WRITE: Final = 2
 _sync_file_range: Final = getattr(ctypes.CDLL(None), "sync_file_range", None)
 """Linux's sync_file_range; int (int descriptor, int64 offset, int64 length, unsigned flags)."""
@@ -31,8 +32,9 @@ class Incoming:
     `to_stay`: it is likely to be kept on this disk, so writing it out begins while the rest still arrives.
     """
 
-    def __init__(self, file: BinaryIO, to_stay: bool) -> None:
+    def __init__(self, file: BinaryIO, to_stay: bool, beside: Executor) -> None:
         self._file = file
+        self._beside = beside
         self._hasher = blake3()
         self._to_stay = to_stay
         self._begun = 0
@@ -41,8 +43,14 @@ class Incoming:
         """Where the store already has the bytes, in the store's own terms; None where it does not."""
 
     def write(self, chunk: Bytes) -> None:
-        self._file.write(chunk)
-        self._hasher.update(chunk)
+        """Writes the chunk; a second thread hashes a large one meanwhile."""
+        if len(chunk) < STRIDE:
+            self._file.write(chunk)
+            self._hasher.update(chunk)
+        else:
+            hashed = self._beside.submit(self._hasher.update, chunk)
+            self._file.write(chunk)
+            hashed.result()
         self.length += len(chunk)
         if self._to_stay and self.length - self._begun >= STRIDE:
             _begin_writeback(self._file.fileno(), self._begun, self.length - self._begun)
@@ -115,9 +123,9 @@ class DiskBlobs:
     def receive(self) -> Iterator[Incoming]:
         """Opens a new blob to write to; unless `keep` is called within the block, it is deleted."""
         path = self._incoming / secrets.token_hex(16)
-        with path.open("xb") as file:
+        with path.open("xb") as file, ThreadPoolExecutor(1) as beside:  # its thread begins with a large chunk
             fcntl.flock(file, fcntl.LOCK_EX)
-            incoming = Incoming(file, self._to_stay)
+            incoming = Incoming(file, self._to_stay, beside)
             try:
                 yield incoming
             finally:
