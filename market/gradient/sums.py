@@ -56,8 +56,8 @@ def square_tree(vector: Any, squares: Any) -> Any:
         low, high = np.float64(vector[place]), np.float64(vector[place + half])
         squares[place] = low * low + high * high
     for place in range(0 if whole else half):
-        low = np.float64(vector[place]) if place < vector.size else 0.0
-        high = np.float64(vector[place + half]) if place + half < vector.size else 0.0
+        low = np.float64(vector[place]) if place < vector.size else np.float64(0.0)
+        high = np.float64(vector[place + half]) if place + half < vector.size else np.float64(0.0)
         squares[place] = low * low + high * high
     half //= 2
     while half:
