@@ -136,8 +136,10 @@ def publish(
     `example` is (x, y) with at least two rows; its values do not matter beyond their range. Where x is a mapping, the
     module takes those inputs by name, and they are the data's names. `sizes` names dimensions other than the rows that
     may differ from batch to batch. In `bf16` the module runs under torch.autocast, and the loss takes its answer in
-    float32. Loss, metrics, gradients and buffers of both documents are compared with the module's own, bit by bit, at
-    two seeds and two shapes. The module is left in training mode, its state as it was. Raises DocumentRefused.
+    float32. Loss, metrics, gradients and buffers are compared with the module's own, bit by bit: in training at two
+    seeds and two shapes, in evaluation at one. The module is left in training mode, its state as it was.
+
+    Raises DocumentRefused.
     """
     inputs, target = example
     by_name = not isinstance(inputs, Tensor)
