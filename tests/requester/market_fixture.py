@@ -41,10 +41,11 @@ from gradmarket.requester.stages import aggregate, assign, audit, close, expire,
 from gradmarket.requester.stages.stage import Stage
 from gradmarket.requester.store import calibrations, earned_rows, identities, progress, strikes
 from gradmarket.requester.store.facts import Facts, as_json, layout_facts
-from gradmarket.requester.store.session import Sessions, connect, sessions_of
+from gradmarket.requester.store.session import Sessions, sessions_of
 from gradmarket.requester.store.tables import Account, Earned, Job, JobEvent, Replica, Round, Task, Worker
 from gradmarket.requester.store.work import reading
 from tests.databases import NewDatabase, in_memory
+from tests.requester.lent_engines import LentDatabase
 from tests.requester.market_rest import Rest
 from tests.requester.market_workers import HONEST, Behaviour, SimWorker, key_of
 
@@ -98,7 +99,7 @@ class MarketFixture:
         self.driven = False
         """Somebody else drives the stages."""
         self._rest = Rest()
-        self._database = database(folder)
+        self._database = LentDatabase(database)
         self._open_parts: list[Callable[[], None]] = []
         self.context = self._open()
         self.job = "00000000000000aa"
@@ -118,9 +119,13 @@ class MarketFixture:
             unit="1",
             rpc=None,
         )
-        engine, notifier = connect(self._database), notifier_of(self._database)
-        self._open_parts += [notifier.stop, engine.dispose]
+        engine, notifier = self._database.engine(), notifier_of(self._database.url)
         self._rest.watch(engine)
+        self._open_parts += [
+            notifier.stop,
+            partial(self._rest.leave, engine),
+            partial(self._database.take_back, engine),
+        ]
         sessions = sessions_of(engine)
         return Context(
             settings=self.settings,
@@ -151,17 +156,21 @@ class MarketFixture:
 
     def crash(self) -> None:
         """Everything in memory is lost; the files stay."""
-        self.close()
+        self._shut()
         self.context = self._open()
 
     def another(self) -> Context:
         """What another process on the same database and blobs works with."""
         return self._open()
 
-    def close(self) -> None:
+    def _shut(self) -> None:
         for end_part in self._open_parts:
             end_part()
         self._open_parts.clear()
+
+    def close(self) -> None:
+        self._shut()
+        self._database.end()
 
     def also(self, job: str, chain_job: int, **spec: Any) -> None:
         """A second job beside the first, with as much money for every worker."""

@@ -5,7 +5,7 @@ The same holds of a draw that leased nothing: it is of the rows and the clock al
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -32,9 +32,16 @@ class Rest:
         """Runs that only waited: the clock, the seconds that they ask for, and the commits to what they read."""
 
     def watch(self, engine: Engine) -> None:
-        event.listen(engine, "before_cursor_execute", self._said)
-        event.listen(engine, "commit", self._committed)
-        event.listen(engine, "rollback", lambda connection: connection.info.pop("written", None))
+        for name, hear in self._heard.items():
+            event.listen(engine, name, hear)
+
+    def leave(self, engine: Engine) -> None:
+        for name, hear in self._heard.items():
+            event.remove(engine, name, hear)
+
+    @property
+    def _heard(self) -> dict[str, Callable[..., None]]:
+        return {"before_cursor_execute": self._said, "commit": self._committed, "rollback": self._undone}
 
     def lasts(self, stage: Stage, now: float) -> bool:
         since, writes = self._idle.get(stage, (None, {}))
@@ -75,6 +82,9 @@ class Rest:
 
     def _committed(self, connection: Any) -> None:
         self._writes.update(connection.info.pop("written", ()))
+
+    def _undone(self, connection: Any) -> None:
+        connection.info.pop("written", None)
 
 
 @cache
