@@ -9,6 +9,7 @@ from urllib.parse import urljoin
 
 import httpx
 
+from gradmarket.compute.clocked import ClockedTransport
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.market.wire import KEPT_ALIVE
 
@@ -47,11 +48,11 @@ def resolve(host: str, port: int) -> list[str]:
     return [str(address[4][0]) for address in addresses]
 
 
-class PublicOnly(httpx.HTTPTransport):
+class PublicOnly(ClockedTransport):
     """Sends requests to public addresses only, checked per request; for markets that the owner did not name."""
 
     def __init__(self, look_up: Resolve = resolve) -> None:
-        super().__init__(socket_options=SOCKET_OPTIONS)
+        super().__init__(SOCKET_OPTIONS, trust_env=True)
         self._look_up = look_up
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:

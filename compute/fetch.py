@@ -13,9 +13,10 @@ from blake3 import blake3
 
 from gradmarket.compute.addresses import NetworkPlace, Resolve, place, resolve
 from gradmarket.compute.cache import Cache
+from gradmarket.compute.clocked import ClockedTransport
 from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
 from gradmarket.market.terms import Digest
-from gradmarket.market.wire import hash_of
+from gradmarket.market.wire import ANSWER_WITHIN, hash_of
 
 REDIRECTS: Final = 4
 PATIENCE_S: Final = 60.0
@@ -57,7 +58,7 @@ class Fetcher:
         self._named = named
         self._fetching: set[Digest] = set()
         self._changed = threading.Condition()
-        self._http = httpx.Client(follow_redirects=False, trust_env=False, timeout=30.0)
+        self._http = httpx.Client(trust_env=False, timeout=30.0, transport=ClockedTransport())
 
     def close(self) -> None:
         self._http.close()
@@ -116,7 +117,7 @@ class Fetcher:
 
     def _stream(self, link: str, digest: Digest, limit: int, until: float) -> None:
         part = self._cache.part(digest)
-        with self._open(link, _length(part)) as response:
+        with self._open(link, _length(part), until) as response:
             _expect_bytes(response, part)
             resumed = response.status_code == httpx.codes.PARTIAL_CONTENT
             hasher = blake3()
@@ -146,13 +147,13 @@ class Fetcher:
             file.write(chunk)
 
     @contextmanager
-    def _open(self, link: str, start: int) -> Iterator[httpx.Response]:
+    def _open(self, link: str, start: int, until: float) -> Iterator[httpx.Response]:
         """Opens `link` and follows its redirects; each redirect is checked like a link."""
         own, ours = True, False
         for _ in range(REDIRECTS):
             target = place(link, self._origin, self._look_up, own, self._stores if ours else frozenset(), self._named)
             own = ours = target.own
-            request = self._request(target, start)
+            request = self._request(target, start, until)
             response = self._http.send(request, stream=True)
             try:
                 if not response.has_redirect_location:
@@ -163,14 +164,15 @@ class Fetcher:
                 response.close()
         raise DownloadRefused(f"more than {REDIRECTS} redirects")
 
-    def _request(self, where: NetworkPlace, start: int) -> httpx.Request:
+    def _request(self, where: NetworkPlace, start: int, until: float) -> httpx.Request:
         headers = {"host": where.host, "accept-encoding": "identity"}
         if where.own:
             headers |= self._bearer()
         if start:
             headers["range"] = f"bytes={start}-"
         name = httpx.URL(f"http://{where.host}").host
-        return self._http.build_request("GET", where.url, headers=headers, extensions={"sni_hostname": name})
+        extensions = {"sni_hostname": name, ANSWER_WITHIN: until - time.monotonic()}
+        return self._http.build_request("GET", where.url, headers=headers, extensions=extensions)
 
 
 def _expect_bytes(response: httpx.Response, part: Path) -> None:

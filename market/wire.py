@@ -23,6 +23,8 @@ KEPT_ALIVE: Final = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 
 They keep an idle connection open in NATs, and detect a dead one within 40 s.
 """
+ANSWER_WITHIN: Final = "answer_s"
+"""Name of a request's extension: seconds from its last byte to the end of its answer (compute.clocked)."""
 NO_ROOT: Final = Hash(bytes(32))
 
 

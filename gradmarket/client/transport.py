@@ -18,14 +18,14 @@ from gradmarket.client.client_errors import CutOff, ServiceProblem, ServiceUnrea
 from gradmarket.market.fields import first_fault
 from gradmarket.market.views.ledger_views import LedgerView
 from gradmarket.market.views.page_view import Page
-from gradmarket.market.wire import Wire
+from gradmarket.market.wire import ANSWER_WITHIN, Wire
 from gradmarket.market.wire_evidence import PublishedView
 
 CONNECT_S: Final = 5.0
 READ_S: Final = 60.0
 SEND_S: Final = 30.0
 ANSWER_S: Final = 300.0
-"""Seconds from an answer's headers to its end; READ_S is from one byte to the next."""
+"""Seconds from the end of what it may be held back to an answer's end; READ_S is from one byte to the next."""
 MAX_ANSWER: Final = 16 * 2**20
 """Bytes of one JSON answer; a hostile service must not fill the memory."""
 CHUNK: Final = 1 << 16
@@ -69,8 +69,8 @@ class Patience:
 class ServiceTransport:
     """Sends requests to the service at `url`; `headers` go with each. `network` decides which addresses are reached.
 
-    Without a `network` of its own it is httpx's, with the proxies that the environment names. Redirects are not
-    followed.
+    Without a `network` of its own it is httpx's, with the proxies that the environment names: then an answer's body
+    alone is bounded by the clock. Redirects are not followed.
     """
 
     def __init__(
@@ -124,6 +124,7 @@ class ServiceTransport:
         not retry any more; CutOff if the service was to wait for `waits` seconds and the connection closed earlier.
         """
         options.setdefault("timeout", timeout(waits))
+        options.setdefault("extensions", {ANSWER_WITHIN: waits + ANSWER_S})
         since, longest, tried = time.monotonic(), FIRST_PAUSE_S, 0
         while True:
             began, tried = time.monotonic(), tried + 1

@@ -2,9 +2,11 @@
 
 import asyncio
 import socket
+import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,11 @@ from siwe import SiweMessage
 
 from gradmarket.client import transport
 from gradmarket.client.client_errors import ServiceProblem, ServiceUnreachable
+from gradmarket.compute.cache import Cache
+from gradmarket.compute.download_errors import DownloadFailed, DownloadRefused
+from gradmarket.compute.fetch import Fetcher
 from gradmarket.market.signing import address_of
-from gradmarket.market.terms import Address, JobId, JobState
+from gradmarket.market.terms import Address, Digest, JobId, JobState
 from gradmarket.market.views.job_views import JobView, ListedJob
 from gradmarket.market.wire import PollAnswer, PollRequest
 from gradmarket.market.wire_sign_in import SignInNonce
@@ -96,6 +101,51 @@ def test_an_answer_that_drips_is_given_up(serve: Serve, monkeypatch: pytest.Monk
     app.get("/v1/chain")(lambda: StreamingResponse(drips(coding == "deflate"), headers=headers))
     with pytest.raises(ServiceUnreachable, match="did not end"):
         MarketClient(serve(app), keep_trying=lambda _seconds: False).facts()
+
+
+def dripping(begins: bytes, drips: bytes) -> str:
+    """Origin of a server that answers one request with `begins`, and then with `drips` again and again, for ever."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve_one() -> None:
+        with listening, listening.accept()[0] as connection, suppress(OSError):
+            connection.recv(65_536)
+            connection.sendall(begins)
+            while True:
+                connection.sendall(drips)
+                time.sleep(0.01)
+
+    threading.Thread(target=serve_one, daemon=True).start()
+    return f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+DRIPS = {
+    "status": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "headers": (b"HTTP/1.1 200 OK\r\n", b"a"),
+    "chunk framing": (CHUNKED + b"1", b";"),
+    "trailers": (CHUNKED + b"2\r\n{}\r\n0\r\n", b"a"),
+}
+"""What an answer begins with, and what then comes for ever; none of it is the body's."""
+
+
+@pytest.mark.parametrize("where", DRIPS)
+@pytest.mark.parametrize("public_only", [False, True])
+def test_an_answer_that_drips_outside_of_its_body_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, where: str, public_only: bool
+) -> None:
+    monkeypatch.setattr(transport, "ANSWER_S", 0.3)
+    monkeypatch.setattr("gradmarket.compute.addresses.is_public", lambda _address: True)
+    market = MarketClient(dripping(*DRIPS[where]), keep_trying=lambda _seconds: False, public_only=public_only)
+    with pytest.raises(ServiceUnreachable):
+        market.facts()
+
+
+@pytest.mark.parametrize("where", DRIPS)
+def test_a_download_that_drips_outside_of_its_bytes_ends_in_its_time(tmp_path: Path, where: str) -> None:
+    fetcher = Fetcher(Cache(tmp_path, 2**20), dripping(*DRIPS[where]), 2**20, seconds=0.3)
+    with pytest.raises((DownloadFailed, DownloadRefused)):
+        fetcher.blob(Digest("blake3:" + "0" * 64))
 
 
 @pytest.mark.parametrize("status", [200, 403])

@@ -7,13 +7,13 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
-import httpx
 from pydantic import BaseModel
 
 from gradmarket.client import transport
 from gradmarket.client.client_errors import CutOff, ServiceProblem
 from gradmarket.client.transport import BUSY, Patience, ServiceTransport
 from gradmarket.compute.addresses import SOCKET_OPTIONS, PublicOnly
+from gradmarket.compute.clocked import ClockedTransport
 from gradmarket.market.errors import Refused
 from gradmarket.market.terms import JobId, JobState, ReplicaId
 from gradmarket.market.views.job_views import ListedJob
@@ -56,7 +56,7 @@ class MarketClient:
         self._session: Session | None = None
         self._short_until = -math.inf
         self._longest_wait = MAX_WAIT_S
-        own = httpx.HTTPTransport(trust_env=False, socket_options=SOCKET_OPTIONS)
+        own = ClockedTransport(SOCKET_OPTIONS)
         patience = Patience(keep_trying, pause, BUSY, self._say_down)
         self._transport = ServiceTransport(origin, patience, network=PublicOnly() if public_only else own)
 

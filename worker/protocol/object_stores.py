@@ -3,7 +3,9 @@
 import httpx
 
 from gradmarket.compute.addresses import Resolve, place, resolve
+from gradmarket.compute.clocked import ClockedTransport
 from gradmarket.compute.download_errors import DownloadFailed
+from gradmarket.market.wire import ANSWER_WITHIN
 from gradmarket.worker.protocol.outgoing import Payload
 
 PUT_S = 600.0
@@ -21,10 +23,11 @@ class ObjectStores:
         target = place(door, "", self._look_up, own=False, allowed=self._allowed)
         name = httpx.URL(f"http://{target.host}").host
         timeout = httpx.Timeout(30.0, write=PUT_S, read=PUT_S)
-        with payload.open() as file, httpx.Client(follow_redirects=False, trust_env=False, timeout=timeout) as http:
-            request = http.build_request(
-                "PUT", target.url, headers={"host": target.host}, content=file, extensions={"sni_hostname": name}
-            )
+        extensions = {"sni_hostname": name, ANSWER_WITHIN: PUT_S}
+        network = ClockedTransport()
+        with payload.open() as file, httpx.Client(trust_env=False, timeout=timeout, transport=network) as http:
+            headers = {"host": target.host}
+            request = http.build_request("PUT", target.url, headers=headers, content=file, extensions=extensions)
             try:
                 response = http.send(request)
             except httpx.TransportError as error:
