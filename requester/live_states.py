@@ -119,6 +119,10 @@ class LiveStates:
         with self._lock:
             return self._states.pop(job_id, None)
 
+    def jobs(self) -> list[str]:
+        with self._lock:
+            return list(self._states)
+
     def make_room(self, length: int, limit: int) -> None:
         """Lets states go, those used longest ago first, until another of `length` bytes fits beside the rest."""
         with self._lock:

@@ -2,11 +2,11 @@
 
 A claim costs nothing to make, so the claim of a single party counts for nothing: it returns its lease, and another
 worker gets it. A failure is the job's own where nobody has committed to the attempt and separate parties claim the same
-failure at the same place: as many as a quorum, and at least two. Claims of parties whose work was accepted before
-suffice where they are a quorum of several; where one replica decides, MANY times as many must claim it, since each had
-the task to itself. Otherwise claims count only where no such party is left that could get the task, and where all
-available newcomers, or MANY quorums of them, claim it. A party whose claim was disproved by another's accepted answer
-is not counted again in the job.
+failure at the same place: as many as a quorum, and at least two. Where a quorum is of several, claims of that many
+parties whose work was accepted before suffice; else claims count only where no such party is left that could get the
+task, and where all available newcomers, or MANY quorums of them, claim it. Where one replica decides, each claimant had
+the task to itself, so that any number of them may be one owner's: claims count only where nobody is left at all. A
+party whose claim was disproved by another's accepted answer is not counted again in the job.
 """
 
 from collections.abc import Sequence
@@ -86,13 +86,13 @@ NOBODY: Final = Left(0, 0)
 def shared(claims: Sequence[FaultClaim], quorum: int, separation: Sequence[str], left: Left) -> list[FaultClaim]:
     """Returns the claims that make a failure the job's fault; none where it is not."""
     least = max(LEAST, quorum)
-    enough_known = least if quorum >= LEAST else MANY * least
     for place in sorted({claim.place for claim in claims}):
         alike = [claim for claim in claims if claim.place == place]
         everybody = separate([claim.party for claim in alike], separation)
         known = separate([claim.party for claim in alike if claim.known], separation)
-        exhausted = not left.known and (not left.newcomers or everybody >= MANY * least)
-        if known >= enough_known or (everybody >= least and exhausted):
+        many = quorum >= LEAST and everybody >= MANY * least
+        exhausted = not left.known and (not left.newcomers or many)
+        if (known >= quorum >= LEAST) or (everybody >= least and exhausted):
             return alike
     return []
 

@@ -23,7 +23,7 @@ from gradmarket.requester.exchange import receipts
 from gradmarket.requester.exchange.incoming_upload import IncomingUpload
 from gradmarket.requester.exchange.upload_grant import RevealedSketch, UploadGrant, granted
 from gradmarket.requester.moves import audit_draws, blob_cleanup, judging, resume, verdicts
-from gradmarket.requester.moves.ending import Struck, delivered, strike, struck, work_off
+from gradmarket.requester.moves.ending import delivered, strike, work_off
 from gradmarket.requester.store import earned_rows, in_hand, jobs
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.in_hand import TaskInHand
@@ -47,6 +47,8 @@ class Unlike:
 
 
 Found = Usable | Diverged | PayloadRefused | Unlike
+Accounts = Mapping[tuple[str, str], Account]
+"""Locked, by job and worker."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,6 @@ class Delivery:
     incoming: Incoming
     digest: Digest
     found: Found
-
-
-@dataclass(frozen=True, slots=True)
-class Ledgers:
-    """Rows of those who are paid, locked: accounts by job and worker, strikes by job and operator."""
-
-    accounts: Mapping[tuple[str, str], Account]
-    strikes: Struck
 
 
 def arriving(want: UploadGrant, incoming: Incoming) -> IncomingUpload:
@@ -125,11 +119,10 @@ def _book(context: Context, deliveries: Sequence[Delivery]) -> tuple[list[Upload
         hands = in_hand.of_uploads(work, [delivery.want.task for delivery in deliveries])
         paid = [replica for hand in hands.values() for replica in hand.in_state(ReplicaState.AGREE)]
         _lock_newcomers(work, hands.values(), paid)
-        strikes = struck(work, paid)
         accounts = earned_rows.lock(work, [(replica.job_id, replica.worker) for replica in paid])
         blob_cleanup.keep_still(context, work, {d.digest: partial(context.blobs.keep, d.incoming) for d in deliveries})
         outvoted = [replica for hand in hands.values() for replica in hand.in_state(ReplicaState.REJECTED)]
-        answers = [_book_one(context, work, hands[d.want.task], Ledgers(accounts, strikes), d) for d in deliveries]
+        answers = [_book_one(context, work, hands[d.want.task], accounts, d) for d in deliveries]
         for replica in outvoted:  # its rejection waited for the payload (outbox)
             verdicts.wake(work, replica)
         _ring_for_merges(work, [hand for hand in hands.values() if hand.task.state in DELIVERED])
@@ -145,7 +138,7 @@ def _lock_newcomers(work: Work, hands: Iterable[TaskInHand], paid: Iterable[Repl
 
 
 def _book_one(
-    context: Context, work: Work, hand: TaskInHand, ledgers: Ledgers, delivery: Delivery
+    context: Context, work: Work, hand: TaskInHand, accounts: Accounts, delivery: Delivery
 ) -> UploadAnswer | NotFound:
     want, finding, now = delivery.want, delivery.found, context.clock()
     (own,) = (replica for replica in hand.replicas if replica.id == want.replica)
@@ -159,9 +152,9 @@ def _book_one(
         else:
             reason = str(finding) if isinstance(finding, Diverged) else ""
             kept = {"payload": delivery.digest, "payload_bytes": delivery.incoming.length}
-            _accept(context, work, hand, ledgers, kept, reason, now)
+            _accept(context, work, hand, accounts, kept, reason, now)
     key = hand.job.id, own.worker
-    return _answer(own, hand.task, hand.job, ledgers.accounts.get(key) or work.get(Account, key))
+    return _answer(own, hand.task, hand.job, accounts.get(key) or work.get(Account, key))
 
 
 def _ring_for_merges(work: Work, hands: Sequence[TaskInHand]) -> None:
@@ -190,7 +183,7 @@ def _accept(
     context: Context,
     work: Work,
     hand: TaskInHand,
-    ledgers: Ledgers,
+    accounts: Accounts,
     kept: dict[str, Any],
     diverged: str,
     now: float,
@@ -200,10 +193,10 @@ def _accept(
     state = TaskState.DIVERGED if diverged else TaskState.ACCEPTED
     work.move(task, state, due_at=None, reason=diverged, ended_at=now, **kept)
     for replica in agreeing:
-        _pay(context, work, hand, ledgers.accounts[job.id, replica.worker], replica, diverged, now)
+        _pay(context, work, hand, accounts[job.id, replica.worker], replica, diverged, now)
     if not diverged:
-        work_off(context, ledgers.strikes, agreeing)
-        theirs = ((hand.workers[replica.worker], ledgers.accounts[job.id, replica.worker]) for replica in agreeing)
+        work_off(context, work, task, agreeing)
+        theirs = ((hand.workers[replica.worker], accounts[job.id, replica.worker]) for replica in agreeing)
         delivered(theirs, now)
     paid = [replica.worker for replica in agreeing]
     tell(work, job.id, task.state, now, task=task.id, round=task.round, paid=paid)

@@ -1,6 +1,7 @@
 """Ends jobs and leases: tasks without commitments are cancelled; those with commitments are still judged and paid."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from gradmarket.market.rules import lifecycle, newcomers
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
@@ -9,11 +10,9 @@ from gradmarket.requester.moves import verdicts
 from gradmarket.requester.notifier import ended_topic, worker_topic
 from gradmarket.requester.store import accounts, earned_rows, in_hand, strikes, tasks
 from gradmarket.requester.store.event_log import tell
-from gradmarket.requester.store.tables import Account, Job, Replica, Strike, Task, Worker
+from gradmarket.requester.store.strikes import StrikeChange
+from gradmarket.requester.store.tables import Account, Job, Replica, Task, Worker
 from gradmarket.requester.store.work import Work
-
-Struck = Mapping[tuple[str, str], Strike]
-"""Strikes by job and operator."""
 
 
 def end(context: Context, work: Work, job: Job, state: JobState, reason: str) -> bool:
@@ -24,6 +23,7 @@ def end(context: Context, work: Work, job: Job, state: JobState, reason: str) ->
     now = context.clock()
     if not work.move_now(job, state, reason=reason, ended_at=now):
         return False
+    context.states.take(job.id)  # nothing of it is merged again
     call_off(context, work, job.id)
     tell(work, job.id, state.value, now, reason=reason)
     topics = (topic(address) for address in accounts.workers_of(work, job.id) for topic in (worker_topic, ended_topic))
@@ -55,23 +55,52 @@ def dismiss(
     return leased
 
 
+@dataclass(frozen=True, slots=True)
+class _Blame:
+    """A place that a worker left, or whose strike is taken back; `silent`: unanswered, so that the worker rests."""
+
+    context: Context
+    changes: tuple[StrikeChange, ...]
+    silent: tuple[str, str] | None = None
+
+
 def strike(context: Context, work: Work, task: Task, replicas: Iterable[Replica], withheld: bool = False) -> None:
-    """Adds a strike for each replica whose answer was owed to the task and not given."""
-    owed = list(replicas)
-    keys = _keys(owed)
-    if keys:
-        strikes.strike(work, task.job_id, keys, context.clock(), context.settings.max_strikes, withheld)
-    silent = ((task.job_id, replica.worker) for replica in owed if replica.state in lifecycle.SILENT)
-    _rest(work, earned_rows.lock(work, silent).values(), context.clock())
+    """Adds a strike for each replica whose answer was owed to the task and not given, at the transaction's end."""
+    for replica in replicas:
+        changes = tuple(StrikeChange(task.job_id, key, True, withheld) for key in _keys(replica))
+        silent = (task.job_id, replica.worker) if replica.state in lifecycle.SILENT else None
+        work.gather(_settle, _Blame(context, changes, silent))
 
 
-def _rest(work: Work, theirs: Iterable[Account], now: float) -> None:
-    """Makes workers that left a place of the job unanswered rest before their next one there, longer each time."""
-    for account in theirs:
-        account.stalls += 1
-        account.stalled_at = now
-        known = work.get_one(Worker, account.worker).accepted_at is not None
-        account.rests_until = now + newcomers.rest_s(account.stalls, known)
+def work_off(context: Context, work: Work, task: Task, replicas: Iterable[Replica]) -> None:
+    """Removes one strike for each replica, so that a worker that rarely lapses is not suspended."""
+    for replica in replicas:
+        changes = tuple(StrikeChange(task.job_id, key, False) for key in _keys(replica))
+        work.gather(_settle, _Blame(context, changes))
+
+
+def _keys(replica: Replica) -> list[str]:
+    """Returns the wallet and the operator of a replica; a worker that joins another operator keeps its strikes."""
+    return sorted({replica.worker, replica.operator})
+
+
+def _settle(work: Work, blames: Sequence[_Blame]) -> None:
+    """Writes what all tasks of a transaction gathered: accounts are locked in one call, and after them strikes."""
+    context = blames[0].context
+    now, silent = context.clock(), [blame.silent for blame in blames if blame.silent is not None]
+    accounts = earned_rows.lock(work, silent)
+    for account in (accounts[key] for key in silent if key in accounts):
+        _rest(work, account, now)
+    changes = [change for blame in blames for change in blame.changes]
+    strikes.change(work, changes, now, context.settings.max_strikes)
+
+
+def _rest(work: Work, account: Account, now: float) -> None:
+    """Makes a worker that left a place of the job unanswered rest before its next one there, longer each time."""
+    account.stalls += 1
+    account.stalled_at = now
+    known = work.get_one(Worker, account.worker).accepted_at is not None
+    account.rests_until = now + newcomers.rest_s(account.stalls, known)
 
 
 def delivered(known: Iterable[tuple[Worker, Account]], now: float) -> None:
@@ -84,22 +113,3 @@ def delivered(known: Iterable[tuple[Worker, Account]], now: float) -> None:
         account.rests_until = 0.0
         if worker.accepted_at is None:
             worker.accepted_at = now
-
-
-def struck(work: Work, replicas: Iterable[Replica]) -> Struck:
-    """Returns, locked, the strikes of the replicas' operators in their jobs; one query for all of them."""
-    theirs = list(replicas)
-    return strikes.held(work, {replica.job_id for replica in theirs}, set(_keys(theirs))) if theirs else {}
-
-
-def work_off(context: Context, rows: Struck, replicas: Iterable[Replica]) -> None:
-    """Removes one strike for each replica, so that a worker that rarely lapses is not suspended."""
-    for replica in replicas:
-        for key in _keys([replica]):
-            if (row := rows.get((replica.job_id, key))) is not None:
-                strikes.work_off(row, context.clock(), context.settings.max_strikes)
-
-
-def _keys(replicas: Iterable[Replica]) -> list[str]:
-    """Returns the wallet and the operator of each replica; a worker that joins another operator keeps its strikes."""
-    return [key for replica in replicas for key in {replica.worker, replica.operator}]

@@ -11,7 +11,7 @@ from gradmarket.market.rules.faults import NOBODY, FaultClaim, Left, StepFault
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import judging
-from gradmarket.requester.moves.ending import strike, struck, work_off
+from gradmarket.requester.moves.ending import strike, work_off
 from gradmarket.requester.store import ballots, fault_claims, jobs, progress, workers
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.in_hand import TaskInHand
@@ -30,6 +30,14 @@ def claimed(context: Context, work: Work, hand: TaskInHand, replica: Replica, fa
         strike(context, work, hand.task, [replica])
     if not settled(context, work, hand):
         reopen(work, hand.task)
+
+
+def somebody_comes(context: Context, reader: RowReader, hand: TaskInHand) -> bool:
+    """Returns whether a worker that is at work in the job now could take the task once it is free."""
+    busy = workers.at_work(reader, hand.job.id, context.clock())
+    opening = progress.opening_for(hand.job, hand.task, hand.replicas, ballots.mixable(reader, hand.job))
+    candidates = progress.candidates_of(reader, hand.job, busy, context.clock())
+    return any(assignment.why_not(candidate, opening) in SOON for candidate in candidates)
 
 
 def settled(context: Context, work: Work, hand: TaskInHand, in_vain: bool = False) -> bool:
@@ -90,7 +98,7 @@ def _find(context: Context, work: Work, hand: TaskInHand, accused: Sequence[Repl
     """Finds the job at fault: takes back the strikes, pauses the job and fails the task."""
     now, fault, task, job = context.clock(), StepFault(**(accused[0].fault or {})), hand.task, hand.job
     reason = faults.sentence(fault, parties, task.index, task.round)
-    work_off(context, struck(work, accused), accused)
+    work_off(context, work, task, accused)
     if job.state == JobState.RUNNING:
         details = {"fault": fault.model_dump(mode="json"), "round": task.round, "task": task.index, "parties": parties}
         work.move_now(job, JobState.PAUSED, reason=reason, fault=details)

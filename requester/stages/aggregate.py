@@ -103,6 +103,15 @@ def _run(context: Context, job_id: str) -> None:
         with span("snapshot"):
             snapshots.take(context, job_id, state)
     context.states.keep(job_id, state, context.settings.merge_memory)
+    _let_go_of_ended(context)
+
+
+def _let_go_of_ended(context: Context) -> None:
+    """Drops this process's states of jobs that ended, whether during this merge or in another process."""
+    with context.reading() as reader:
+        ended = jobs.ended(reader, context.states.jobs())
+    for job_id in ended:
+        context.states.take(job_id)
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,9 @@ def _expire(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
     strike(context, work, task, silent)
     if silent:
         faults.settled(context, work, hand)
-    if _in_vain(hand, now) and not faults.settled(context, work, hand, True):
+    if _in_vain(hand, now) and faults.somebody_comes(context, work, hand):
+        task.patience_until = now + task.offer.lease_seconds + task.offer.wave_seconds
+    elif _in_vain(hand, now) and not faults.settled(context, work, hand, True):
         judging.fail(context, work, hand, "no further worker that may take it came in time", now)
     if task.state == TaskState.UPLOADING and (task.due_at or now) < now:
         _ask_next(context, work, hand, now)

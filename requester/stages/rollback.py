@@ -51,7 +51,6 @@ def run(context: Context, job_id: str) -> None:
     for digest in parameters:
         blob_cleanup.parameters(context, digest, job_id, -1)
     if over:
-        context.states.take(job_id)
         snapshots.collect(context, job_id)
 
 

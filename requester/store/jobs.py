@@ -119,6 +119,13 @@ def first_attempts(reader: RowReader, job_id: str, number: int) -> dict[int, int
     return {index: attempt + 1 for index, attempt in reader.session.execute(last.group_by(Task.index))}
 
 
+def ended(reader: RowReader, job_ids: Iterable[str]) -> Sequence[str]:
+    return reader.session.scalars(_ENDED, {"jobs": list(job_ids)}).all()
+
+
+_ENDED: Final = select(Job.id).where(among(Job.id, "jobs"), Job.ended_at.is_not(None))
+
+
 def latest_closed(reader: RowReader, job_id: str) -> Round | None:
     closed = select(Round).where(Round.job_id == job_id, Round.state == RoundState.CLOSED)
     return reader.session.scalar(closed.order_by(Round.number.desc()).limit(1))

@@ -1,8 +1,8 @@
 """Locks the rows that a transaction decides by before it reads them, so that it runs as if it were alone.
 
-All code locks in one order, or two transactions deadlock: draw -> job -> task -> worker -> account -> events. A replica
-is written by whoever holds its task; chain rows by whoever holds the chain's lease. SQLite takes one writer at a time,
-and ignores all of this. FOR NO KEY UPDATE lets others refer to the row meanwhile (foreign keys).
+All code locks in one order, or two transactions deadlock: draw -> job -> task -> worker -> account -> strike -> events.
+A replica is written by whoever holds its task; chain rows by whoever holds the chain's lease. SQLite takes one writer
+at a time, and ignores all of this. FOR NO KEY UPDATE lets others refer to the row meanwhile (foreign keys).
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,6 +1,7 @@
 """Strikes of operators, changed in the transaction that judges what they owed. The rule is market.rules.strikes."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import ColumnElement, bindparam, exists, func, or_, select
@@ -12,19 +13,30 @@ from gradmarket.requester.store.tables import Strike, Worker
 from gradmarket.requester.store.work import RowReader, Work
 
 
-def strike(work: Work, job_id: str, operators: Iterable[str], now: float, most: int, withheld: bool = False) -> None:
-    """Adds a strike to each of the operators; one that has `most` of them is suspended in the job."""
-    named = sorted(operators)
-    for _job, operator in sorted({(job_id, operator) for operator in named} - held(work, [job_id], named).keys()):
-        work.add(_blank(job_id, operator))
+@dataclass(frozen=True, slots=True)
+class StrikeChange:
+    """One strike more for an operator in a job, or one less. `withheld`: it left an answer that it had agreed on."""
+
+    job_id: str
+    operator: str
+    more: bool
+    withheld: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.job_id, self.operator)
+
+
+def change(work: Work, changes: Sequence[StrikeChange], now: float, most: int) -> None:
+    """Makes the changes, one after the other, under one lock; an operator that has `most` is suspended in the job."""
+    rows = _held(work, changes)
+    for job_id, operator in sorted({change.key for change in changes if change.more} - rows.keys()):
+        rows[job_id, operator] = _blank(job_id, operator)
+        work.add(rows[job_id, operator])
+    for one in changes:
+        if one.key in rows:
+            _change(rows[one.key], one, now, most)
     work.flush()
-    for operator in named:
-        _change(work.get_one(Strike, (job_id, operator)), lambda had: strikes.struck(had, now, withheld), most)
-
-
-def work_off(row: Strike, now: float, most: int) -> None:
-    """Removes a strike."""
-    _change(row, lambda had: strikes.worked_off(had, now), most)
 
 
 def suspended(job_id: str, now: float) -> ColumnElement[bool]:
@@ -58,13 +70,14 @@ def weight(row: Strike, now: float) -> float:
     return strikes.decayed(_kept(row), now).weight
 
 
-def held(work: Work, jobs: Iterable[str], operators: Iterable[str]) -> dict[tuple[str, str], Strike]:
-    """Returns the rows of these operators in these jobs, by both, locked for this transaction in one common order."""
-    rows = work.session.scalars(_OF_JOBS, {"jobs": list(jobs), "operators": list(operators)})
+def _held(work: Work, changes: Iterable[StrikeChange]) -> dict[tuple[str, str], Strike]:
+    """Returns the rows that are there, locked for this transaction in the one common order."""
+    jobs, operators = {change.job_id for change in changes}, {change.operator for change in changes}
+    rows = work.session.scalars(_NAMED, {"jobs": jobs, "operators": operators})
     return {(row.job_id, row.operator): row for row in rows}
 
 
-_OF_JOBS: Final = (
+_NAMED: Final = (
     select(Strike)
     .where(among(Strike.job_id, "jobs"), among(Strike.operator, "operators"))
     .order_by(Strike.job_id, Strike.operator)
@@ -82,8 +95,9 @@ def _kept(row: Strike) -> Strikes:
     return Strikes(row.weight, row.withheld, row.at) if row.at else NONE
 
 
-def _change(row: Strike, rule: Callable[[Strikes], Strikes], most: int) -> None:
-    after = rule(_kept(row))
+def _change(row: Strike, one: StrikeChange, now: float, most: int) -> None:
+    had = _kept(row)
+    after = strikes.struck(had, now, one.withheld) if one.more else strikes.worked_off(had, now)
     row.weight, row.withheld, row.at = after.weight, after.withheld, after.at
     row.until = strikes.suspended_until(after.weight, after.at, most)
     row.withheld_until = strikes.suspended_until(after.withheld, after.at, most)

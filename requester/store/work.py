@@ -4,7 +4,8 @@ On SQLite, BEGIN IMMEDIATE lets one write at a time. On PostgreSQL many do, and 
 decides by (store.locks).
 """
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, Final, TypeVar
@@ -17,6 +18,7 @@ from gradmarket.requester.store.tables import Base, Earned, JobEvent
 from gradmarket.requester.store.transitions import Held, Row, move_now
 
 Entity = TypeVar("Entity", bound=Base)
+Item = TypeVar("Item")
 
 
 class RowReader:
@@ -46,6 +48,7 @@ class Work(RowReader):
         """Notified after the commit, never before it."""
         self.recorded: list[JobEvent | Earned] = []
         """Written at the transaction's end."""
+        self._gathered: defaultdict[Callable[[Work, list[Any]], None], list[Any]] = defaultdict(list)
 
     def connection(self) -> Connection:
         return self.session.connection()
@@ -88,6 +91,14 @@ class Work(RowReader):
         """Queues an event, or an EARNED row, to be written at the transaction's end."""
         self.recorded.append(row)
 
+    def gather(self, act: Callable[["Work", list[Item]], None], item: Item) -> None:
+        """Has `act` called once, at the transaction's end, with all that was gathered for it."""
+        self._gathered[act].append(item)
+
+    def act_on_gathered(self) -> None:
+        for act, items in self._gathered.items():
+            act(self, items)
+
     def one_at_a_time(self, *names: str) -> None:
         """Lets transactions that name the same thing run only one after another."""
         if names and is_shared(self.session.get_bind()):
@@ -111,6 +122,7 @@ def begin(sessions: Sessions) -> Iterator[Work]:
     with sessions.begin() as session:
         work = Work(session)
         yield work
+        work.act_on_gathered()
         work.write_recorded()
 
 

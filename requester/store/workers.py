@@ -10,7 +10,7 @@ from gradmarket.market.rules.assignment import Candidate, Mixable, Party
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.rules.payment import AccountStanding
 from gradmarket.market.rules.reputation import BARRED_S
-from gradmarket.market.terms import Address, Units
+from gradmarket.market.terms import Address, ReplicaState, Units
 from gradmarket.requester.store import reputations, strikes
 from gradmarket.requester.store.among import among
 from gradmarket.requester.store.tables import Account, Job, Replica, Round, Task, Worker
@@ -35,6 +35,17 @@ def party(row: Any) -> Party:
 def live(reader: RowReader, now: float, most: int | None = None) -> Sequence[Worker]:
     """Returns the workers that were heard of within LIVE_S, at most `most` of them."""
     return reader.session.scalars(select(Worker).where(Worker.seen_at > now - LIVE_S).limit(most)).all()
+
+
+def at_work(reader: RowReader, job_id: str, now: float) -> Sequence[Worker]:
+    """Returns the live workers that hold a lease of the job that has not lapsed."""
+    holds = exists().where(
+        Replica.worker == Worker.address,
+        Replica.job_id == job_id,
+        Replica.state == ReplicaState.LEASED,
+        Replica.lease_until > now,
+    )
+    return reader.session.scalars(select(Worker).where(Worker.seen_at > now - LIVE_S, holds)).all()
 
 
 def earners(reader: RowReader, job: Job, now: float) -> Sequence[Worker]:

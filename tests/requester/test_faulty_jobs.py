@@ -1,6 +1,10 @@
 """A failure that separate workers share pauses the job and strikes nobody; a lone claim strikes whoever makes it."""
 
-from gradmarket.market.rules.faults import FaultKind, StepFault
+from functools import partial
+
+import pytest
+
+from gradmarket.market.rules.faults import LEAST, MANY, FaultKind, StepFault
 from gradmarket.market.signing import address_of
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.api.views.job_views import job_view
@@ -228,6 +232,52 @@ def test_a_few_proven_wallets_do_not_pause_a_job_of_one_replica_that_others_can_
     assert market.state() == JobState.RUNNING, "somebody is left who could be asked"
     market.until(lambda: market.earned().get(honest.address), honest)
     assert market.state() == JobState.RUNNING
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_no_number_of_proven_wallets_pauses_a_job_of_one_replica_that_one_honest_worker_can_compute(  # type: ignore[no-untyped-def]
+    new_floor, known: bool
+) -> None:
+    market = new_floor(rounds=60, **ALONE)
+    honest = market.worker()
+    if known:
+        market.until(lambda: market.earned().get(honest.address), honest)
+    liars = [market.worker() for _ in range(MANY * LEAST + 1)]
+    for liar in liars:
+        market.until(partial(earned_by, market, liar), liar)
+    honest.say(capacity=0)
+    assert claims_in_turn(market, liars) == len(liars)
+    assert market.state() == JobState.RUNNING, "somebody is left who could be asked"
+    before = sum(market.earned().values())
+    market.until(lambda: sum(market.earned().values()) > before, honest)
+    assert market.events("paused") == []
+
+
+def earned_by(market: MarketFixture, worker: SimWorker) -> int:
+    return market.earned().get(worker.address, 0)
+
+
+def test_claims_wait_for_a_worker_that_is_at_work_in_the_job_for_longer_than_a_task_s_patience(new_floor) -> None:  # type: ignore[no-untyped-def]
+    deadlines = {"lease_s": 60, "wave_s": 5, "upload_s": 5}
+    market = new_floor(tasks_per_round=3, settings={"max_attempts": 1}, deadlines=deadlines, **ALONE)
+    honest, liars = market.worker(IDLE), [market.worker() for _ in range(2)]
+    market.gather(honest)
+    assert claims_in_turn(market, liars) == 4, "each of both other tasks"
+    market.clock.now += 50
+    honest.behaviour = HONEST
+    market.until(partial(earned_by, market, honest), honest)
+    honest.behaviour = IDLE
+    market.gather(honest)
+    assert len(market.replicas(honest)) == 2, "it is at work in the second one"
+    for _ in range(20):
+        honest.say(capacity=0)
+        market.lapse(1.0)
+    assert market.state() == JobState.RUNNING, "the third one waits for it"
+    assert max(task.attempt for task in market.tasks()) == 0
+    honest.behaviour = HONEST
+    market.play(honest, passes=100)
+    assert market.state() == JobState.FINISHED
+    assert market.events("paused") == []
 
 
 def test_a_failed_job_of_one_replica_pauses_once_all_of_the_proven_claim_it(new_floor) -> None:  # type: ignore[no-untyped-def]

@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 import yaml
 
-from gradmarket.market.terms import Digest, RoundState
+from gradmarket.market.terms import Digest, JobState, RoundState
 from gradmarket.requester import live_states
+from gradmarket.requester.blobs import Blobs
 from gradmarket.requester.live_states import LiveState, Version
 from gradmarket.requester.moves import replay
-from gradmarket.requester.store.tables import Round
+from gradmarket.requester.moves.ending import end
+from gradmarket.requester.store.locks import locked
+from gradmarket.requester.store.tables import Job, Round
 from tests.requester.market_fixture import MarketFixture
 
 NewFloor = Callable[..., MarketFixture]
@@ -39,6 +42,49 @@ def test_a_state_is_let_go_before_another_is_loaded_that_does_not_fit_beside_it(
     (first,) = market.all(Round, Round.job_id == OTHER)
     replay.state_before(market.context, OTHER, Version(0, Digest(first.parameters), None))
     assert beside == [None]
+
+
+@pytest.mark.parametrize("audited", [False, True])
+def test_the_state_of_an_ended_job_is_let_go_at_once(new_floor: NewFloor, audited: bool) -> None:
+    market = new_floor(**ALONE, **({"audit": {"probability": 1.0}} if audited else {}))
+    market.worker()
+    market.until(lambda: len(market.rounds()) == 2)
+    assert market.context.states.jobs() == [market.job]
+    market.cancel()
+    assert market.context.states.jobs() == []
+
+
+def test_the_state_that_is_merged_while_its_job_ends_is_let_go(
+    new_floor: NewFloor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    market = new_floor(**ALONE)
+    market.worker()
+
+    def merge(blobs: Blobs, inputs: replay.MergeInputs, state: LiveState) -> float:
+        loss = replay_merge(blobs, inputs, state)
+        with market.context.begin() as work:
+            end(market.context, work, locked(work, Job, market.job), JobState.CANCELLED, "cancelled meanwhile")
+        return loss
+
+    replay_merge = replay.merge
+    monkeypatch.setattr(replay, "merge", merge)
+    market.until(lambda: market.state() == JobState.CANCELLED)
+    market.drive()
+    assert market.rounds()[0].state == RoundState.CLOSED
+    assert market.context.states.jobs() == []
+
+
+def test_the_state_of_a_job_that_ended_elsewhere_is_let_go_at_the_next_merge(new_floor: NewFloor) -> None:
+    market = new_floor(**ALONE)
+    market.worker()
+    market.until(lambda: len(market.rounds()) == 2)
+    other = market.another()
+    with other.begin() as work:
+        end(other, work, locked(work, Job, market.job), JobState.CANCELLED, "cancelled elsewhere")
+    assert market.context.states.jobs() == [market.job]
+    market.also(OTHER, 8, **ALONE)
+    market.until(lambda: market.all(Round, Round.job_id == OTHER, Round.number == 1))
+    assert market.context.states.jobs() == [OTHER]
 
 
 def test_what_the_containers_processes_keep_leaves_half_of_their_memory_to_what_they_do() -> None:

@@ -17,12 +17,14 @@ from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.chain import leader_lease
 from gradmarket.requester.context import Context
 from gradmarket.requester.engine import StageEngine, sweep_once
+from gradmarket.requester.exchange import poll
 from gradmarket.requester.moves.ending import end
 from gradmarket.requester.stages import aggregate, assign, close, expire, judge
-from gradmarket.requester.store import earned_rows, identities
+from gradmarket.requester.store import earned_rows, identities, strikes
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import alone, locked
 from gradmarket.requester.store.retries import patiently
+from gradmarket.requester.store.strikes import StrikeChange
 from gradmarket.requester.store.tables import Account, ApiToken, Earned, Job, JobEvent, Replica, Wave, Worker
 from tests.requester.books import check_books
 from tests.requester.market_fixture import PRICE, MarketFixture
@@ -61,6 +63,27 @@ def test_two_draws_give_no_place_and_no_capacity_twice(new_floor) -> None:  # ty
         assert len(market.replicas()) == 3
         assert set(Counter(replica.worker for replica in market.replicas()).values()) == {1}
         assert set(Counter(replica.task_id for replica in market.replicas()).values()) == {1}
+
+
+def test_two_batches_that_strike_the_same_operators_in_other_orders_do_not_clash(new_floor) -> None:  # type: ignore[no-untyped-def]
+    alone = {"name": "fixed", "replicas": 1, "max_replicas": 1}
+    for _ in range(3):
+        market = new_floor(tasks_per_round=8, settings={"max_strikes": 99}, replication=alone)
+        owners = [market.worker() for _ in range(4)]
+        others = [market.worker(payout=owner.address, consent=1) for owner in owners]
+        market.gather()
+        calm(market)
+        with market.context.begin() as work:
+            struck = [StrikeChange(market.job, worker.address, True) for worker in market.workers]
+            strikes.change(work, struck, market.clock(), 99)
+        batches = [
+            [worker.poll(given_up=[worker.give_up(worker.newest())]) for worker in batch]
+            for batch in (owners, others[::-1])
+        ]
+        hear: Callable[..., Any] = poll.hear.__wrapped__  # type: ignore[attr-defined]
+        contexts = [market.context, market.another()]
+        at_once(*(partial(hear, context, batch) for context, batch in zip(contexts, batches, strict=True)))
+        assert [market.strikes(owner) for owner in owners] == [3, 3, 3, 3]
 
 
 def test_a_worker_that_withdraws_as_it_is_drawn_is_drawn_or_not(new_floor) -> None:  # type: ignore[no-untyped-def]

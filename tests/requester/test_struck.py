@@ -1,10 +1,12 @@
 """Strikes are a job's own and an operator's: what they cost, whom, and until when."""
 
-from sqlalchemy import select
+from sqlalchemy import event, select
 
 from gradmarket.market.rules.strikes import HALF_LIFE_S
 from gradmarket.market.terms import JobState, ReplicaState
+from gradmarket.requester.exchange import poll
 from gradmarket.requester.store import identities, strikes
+from gradmarket.requester.store.strikes import StrikeChange
 from gradmarket.requester.store.tables import Job, Replica, Worker
 from tests.databases import BOTH
 from tests.requester.market_fixture import MarketFixture
@@ -45,6 +47,26 @@ def test_a_suspended_worker_comes_back_by_itself(new_floor) -> None:  # type: ig
     market.lapse(HALF_LIFE_S + 1)
     worker.ask()
     assert len(market.replicas(worker)) == 2
+
+
+def test_all_strikes_of_a_transaction_are_locked_by_one_statement_after_the_accounts(new_floor) -> None:  # type: ignore[no-untyped-def]
+    market = new_floor(tasks_per_round=3, **ALONE)
+    team = [market.worker() for _ in range(3)]
+    market.gather()
+    said = [worker.poll(given_up=[worker.give_up(worker.newest())]) for worker in team]
+    locks: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_others: object) -> None:
+        locks.extend(
+            name for name in ("accounts", "strikes") if f"FROM {name}" in statement and "ORDER BY" in statement
+        )
+
+    engine = market.context.sessions.kw["bind"]
+    event.listen(engine, "before_cursor_execute", note)
+    poll.hear(market.context, said)
+    event.remove(engine, "before_cursor_execute", note)
+    assert locks == ["accounts", "strikes"]
+    assert [market.strikes(worker) for worker in team] == [1, 1, 1]
 
 
 def test_fresh_wallets_of_one_operator_have_its_strikes(new_floor) -> None:  # type: ignore[no-untyped-def]
@@ -98,10 +120,8 @@ def test_withheld_answers_in_three_jobs_suspend_in_every_job(new_floor) -> None:
         market.also(job, 20 + number)
     with market.context.begin() as work:
         operators = [work.get_one(Worker, worker.address).operator]
-        for job in jobs[:2]:
-            strikes.strike(work, job, operators, market.clock(), 1, withheld=True)
-        for job in jobs[2:]:
-            strikes.strike(work, job, operators, market.clock(), 1)
+        struck = [StrikeChange(job, operator, True, job in jobs[:2]) for job in jobs for operator in operators]
+        strikes.change(work, struck, market.clock(), 1)
 
     def suspended() -> dict[str, bool]:
         with market.reading() as reader:
@@ -117,7 +137,7 @@ def test_withheld_answers_in_three_jobs_suspend_in_every_job(new_floor) -> None:
 
     assert suspended() == {market.job: False} | dict.fromkeys(jobs, True)
     with market.context.begin() as work:
-        strikes.strike(work, jobs[2], operators, market.clock(), 1, withheld=True)
+        strikes.change(work, [StrikeChange(jobs[2], name, True, True) for name in operators], market.clock(), 1)
     assert suspended()[market.job], "withheld in three jobs: it is no job's fault"
     market.lapse(2 * HALF_LIFE_S)
     assert not any(suspended().values())
