@@ -26,6 +26,7 @@ from gradmarket.requester.chain import (
 )
 from gradmarket.requester.chain.chain_context import UNDER_WAY, ChainContext
 from gradmarket.requester.chain.chain_jobs import UNBATCHED
+from gradmarket.requester.store import tasks
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.progress import CHAIN
 from gradmarket.requester.store.tables import Earned, Job, Task, Transaction, Trouble
@@ -123,6 +124,9 @@ class ChainWorker:
         """Stores `trouble` where it changed, so that every process can report it; only the lease holder gets here."""
         if self._told != self.trouble:
             with self._chain.begin() as work:
+                before = work.get(Trouble, CHAIN)
+                if before is not None and before.said and not self.trouble:
+                    tasks.offer_declined_again(work, self._chain.clock())
                 work.session.merge(Trouble(part=CHAIN, said=self.trouble))
             self._told = self.trouble
 

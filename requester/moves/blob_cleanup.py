@@ -1,15 +1,20 @@
-"""Deletes blobs that nobody needs any more, after the transaction that made them unnecessary."""
+"""Deletes blobs that nobody needs any more, after the transaction that let them go and wrote that down."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Final
 
 from gradmarket.market.job import JobSpec
 from gradmarket.market.terms import Digest
 from gradmarket.requester.context import Context
-from gradmarket.requester.store import jobs
-from gradmarket.requester.store.tables import Job, Round
+from gradmarket.requester.store import jobs, unneeded
+from gradmarket.requester.store.tables import Round, UnneededBlob
 from gradmarket.requester.store.work import RowReader, Work
 
+PAYLOAD: Final = "payload"
+SNAPSHOT: Final = "snapshot"
+PARAMETERS: Final = "parameters"
+"""What a blob was to the job that let it go, and by which rule it is dropped: see `_needed`."""
 KEPT_NEWEST = 3
 """How many newest rounds keep their parameters besides the checkpoints, since late workers may still need them."""
 
@@ -46,9 +51,35 @@ def payload(context: Context, digest: Digest) -> None:
 def drop(context: Context, digest: Digest, needed: Callable[[RowReader], bool]) -> None:
     """Deletes the blob if `needed` says no, in a writing transaction, so that nobody refers to it in between."""
     with context.begin() as work:
-        work.one_at_a_time(_name(digest))
-        if not needed(work):
-            context.blobs.drop(digest)
+        _drop(context, work, digest, needed)
+
+
+def _drop(context: Context, work: Work, digest: Digest, needed: Callable[[RowReader], bool]) -> None:
+    work.one_at_a_time(_name(digest))
+    if not needed(work):
+        context.blobs.drop(digest)
+
+
+def drop_unneeded(context: Context, job_id: str) -> None:
+    """Deletes the blobs that the job let go unless something else needs them.
+
+    What a process that was killed did not come to is done at the next call (stages.rollback).
+    """
+    with context.reading() as reader:
+        rows = unneeded.of_job(reader, job_id)
+    for row in rows:
+        with context.begin() as work:
+            _drop(context, work, row.digest, partial(_needed, context, row))
+            unneeded.forget(work, row)
+
+
+def _needed(context: Context, row: UnneededBlob, reader: RowReader) -> bool:
+    if row.kind == PAYLOAD:
+        return jobs.needs_payload(reader, row.digest)
+    if row.kind == SNAPSHOT:
+        return jobs.names_blob(reader, row.digest)
+    every = context.settings.keep_parameters_every
+    return jobs.needs_parameters(reader, row.digest, row.job_id, row.after, every)
 
 
 def oldest_kept(spec: JobSpec, number: int) -> int:
@@ -56,17 +87,8 @@ def oldest_kept(spec: JobSpec, number: int) -> int:
     return number - kept_newest(spec) + 2
 
 
-def parameters(context: Context, digest: Digest, job_id: str, after: int) -> None:
-    """Deletes a round's parameters unless a round after `after`, a checkpoint, a replay or another job needs them."""
-    every = context.settings.keep_parameters_every
-    drop(context, digest, partial(jobs.needs_parameters, digest=digest, job_id=job_id, after=after, every=every))
-
-
-def merged(context: Context, job_id: str, number: int) -> None:
-    """Deletes parameters that are neither new nor a checkpoint once a round is merged."""
-    with context.reading() as reader:
-        old = number - kept_newest(jobs.spec(reader.get_one(Job, job_id)))
-        row = reader.get(Round, (job_id, old))
-        digest = row.updated if row is not None else None
-    if digest:
-        parameters(context, Digest(digest), job_id, old)
+def merged(work: Work, job_id: str, spec: JobSpec, number: int, now: float) -> None:
+    """Lets go of parameters that are neither new nor a checkpoint once a round is merged."""
+    old = number - kept_newest(spec)
+    row = work.get(Round, (job_id, old))
+    unneeded.add(work, job_id, PARAMETERS, [row.updated if row is not None else None], now, old)

@@ -9,7 +9,7 @@ from gradmarket.market.terms import Digest, RoundState
 from gradmarket.requester.context import Context
 from gradmarket.requester.live_states import LiveState
 from gradmarket.requester.moves import blob_cleanup, replay
-from gradmarket.requester.store import audits, jobs
+from gradmarket.requester.store import audits, jobs, unneeded
 from gradmarket.requester.store.locks import locked
 from gradmarket.requester.store.tables import Job, Round
 from gradmarket.requester.store.work import RowReader
@@ -40,10 +40,10 @@ def take(context: Context, job_id: str, state: LiveState) -> None:
             again = partial(replay.store, context.blobs, state.memory)
             blob_cleanup.keep_still(context, work, {digest: again})
             row.optimizer_state = digest
+        else:
+            unneeded.add(work, job_id, blob_cleanup.SNAPSHOT, [digest], context.clock())
     if stands:
         state.snapshot, state.snapshot_at = number, time.monotonic()
-    else:
-        blob_cleanup.drop(context, digest, partial(jobs.names_blob, digest=digest))
     collect(context, job_id)
 
 
@@ -52,17 +52,14 @@ def collect(context: Context, job_id: str) -> None:
     with context.begin() as work:
         job = locked(work, Job, job_id)
         payloads, old = _unneeded(work, job)
-        snapshots, models = [row.optimizer_state for row in old], [row.updated for row in old]
+        newest, now = jobs.latest_closed(work, job_id), context.clock()
+        oldest = newest.number - blob_cleanup.kept_newest(jobs.spec(job)) if newest else -1
+        unneeded.add(work, job_id, blob_cleanup.PAYLOAD, payloads, now)
+        unneeded.add(work, job_id, blob_cleanup.SNAPSHOT, [row.optimizer_state for row in old], now)
+        unneeded.add(work, job_id, blob_cleanup.PARAMETERS, [row.updated for row in old], now, oldest)
         for row in old:
             row.optimizer_state = Digest("")
-        newest = jobs.latest_closed(work, job_id)
-    for payload in payloads:
-        blob_cleanup.payload(context, Digest(payload))
-    for digest in filter(None, snapshots):
-        blob_cleanup.drop(context, Digest(digest), partial(jobs.names_blob, digest=digest))
-    oldest = newest.number - blob_cleanup.kept_newest(jobs.spec(job)) if newest else -1
-    for digest in filter(None, models):
-        blob_cleanup.parameters(context, Digest(digest), job_id, oldest)
+    blob_cleanup.drop_unneeded(context, job_id)
 
 
 def _unneeded(reader: RowReader, job: Job) -> tuple[list[str], Sequence[Round]]:

@@ -98,7 +98,7 @@ def _run(context: Context, job_id: str) -> None:
     if closed is None:
         return
     state.version = Version(inputs.number + 1, updated, closed)
-    blob_cleanup.merged(context, job_id, inputs.number)
+    blob_cleanup.drop_unneeded(context, job_id)
     if snapshots.due(context, state):
         with span("snapshot"):
             snapshots.take(context, job_id, state)
@@ -158,6 +158,7 @@ def _closed(
             job.replay_from = number  # it was collected without this round
         if spec.verifier.sketched:
             trusted_runs.let_go(work, job_id, TrustedRun.round < blob_cleanup.oldest_kept(spec, number))
+        blob_cleanup.merged(work, job_id, spec, number, now)
         tell(work, job_id, "round_closed", now, round=number, parameters=merged.updated, **told)
         if merged.unfit and job.state == JobState.RUNNING:
             work.move_now(job, JobState.PAUSED, reason=merged.unfit)

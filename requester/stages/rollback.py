@@ -6,6 +6,7 @@ With an overlap, rounds whose tasks started from parameters before that merge ke
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from sqlalchemy import ColumnElement, and_, exists, or_, select, update
 
@@ -13,45 +14,42 @@ from gradmarket.market.rules import overlap
 from gradmarket.market.terms import Digest, RoundState, TaskState
 from gradmarket.requester.context import Context
 from gradmarket.requester.moves import blob_cleanup, snapshots, task_attempts
-from gradmarket.requester.store import audits, in_hand, jobs, trusted_runs
+from gradmarket.requester.store import audits, in_hand, jobs, trusted_runs, unneeded
 from gradmarket.requester.store.event_log import tell
 from gradmarket.requester.store.locks import locked, locked_tasks
 from gradmarket.requester.store.tables import Job, Round, Task, TrustedRun
 from gradmarket.requester.store.work import RowReader, Work
 
 TOPIC = "aftermath"
+LEFT_S: Final = 60.0
+"""Seconds after which who let a blob go is taken to have ended before it dropped it."""
 IN_FLIGHT = (TaskState.OPEN, TaskState.COMMITTING, TaskState.REVEALING, TaskState.UPLOADING)
 
 
-def ready(reader: RowReader, _now: float) -> Sequence[str]:
-    """Returns jobs with a round to be taken back, or with accepted tasks that can no longer be revoked."""
+def ready(reader: RowReader, now: float) -> Sequence[str]:
+    """Returns jobs with a round to be taken back, with accepted tasks that can no longer be revoked, or with blobs
+    that a process which was killed had let go and not dropped."""
     accepted = exists().where(Task.job_id == Job.id, Task.state == TaskState.ACCEPTED)
     concerned = select(Job).where(or_(Job.rewind_to.is_not(None), accepted))
     audited_jobs = [job for job in reader.session.scalars(concerned) if jobs.spec(job).audited]
     moving = [job.id for job in audited_jobs if _rewinds(reader, job) or _finishes(reader, job)]
     ended = select(Job).where(Job.ended_at.is_not(None), Job.replay_from.is_not(None))
-    return [
-        *moving,
-        *(job.id for job in reader.session.scalars(ended) if job.id not in moving and _is_over(reader, job)),
-    ]
+    over = [job.id for job in reader.session.scalars(ended) if _is_over(reader, job)]
+    return list(dict.fromkeys([*moving, *over, *unneeded.left_over(reader, now - LEFT_S)]))
 
 
 def run(context: Context, job_id: str) -> None:
-    payloads: list[Digest] = []
-    parameters: list[Digest] = []
     with context.begin() as work:
         job = locked(work, Job, job_id)
         if _rewinds(work, job):
-            parameters = _rewind(context, work, job)
+            unneeded.add(work, job_id, blob_cleanup.PARAMETERS, _rewind(context, work, job), context.clock())
         elif jobs.spec(job).audited:
-            payloads = _finish(work, job)
+            unneeded.add(work, job_id, blob_cleanup.PAYLOAD, _finish(work, job), context.clock())
         over = job.ended_at is not None and _is_over(work, job)
-    for digest in payloads:
-        blob_cleanup.payload(context, digest)
-    for digest in parameters:
-        blob_cleanup.parameters(context, digest, job_id, -1)
     if over:
         snapshots.collect(context, job_id)
+    else:
+        blob_cleanup.drop_unneeded(context, job_id)
 
 
 def _is_over(reader: RowReader, job: Job) -> bool:

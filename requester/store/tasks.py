@@ -82,6 +82,15 @@ def forgive_failures(work: Work, job_id: str) -> None:
     work.session.execute(update(Task).where(Task.job_id == job_id, Task.failures > 0).values(failures=0))
 
 
+def offer_declined_again(work: Work, now: float) -> None:
+    """Ends the patience of open tasks that a worker declined: nobody could take one while the chain did not answer."""
+    declined = exists().where(Replica.task_id == Task.id, Replica.state == ReplicaState.ABANDONED)
+    waiting = select(Task).where(Task.state == TaskState.OPEN, Task.patience_until > now, declined)
+    for task in held_tasks(work, waiting):
+        task.patience_until = now
+    work.notify("expire")
+
+
 def unaudited(work: Work, tasks: Sequence[str]) -> Sequence[Task]:
     """Returns those of the tasks that are accepted and that nobody has audited yet; locks them, and their jobs."""
     audited = exists().where(Audit.task_id == Task.id)

@@ -4,19 +4,18 @@ from sqlalchemy import ColumnElement, exists, or_, select
 
 from gradmarket.market.rules.lifecycle import IN_FLIGHT
 from gradmarket.market.terms import Address, Digest
-from gradmarket.requester.store.tables import Job, Replica, Round, Task
+from gradmarket.requester.store.tables import Job, JobBlob, Replica, Round, Task
 from gradmarket.requester.store.work import RowReader
 
-PUBLISHED = ("document", "manifest", "parameters")
+FIRST = "publication.parameters"
+PUBLISHED = ("publication.document", "publication.manifest", FIRST)
 """The parts of a publication that workers compute from."""
 
 
 def to_anybody(reader: RowReader, digest: Digest) -> bool:
     """Whether a public job names the blob in its publication, or one of its rounds produced it."""
-    published = (Job.publication[part].as_string() == digest for part in PUBLISHED)
-    made = exists().where(Round.job_id == Job.id, Round.updated == digest)
-    public = exists().where(Job.visibility == "public", or_(*published, made))
-    return bool(reader.session.scalar(select(public)))
+    public = Job.visibility == "public"
+    return bool(reader.session.scalar(select(_named(digest, PUBLISHED, public))))
 
 
 def is_answer(reader: RowReader, digest: Digest) -> bool:
@@ -45,5 +44,10 @@ def to_worker(reader: RowReader, digest: Digest, worker: Address) -> bool:
 
 def _parameters(digest: Digest, of: ColumnElement[bool]) -> ColumnElement[bool]:
     """Condition: such a job starts from the blob, or one of its rounds produced it."""
-    first = exists().where(of, Job.publication["parameters"].as_string() == digest)
-    return or_(exists().where(Round.updated == digest, Job.id == Round.job_id, of), first)
+    return _named(digest, (FIRST,), of)
+
+
+def _named(digest: Digest, parts: tuple[str, ...], of: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Condition: such a job has the blob as one of these parts, or one of its rounds produced it; along an index."""
+    published = exists().where(JobBlob.digest == digest, JobBlob.part.in_(parts), Job.id == JobBlob.job_id, of)
+    return or_(published, exists().where(Round.updated == digest, Job.id == Round.job_id, of))

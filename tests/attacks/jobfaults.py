@@ -7,11 +7,11 @@ import numpy as np
 from gradmarket.market.data.manifest import Column, Manifest, Partition
 from gradmarket.market.job import canonical
 from gradmarket.market.model import tensors
-from gradmarket.market.rules.faults import FaultKind, StepFault
+from gradmarket.market.rules.faults import LEAST, MANY, FaultKind, StepFault
 from gradmarket.market.wire import LeaseReturn
 from tests.attacks.hired import hired
 from tests.attacks.registry import attack
-from tests.attacks.scene import Posted, Scene, until
+from tests.attacks.scene import UNIT, Posted, Scene, until
 from tests.attacks.scripted_worker import HONEST, Behaviour, Held, ScriptedWorker
 from tests.attacks.tiny import ROWS, named
 from tests.handmade import encoded, node, tensor, value
@@ -19,7 +19,11 @@ from tests.handmade import encoded, node, tensor, value
 BAD_ROW = StepFault(kind=FaultKind.STEP_FAILED, node="node 1 (nll_loss.default)", partition="train", input="y", row=17)
 
 PAIR = {"name": "fixed", "replicas": 2, "max_replicas": 2}
+SINGLE = {"name": "fixed", "replicas": 1, "max_replicas": 1}
 IDLE = Behaviour(commits=False)
+SAME = Behaviour(lambda answer, _address: {name: np.zeros_like(tensor) for name, tensor in answer.items()})
+SLEEPERS = MANY * LEAST + 1
+"""More than as many as once sufficed."""
 CLASSES = encoded(
     {
         "format": "gradgraph/1",
@@ -133,6 +137,41 @@ def fresh_wallets_claim_where_all_are_fresh(scene: Scene) -> str:
     """Nobody has earned yet: as long as others are there that could still be asked, claims pause nothing."""
     job = scene.post()
     return claimed(job, job.team(HONEST, HONEST, HONEST), 4)
+
+
+class Sleeper(Claimant):
+    """Answers, wrongly and like all of its kind, until it is awake."""
+
+    awake = False
+
+    def turn(self, wait_s: float = 1.0) -> None:
+        if self.awake:
+            super().turn(wait_s)
+        else:
+            ScriptedWorker.turn(self, wait_s)
+
+
+@attack(
+    "claims of failure to pause a job",
+    f"{SLEEPERS} wallets proven; paused: never; sybils paid 0; honest payable 40; finished; books balanced",
+)
+def proven_wallets_claim_where_one_replica_decides(scene: Scene) -> str:
+    """Each was paid for one wrong gradient, equal to the others'. One honest worker is enough for the job to go on."""
+    earlier = scene.post(rounds=40, tasks_per_round=4, replication=SINGLE, budget=str(900 * UNIT))
+    sleepers = [Sleeper(earlier, SAME) for _ in range(SLEEPERS)]
+    earlier.play(*sleepers, done=lambda: all(map(earlier.paid, sleepers)))
+    proven = sum(earlier.paid(sleeper) > 0 for sleeper in sleepers)
+    scene.requester.post(f"/v1/jobs/{earlier.id}/cancel").raise_for_status()
+    job = scene.post(tasks_per_round=4, replication=SINGLE)
+    honest = job.scripted()
+    for sleeper in sleepers:
+        sleeper.awake = True
+        sleeper.follow(job)
+    job.play(*sleepers, honest)
+    events = scene.requester.get(f"/v1/jobs/{job.id}/events?follow=false").text
+    paused = "once" if "event: paused" in events else "never"
+    told = f"sybils paid {sum(map(job.paid, sleepers))}; {job.seen(honest=honest)}"
+    return f"{proven} wallets proven; paused: {paused}; {told}"
 
 
 def claimed(job: Posted, honest: list[ScriptedWorker], count: int) -> str:

@@ -194,6 +194,16 @@ class ChainFixture:
                 account = work.get_one(Account, (job_id, worker))
                 earned_rows.earn(work, account, task, replica, keccak(text=name), self.clock())
 
+    def open_task(self, job_id: str, worker: Address, state: ReplicaState, patience_until: float) -> str:
+        """An open task whose only replica ended in this state; returns its id."""
+        with self.chain.begin() as work:
+            task, replica = self._accepted(work.get_one(Job, job_id), worker, f"{next(self._numbers):x}")
+            task.state, task.patience_until, replica.state = TaskState.OPEN, patience_until, state
+            work.add(task)
+            work.flush()
+            work.add(replica)
+        return task.id
+
     def audits(self, job_id: str, state: AuditState) -> None:
         """The job has an audit in this state, of any task."""
         with self.chain.begin() as work:

@@ -12,10 +12,11 @@ from gradmarket.contracts.deployment import deploy
 from gradmarket.contracts.ledger import Ledger
 from gradmarket.contracts.local import LocalChain
 from gradmarket.contracts.processes import gone
+from gradmarket.market.terms import ReplicaState
 from gradmarket.requester.chain import reconcile
 from gradmarket.requester.chain.chain_worker import ChainWorker
 from gradmarket.requester.store import progress
-from gradmarket.requester.store.tables import Job
+from gradmarket.requester.store.tables import Job, Task
 from tests.chain.chain_fixture import PRICE, ChainFixture
 from tests.onchain import DEPLOYER, NewKey
 
@@ -95,6 +96,28 @@ def test_a_chain_elsewhere_that_is_gone_is_told_in_the_job_until_it_is_back(
     assert own.revive()
     chain_fixture.settle_down()
     assert why(chain_fixture, job_id) == ""
+
+
+def test_what_was_declined_while_the_chain_was_gone_is_offered_again_at_once(
+    chain_fixture: ChainFixture, own: LocalChain, new_key: NewKey
+) -> None:
+    job_id = chain_fixture.running_job()
+    worker = chain_fixture.joins(job_id, new_key())
+    chain_fixture.settle_down()
+    wait_for_the_state(own)
+    running = LocalChain.reattach(own.directory or Path())
+    assert running is not None
+    kill(running)
+    assert not chain_fixture.chain_worker.step()
+    later = chain_fixture.clock() + 150
+    declined = chain_fixture.open_task(job_id, worker, ReplicaState.ABANDONED, later)
+    untouched = chain_fixture.open_task(job_id, worker, ReplicaState.EXPIRED, later)
+    assert own.revive()
+    chain_fixture.settle_down()
+    with chain_fixture.chain.reading() as reader:
+        waits = [reader.get_one(Task, name).patience_until for name in (declined, untouched)]
+    assert waits == [pytest.approx(chain_fixture.clock(), abs=140), later], "other silence costs its time"
+    assert (waits[0] or later) < later
 
 
 def test_what_runs_or_has_no_folder_is_not_started_again(own: LocalChain) -> None:

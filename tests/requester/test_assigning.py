@@ -110,6 +110,21 @@ def test_who_serves_other_jobs_or_wants_more_keeps_no_newcomer_out(new_floor, sa
     assert leased(market) >= {worker.address for worker in newcomers}
 
 
+@pytest.mark.parametrize("said", [{"min_price": PRICE + 1}, {"min_prices": {"00000000000000aa": 2**63 - 1}}])
+def test_a_job_says_that_it_lacks_workers_where_those_there_want_more_than_it_pays(  # type: ignore[no-untyped-def]
+    new_floor, said: dict[str, Any]
+) -> None:
+    market = new_floor(rounds=2)
+    known = [market.worker() for _ in range(3)]
+    market.until(lambda: len(market.rounds()) == 2, *known)
+    for worker in known:
+        worker.say(**said)
+    assert "needs 3 separate workers of one determinism class, has 0" in market.why_waiting()
+    for worker in known:
+        worker.say()
+    assert "needs" not in market.why_waiting()
+
+
 def test_a_worker_of_another_class_gets_none(new_floor) -> None:  # type: ignore[no-untyped-def]
     market = new_floor()
     other = market.worker(determinism_class="another gpu")

@@ -1,17 +1,20 @@
 """What an audit may still need is not collected; what nobody needs any more is."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gradmarket.market.terms import Digest, JobState, RoundState
+from gradmarket.requester.blobs.disk import DiskBlobs
 from gradmarket.requester.engine import run_once
-from gradmarket.requester.moves import audit_draws, replay, snapshots
+from gradmarket.requester.moves import audit_draws, blob_cleanup, replay, snapshots
 from gradmarket.requester.moves.ending import end
 from gradmarket.requester.stages import aggregate, rollback
-from gradmarket.requester.store.tables import Job, Task
+from gradmarket.requester.store import unneeded
+from gradmarket.requester.store.tables import Job, JobBlob, Task, UnneededBlob
 from tests.requester.market_auditor import SimAuditor
 from tests.requester.market_fixture import STAGES, MarketFixture
 from tests.requester.market_workers import scaled
@@ -69,6 +72,59 @@ def test_an_ended_job_is_collected_once_its_audits_are_over(lied_to: MarketFixtu
     lied_to.stages = STAGES
     SimAuditor(lied_to).work()
     assert (stored(lied_to), lied_to.the_job().replay_from) == ([], None)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Mortal(DiskBlobs):
+    """Its process is killed when it is about to drop a blob."""
+
+    def drop(self, digest: Digest) -> None:
+        raise Killed(digest)
+
+
+def blobs_of(market: MarketFixture) -> set[str]:
+    return {f"blake3:{path.name}" for path in (market.folder / "blobs").glob("??/*")}
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_a_killed_process_had_let_go_is_dropped_later(new_floor: NewFloor, ends: bool) -> None:
+    """Killed after the commit that lets blobs go, and before they are dropped."""
+    market = new_floor(rounds=9, optimizer={"name": "adamw", "lr": 0.125}, **ALONE)
+    market.worker()
+    market.until(lambda: len(market.rounds()) == 2)
+    if ends:
+        cancel(market)
+    market.stages = tuple(stage for stage in STAGES if stage is not rollback)
+    context, market.context = market.context, replace(market.context, blobs=Mortal(market.folder / "blobs"))
+    with pytest.raises(Killed):
+        run_once(market.context, rollback, market.job) if ends else market.until(lambda: len(market.rounds()) == 3)
+    market.context = context
+    left = {row.digest for row in market.all(UnneededBlob)}
+    assert left & blobs_of(market), "let go, and still there"
+    market.stages = STAGES
+    market.lapse(rollback.LEFT_S + 1)
+    market.drive()
+    assert market.all(UnneededBlob) == []
+    named = {row.digest for row in market.all(JobBlob)}
+    kept = {digest for row in market.rounds() for digest in (row.parameters, row.updated, row.optimizer_state)}
+    payloads = {task.payload for task in market.tasks()}
+    assert blobs_of(market) <= named | kept | payloads | {None}
+    assert not left & blobs_of(market) - kept - named
+
+
+@pytest.mark.parametrize("kind", [blob_cleanup.SNAPSHOT, blob_cleanup.PARAMETERS])
+def test_a_blob_that_a_job_let_go_is_not_dropped_once_another_names_it(new_floor: NewFloor, kind: str) -> None:
+    market = new_floor(**ALONE)
+    named, other = (market.context.blobs.put(content) for content in (b"of two jobs", b"of one job"))
+    with market.context.begin() as work:
+        unneeded.add(work, market.job, kind, [named, other], market.clock())
+        work.add(JobBlob(digest=named, job_id=market.job, part="spec.parameters"))
+    blob_cleanup.drop_unneeded(market.context, market.job)
+    assert [market.context.blobs.has(digest) for digest in (named, other)] == [True, False]
+    assert market.all(UnneededBlob) == []
 
 
 @pytest.mark.parametrize("rounds", [1, 9])

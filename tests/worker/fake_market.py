@@ -86,6 +86,8 @@ class FakeMarket:
     shown: dict[str, PublishedEvidence] = field(default_factory=dict)
     """What it publishes of tasks."""
     longest_wait: float = 0.2
+    left_s: float = 60.0
+    """Of every lease, as it says."""
 
     # the moves that a cheat replaces
 
@@ -235,7 +237,7 @@ class FakeMarket:
             task=TaskId(f"task-{row.number}"),
             job=JobId(self.publication.job),
             fence=1,
-            seconds=60,
+            seconds=self.left_s,
             offer=OfferFields(**asdict(offer)),
             signature=self.sign(offer, key),
         )

@@ -10,6 +10,7 @@ from fastapi import HTTPException
 
 from gradmarket.client.client_errors import ServiceProblem
 from gradmarket.compute.machine import Unfit
+from gradmarket.contracts.errors import ChainUnreachable
 from gradmarket.market.messages import Offer, Outcome
 from gradmarket.market.rules import secrets
 from gradmarket.market.rules.proof import Fault
@@ -63,6 +64,40 @@ def test_an_honest_market_is_worked_for_and_every_gradient_is_vouchered(
     assert not loop.busy
     assert all(row.uploads == 1 for row in fake_market.rows.values())
     assert grievances(context) == ()
+
+
+def test_a_lease_waits_for_a_chain_that_does_not_answer_and_is_taken_once_it_does(
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = make_desk(fake_market)
+
+    def gone(*_asked: object) -> object:
+        raise ChainUnreachable("the chain does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(context.chain_view, "covering", gone)
+        work(context, lambda: False, turns=3)
+        assert all(not said.given_up for said in fake_market.asked)
+        assert journal(context).count("Waiting with") == 1
+    work(context, lambda: all_heard(fake_market))
+    (account,) = context.account_store.accounts
+    assert account.accepted == 3
+
+
+def test_a_lease_whose_half_is_over_is_given_back_while_the_chain_does_not_answer(
+    fake_market: FakeMarket, make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = make_desk(fake_market)
+
+    def gone(*_asked: object) -> object:
+        raise ChainUnreachable("the chain does not answer")
+
+    monkeypatch.setattr(context.chain_view, "covering", gone)
+    monkeypatch.setattr(fake_market, "left_s", 1.0)
+    work(context, lambda: any(said.given_up for said in fake_market.asked), turns=5)
+    (returned,) = next(said.given_up for said in fake_market.asked if said.given_up)
+    assert not returned.failed
+    assert "does not answer" in returned.reason
 
 
 def test_only_who_has_nothing_to_look_after_waits_for_minutes(

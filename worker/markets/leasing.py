@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from gradmarket.contracts.errors import ChainUnreachable
 from gradmarket.market.errors import MarketError
 from gradmarket.market.rules.faults import StepFault, printed
 from gradmarket.market.terms import ReplicaId
@@ -37,6 +38,8 @@ class Leasing:
         """The lease that is computed in a thread."""
         self._rest_until = 0.0
         self._declined = 0
+        self._waiting: dict[ReplicaId, float] = {}
+        """Leases that wait for the chain, with the time at which each ends."""
 
     @property
     def resting(self) -> bool:
@@ -46,7 +49,9 @@ class Leasing:
         """Returns how many further leases to ask for; 0 while the requester owes as much as this worker risks."""
         if self.resting or self.blocked():
             return 0
-        return max(0, self._context.limits.leases - len(self._replica_files.open()))
+        now = self._clock()
+        waiting = sum(until > now for until in self._waiting.values())
+        return max(0, self._context.limits.leases - len(self._replica_files.open()) - waiting)
 
     def blocked(self) -> bool:
         """Returns whether the requester owes as much as this worker risks; sent but unpaid payloads count too."""
@@ -60,10 +65,22 @@ class Leasing:
         return True
 
     def take(self, lease: Lease, leaving: bool) -> bool:
-        """Adds the lease to the replicas in flight, or gives it back; returns False if it was in flight already."""
+        """Adds the lease to the replicas in flight, or gives it back; returns False if it does neither.
+
+        That is where it was in flight already, or while the chain does not answer and half of the lease is left. Who
+        gives a lease back is not drawn again for the same attempt, and the market offers it again with each answer.
+        """
         if lease.replica in self._replica_files.held:
             return False
-        why_not = "leaving" if leaving else self._consider(lease)
+        try:
+            why_not = "leaving" if leaving else self._consider(lease)
+        except ChainUnreachable as error:
+            if 2 * lease.seconds > lease.offer.lease_seconds:
+                self._waiting[lease.replica] = self._clock() + lease.seconds
+                self._context.journal.once("chain", f"Waiting with {lease.task}: {error}.", replica=lease.replica)
+                return False
+            why_not = self._decline(lease, str(error))
+        self._waiting.pop(lease.replica, None)
         if why_not is not None:
             self.give_up(lease, why_not, failed=False)
             return True
@@ -77,17 +94,20 @@ class Leasing:
         return True
 
     def _consider(self, lease: Lease) -> str | None:
+        """Returns why to decline the lease, or None. Raises ChainUnreachable."""
         try:
             guard = self._context.why_not(lease, self._replica_files.open())
             reason = guard.value if guard is not None else None
+        except ChainUnreachable:
+            raise
         except UNFIT as error:
             reason = str(error)
-        if reason is not None:
-            self._declined += 1
-            self._rest(min(LONGEST_REST_S, FIRST_REST_S * 2**self._declined))
-            self._context.journal.say(
-                "declined", f"Declined {lease.task}: {reason}.", replica=lease.replica, why=reason
-            )
+        return None if reason is None else self._decline(lease, reason)
+
+    def _decline(self, lease: Lease, reason: str) -> str:
+        self._declined += 1
+        self._rest(min(LONGEST_REST_S, FIRST_REST_S * 2**self._declined))
+        self._context.journal.say("declined", f"Declined {lease.task}: {reason}.", replica=lease.replica, why=reason)
         return reason
 
     def _account(self, lease: Lease) -> JobAccount:

@@ -13,7 +13,7 @@ from gradmarket.requester.store.tables.access_tables import (
     Trouble,
 )
 from gradmarket.requester.store.tables.base import Base, BigKey
-from gradmarket.requester.store.tables.job_tables import Job, JobEvent, Round
+from gradmarket.requester.store.tables.job_tables import Job, JobBlob, JobEvent, Round, UnneededBlob
 from gradmarket.requester.store.tables.money_tables import Account, Batch, Earned, Transaction
 from gradmarket.requester.store.tables.task_tables import Replica, Task, Wave, Worker
 from gradmarket.requester.store.tables.trust_tables import (
@@ -40,6 +40,7 @@ __all__ = [
     "Earned",
     "Idempotency",
     "Job",
+    "JobBlob",
     "JobEvent",
     "LeaderLease",
     "Lean",
@@ -53,6 +54,7 @@ __all__ = [
     "Transaction",
     "Trouble",
     "TrustedRun",
+    "UnneededBlob",
     "Wave",
     "Worker",
 ]

@@ -3,12 +3,18 @@
 from typing import Any, Final
 
 from sqlalchemy import ForeignKey, Index, text
-from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy.orm import Mapped, mapped_column, relationship, validates
 
 from gradmarket.market.terms import Digest, Hash, JobState, RoundState
 from gradmarket.requester.store.tables.base import Base, BigKey
 
 _REPLAYED: Final = text("replay_from IS NOT NULL")
+NAMED_IN: Final = {
+    "spec": ("document", "parameters"),
+    "publication": ("document", "evaluation", "manifest", "parameters"),
+    "facts": ("memory",),
+}
+"""Where a job names blobs: in `spec` those of its model."""
 
 
 class Job(Base):
@@ -51,11 +57,53 @@ class Job(Base):
     """A merged round that an audit found wrong; it opens again once nothing of later rounds is in flight."""
     replay_from: Mapped[int | None] = mapped_column(default=0, server_default="0")
     """The first round whose payloads are kept to be merged again (moves.replay); None once the job is over."""
+    blobs: Mapped[list["JobBlob"]] = relationship(cascade="all, delete-orphan")
+    """The blobs that spec, publication and facts name, for queries; set with these three."""
+
+    @validates("spec", "publication", "facts")
+    def _names(self, field: str, said: dict[str, Any] | None) -> dict[str, Any] | None:
+        for part in NAMED_IN[field]:
+            holder = (said or {}).get("model", {}) if field == "spec" else said or {}
+            self._name(f"{field}.{part}", holder.get(part))
+        return said
+
+    def _name(self, part: str, digest: str | None) -> None:
+        self.blobs = [row for row in self.blobs if row.part != part]
+        if digest:
+            self.blobs.append(JobBlob(digest=digest, part=part))
 
     __table_args__ = (
         Index("jobs_listed", "created_at", "id"),
         Index("jobs_replayed", "ended_at", sqlite_where=_REPLAYED, postgresql_where=_REPLAYED),
     )
+
+
+class JobBlob(Base):
+    """A blob that a job names, and where: `spec.parameters`, `publication.manifest` and so on."""
+
+    __tablename__ = "job_blobs"
+
+    digest: Mapped[Digest] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    part: Mapped[str] = mapped_column(primary_key=True)
+
+    __table_args__ = (Index("job_blobs_of_job", "job_id"),)
+
+
+class UnneededBlob(Base):
+    """A blob that a job is done with and that is not dropped yet: written in the transaction that lets it go."""
+
+    __tablename__ = "unneeded_blobs"
+
+    digest: Mapped[Digest] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    """What it was to the job: `payload`, `snapshot` or `parameters` (moves.blob_cleanup)."""
+    after: Mapped[int]
+    """Of parameters: the job needs those of rounds after this one."""
+    at: Mapped[float]
+
+    __table_args__ = (Index("unneeded_blobs_of_job", "job_id"),)
 
 
 class Round(Base):
@@ -83,6 +131,7 @@ class Round(Base):
     __table_args__ = (
         Index("rounds_by_state", "state", "job_id"),
         Index("rounds_by_updated", "updated"),
+        Index("rounds_by_parameters", "parameters"),
         Index("rounds_by_optimizer_state", "optimizer_state"),
     )
 

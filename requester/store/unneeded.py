@@ -1,0 +1,27 @@
+"""Blobs that a job is done with and that are not dropped yet. They are dropped by moves.blob_cleanup."""
+
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import delete, select
+
+from gradmarket.requester.store.tables import UnneededBlob
+from gradmarket.requester.store.work import RowReader, Work
+
+
+def add(work: Work, job_id: str, kind: str, digests: Iterable[str | None], now: float, after: int = -1) -> None:
+    for digest in sorted({digest for digest in digests if digest}):
+        work.session.merge(UnneededBlob(digest=digest, job_id=job_id, kind=kind, after=after, at=now))
+
+
+def of_job(reader: RowReader, job_id: str) -> Sequence[UnneededBlob]:
+    return reader.session.scalars(select(UnneededBlob).where(UnneededBlob.job_id == job_id)).all()
+
+
+def left_over(reader: RowReader, before: float) -> Sequence[str]:
+    """Returns the jobs with blobs that were let go before `before`: the process that was to drop them has ended."""
+    return reader.session.scalars(select(UnneededBlob.job_id).where(UnneededBlob.at < before).distinct()).all()
+
+
+def forget(work: Work, row: UnneededBlob) -> None:
+    same = (UnneededBlob.digest == row.digest, UnneededBlob.job_id == row.job_id, UnneededBlob.kind == row.kind)
+    work.session.execute(delete(UnneededBlob).where(*same).execution_options(synchronize_session=False))

@@ -1,0 +1,98 @@
+"""Which jobs name a blob: found along an index however many jobs there are, and kept by an older database's upgrade."""
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import event, text
+
+from gradmarket.market.terms import Address, Digest
+from gradmarket.requester.store import jobs, schema, visibility
+from gradmarket.requester.store.session import connect, sessions_of
+from gradmarket.requester.store.tables import Job, JobBlob
+from gradmarket.requester.store.work import begin, reading
+from tests.databases import BOTH, NewDatabase
+from tests.requester.test_operators_upgrade import Old
+
+pytestmark = BOTH
+
+JOBS = 2_000
+NOBODY = Address("0x" + "0" * 40)
+WANTED = Digest("blake3:" + "a" * 64)
+LARGE = ("job_blobs", "rounds", "jobs")
+
+
+def test_who_may_read_a_blob_is_found_along_an_index_among_many_jobs(new_database: NewDatabase, tmp_path: Path) -> None:
+    database = connect(new_database(tmp_path))
+    with database.begin() as connection:
+        old = Old(connection)
+        for number in range(JOBS):
+            old.add("jobs", id=f"{number}", visibility="requester", created_at=float(number))
+            old.add("job_blobs", digest=f"d{number}", job_id=f"{number}", part="publication.parameters")
+            old.add(
+                "rounds",
+                job_id=f"{number}",
+                number=0,
+                parameters=f"d{number}",
+                updated=f"u{number}",
+                optimizer_state=f"s{number}",
+            )
+        connection.execute(text("ANALYZE"))
+    asked: list[tuple[str, Any]] = []
+    event.listen(database, "before_cursor_execute", lambda _c, _k, said, values, *_: asked.append((said, values)))
+    with reading(sessions_of(database)) as reader:
+        assert not visibility.to_anybody(reader, WANTED)
+        assert visibility.to_worker(reader, WANTED, NOBODY)
+        assert not visibility.to_worker(reader, Digest("d7"), NOBODY)
+        assert not jobs.names_blob(reader, WANTED)
+        assert not jobs.needs_parameters(reader, WANTED, "7", 3, 10)
+    with database.connect() as connection:
+        explain = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else "EXPLAIN"
+        plans = [
+            connection.exec_driver_sql(f"{explain} {said}", values)
+            for said, values in list(asked)
+            if said.startswith("SELECT")
+        ]
+        lines = [str(line) for plan in plans for line in plan]
+    assert len(plans) >= 5
+    whole = [line for line in lines if "SCAN" in line or "Seq Scan" in line]
+    assert [line for line in whole if any(name in line for name in LARGE)] == []
+    assert any("job_blobs" in line for line in lines)
+    database.dispose()
+
+
+def test_an_older_database_knows_which_jobs_name_a_blob(new_database: NewDatabase, tmp_path: Path) -> None:
+    database = connect(new_database(tmp_path))
+    schema.downgrade(database, "0011")
+    with database.begin() as connection:
+        old = Old(connection)
+        published = {"document": "d", "evaluation": None, "manifest": "m", "parameters": "p"}
+        spec = {"model": {"document": "sd", "parameters": "sp"}}
+        old.add("jobs", id="posted", spec=spec, publication=published, facts={"memory": "f"})
+        old.add("jobs", id="draft", spec={"model": {"architecture": "mlp"}}, publication=None, facts=None)
+    schema.upgrade(database)
+    assert schema.differences(database) == []
+    with database.begin() as connection:
+        assert Old(connection).rows("job_blobs", "job_id", "part", "digest") == {
+            ("posted", "spec.document", "sd"),
+            ("posted", "spec.parameters", "sp"),
+            ("posted", "publication.document", "d"),
+            ("posted", "publication.manifest", "m"),
+            ("posted", "publication.parameters", "p"),
+            ("posted", "facts.memory", "f"),
+        }
+    database.dispose()
+
+
+def test_a_job_s_rows_follow_what_it_names(new_database: NewDatabase, tmp_path: Path) -> None:
+    database = connect(new_database(tmp_path))
+    sessions = sessions_of(database)
+    with database.begin() as connection:
+        Old(connection).add("jobs", id="a", state="running")
+    for parameters in ("first", "second", None):
+        with begin(sessions) as work:
+            work.get_one(Job, "a").publication = {"document": "d", "parameters": parameters}
+        with reading(sessions) as reader:
+            rows = {(row.part, row.digest) for row in reader.session.query(JobBlob)}
+        expected = {("publication.document", "d"), ("publication.parameters", parameters)}
+        assert rows == {(part, digest) for part, digest in expected if digest}
+    database.dispose()
