@@ -9,6 +9,7 @@ from gradmarket.market.signing import address_of
 from gradmarket.market.terms import JobState, ReplicaState, TaskState
 from gradmarket.requester.api.views.job_views import job_view
 from gradmarket.requester.store import identities, jobs
+from gradmarket.requester.store.progress import Standing
 from gradmarket.requester.store.tables import Job
 from tests.databases import BOTH
 from tests.requester.books import check_books
@@ -54,7 +55,7 @@ def test_a_failure_that_all_share_pauses_the_job_and_strikes_nobody(new_floor) -
     assert told["fault"] == BAD_LABEL.model_dump(mode="json")
     with market.reading() as reader:
         job = reader.get_one(Job, market.job)
-        view = job_view(job, jobs.spec(job), None, 0, {}, job.reason)
+        view = job_view(job, jobs.spec(job), None, Standing(0, {}, job.reason, None))
     assert view.fault is not None
     assert (view.fault.fault, view.fault.parties) == (BAD_LABEL, 3)
     check_books(market)
