@@ -48,6 +48,8 @@ def commit(context: Context, work: Work, own: ReplicaInHand, said: CommitmentReq
     now = context.clock()
     if replica.state != ReplicaState.LEASED or now > replica.lease_until:
         raise TooLate(f"the lease is over ({replica.state})")
+    if _is_full(own):
+        raise TooLate("others answered first, and as many as the task needs")
     struct = said.struct(own.hand.task.offer_digest, worker)
     signing.check(context.domain, struct, said.signature, worker)
     work.move(
@@ -59,6 +61,12 @@ def commit(context: Context, work: Work, own: ReplicaInHand, said: CommitmentReq
         compute_seconds=said.compute_seconds,
     )
     return True
+
+
+def _is_full(own: ReplicaInHand) -> bool:
+    """Returns whether the wave has all its commitments: with a backup, more workers hold a lease than it needs."""
+    committed = [one for one in own.hand.in_state(ReplicaState.COMMITTED) if one.wave == own.replica.wave]
+    return own.hand.task.backups > 0 and len(committed) >= own.hand.task.wave_size
 
 
 def reveal(context: Context, work: Work, own: ReplicaInHand, said: Reveal) -> bool:

@@ -64,7 +64,8 @@ def settled(context: Context, work: Work, hand: TaskInHand, in_vain: bool = Fals
 
 
 def reopen(work: Work, task: Task) -> None:
-    """Opens the task again, since a place in its wave is free."""
+    """Opens the task again, since a place in its wave is free; its backup, where it has one, takes that place."""
+    task.backups = max(0, task.backups - 1)
     if task.state == TaskState.COMMITTING:
         work.move(task, TaskState.OPEN)
     work.notify("assign", "close")

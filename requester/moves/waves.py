@@ -6,6 +6,7 @@ from gradmarket.market.messages import SignedWave
 from gradmarket.market.rules import secrets
 from gradmarket.market.terms import Hash, ReplicaState, TaskState
 from gradmarket.requester.context import Context
+from gradmarket.requester.moves import backups
 from gradmarket.requester.moves.ending import dismiss, strike
 from gradmarket.requester.notifier import worker_topic
 from gradmarket.requester.store import jobs
@@ -36,8 +37,17 @@ def _close(context: Context, work: Work, hand: TaskInHand, due: float) -> None:
     complete = bool(members) and (len(members) >= task.wave_size or due <= now)
     if task.state in GATHERING and complete:
         _open_secret(context, work, hand, members, now)
+        _dismiss_late(context, work, hand, now)
+
+
+def _dismiss_late(context: Context, work: Work, hand: TaskInHand, now: float) -> None:
+    """Ends the leases of those that did not commit; where there was a backup, one of them is left in any case."""
+    if hand.task.backups:
+        left = dismiss(work, hand.replicas, reason="others answered first, and as many as the task needs")
+        strike(context, work, hand.task, backups.overtaken(left, now))
+    else:
         late = dismiss(work, hand.replicas, ReplicaState.TOO_LATE, "the wave closed before it committed")
-        strike(context, work, task, late)
+        strike(context, work, hand.task, late)
 
 
 def _open_secret(context: Context, work: Work, hand: TaskInHand, members: Sequence[Replica], now: float) -> None:

@@ -1,10 +1,13 @@
-"""Handles silent workers: expires leases, fails tasks that wait in vain, and replaces uploaders that do not upload."""
+"""Handles silent workers: expires leases, fails tasks that wait in vain, and replaces uploaders that do not upload.
+
+Late ones get a backup (moves.backups).
+"""
 
 from collections.abc import Sequence
 
 from gradmarket.market.terms import ReplicaState, TaskState
 from gradmarket.requester.context import Context
-from gradmarket.requester.moves import faults, judging
+from gradmarket.requester.moves import backups, faults, judging
 from gradmarket.requester.moves.ending import strike
 from gradmarket.requester.moves.faults import reopen
 from gradmarket.requester.notifier import worker_topic
@@ -17,7 +20,7 @@ TOPIC = "expire"
 
 
 def ready(reader: RowReader, now: float) -> Sequence[str]:
-    return ready_rows.lapsed(reader, now)
+    return list(dict.fromkeys([*ready_rows.lapsed(reader, now), *backups.late(reader, now)]))
 
 
 def _in_vain(hand: TaskInHand, now: float) -> bool:
@@ -34,6 +37,7 @@ def run(context: Context, task_id: str) -> float | None:
         if hand is None:
             return context.settings.sweep_s
         _expire(context, work, hand, now)
+        backups.ask(work, hand, now)
     return None
 
 

@@ -123,8 +123,8 @@ def opening_for(job: Job, task: Task, replicas: Sequence[Replica], mixable: assi
 
 
 def missing(task: Task, replicas: Sequence[Replica]) -> int:
-    """Returns the number of places of the task's wave that nobody holds."""
-    return task.wave_size - sum(r.wave == task.wave and r.state in HOLDS_A_PLACE for r in replicas)
+    """Returns the number of places of the task's wave, and of its backups, that nobody holds."""
+    return task.wave_size + task.backups - sum(r.wave == task.wave and r.state in HOLDS_A_PLACE for r in replicas)
 
 
 def why_no_lease(reader: RowReader, address: str, now: float) -> str:

@@ -256,3 +256,60 @@ def test_what_was_decided_is_merged_again_to_the_same_bits(
     market.play()
     assert market.state() == JobState.FINISHED, market.why_waiting()
     assert again[:4] == [0, 1, 2, 3]  # Conflict is raised where one gives other parameters than were published
+
+
+def measured(new_floor: NewFloor, **changes: Any) -> tuple[MarketFixture, list[SimWorker], SimWorker]:
+    """Times are known, and the last task of a round is held by a worker that says nothing."""
+    market = new_floor(rounds=9, deadlines={"lease_s": 200, "wave_s": 10, "upload_s": 10}, **LATE | changes)
+    workers = [market.worker() for _ in range(4)]
+    market.until(lambda: len(market.rounds()) == 4, *workers)
+    market.until(lambda: any(task.state == TaskState.COMMITTING for task in market.tasks(Task.round == 3)), *workers)
+    held = market.tasks(Task.round == 3, Task.state == TaskState.COMMITTING)[0]
+    silent = next(worker for worker in workers if market.replica(worker).task_id == held.id)
+    return market, [worker for worker in workers if worker is not silent], silent
+
+
+def stalled(market: MarketFixture, silent: SimWorker) -> Task:
+    return market.tasks(Task.id == market.replica(silent).task_id)[0]
+
+
+@BOTH
+def test_the_last_task_of_a_round_gets_a_backup_once_it_is_late(new_floor: NewFloor) -> None:
+    market, others, silent = measured(new_floor)
+    task, replica = stalled(market, silent), market.replica(silent)
+    assert replica.expected_at is not None
+    assert replica.leased_at < replica.expected_at < replica.leased_at + 60 < replica.lease_until
+    silent.behaviour = IDLE
+    market.until(lambda: the(market, task).state in (TaskState.ACCEPTED, TaskState.FINAL), *others)
+    assert market.clock() < replica.lease_until
+    told = next(row for row in market.replicas(silent) if row.id == replica.id)
+    assert (told.state, market.strikes(silent)) == (ReplicaState.NOT_NEEDED, 1)
+    market.play(*others)
+    assert market.state() == JobState.FINISHED, market.why_waiting()
+    assert silent.address not in {row.worker for row in market.replicas() if row.task_id == task.id and row.root}
+    check_books(market)
+
+
+def test_who_answers_before_its_backup_is_paid_and_the_backup_owes_nothing(new_floor: NewFloor) -> None:
+    market, others, silent = measured(new_floor)
+    task, before = stalled(market, silent), market.earned().get(silent.address, 0)
+    market.until(lambda: the(market, task).backups and the(market, task).state == TaskState.COMMITTING, *others)
+    for worker in others:
+        worker.behaviour = IDLE
+    (backup,) = [row for row in market.replicas() if row.task_id == task.id and row.worker != silent.address]
+    market.until(lambda: the(market, task).state in (TaskState.ACCEPTED, TaskState.FINAL), silent)
+    assert market.earned()[silent.address] == before + PRICE
+    (told,) = [row for row in market.replicas() if row.id == backup.id]
+    assert told.state == ReplicaState.NOT_NEEDED
+    assert all(market.strikes(worker) == 0 for worker in others)
+    check_books(market)
+
+
+def test_where_rounds_wait_for_all_nobody_is_expected_and_nobody_backed(new_floor: NewFloor) -> None:
+    market = new_floor(rounds=3, tasks_per_round=3, **ALONE)
+    for _ in range(3):
+        market.worker()
+    market.play()
+    assert market.state() == JobState.FINISHED
+    assert {row.expected_at for row in market.replicas()} == {None}
+    assert {row.backups for row in market.tasks()} == {0}
