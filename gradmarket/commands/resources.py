@@ -62,6 +62,7 @@ class Resources:
     upload: int
     task_seconds: float
     rounds: int
+    overlap: int
     replicas: int
     """Of the whole job, if no replicas disagree."""
     traffic_down: int
@@ -83,7 +84,8 @@ def resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
     replicas = tasks * spec.replication.replicas
     compute = task.operations / (speed.tflops * 1e12)
     seconds = compute + 8 * (task.state + upload) / (speed.mbit * 1e6)
-    turns = -(-spec.tasks_per_round * spec.replication.replicas // speed.workers)
+    together = 1 + spec.overlap
+    turns = -(-together * spec.tasks_per_round * spec.replication.replicas // speed.workers)
     return Resources(
         operations=task.operations,
         memory=task.memory,
@@ -94,10 +96,11 @@ def resources(spec: JobSpec, market: Service, speed: Speed) -> Resources:
         upload=upload,
         task_seconds=seconds,
         rounds=spec.rounds,
+        overlap=spec.overlap,
         replicas=replicas,
         traffic_down=replicas * task.state + min(replicas, speed.workers) * sum(partitions),
         traffic_up=tasks * upload,
-        job_seconds=spec.rounds * turns * seconds,
+        job_seconds=-(-spec.rounds // together) * turns * seconds,
     )
 
 
@@ -114,7 +117,7 @@ def lines(found: Resources, speed: Speed) -> list[tuple[str, str]]:
         ("a task", f"{found.operations / 1e12:.4g} TFLOP, {_bytes(found.memory)} of memory"),
         ("smallest card", found.card or _no_card(found)),
         ("down, up", f"{_bytes(found.download)} and a partition of {_bytes(found.partition)}, {_bytes(found.upload)}"),
-        ("rounds", str(found.rounds)),
+        ("rounds", f"{found.rounds}{', each computed while the one before it is merged' if found.overlap else ''}"),
         ("traffic", f"{_bytes(found.traffic_down)} down, {_bytes(found.traffic_up)} up"),
         ("time", f"{found.job_seconds:.3g} s, {found.task_seconds:.3g} s a task: {assumed}"),
     ]

@@ -49,6 +49,13 @@ def test_a_ready_model_is_made_and_measured_here(tmp_path: Path) -> None:
     assert takes["card"] == f"{CARDS[0][0]} ({CARDS[0][1]} GB)"
 
 
+def test_rounds_that_overlap_keep_twice_the_workers_busy(tmp_path: Path) -> None:
+    one, two = (planned(tmp_path, READY | {"overlap": o}, "--workers", "12")["takes"] for o in (0, 1))
+    assert one["job_seconds"] == pytest.approx(3 * one["task_seconds"])
+    assert two["job_seconds"] == pytest.approx(2 * two["task_seconds"])
+    assert (one["overlap"], two["overlap"]) == (0, 1)
+
+
 def test_the_card_is_the_smallest_that_fits() -> None:
     assert [size for _, size in CARDS] == sorted(size for _, size in CARDS)
     assert smallest_card(0) == "RTX 3050 (8 GB)"

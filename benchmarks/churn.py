@@ -1,0 +1,138 @@
+"""Workers that are killed and replaced while a job runs: real processes, and SIGKILL.
+
+Every minute two of six workers are killed, whatever they hold, and two that nobody knows take their place. The same job
+without that is computed by one worker. Leases last 20 s: one that a killed worker held is given to another then.
+"""
+
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import httpx
+
+from benchmarks.figure import Figure
+from benchmarks.rig.service import Service, service
+
+PREFIX = "churn"
+WORKERS, REPLACED = 6, 2
+PERIOD_S = float(os.environ.get("PERIOD", "60"))
+ROUNDS = int(os.environ.get("ROUNDS", "40"))
+STEP_S = 2.0
+JOB = {
+    "seed": 11,
+    "rounds": ROUNDS,
+    "tasks_per_round": 4,
+    "optimizer": {"name": "adamw", "lr": 0.01},
+    "replication": {"name": "fixed", "replicas": 1, "max_replicas": 1},
+    "deadlines": {"lease_s": 20, "wave_s": 20, "upload_s": 20},
+}
+LATEST_S = 1800.0
+
+
+@dataclass
+class Crowd:
+    """`running` by folder; `killed` are folders too."""
+
+    here: Service
+    step_s: float
+    running: dict[Path, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+    killed: list[Path] = field(default_factory=list)
+
+    def start(self, count: int) -> None:
+        for _ in range(count):
+            folder = self.here.folder / f"churn-{time.monotonic_ns()}"
+            folder.mkdir()
+            command = [sys.executable, "-m", "benchmarks.rig.slowed", self.here.url, str(folder), str(self.step_s)]
+            with (folder / "log").open("wb") as log:
+                self.running[folder] = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def kill(self, count: int, chance: random.Random) -> None:
+        for folder in chance.sample(sorted(self.running), count):
+            process = self.running.pop(folder)
+            process.kill()
+            process.wait()
+            self.killed.append(folder)
+
+
+def measure() -> Iterator[Figure]:
+    with service(shared=False) as here:
+        alone = Crowd(here, 0.0)
+        undisturbed = _played(here, alone, 1, period=LATEST_S)
+        crowd = Crowd(here, STEP_S)
+        disturbed = _played(here, crowd, WORKERS, period=PERIOD_S)
+        yield from _figures(here, disturbed, crowd, _digest(here, undisturbed) == _digest(here, disturbed))
+
+
+def _played(here: Service, crowd: Crowd, workers: int, period: float) -> str:
+    """Returns the job, once it is over."""
+    job, chance = here.post(**JOB), random.Random(7)
+    crowd.start(workers)
+    began = due = time.monotonic()
+    try:
+        while _view(here, job)["state"] == "running":
+            if time.monotonic() - began > LATEST_S:
+                raise TimeoutError(str(_view(here, job)))
+            if time.monotonic() - due > period:
+                due += period
+                crowd.kill(REPLACED, chance)
+                crowd.start(REPLACED)
+            time.sleep(0.5)
+        time.sleep(2 * JOB["deadlines"]["lease_s"])  # type: ignore[index]  # what is committed is judged and paid
+    finally:
+        for process in crowd.running.values():
+            process.kill()
+            process.wait()
+    return job
+
+
+def _figures(here: Service, job: str, crowd: Crowd, same: bool) -> Iterator[Figure]:
+    rounds = [after for after, _ in _rows(here, "SELECT closed_at - opened_at, 0 FROM rounds WHERE job_id = ?", job)]
+    note = f"{len(crowd.killed)} of {WORKERS} killed and replaced, {REPLACED} every {PERIOD_S:g} s, in {ROUNDS} rounds"
+    yield Figure("churn.same_digest", float(same), "", target=">= 1", note=f"as one undisturbed worker's; {note}")
+    (lost,) = _rows(here, LOST, job)
+    yield Figure("churn.lost", lost[0], "gradients", target="<= 0", note=f"of {lost[1]} accepted or answered in time")
+    (left,) = _rows(here, LEFT, job)
+    yield Figure(
+        "churn.left", left[0], "leases", note=f"held by who was killed, and given to others; at most {left[1]}"
+    )
+    joined = [first for first, _ in _rows(here, JOINED, job)]
+    ratio = median(joined) / median(rounds)
+    told = f"median of {len(joined)}, from sign-in to the first accepted gradient; a round {median(rounds):.3g} s"
+    yield Figure("churn.join_rounds", ratio, "rounds", note=told)
+
+
+LOST = """SELECT count(*) FILTER (WHERE e.id IS NULL), count(*) FROM replicas r JOIN tasks t ON t.id = r.task_id
+LEFT JOIN earned e ON e.replica_id = r.id
+WHERE r.job_id = ? AND r.state IN ('payable', 'agree', 'rejected', 'inconclusive', 'revealed')"""
+"""Answers that were revealed and have no pay, of all: every worker is honest here."""
+LEFT = """SELECT count(*), (SELECT max(held) FROM (SELECT count(*) AS held FROM replicas
+WHERE job_id = ?1 AND state IN ('expired', 'withheld', 'leased', 'committed') GROUP BY worker)) || ' by one'
+FROM replicas WHERE job_id = ?1 AND state IN ('expired', 'withheld', 'leased', 'committed')"""
+JOINED = """SELECT min(e.at) - w.joined_at, 0 FROM earned e JOIN workers w ON w.address = e.worker
+WHERE e.job_id = ?1 AND w.joined_at > (SELECT min(opened_at) + 30 FROM rounds WHERE job_id = ?1) GROUP BY e.worker"""
+"""Workers that came when the job had run for half a minute."""
+
+
+def _rows(here: Service, query: str, job: str) -> list[tuple[float, object]]:
+    path = here.address.removeprefix("sqlite:///")
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        return database.execute(query, (job,)).fetchall()
+
+
+def _digest(here: Service, job: str) -> object:
+    query = "SELECT number, updated FROM rounds WHERE job_id = ? ORDER BY number DESC LIMIT 1"
+    return _rows(here, query, job)
+
+
+def _view(here: Service, job: str) -> dict[str, object]:
+    answer = httpx.get(f"{here.url}/v1/jobs/{job}", headers={"Authorization": f"Bearer {here.token}"}, timeout=60)
+    found: dict[str, object] = answer.json()
+    return found
