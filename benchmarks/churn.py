@@ -1,7 +1,8 @@
 """Workers that are killed and replaced while a job runs: real processes, and SIGKILL.
 
-Every minute two of six workers are killed, whatever they hold, and two that nobody knows take their place. The same job
-without that is computed by one worker. Leases last 20 s: one that a killed worker held is given to another then.
+Every minute two of six workers are killed, whatever they hold, and two that nobody knows take their place. Who is left
+computes the same job then, undisturbed. Leases last 20 s: one that a killed worker held is given to another then. Where
+a worker takes minutes to start, PERIOD, WORKERS and REPLACED make the same of it at another pace.
 """
 
 import os
@@ -22,17 +23,17 @@ from benchmarks.figure import Figure
 from benchmarks.rig.service import Service, service
 
 PREFIX = "churn"
-WORKERS, REPLACED = 6, 2
+WORKERS, REPLACED = int(os.environ.get("WORKERS", "6")), int(os.environ.get("REPLACED", "2"))
 PERIOD_S = float(os.environ.get("PERIOD", "60"))
 ROUNDS = int(os.environ.get("ROUNDS", "40"))
-STEP_S = 2.0
+STEP_S, LEASE_S = 2.0, 20
 JOB = {
     "seed": 11,
     "rounds": ROUNDS,
     "tasks_per_round": 4,
     "optimizer": {"name": "adamw", "lr": 0.01},
     "replication": {"name": "fixed", "replicas": 1, "max_replicas": 1},
-    "deadlines": {"lease_s": 20, "wave_s": 20, "upload_s": 20},
+    "deadlines": {"lease_s": LEASE_S, "wave_s": LEASE_S, "upload_s": LEASE_S},
 }
 LATEST_S = 1800.0
 
@@ -61,35 +62,39 @@ class Crowd:
             process.wait()
             self.killed.append(folder)
 
+    def end(self) -> None:
+        for process in self.running.values():
+            process.kill()
+            process.wait()
+
 
 def measure() -> Iterator[Figure]:
     with service(shared=False) as here:
-        alone = Crowd(here, 0.0)
-        undisturbed = _played(here, alone, 1, period=LATEST_S)
         crowd = Crowd(here, STEP_S)
-        disturbed = _played(here, crowd, WORKERS, period=PERIOD_S)
+        try:
+            crowd.start(WORKERS)
+            disturbed, undisturbed = (_played(here, crowd, killing) for killing in (True, False))
+        finally:
+            crowd.end()
         yield from _figures(here, disturbed, crowd, _digest(here, undisturbed) == _digest(here, disturbed))
 
 
-def _played(here: Service, crowd: Crowd, workers: int, period: float) -> str:
-    """Returns the job, once it is over."""
-    job, chance = here.post(**JOB), random.Random(7)
-    crowd.start(workers)
-    began = due = time.monotonic()
-    try:
-        while _view(here, job)["state"] == "running":
-            if time.monotonic() - began > LATEST_S:
-                raise TimeoutError(str(_view(here, job)))
-            if time.monotonic() - due > period:
-                due += period
-                crowd.kill(REPLACED, chance)
-                crowd.start(REPLACED)
-            time.sleep(0.5)
-        time.sleep(2 * JOB["deadlines"]["lease_s"])  # type: ignore[index]  # what is committed is judged and paid
-    finally:
-        for process in crowd.running.values():
-            process.kill()
-            process.wait()
+def _played(here: Service, crowd: Crowd, killing: bool) -> str:
+    """Returns the job, once it is over and what was committed is judged. Nobody is killed before a round is done."""
+    job, chance, due = here.post(**JOB), random.Random(7), None
+    began = time.monotonic()
+    while _view(here, job)["state"] == "running":
+        now = time.monotonic()
+        if now - began > LATEST_S:
+            raise TimeoutError(str(_view(here, job)))
+        if due is None and _rows(here, "SELECT 1, 0 FROM rounds WHERE job_id = ? AND state = 'closed'", job):
+            due = now + PERIOD_S
+        if killing and due is not None and now > due:
+            due += PERIOD_S
+            crowd.kill(REPLACED, chance)
+            crowd.start(REPLACED)
+        time.sleep(0.5)
+    time.sleep(2 * LEASE_S)
     return job
 
 
