@@ -1,6 +1,6 @@
 """One model published in a process of its own, so that its peak of memory is its own.
 
-python -m benchmarks.rig.emitted MODEL PLACES      prints {"seconds", "cpu", "gib", "nodes"}
+python -m benchmarks.rig.emitted MODEL PLACES      prints {"seconds", "cpu", "gib", "nodes", "calls"}
 """
 
 import json
@@ -95,7 +95,9 @@ def main() -> None:
     answer = published(module, loss, arrays)
     seconds, cpu = time.perf_counter() - began, time.process_time() - spent
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(json.dumps({"seconds": seconds, "cpu": cpu, "gib": peak, "nodes": len(load(answer.document).nodes)}))
+    document = load(answer.document)
+    told = {"nodes": len(document.nodes), "calls": document.calls}
+    print(json.dumps({"seconds": seconds, "cpu": cpu, "gib": peak, **told}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Recurrent layers are traced as one call whose shapes a formula gives: torch's own tracing runs every place.
+"""Recurrent layers and cells are traced as one call whose shapes a formula gives: torch's own tracing runs every place.
 
 The calls stand in for ATen's while a module is traced, have no computation of their own, and are ATen's again in the
 graph that is read (`ATEN`).
@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from gradmarket.market.model.document.conditions.recurrent import SEQUENCES, shapes
+from gradmarket.market.model.document.calls import overload
+from gradmarket.market.model.document.conditions.recurrent import CELLS, SEQUENCES, cell_shapes, shapes
 
 _LIBRARY: Final = torch.library.Library("gradmarket", "DEF")  # type: ignore[no-untyped-call]
 _WEIGHTS: Final = 2
@@ -22,18 +23,24 @@ def _shaped(*arguments: Any) -> tuple[Tensor, ...]:
     return tuple(arguments[0].new_empty(shape) for shape in shapes(arguments))
 
 
+def _cell_shaped(*arguments: Any) -> Tensor | tuple[Tensor, ...]:
+    made = tuple(arguments[0].new_empty(shape) for shape in cell_shapes(arguments))
+    return made if len(made) > 1 else made[0]
+
+
 def _stand_in(key: str) -> tuple[Callable[..., Any], Any, Any]:
     """(what modules call, what is traced for it, ATen's operator)."""
     name = key.partition(".")[0]
-    operator = getattr(torch.ops.aten, name).input
+    operator = overload(key)
     schema = str(operator._schema)
     _LIBRARY.define(name + schema[schema.index("(") :])  # type: ignore[no-untyped-call]
-    torch.library.register_fake(f"gradmarket::{name}", _shaped, lib=_LIBRARY)
+    torch.library.register_fake(f"gradmarket::{name}", _cell_shaped if key in CELLS else _shaped, lib=_LIBRARY)
     return getattr(torch, name), getattr(torch.ops.gradmarket, name).default, operator
 
 
-_STAND_INS: Final = [_stand_in(key) for key in sorted(SEQUENCES)]
+_STAND_INS: Final = [_stand_in(key) for key in sorted(SEQUENCES | CELLS)]
 _TRACED: Final = {called: traced for called, traced, _ in _STAND_INS}
+_CELLS: Final = {getattr(torch, key.partition(".")[0]) for key in CELLS}
 ATEN: Final = {traced: operator for _, traced, operator in _STAND_INS}
 
 
@@ -41,7 +48,7 @@ class OneCall(TorchFunctionMode):
     """Inside, a recurrent layer is one call. In autocast it is as it was: which of its steps convert is torch's."""
 
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-        plain = func in _TRACED and not kwargs and isinstance(args[_WEIGHTS], list | tuple)
+        plain = func in _TRACED and not kwargs and (func in _CELLS or isinstance(args[_WEIGHTS], list | tuple))
         if plain and not torch.is_autocast_enabled("cpu"):
             return _TRACED[func](*args)
         return func(*args, **(kwargs or {}))

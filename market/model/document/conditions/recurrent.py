@@ -122,4 +122,11 @@ def shapes(arguments: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
     return ((*tensor.shape[:2], out), *(tuple(state.shape) for state in held))
 
 
+def cell_shapes(arguments: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+    """What a cell gives for arguments that fulfil its condition: each of its states, as it was given."""
+    state = arguments[1]
+    return tuple(tuple(one.shape) for one in (state if isinstance(state, list | tuple) else [state]))
+
+
+CELLS: Final = frozenset({"lstm_cell.default", "gru_cell.default", "rnn_tanh_cell.default", "rnn_relu_cell.default"})
 SEQUENCES: Final = frozenset({"lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"})
