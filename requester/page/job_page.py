@@ -8,7 +8,7 @@ from typing import Any, Final
 from gradmarket.market.money import TokenUnit
 from gradmarket.market.terms import JobState, ReplicaState
 from gradmarket.requester.context import Context
-from gradmarket.requester.page.measured import Measured
+from gradmarket.requester.page.measured import PageMeasures
 from gradmarket.requester.page.sentences import Sentence, sentence
 from gradmarket.requester.store import jobs, overview
 from gradmarket.requester.store.tables import Job
@@ -88,7 +88,7 @@ class JobPage:
     grid: list[GridRow]
 
 
-def page(context: Context, reader: RowReader, job: Job, known: Measured) -> JobPage:
+def page(context: Context, reader: RowReader, job: Job, known: PageMeasures) -> JobPage:
     spec, standing = jobs.spec(job), known.standing
     rows = overview.rounds(reader, job.id)
     closed = [row for row in rows if row.closed_at is not None]
@@ -118,7 +118,7 @@ def _events(reader: RowReader, job: Job) -> Sequence[Any]:
     return overview.newest_events(reader, job.id, EVENTS)
 
 
-def _money(context: Context, reader: RowReader, job: Job, known: Measured) -> Money:
+def _money(context: Context, reader: RowReader, job: Job, known: PageMeasures) -> Money:
     earned, pay = known.standing.earned, known.pay
     token, unit = TokenUnit.of(context.chain_facts), int(job.unit)
     reserved = overview.reserved(reader, job.id)

@@ -7,7 +7,7 @@ from fastapi import Request
 
 from gradmarket.market.money import TokenUnit
 from gradmarket.requester.context import Context
-from gradmarket.requester.page.measured import Measured, measured
+from gradmarket.requester.page.measured import PageMeasures, measured
 from gradmarket.requester.store import jobs, overview, progress
 from gradmarket.requester.store.tables import Job
 from gradmarket.requester.store.work import RowReader
@@ -53,7 +53,7 @@ def page(context: Context, reader: RowReader, request: Request) -> MarketPage:
     )
 
 
-def _line(token: TokenUnit, job: Job, known: Measured) -> JobLine:
+def _line(token: TokenUnit, job: Job, known: PageMeasures) -> JobLine:
     spec, newest = jobs.spec(job), known.newest
     return JobLine(
         id=job.id,

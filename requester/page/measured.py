@@ -23,7 +23,7 @@ PAY_S: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class PageMeasures:
     """`pay`: an hour's, as people write it; empty where nobody was paid lately. `newest`: the newest closed round."""
 
     standing: Standing
@@ -31,12 +31,12 @@ class Measured:
     newest: Round | None
 
 
-def measured(context: Context, reader: RowReader, request: Request, shown: Sequence[Job]) -> dict[str, Measured]:
+def measured(context: Context, reader: RowReader, request: Request, shown: Sequence[Job]) -> dict[str, PageMeasures]:
     newest = jobs.newest_closed(reader, [job.id for job in shown])
 
-    def of(job: Job) -> Measured:
+    def of(job: Job) -> PageMeasures:
         last = newest.get(job.id)
-        return Measured(
+        return PageMeasures(
             standing_of(context, reader, request, VIEWERS, job, last), _pay(context, reader, request, job), last
         )
 
