@@ -19,7 +19,8 @@ from gradmarket.market.gradient.arrays import Arrays
 from gradmarket.market.gradient.codecs import codec
 from gradmarket.market.gradient.optimizers import optimizer
 from gradmarket.market.gradient.payload import encode
-from gradmarket.market.gradient.round_merge import MergedAnswer, OptimizerStep, Recipe, apply, begin, merge
+from gradmarket.market.gradient.round_merge import MergedAnswer, Recipe, merge
+from gradmarket.market.gradient.round_update import OptimizerStep, apply, begin
 from gradmarket.market.model import sampling
 from gradmarket.market.model.architectures import gpt
 from gradmarket.market.model.compute import compute, evaluate

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from gradmarket.market.gradient.round_merge import MergedAnswer, ModelState, apply, begin, merge
+from gradmarket.market.gradient.round_merge import MergedAnswer, merge
+from gradmarket.market.gradient.round_update import ModelState, apply, begin
 from gradmarket.market.gradient.schedules import rate
 from gradmarket.market.job import JobSpec
 from gradmarket.market.model import tensors
